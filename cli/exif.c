@@ -8,12 +8,12 @@
 enum { ENTRY_BYTES = 12, ORIENTATION = 274, SHORT = 3, READ_BYTES = 4096 };
 
 struct tiff {
-    unsigned char at[READ_BYTES]; /* its beginning, where writers put what counts */
+    unsigned char at[READ_BYTES]; /* the beginning, where writers put the first directory */
     size_t bytes;
     bool big_endian;
 };
 
-/* n bytes at `at` as a number; 0 beyond the end. */
+/* The n bytes at offset `at` as a number; 0 beyond the end. */
 static unsigned long number_at(const struct tiff *t, size_t at, size_t n) {
     unsigned long value = 0;
     if (at > t->bytes || n > t->bytes - at) return 0;
@@ -38,7 +38,7 @@ int exif_orientation(FILE *from, unsigned long bytes) {
 
 /* ---- writing ---- */
 
-/* Well-formed UTF-8 as UTF-16, high bytes first; returns behind the last. */
+/* Converts well-formed UTF-8 to UTF-16, big-endian; returns the end of the output. */
 static unsigned char *put_utf16(unsigned char *to, const char *utf8) {
     for (const unsigned char *in = (const unsigned char *)utf8; *in;) {
         int more = *in >= 0xF0 ? 3 : *in >= 0xE0 ? 2 : *in >= 0xC0 ? 1 : 0;
@@ -52,7 +52,7 @@ static unsigned char *put_utf16(unsigned char *to, const char *utf8) {
     return to;
 }
 
-/* A directory of one entry whose value lies at `value`: tag, type, count. */
+/* Writes a directory of one entry. entry: tag and type; value: offset of its data. Returns the end. */
 static unsigned char *put_directory(unsigned char *to, const unsigned short *entry, size_t count,
                                     size_t value) {
     const unsigned char head[] = {

@@ -94,18 +94,21 @@ int fail_expected(struct sluice_error *e, const char *format, ...) {
 
 /* strerror(problem), or what is wrong with the folder of path: "No such file or directory" or "Operation not
  * permitted" would hide it. */
-static const char *output_problem(const char *path, int problem) {
+static const char *output_problem(const char *path, int problem, char text[PATH_MAX + 64]) {
     char cwd[PATH_MAX], folder[PATH_MAX];
     const char *slash = strrchr(path, '/');
     if (path[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT)
-        return "the current folder was deleted";
+        return "the current folder no longer exists";
     if (problem != ENOENT || !slash || slash == path) return strerror(problem);
     snprintf(folder, sizeof folder, "%.*s", (int)(slash - path), path);
-    return access(folder, F_OK) ? "the folder does not exist" : strerror(problem);
+    if (!access(folder, F_OK)) return strerror(problem);
+    snprintf(text, PATH_MAX + 64, "the folder %s does not exist; create it first", folder);
+    return text;
 }
 
 int fail_output(struct sluice_error *e, const char *path, int error_number) {
-    fail(e, SLUICE_OUTPUT, "cannot write the output: %s", output_problem(path, error_number));
+    char text[PATH_MAX + 64];
+    fail(e, SLUICE_OUTPUT, "cannot write the output: %s", output_problem(path, error_number, text));
     return fail_where(e, "%s", path);
 }
 

@@ -1,5 +1,5 @@
-/* `sluice generate` and `sluice decode`, from checks to report: see generation.h. Every failure leaves through
- * generation_run, so that one place writes the report and one error decides the exit code. */
+/* The commands generate and decode, from checks to report: see generation.h. Every failure passes through
+ * generation_run, which writes the report; one error decides the exit code. */
 #include "cli/generation.h"
 
 #include "cli/commands.h"
@@ -27,6 +27,15 @@ static struct output_item all_images(const struct generation *generation) {
     return (struct output_item){1, generation->n_images, generation->seed, generation->n_frames, 0};
 }
 
+/* The seed is printed when the run begins to compute, so that a refused run prints only its error. */
+static void print_seed(struct generation *generation) {
+    const struct args *args = generation->args;
+    if (generation->seed_printed) return;
+    generation->seed_printed = true;
+    if (args->seed.random || !(args->quiet || generation->latent))
+        message_note("seed %llu", (unsigned long long)generation->seed);
+}
+
 /* ---- callbacks ---- */
 
 static void on_log(void *user, int level, const char *line) {
@@ -38,22 +47,23 @@ static void on_log(void *user, int level, const char *line) {
 
 static void on_progress(void *user, const struct sluice_progress *now) {
     struct generation *generation = user;
+    print_seed(generation);
     progress_show(&generation->progress, now);
     interrupt_pending();
 }
 
-/* A decoded latent has no seed that anybody knows. */
-static int print_written(const struct generation *generation, struct output_item item, const struct sluice_image *image,
-                        struct sluice_error *e) {
+/* Prints the line of a finished image or video. A decoded latent has no known seed. */
+static int print_written(const struct generation *generation, struct output_item item,
+                         const struct sluice_image *image, struct sluice_error *e) {
     const char *pattern = output_pattern(generation->args, image->frames);
     char seed[32] = "", frames[48] = "", name[PATH_MAX];
     if (output_name(pattern, &item, name, e)) return e->code;
     if (!generation->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
-    if (item.frame) snprintf(frames, sizeof frames, "the first of %d frames, ", image->frames);
+    if (item.frame) snprintf(frames, sizeof frames, "first of %d frames, ", image->frames);
     if (output_is_video(name))
-        snprintf(frames, sizeof frames, "%d frame%s at %d a second, ", image->frames,
+        snprintf(frames, sizeof frames, "%d frame%s at %d fps, ", image->frames,
                  image->frames == 1 ? "" : "s", generation->request.fps);
-    message_note("wrote %s (%s%dx%d, %ssha256 %s)", strcmp(name, "-") ? name : "the picture to stdout",
+    message_note("wrote %s (%s%dx%d, %spixels sha256 %s)", strcmp(name, "-") ? name : "the image to stdout",
                  frames, image->width, image->height, seed, image->video_sha256);
     return SLUICE_OK;
 }
@@ -74,19 +84,20 @@ static int put_video(struct generation *generation, const char *name, const stru
     return video_close(video, e);
 }
 
-/* Or a frame of a video. */
-static int save_image(struct generation *generation, const struct sluice_image *image, struct sluice_error *e) {
+/* Writes an image or a frame of a video. */
+static int save_image(struct generation *generation, const struct sluice_image *image,
+                      struct sluice_error *e) {
     char name[PATH_MAX];
     const char *pattern = output_pattern(generation->args, image->frames);
     bool is_frames = output_is_frames(pattern, image->frames), silent = generation->args->no_metadata;
-    /* A latent file may hold more pictures than its plan said: those still get names of their own. */
+    /* If a latent file holds more images than planned, they still get distinct names. */
     int n = image->index < generation->n_images ? generation->n_images : image->index + 1;
     struct output_item item = {image->index + 1, n, generation->seed, image->frames,
-                           is_frames ? image->frame + 1 : 0};
+                               is_frames ? image->frame + 1 : 0};
     int status = output_name(pattern, &item, name, e);
     if (status) return status;
     char *text = silent ? NULL : parameters_text(generation->args, &generation->request, image);
-    if (!text && !silent) return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
+    if (!text && !silent) return fail(e, SLUICE_MEMORY, "no memory for the image's metadata");
     const struct picture_content content = {image, text, output_quality(generation)};
     status = is_frames                  ? frames_put(&generation->frames, pattern, item, &content, e)
              : output_is_video(pattern) ? put_video(generation, name, image, &content, e)
@@ -95,17 +106,19 @@ static int save_image(struct generation *generation, const struct sluice_image *
     if (status || image->frame + 1 < image->frames) return status;
     generation->n_written++;
     item.frame = is_frames;
-    return generation->args->quiet ? SLUICE_OK : print_written(generation, item, image, e);
+    if (!generation->args->quiet && print_written(generation, item, image, e)) return e->code;
+    if (generation->n_written >= generation->n_images) progress_finish(&generation->progress);
+    return SLUICE_OK;
 }
 
-/* The callback cannot fail the run, so the first failure is kept and the run cancelled. */
+/* The callback cannot return an error: it stores the first one and cancels the run. */
 static void on_image(void *user, const struct sluice_image *image) {
     struct generation *generation = user;
     if (!generation->failure.code && save_image(generation, image, &generation->failure))
         sluice_cancel(generation->session);
 }
 
-/* What is written while pictures come, and what they are shown with on the way. */
+/* Checks the names of outputs and previews. */
 static int check_names(const struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     int status = output_check(args, all_images(generation), e);
@@ -166,7 +179,7 @@ void generation_close(struct generation *generation) {
     request_free_files(&generation->files);
 }
 
-/* How many pictures a latent holds, and how large a video is, stands in its plan; -v shows the plan. */
+/* Reads the number of images of a latent and the size of a video from the plan. Prints the plan with -v. */
 static int query_plan(struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     struct plan_table_size size = {0};
@@ -174,7 +187,8 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     bool fits, is_video = !args->no_decode && output_is_video(output_pattern(args, generation->n_frames));
     generation->progress.are_videos = generation->n_frames > 1;
     if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
-    int status = sluice_plan_query(generation->session, &generation->request, generation->latent, &json, &fits, e);
+    int status =
+        sluice_plan_query(generation->session, &generation->request, generation->latent, &json, &fits, e);
     if (status) return status;
     plan_table_size(json, &size);
     generation->n_frames = size.frames;
@@ -188,7 +202,7 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     return status;
 }
 
-/* Once more, now that it is known how many frames there are. */
+/* Checks the outputs again, now that the number of frames is known. */
 static int check_outputs(const struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     const char *pattern = output_pattern(args, generation->n_frames);
@@ -200,25 +214,30 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
     if (status || args->no_decode) return status;
     bool is_video = output_is_video(pattern), is_fallback;
     if (is_video && !settings.fps)
-        return fail_value(e, "--output", pattern, "pictures, or --fps N beside it: this model has no rate");
+        return fail_value(e, "--output", pattern,
+                          "--fps N too (this model has no default frame rate), or image files");
     if (is_video) status = video_check_settings(pattern, &settings, e);
     if (args->quality && !picture_takes_quality(pattern) && !video_takes_quality(pattern))
-        message_note("warning: --quality is not used: %s", is_video ? "GIF has none" : "PNG loses nothing");
+        message_note("warning: --quality is ignored: %s",
+                     is_video ? "GIF has no quality setting" : "PNG is lossless");
     if (args->fps && !is_video && generation->n_frames == 1)
-        return fail_value(e, "--fps", "a picture", "a video: --frames, of a model that makes them");
-    if (args->fps && !is_video) message_note("warning: --fps is not used: frames are written one by one");
+        return fail_value(e, "--fps", "an image", "a video: a video model, and --frames above 1");
+    if (args->fps && !is_video) message_note("warning: --fps is ignored: the frames are written as images");
     const char *encoder = is_video && !status ? video_encoder(pattern, &is_fallback) : NULL;
     if (encoder && is_fallback)
-        message_note("warning: %s is written by %s: FFmpeg has nothing better here", pattern, encoder);
+        message_note("warning: %s is written with the encoder %s: this FFmpeg lacks the preferred one",
+                     pattern, encoder);
     return status;
 }
 
 static int run_session(struct generation *generation, struct sluice_error *e) {
     if (interrupt_pending()) return interrupt_error(e);
     generation->has_run = true;
-    int status = generation->latent ? sluice_decode(generation->session, &generation->request, generation->latent, e)
-                                 : sluice_run(generation->session, &generation->request, e);
-    message_live_end();
+    int status = generation->latent
+                     ? sluice_decode(generation->session, &generation->request, generation->latent, e)
+                     : sluice_run(generation->session, &generation->request, e);
+    if (status || generation->failure.code) message_live_end();
+    if (!status) progress_finish(&generation->progress);
     if (!generation->failure.code) return status;
     *e = generation->failure;
     return e->code;
@@ -240,18 +259,16 @@ static int generation_prepare(struct generation *generation, struct sluice_error
     if (!status) status = check_names(generation, e);
     if (status) return status;
     if (!args->device && !args->quiet) devices_note_cpu();
-    if (args->seed.random || !(args->quiet || generation->latent))
-        message_note("seed %llu", (unsigned long long)generation->seed);
-    if (args->no_decode && args->output && !args->quiet) message_note("no picture is written: --no-decode");
+    if (args->no_decode && args->output && !args->quiet) message_note("no image is written: --no-decode");
     return SLUICE_OK;
 }
 
-/* All of generate or decode, report and closing included. latent: decode's file; NULL: generate. */
+/* Runs generate or decode, including report and cleanup. latent: file to decode; NULL: generate. */
 static int generation_run(const struct args *args, const char *latent, struct sluice_error *e) {
     struct generation generation = {.args = args, .latent = latent, .started = progress_clock()};
     generation.n_images = args->batch ? args->batch : 1;
     generation.n_frames = args->frames;
-    /* Before everything that could end in a report. */
+    /* Checked first, because every later failure writes the report. */
     generation.seed = args->seed.value;
     if (output_check_report(args, all_images(&generation), e)) return e->code;
     interrupt_gracefully();
@@ -260,10 +277,12 @@ static int generation_run(const struct args *args, const char *latent, struct sl
     if (!status) status = generation_open(&generation, e);
     if (!status) status = query_plan(&generation, e);
     if (!status) status = check_outputs(&generation, e);
+    if (!status) output_check_pipes(args, all_images(&generation));
     if (!status) status = run_session(&generation, e);
     if (!status) print_summary(&generation);
-    struct report report = {
-        .name = args->report, .session = generation.has_run ? generation.session : NULL, .seed = generation.seed};
+    struct report report = {.name = args->report,
+                            .session = generation.has_run ? generation.session : NULL,
+                            .seed = generation.seed};
     report.seconds = progress_clock() - generation.started;
     status = report_write(&report, e);
     generation_close(&generation);

@@ -1,4 +1,4 @@
-/* The pictures that flags name: see pictures.h. */
+/* Input images of the flags: see input_images.h. */
 #include "cli/input_images.h"
 
 #include "cli/picture_read.h"
@@ -8,11 +8,11 @@
 
 static void note_unused(const struct args *args, const char *name, unsigned notes) {
     if (args->quiet) return;
-    if (notes & PICTURE_TRANSPARENT) message_note("%s: its transparency is not used", name);
-    if (notes & PICTURE_ANIMATED) message_note("%s moves: its first picture is used", name);
+    if (notes & PICTURE_TRANSPARENT) message_note("%s: transparency is ignored", name);
+    if (notes & PICTURE_ANIMATED) message_note("%s is animated: only the first frame is used", name);
 }
 
-/* Of a picture that a run needs: its user is the program's arguments. */
+/* Callback of the library. picture->user: the program's arguments. */
 static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *e) {
     unsigned notes = 0;
@@ -21,7 +21,7 @@ static int read_rows(const struct sluice_picture *picture, void (*take)(void *to
     return status;
 }
 
-/* Where the next row goes. */
+/* Destination of the next row. */
 struct place {
     uint8_t *at;
     size_t row_bytes;

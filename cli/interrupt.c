@@ -1,5 +1,5 @@
-/* Ctrl-C, SIGTERM and SIGHUP: see interrupt.h. The handler calls nothing that is not async-signal-safe, and
- * does its work on the main thread only, so that no session can be closed under it. */
+/* Signal handlers: see interrupt.h. The handler calls only async-signal-safe functions. It acts on the main
+ * thread only, so that the session cannot be closed at the same time. */
 #include "cli/interrupt.h"
 
 #include "cli/fail.h"
@@ -22,7 +22,7 @@ static void act_on_signal(void) {
     if (session) sluice_cancel(session);
     if (before == 0 && atomic_load(&graceful)) return;
     outfile_unlink_in_handler();
-    /* If the program's end is already speaking, it is about to exit with its own code. */
+    /* If main has already printed its final line, it exits with its own code. */
     if (message_cancelled_in_handler()) _exit(130);
 }
 
@@ -36,8 +36,9 @@ static void on_signal(int number) {
     errno = saved;
 }
 
-/* oneDNN's AVX2 products point the stack's register into their packed operands: a handler that ran there
- * would write over the heap (seen: "corrupted size vs. prev_size" after a cancelled `bench ops`). */
+/* Stack of the handler. oneDNN's AVX2 matrix products use the stack pointer register for packed operands: a
+ * handler on the normal stack would corrupt the heap (observed: "corrupted size vs. prev_size" after a
+ * cancelled `bench ops`). */
 static char own_stack[64 << 10];
 
 void interrupt_install(void) {
@@ -49,13 +50,12 @@ void interrupt_install(void) {
     sigaddset(&action.sa_mask, SIGHUP);
     sigaltstack(&(stack_t){.ss_sp = own_stack, .ss_size = sizeof own_stack}, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* a file over the limit is a failed write too */
+    sigaction(SIGXFSZ, &ignore, NULL); /* a file over the size limit becomes a failed write */
     sigaction(SIGTERM, &action, NULL);
-    /* Unless it came in ignored: nohup means a run to outlive its terminal. */
+    /* SIGHUP stays ignored under nohup. */
     sigaction(SIGHUP, NULL, &before);
     if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
-    /* Also where SIGINT came in ignored, as in a shell's background jobs: scripts stop those with kill -INT.
-     */
+    /* SIGINT is handled even if it was ignored, as in background jobs of a shell: scripts use kill -INT. */
     sigaction(SIGINT, &action, NULL);
 }
 

@@ -1,4 +1,4 @@
-/* What killed processes leave: see leftovers.h. */
+/* Removal of abandoned temporary files: see leftovers.h. */
 #include "cli/leftovers.h"
 
 #include <dirent.h>
@@ -21,14 +21,14 @@ const char *leftovers_folder(const char *name, char out[PATH_MAX]) {
     return bytes >= PATH_MAX ? NULL : slash ? slash + 1 : name;
 }
 
-/* Where ".tmp.123" begins, at its end; NULL: nowhere. */
+/* Start of the suffix ".tmp.PID" of a name; NULL: none. */
 static const char *temporary_suffix(const char *entry) {
     const char *at = NULL;
     for (const char *next = entry; (next = strstr(next, ".tmp.")); next++) at = next;
     return at && at[5] && !at[5 + strspn(at + 5, "0123456789")] ? at : NULL;
 }
 
-/* A file of ours that nobody has locked. */
+/* True for a regular file of this user that no process has locked. Locks it. */
 static bool is_abandoned(int file) {
     struct stat info;
     bool ours = fstat(file, &info) == 0 && S_ISREG(info.st_mode) && info.st_uid == geteuid();

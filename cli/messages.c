@@ -76,8 +76,12 @@ void message_live_end(void) {
     if (atomic_exchange(&live, false)) message_put("\n", 1);
 }
 
-void message_picture(const char *codes, size_t bytes) {
+void message_live_clear(void) {
     if (atomic_exchange(&live, false)) message_put("\r\033[K", 4);
+}
+
+void message_picture(const char *codes, size_t bytes) {
+    message_live_clear();
     atomic_store(&in_picture, true);
     message_put(codes, bytes);
     atomic_store(&in_picture, false);

@@ -14,12 +14,15 @@
 bool message_on_terminal(void);
 /* Columns of the live line. */
 int message_columns(void);
-/* Prints a line. Control characters are replaced (sanitize.h), so that names from files cannot begin a line. */
+/* Prints a line. Control characters are replaced (sanitize.h), so that names from files cannot begin a line.
+ */
 void message_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Replaces the live line, cut to the width of the terminal. Only if message_on_terminal. */
 void message_live(const char *text);
 /* Ends the live line with a newline, if there is one. */
 void message_live_end(void);
+/* Removes the live line, if there is one. */
+void message_live_clear(void);
 /* Writes the escape sequence of an image in place of the live line. */
 void message_picture(const char *codes, size_t bytes);
 /* Number of lines printed by message_note. */

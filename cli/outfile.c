@@ -1,23 +1,24 @@
-/* A file that appears whole or not at all: see outfile.h. */
+/* Atomic output files: see outfile.h. */
 #include "cli/outfile.h"
 
 #include "cli/fail.h"
 #include "cli/interrupt.h"
 #include "cli/leftovers.h"
+#include "cli/messages.h"
 #include "cli/sanitize.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <stdatomic.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <time.h>
 #include <unistd.h>
 
-/* The handler's copies of the paths: filled before the flags go up, so that the handler never sees half of
- * one. */
+/* Copies of the paths for the signal handler. The flags are set after the copies are complete. */
 static char pending_path[PATH_MAX], library_path[PATH_MAX];
 static atomic_bool pending, library_pending;
 
@@ -50,7 +51,7 @@ static int set_names(struct outfile *out, const char *name) {
     return 0;
 }
 
-/* Names are given through /proc: without it there is no way back to one. */
+/* Opens an unnamed file in the folder of name. Fails with EOPNOTSUPP without /proc, which name_it needs. */
 static int open_unnamed(const char *name) {
     char folder[PATH_MAX];
     errno = EOPNOTSUPP;
@@ -58,8 +59,8 @@ static int open_unnamed(const char *name) {
     return open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
 }
 
-/* Where it gets a name only when it is whole, a killed process leaves nothing. (EISDIR and EINVAL: what older
- * kernels say who have no such files.) */
+/* Opens an unnamed file, of which a killed process leaves nothing, or else the temporary name. Kernels
+ * without O_TMPFILE fail with EISDIR or EINVAL. */
 static int open_new(struct outfile *out) {
     leftovers_clear(out->name);
     int file = open_unnamed(out->name);
@@ -68,11 +69,12 @@ static int open_new(struct outfile *out) {
     strcpy(pending_path, out->temporary);
     atomic_store(&pending, true);
     if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* without locks more is left, and that is all */
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* optional: protects from leftovers_clear */
     return file;
 }
 
-/* rename(2) replaces what has the final name, linkat(2) does not: so it has the temporary one in between. */
+/* Gives an unnamed file its temporary name. linkat(2) cannot replace an existing file, so the final name is
+ * set by rename(2) afterwards. */
 static int name_it(struct outfile *out) {
     char unnamed[32];
     snprintf(unnamed, sizeof unnamed, "/proc/self/fd/%d", fileno(out->file));
@@ -81,20 +83,64 @@ static int name_it(struct outfile *out) {
     return 0;
 }
 
-/* A pipe waits for its reader, until a signal comes: open(2) would go on waiting. */
-static int open_in_place(const char *name) {
-    struct stat info;
-    struct timespec while_waiting = {.tv_nsec = 20000000};
+/* ---- pipes ---- */
+
+/* Pipes with a reader that stay open until they are written. name NULL: unused. */
+static struct {
+    char *name;
     int file;
+} open_pipes[8];
+
+enum { N_OPEN_PIPES = sizeof open_pipes / sizeof *open_pipes };
+
+static bool is_pipe(const char *name) {
+    struct stat info;
+    return stat(name, &info) == 0 && S_ISFIFO(info.st_mode);
+}
+
+void outfile_check_pipe(const char *name) {
+    int slot = -1;
+    if (!is_pipe(name)) return;
+    for (int i = N_OPEN_PIPES - 1; i >= 0; i--) {
+        if (!open_pipes[i].name) slot = i;
+        if (open_pipes[i].name && strcmp(open_pipes[i].name, name) == 0) return;
+    }
+    if (slot < 0) return;
+    int file = open(name, O_WRONLY | O_CLOEXEC | O_NONBLOCK);
+    if (file < 0 && errno == ENXIO)
+        message_note("warning: %s is a pipe without a reader; writing waits for one", name);
+    if (file < 0) return;
+    open_pipes[slot].name = strdup(name);
+    open_pipes[slot].file = file;
+}
+
+/* Closes the descriptor of outfile_check_pipe, after the pipe is open for writing. */
+static void release_pipe(const char *name) {
+    for (int i = 0; i < N_OPEN_PIPES; i++) {
+        if (!open_pipes[i].name || strcmp(open_pipes[i].name, name) != 0) continue;
+        close(open_pipes[i].file);
+        free(open_pipes[i].name);
+        open_pipes[i].name = NULL;
+    }
+}
+
+/* Opens a device or a pipe. Polls for a pipe's reader, because a blocking open(2) continues after a signal.
+ */
+static int open_in_place(const char *name) {
+    struct timespec while_waiting = {.tv_nsec = 20000000};
+    int file, n_polls = 0;
     while ((file = open(name, O_WRONLY | O_CLOEXEC | O_NONBLOCK)) < 0) {
-        bool waits = errno == ENXIO && stat(name, &info) == 0 && S_ISFIFO(info.st_mode);
-        if (!waits) return -1;
+        if (errno != ENXIO || !is_pipe(name)) return -1;
+        if (!n_polls++) message_note("waiting for a reader of the pipe %s", name);
         if (interrupt_pending()) return errno = EINTR, -1;
         nanosleep(&while_waiting, NULL);
     }
     fcntl(file, F_SETFL, fcntl(file, F_GETFL) & ~O_NONBLOCK);
+    release_pipe(name);
     return file;
 }
+
+/* ---- writing ---- */
 
 int outfile_open(struct outfile *out, const char *name, struct sluice_error *e) {
     out->file = NULL;
@@ -117,7 +163,7 @@ void outfile_abandon(struct outfile *out) {
     atomic_store(&pending, false);
 }
 
-/* Where the name itself was made durable; file systems that cannot are no reason to fail. */
+/* Makes the new name durable. Failure is ignored, because some file systems do not support it. */
 static void sync_folder(const char *name) {
     char folder[PATH_MAX];
     if (!leftovers_folder(name, folder)) return;
@@ -151,15 +197,17 @@ int outfile_commit(struct outfile *out, struct sluice_error *e) {
 
 int outfile_probe(const char *name, struct sluice_error *e) {
     struct outfile out;
-    /* Opening a pipe would wait for its reader, and closing it would end it. */
+    /* Opening a pipe would wait for its reader; closing it would end the reader. */
     bool in_place = set_names(&out, name) == 0 && !out.renames;
     if (in_place) return access(name, W_OK) ? fail_output(e, name, errno) : SLUICE_OK;
-    int status = outfile_open(&out, name, e);
-    if (!status) outfile_abandon(&out);
-    return status;
+    if (outfile_open(&out, name, e)) return e->code;
+    /* An unnamed file does not show whether the file system accepts the name. */
+    int problem = out.unnamed ? name_it(&out) : 0;
+    outfile_abandon(&out);
+    return problem ? fail_output(e, name, problem) : SLUICE_OK;
 }
 
-/* 0, or what went wrong with it: asked once, since a flush that failed leaves nothing to fail again. */
+/* Returns 0 or an errno. Call once: a second fflush after a failed one succeeds. */
 static int flush_stdout(void) {
     errno = 0;
     if (!fflush(stdout) && !ferror(stdout)) return 0;

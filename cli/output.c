@@ -1,4 +1,4 @@
-/* Names of outputs and the checks before work: see output.h. */
+/* Names of outputs and checks before the run: see output.h. */
 #include "cli/output.h"
 
 #include "cli/fail.h"
@@ -35,18 +35,23 @@ bool output_is_frames(const char *pattern, int frames) {
     return frames > 1 && !output_is_video(pattern);
 }
 
-/* Of frames: one that is there, or that no extension says to be a file. */
-static bool is_folder(const char *pattern) {
+/* An existing folder, or a name with a final slash. */
+static bool is_existing_folder(const char *name) {
     struct stat info;
-    const char *base = base_name(pattern);
+    return !*base_name(name) || (stat(name, &info) == 0 && S_ISDIR(info.st_mode));
+}
+
+/* True if --output names a folder for frames: an existing folder, a final slash, or a name without extension.
+ */
+static bool is_folder(const char *pattern) {
     if (strcmp(pattern, "-") == 0) return false;
-    return !*base || !strchr(base, '.') || (stat(pattern, &info) == 0 && S_ISDIR(info.st_mode));
+    return is_existing_folder(pattern) || !strchr(base_name(pattern), '.');
 }
 
 /* ---- names ---- */
 
-/* What stands behind a %: %, d, s, or zeros and a width before d. Returns behind it; NULL: nothing that is
- * known. */
+/* Parses the placeholder after a %: %, d, s, or 0, a digit and d. Returns its end, or NULL if it is unknown.
+ */
 static const char *parse_placeholder(const char *at, char *kind, int *digits) {
     *digits = 0;
     if (*at == '0' && at[1] >= '1' && at[1] <= '9') *digits = at[1] - '0', at += 2;
@@ -55,7 +60,7 @@ static const char *parse_placeholder(const char *at, char *kind, int *digits) {
     return is_placeholder ? at + 1 : NULL;
 }
 
-/* How often such a place is in the pattern. */
+/* Number of placeholders of that kind in the pattern. */
 static int count_placeholders(const char *pattern, char wanted) {
     int n = 0, digits;
     char kind;
@@ -72,14 +77,15 @@ static int check_placeholders(const char *pattern, bool has_seed, struct sluice_
     int digits;
     for (const char *at = pattern; *at;)
         if (*at++ == '%' && !(at = parse_placeholder(at, &kind, &digits)))
-            return fail_value(e, "--output", pattern, "no % but %d, %03d (1 to 9 digits), %s and %%");
+            return fail_value(e, "--output", pattern,
+                              "only the placeholders %d, %03d (1 to 9 digits), %s and %%");
     if (count_placeholders(pattern, 'd') > 1) return fail_value(e, "--output", pattern, "%d at most once");
     if (count_placeholders(pattern, 's') > 1) return fail_value(e, "--output", pattern, "%s at most once");
     if (has_seed || !count_placeholders(pattern, 's')) return SLUICE_OK;
-    return fail_value(e, "--output", pattern, "no %s: a latent has no seed that is known");
+    return fail_value(e, "--output", pattern, "no %s: a saved latent has no seed");
 }
 
-/* Appends to out what bytes of it are free for; *n is what there would be. */
+/* Appends text to out as far as it fits; *n counts all bytes. */
 static void put_text(char out[PATH_MAX], size_t *n, const char *text, size_t bytes) {
     if (*n + bytes < PATH_MAX) memcpy(out + *n, text, bytes);
     *n += bytes;
@@ -91,21 +97,23 @@ static void put_number(char out[PATH_MAX], size_t *n, int digits, unsigned long 
     put_text(out, n, text, (size_t)bytes);
 }
 
-/* "NUMBER", of frames "CLIP-FRAME" where no seed tells clips apart. */
-static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_item *item, bool seeds) {
+/* Appends "NUMBER", or for frames of several videos without a seed in their names "VIDEO-FRAME". */
+static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_item *item,
+                        bool seeds) {
     if (item->frame && item->n > 1 && !seeds)
         put_number(out, n, 0, (unsigned)item->number), put_text(out, n, "-", 1);
     put_number(out, n, digits, (unsigned)(item->frame ? item->frame : item->number));
 }
 
-/* A folder's frames are named in it. */
+/* Pattern of the frames in a folder: FOLDER/%04d.png. Other patterns are returned unchanged. */
 static const char *name_in_folder(const char *pattern, char out[PATH_MAX]) {
     if (!is_folder(pattern)) return pattern;
     int bytes = snprintf(out, PATH_MAX, "%s%s%%04d.png", pattern, *base_name(pattern) ? "/" : "");
     return bytes < PATH_MAX ? out : pattern;
 }
 
-int output_name(const char *pattern, const struct output_item *item, char out[PATH_MAX], struct sluice_error *e) {
+int output_name(const char *pattern, const struct output_item *item, char out[PATH_MAX],
+                struct sluice_error *e) {
     char inside[PATH_MAX];
     if (item->frame) pattern = name_in_folder(pattern, inside);
     const char *dot = strrchr(base_name(pattern), '.');
@@ -139,8 +147,7 @@ bool output_next(struct output_item *item) {
     return item->number++ < item->n;
 }
 
-/* An absolute name in which the folder's links are resolved; "-" and names whose folder is gone stay as they
- * are. */
+/* Makes the path absolute, with links of its folder resolved. Copies "-" and names in missing folders. */
 static void canonical(const char *name, char out[PATH_MAX]) {
     char plain[PATH_MAX], folder[PATH_MAX];
     size_t length = strlen(name);
@@ -165,26 +172,36 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
     fail(e, SLUICE_USAGE, "%s and %s name the same file", flag, other_flag);
     fail_where(e, "%s", flag);
     fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "two names");
+    return fail_expected(e, "two different names");
 }
 
-/* Frames are brought under their names from a folder beside them. */
+/* All frames must go into one folder, because they are renamed together from a temporary folder next to it.
+ */
 static int check_frames_folder(const char *pattern, struct sluice_error *e) {
     const char *base = base_name(pattern);
     bool in_base_name = count_placeholders(pattern, 'd') == count_placeholders(base, 'd');
     if (is_folder(pattern) && count_placeholders(pattern, 'd'))
         return fail_value(e, "--output", pattern,
-                          "no %d in a folder's name: its frames have names of their own");
+                          "a folder without %d: its frames are named 0001.png, 0002.png, ...");
     return in_base_name ? SLUICE_OK
-                  : fail_value(e, "--output", pattern, "%d behind the last /: frames lie in one folder");
+                        : fail_value(e, "--output", pattern,
+                                     "%d only after the last /: all frames go into one folder");
 }
 
-/* A model of pictures has no clip of one frame, unless it is asked for. */
+/* An image model writes no video file, unless --frames 1 requests one. */
 static int check_video(const struct args *args, const char *pattern, int frames, struct sluice_error *e) {
     if (frames == 1 && !args->frames && args->command->bit == GENERATE)
         return fail_value(e, "--output", pattern,
-                          "a name that ends in .png, .jpg, .jpeg or .webp: this model draws pictures");
+                          "a file name ending in .png, .jpg, .jpeg or .webp: this model generates images");
     return video_check_name(pattern, e);
+}
+
+/* An image needs a file name; frames of a video could go into a folder. */
+static int refuse_folder(const char *pattern, struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "the output is a folder");
+    fail_where(e, "--output");
+    fail_found(e, "\"%s\"", pattern);
+    return fail_expected(e, "a file name, such as %s%soutput.png", pattern, *base_name(pattern) ? "/" : "");
 }
 
 static int check_pattern(const struct args *args, const char *pattern, struct output_item item,
@@ -193,13 +210,15 @@ static int check_pattern(const struct args *args, const char *pattern, struct ou
     int status = check_placeholders(pattern, args->command->bit == GENERATE, e);
     if (status) return status;
     if (is_stdout && (item.n > 1 || is_frames))
-        return fail_value(e, "--output", pattern, "a file name: stdout takes one picture only");
+        return fail_value(e, "--output", pattern, "a file name: stdout takes only one image");
     if (output_is_video(pattern)) return check_video(args, pattern, item.frames, e);
     if (is_frames) status = check_frames_folder(pattern, e);
+    if (!is_frames && !picture_has_extension(pattern) && is_existing_folder(pattern))
+        return refuse_folder(pattern, e);
     return status || (is_frames && is_folder(pattern)) ? status : picture_check_name(pattern, e);
 }
 
-/* A folder that is yet to be made can be where a file could. */
+/* Checks that an output file can be created. A new folder for frames is checked as if it were a file. */
 static int probe_output(const char *name, const char *pattern, bool is_frames, struct sluice_error *e) {
     struct stat info;
     char folder[PATH_MAX];
@@ -212,7 +231,7 @@ static int probe_output(const char *name, const char *pattern, bool is_frames, s
 static int check_images(const struct args *args, struct output_item item, struct sluice_error *e) {
     char name[PATH_MAX];
     const char *pattern = output_pattern(args, item.frames);
-    /* It may be a folder of frames: that is known when the model is. */
+    /* Possibly a folder for frames: checked again when the model is known. */
     if (!item.frames && !output_is_video(pattern) && is_folder(pattern)) return SLUICE_OK;
     int status = check_pattern(args, pattern, item, e);
     if (status || strcmp(pattern, "-") == 0) return status;
@@ -239,7 +258,8 @@ static bool is_dumped(const struct args *args, const char *base) {
     return false;
 }
 
-/* How many files there will be is the model's to say: any that is there under such a name may go. */
+/* Checks that --dump overwrites no input. The number of files is not known yet, so every existing file with
+ * such a name is checked. */
 static int check_dumped(const struct args *args, struct sluice_error *e) {
     char name[PATH_MAX];
     int status = SLUICE_OK;
@@ -253,7 +273,7 @@ static int check_dumped(const struct args *args, struct sluice_error *e) {
     return status;
 }
 
-/* Makes the folder, its parent must be there; writable means that a file can be made in it. */
+/* Creates the folder (not its parents), and checks that a file can be created in it. */
 static int check_folder(const char *folder, struct sluice_error *e) {
     char name[PATH_MAX];
     if (mkdir(folder, 0777) && errno != EEXIST) return fail_output(e, folder, errno);
@@ -266,7 +286,7 @@ static int check_dump(const struct args *args, struct sluice_error *e) {
     return check_dumped(args, e) ? e->code : check_folder(args->dump, e);
 }
 
-/* What cannot be written there is a warning later: what is kept already is read in any case. */
+/* Creates the folder of --prompt-cache. It may be read-only: entries are then only read, with a warning. */
 static int check_cache(const char *folder, struct sluice_error *e) {
     struct stat found;
     if (mkdir(folder, 0777) && errno != EEXIST) return fail_output(e, folder, errno);
@@ -316,16 +336,28 @@ int output_check(const struct args *args, struct output_item item, struct sluice
     return status;
 }
 
+void output_check_pipes(const struct args *args, struct output_item item) {
+    char name[PATH_MAX];
+    struct sluice_error ignored;
+    const char *pattern = output_pattern(args, item.frames);
+    if (args->report) outfile_check_pipe(args->report);
+    if (args->no_decode || strcmp(pattern, "-") == 0) return;
+    item = output_first(item, pattern);
+    do {
+        if (!output_name(pattern, &item, name, &ignored)) outfile_check_pipe(name);
+    } while (output_next(&item));
+}
+
 int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e) {
     const char *name = output_pattern(args, request->frames);
     const struct sluice_picture *init = request->init_image;
     int width = request->width || !init ? request->width : init->width;
     int height = request->height || !init ? request->height : init->height, most = picture_max_side(name);
     if (args->no_decode || (width <= most && height <= most)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "the picture is too large for its format");
+    fail(e, SLUICE_USAGE, "the image is too large for its file format");
     fail_where(e, "%s", name);
     fail_found(e, "%dx%d", width, height);
-    return fail_expected(e, "sides of at most %d, or a name that ends in .png", most);
+    return fail_expected(e, "at most %d pixels per side, or a .png file", most);
 }
 
 void output_count_memory(const struct args *args, int frames, struct sluice_request *request) {

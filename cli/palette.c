@@ -1,7 +1,7 @@
-/* 256 colours of a picture's own: see palette.h. Colours are counted in cells of 8 levels a channel; a box of
- * cells, at first all of them, is cut where half of its pixels lie on either side along its longest edge,
- * until there are 256 boxes, whose means are the colours (Heckbert, "Color image quantization for frame
- * buffer display", 1982). */
+/* Colour quantisation by median cut: see palette.h. Colours are counted in cells of 8 levels per channel. A
+ * box of cells, at first all cells, is split along its longest edge so that each part has half of the pixels,
+ * until there are 256 boxes; a box's mean is its colour (Heckbert, "Color image quantization for frame buffer
+ * display", 1982). */
 #include "cli/palette.h"
 
 #include <limits.h>
@@ -19,7 +19,7 @@ struct cell {
 struct box {
     int first, n;
     uint64_t pixels;
-    int axis, length; /* its longest edge */
+    int axis, length; /* of the longest edge, in cells */
 };
 
 struct palette {
@@ -27,10 +27,9 @@ struct palette {
     uint16_t order[CELLS], sorted[CELLS];
     struct box boxes[PALETTE_COLOURS];
     int n_boxes;
-    int16_t nearest[CELLS]; /* colour of a cell; -1: not looked for yet */
+    int16_t nearest[CELLS]; /* index of a cell's nearest colour; -1: not computed yet */
     int width;
-    int error[]; /* by the pixels of the row above and of this one, sixteenths: 2 rows, a pixel more on
-                     either side, 3 each */
+    int error[]; /* dithering error of this row and the next in sixteenths: [2][width + 2][3] */
 };
 
 static size_t row_values(int width) {
@@ -87,7 +86,7 @@ static void sort_along(struct palette *p, const struct box *box) {
     memcpy(p->order + box->first, p->sorted, (size_t)box->n * sizeof *p->order);
 }
 
-/* In two that have cells both. */
+/* Splits a box into two boxes, both with cells. */
 static void split_box(struct palette *p, struct box *box) {
     struct box *other = &p->boxes[p->n_boxes++];
     uint64_t below = 0;
@@ -100,7 +99,7 @@ static void split_box(struct palette *p, struct box *box) {
     measure_box(p, other);
 }
 
-/* Of what is wrong with so many pixels at most. */
+/* The box with the largest pixel count times squared length; NULL: all boxes are single cells. */
 static struct box *worst_box(struct palette *p) {
     struct box *worst = NULL;
     double most = 0;
@@ -149,9 +148,9 @@ static int find_nearest(const struct palette *p, const uint32_t *colours, int ce
     return best;
 }
 
-/* next, this: what each pixel of the row below and of this one is owed, in sixteenths. */
+/* Chooses colours for one row. this, next: dithering error of this row and of the next, in sixteenths. */
 static void dither_row(struct palette *p, const uint8_t *rgb, const uint32_t *colours, int *this, int *next,
-                      uint8_t *indices) {
+                       uint8_t *indices) {
     for (int x = 0; x < p->width; x++, rgb += 3) {
         int wanted[3], *at = this + 3 * (x + 1), *below = next + 3 * (x + 1);
         for (int c = 0; c < 3; c++) {
@@ -182,7 +181,7 @@ void palette_reduce(struct palette *p, const uint8_t *rgb, int height, uint32_t 
     for (int y = 0; y < height; y++) {
         int *this = rows[y % 2], *next = rows[1 - y % 2];
         dither_row(p, rgb + 3 * (size_t)p->width * (size_t)y, colours, this, next,
-                  indices + (ptrdiff_t)stride * y);
+                   indices + (ptrdiff_t)stride * y);
         memset(this, 0, values * sizeof *this);
     }
 }

@@ -1,6 +1,6 @@
-/* JPEG out: see picture_write.h. Colours are halved in both directions below quality 90 only (4:2:0), as what
- * is drawn has edges of pure colours. libjpeg leaves its functions by longjmp, so everything between setjmp
- * and the end lies in struct jpeg_encoder, not in locals. */
+/* JPEG encoder: see picture_write.h. Below quality 90 chroma is subsampled (4:2:0); above, edges between pure
+ * colours stay sharp (4:4:4). libjpeg reports errors by longjmp, so the state after setjmp is in struct
+ * jpeg_encoder, not in local variables. */
 #include "cli/exif.h"
 #include "cli/fail.h"
 #include "cli/picture_write.h"
@@ -50,7 +50,7 @@ static void encode_jpeg_begin(struct jpeg_encoder *encoder, FILE *file,
     jpeg_start_compress(to, TRUE);
 }
 
-/* False if libjpeg gave up. */
+/* False if libjpeg failed. */
 static bool encode_jpeg_rows(struct jpeg_encoder *encoder, FILE *file, const struct picture_content *content,
                              const struct exif *exif) {
     if (setjmp(encoder->end)) return false;
@@ -71,9 +71,9 @@ int picture_encode_jpeg(FILE *to, const char *name, const struct picture_content
     struct jpeg_encoder encoder = {.problem = 0};
     struct exif exif = {0};
     if (content->parameters && !exif_from_comment(content->parameters, &exif))
-        return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
+        return fail(e, SLUICE_MEMORY, "no memory for the image's metadata");
     if (exif.bytes > APP1_BYTES_MAX) {
-        message_note("warning: the text of %s is left out: JPEG has no room for so much", name);
+        message_note("warning: %s has no metadata: the text is too long for JPEG", name);
         exif.bytes = 0;
     }
     encoder.to.err = jpeg_std_error(&encoder.errors);

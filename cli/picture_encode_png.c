@@ -1,6 +1,6 @@
-/* PNG out: see picture_write.h. The text `parameters` is tEXt where Latin-1 can hold it, which more tools
- * read, else iTXt. libpng leaves its functions by longjmp, so everything between setjmp and the end lies in
- * struct encoder, not in locals. */
+/* PNG encoder: see picture_write.h. The text `parameters` is a tEXt chunk, which more tools read, or an iTXt
+ * chunk if Latin-1 cannot hold it. libpng reports errors by longjmp, so the state after setjmp is in struct
+ * encoder, not in local variables. */
 #include "cli/fail.h"
 #include "cli/picture_write.h"
 
@@ -15,7 +15,7 @@ struct encoder {
     png_infop info;
     FILE *to;
     const struct sluice_image *image;
-    char *latin1; /* NULL when the text does not fit into Latin-1 */
+    char *latin1; /* the text in Latin-1; NULL: not possible */
     const char *utf8;
     int problem; /* errno of a failed write */
     char message[160];
@@ -44,8 +44,7 @@ static void flush_bytes(png_structp png) {
     (void)png;
 }
 
-/* Two-byte UTF-8 up to U+00FF is what Latin-1 has; the text is known to be well-formed. NULL if there is
- * more. */
+/* Converts well-formed UTF-8 to Latin-1, to be freed. NULL: a character above U+00FF, or out of memory. */
 static char *to_latin1(const char *utf8) {
     char *out = malloc(strlen(utf8) + 1), *end = out;
     for (const unsigned char *in = (const unsigned char *)utf8; out && *in; in++) {
@@ -68,7 +67,7 @@ static void set_text(struct encoder *encoder) {
     if (encoder->utf8) png_set_text(encoder->png, encoder->info, &text, 1);
 }
 
-/* False if libpng gave up. */
+/* False if libpng failed. */
 static bool encode(struct encoder *encoder) {
     const struct sluice_image *image = encoder->image;
     if (setjmp(png_jmpbuf(encoder->png))) return false;

@@ -1,5 +1,5 @@
-/* WebP out: see picture_write.h. libwebp makes the picture's own chunk, and the container around it that
- * holds the text is made here. Source of the container: RFC 9649. */
+/* WebP encoder: see picture_write.h. libwebp encodes the image chunk; the extended container with the EXIF
+ * chunk is written here. Source of the container: RFC 9649. */
 #include "cli/exif.h"
 #include "cli/fail.h"
 #include "cli/picture_write.h"
@@ -22,7 +22,7 @@ static unsigned char *put_chunk_head(unsigned char *to, const char *type, size_t
     return put_little(to + 4, bytes, 4);
 }
 
-/* What stands before the picture's own chunk: the file's head, and what the file has besides. */
+/* Writes the bytes before the image chunk: RIFF header and VP8X chunk. Returns their number. */
 static size_t webp_head(unsigned char *head, const struct sluice_image *image, size_t own_bytes,
                         size_t exif_bytes) {
     size_t all = 4 + CHUNK_BYTES + EXTENDED_BYTES + own_bytes + CHUNK_BYTES + exif_bytes + (exif_bytes & 1);
@@ -49,11 +49,12 @@ static bool put_all(FILE *to, const struct sluice_image *image, const WebPMemory
            put_bytes(to, exif->at + EXIF_MARK_BYTES, text + (text & 1));
 }
 
-/* False: what is wrong stands in picture's error_code. */
-static bool webp_encode(const struct picture_content *content, WebPPicture *picture, WebPMemoryWriter *encoded_data) {
+/* On failure picture->error_code has the reason. */
+static bool webp_encode(const struct picture_content *content, WebPPicture *picture,
+                        WebPMemoryWriter *encoded_data) {
     WebPConfig config;
     if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, (float)content->quality)) return false;
-    config.low_memory = 1; /* a seventh of what it takes otherwise */
+    config.low_memory = 1; /* a seventh of the memory */
     picture->width = content->image->width;
     picture->height = content->image->height;
     picture->writer = WebPMemoryWrite;
@@ -68,13 +69,13 @@ int picture_encode_webp(FILE *to, const char *name, const struct picture_content
     WebPPicture picture;
     struct exif exif = {0};
     if (content->parameters && !exif_from_comment(content->parameters, &exif))
-        return fail(e, SLUICE_MEMORY, "no memory for the picture's text");
+        return fail(e, SLUICE_MEMORY, "no memory for the image's metadata");
     WebPMemoryWriterInit(&encoded_data);
     bool encoded = WebPPictureInit(&picture) && webp_encode(content, &picture, &encoded_data);
     errno = 0;
     if (!encoded)
         picture_unencodable(
-            name, picture.error_code == VP8_ENC_ERROR_OUT_OF_MEMORY ? "no memory" : "an error of libwebp", e);
+            name, picture.error_code == VP8_ENC_ERROR_OUT_OF_MEMORY ? "no memory" : "libwebp failed", e);
     else if (!put_all(to, content->image, &encoded_data, &exif))
         fail_output(e, name, errno ? errno : EIO);
     WebPPictureFree(&picture);

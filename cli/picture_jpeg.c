@@ -1,6 +1,6 @@
-/* JPEG: see picture_formats.h. libjpeg leaves its functions by longjmp, so everything between setjmp and the
- * end lies in struct jpeg, not in locals. What it mends silently (data that is missing or no code) is an
- * error. */
+/* JPEG decoder: see picture_formats.h. libjpeg reports errors by longjmp, so the state after setjmp is in
+ * struct jpeg, not in local variables. Errors that libjpeg would repair silently (missing data, invalid
+ * codes) are errors here. */
 #include "cli/exif.h"
 #include "cli/fail.h"
 #include "cli/picture_formats.h"
@@ -13,8 +13,8 @@
 #include <jpeglib.h>
 #include <jerror.h>
 
-/* What libjpeg takes beside rows of blocks; encoders make some ten scans of a picture, and every one goes
- * over all of it, however little it holds. */
+/* Memory of libjpeg without rows of blocks. Limit of scans: encoders write about ten, and each scan costs a
+ * pass over the image, however few bytes it has. */
 enum { JPEG_LIBRARY_BYTES = 512 << 10, SCANS_MAX = 100, CMYK_COMPONENTS = 4 };
 
 enum { APP1 = 0xE1, START_OF_SCAN = 0xDA };
@@ -28,7 +28,7 @@ struct jpeg {
     unsigned char *row;
     bool too_many_scans, no_memory;
     char message[JMSG_LENGTH_MAX];
-    int problem; /* libjpeg's number of it */
+    int problem; /* libjpeg's message code */
 };
 
 static void picture_jpeg_on_error(j_common_ptr common) {
@@ -38,7 +38,8 @@ static void picture_jpeg_on_error(j_common_ptr common) {
     longjmp(j->end, 1);
 }
 
-/* Bytes between markers and what Adobe's marker contradicts cost no pixel. */
+/* Warnings become errors, except extra bytes between markers and an inconsistent Adobe marker: they change no
+ * pixel. */
 static void picture_jpeg_on_message(j_common_ptr common, int level) {
     int code = common->err->msg_code;
     if (level < 0 && code != JWRN_EXTRANEOUS_DATA && code != JWRN_ADOBE_XFORM) picture_jpeg_on_error(common);
@@ -62,7 +63,7 @@ static void picture_jpeg_begin(struct jpeg *j, FILE *file) {
     jpeg_read_header(&j->from, TRUE);
 }
 
-/* ---- what went wrong ---- */
+/* ---- errors ---- */
 
 static int picture_jpeg_code_of(const struct jpeg *j) {
     switch (j->problem) {
@@ -90,26 +91,25 @@ static int jpeg_damaged(const struct jpeg *j, const struct picture_source *sourc
     if (j->no_memory || code == SLUICE_MEMORY) return picture_no_memory(source->name, e);
     if (ferror(source->from)) return picture_unreadable(source->name, errno ? errno : EIO, e);
     fail(e, code,
-         code == SLUICE_TRUNC         ? "the picture ends too early"
-         : code == SLUICE_UNSUPPORTED ? "JPEG of this kind is not read"
-                                      : "the picture is damaged");
+         code == SLUICE_TRUNC         ? "the image file ends too early, maybe an incomplete download"
+         : code == SLUICE_UNSUPPORTED ? "unsupported JPEG variant"
+                                      : "the image is damaged");
     fail_where(e, "%s", source->name);
     if (!j->too_many_scans) return fail_found(e, "%s", j->message);
     fail_found(e, "more than %d scans", SCANS_MAX);
-    return fail_expected(e, "at most so many");
+    return fail_expected(e, "at most %d", SCANS_MAX);
 }
 
 static int refuse_cmyk(const struct picture_source *source, struct sluice_error *e) {
-    fail(e, SLUICE_UNSUPPORTED,
-         "the picture is in colours of print (CMYK), which mean nothing without a profile");
+    fail(e, SLUICE_UNSUPPORTED, "CMYK images are not supported");
     fail_where(e, "%s", source->name);
-    fail_found(e, "a JPEG of four colours");
-    return fail_expected(e, "RGB or grey: convert it first");
+    fail_found(e, "a JPEG with 4 components");
+    return fail_expected(e, "RGB or grey; convert the image first");
 }
 
-/* ---- looking ---- */
+/* ---- header ---- */
 
-/* Segments before the first scan: one of them may be EXIF. */
+/* Orientation from the EXIF segment before the first scan; 1 if there is none. */
 static int segment_orientation(FILE *from) {
     unsigned char head[4], begin[6] = {0};
     if (fseek(from, 2, SEEK_SET)) return 1;
@@ -125,7 +125,7 @@ static int segment_orientation(FILE *from) {
     return 1;
 }
 
-/* Pictures of several scans are held as coefficients, of 16 bits; of others some rows of blocks. */
+/* Memory for 16-bit coefficients: of the whole image if it has several scans, else of some rows of blocks. */
 static uint64_t coefficient_bytes(struct jpeg_decompress_struct *from) {
     uint64_t bytes = 0;
     enum { ROWS = 8 };

@@ -1,8 +1,8 @@
-/* PNG: see picture_formats.h.
+/* PNG decoder: see picture_formats.h.
  *
- * What a file says of itself is checked here before libpng and before memory is taken; chunks that are not
- * needed are passed over unread, so that none can be too large or inflate. libpng leaves its functions by
- * longjmp, so everything between setjmp and the end lies in struct decoder, not in locals. */
+ * The header is checked before libpng is called and before memory is allocated. Unneeded chunks are skipped,
+ * so that their size does not matter. libpng reports errors by longjmp, so the state after setjmp is in
+ * struct decoder, not in local variables. */
 #include "cli/exif.h"
 #include "cli/fail.h"
 #include "cli/picture_formats.h"
@@ -12,10 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Signature, and IHDR up to its colour type, and to its end. */
+/* Bytes of the signature and IHDR: up to the colour type, and up to the interlace method. */
 enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
 
-/* What libpng and zlib take beside rows. */
+/* Memory of libpng and zlib without rows. */
 enum { LIBRARY_BYTES = 256 << 10 };
 
 struct decoder {
@@ -26,7 +26,7 @@ struct decoder {
     int width, height, depth, colours;
     bool interlaced;
     const struct row_sink *rows;
-    unsigned char *rgb; /* one row, of what is interlaced all of them */
+    unsigned char *rgb; /* one row; all rows of an interlaced image */
     bool transparent;
     long long at;      /* bytes read */
     long long allowed; /* bytes that may still be read; negative: any number */
@@ -34,7 +34,7 @@ struct decoder {
     char message[120];
 };
 
-/* ---- what it says it is ---- */
+/* ---- header ---- */
 
 static bool is_legal(int depth, int colours) {
     static const unsigned char depths[] = {
@@ -46,16 +46,16 @@ static bool is_legal(int depth, int colours) {
 static int check_header(struct decoder *d, const unsigned char *h, struct sluice_error *e) {
     png_uint_32 width = png_get_uint_32(h + 16), height = png_get_uint_32(h + 20);
     if (memcmp(h + 8, "\0\0\0\15IHDR", 8) != 0) {
-        fail(e, SLUICE_TYPE, "the picture does not begin with its header");
+        fail(e, SLUICE_TYPE, "invalid PNG: the first chunk is not IHDR");
         fail_where(e, "%s, byte 8", d->name);
         return fail_expected(e, "a chunk IHDR of 13 bytes");
     }
     if (picture_check_sides(d->name, width, height, e)) return e->code;
     if (!is_legal(h[24], h[25])) {
-        fail(e, SLUICE_TYPE, "PNG has no such pixels");
+        fail(e, SLUICE_TYPE, "invalid PNG: unknown pixel format");
         fail_where(e, "%s, byte 24", d->name);
         fail_found(e, "%d bits, colour type %d", h[24], h[25]);
-        return fail_expected(e, "1 to 16 bits of colour type 0, 2, 3, 4 or 6");
+        return fail_expected(e, "1 to 16 bits and colour type 0, 2, 3, 4 or 6");
     }
     d->width = (int)width;
     d->height = (int)height;
@@ -65,7 +65,7 @@ static int check_header(struct decoder *d, const unsigned char *h, struct sluice
     return SLUICE_OK;
 }
 
-/* Its colour type is the last that is needed of it; files that end there are too short later. */
+/* Reads signature and IHDR. A file that ends after the colour type is accepted here and fails in decoding. */
 static int read_header(struct decoder *d, struct sluice_error *e) {
     unsigned char header[HEADER_BYTES] = {0};
     rewind(d->from);
@@ -91,7 +91,7 @@ static void picture_png_on_warning(png_structp png, png_const_charp message) {
 static void picture_png_bytes(png_structp png, png_bytep to, size_t n) {
     struct decoder *d = png_get_io_ptr(png);
     d->excessive = d->allowed >= 0 && (long long)n > d->allowed;
-    if (d->excessive) png_error(png, "data for more than the picture");
+    if (d->excessive) png_error(png, "more compressed data than the image needs");
     if (d->allowed >= 0) d->allowed -= (long long)n;
     size_t got = fread(to, 1, n, d->from);
     d->at += (long long)got;
@@ -101,9 +101,8 @@ static void picture_png_bytes(png_structp png, png_bytep to, size_t n) {
     png_error(png, "read failed");
 }
 
-/* Chunks that nobody needs are dropped as they come, so libpng's limit of their size, which would refuse
- * large ones, is not for them. What it mends silently (too much data, transparency of more colours than there
- * are) is an error. */
+/* Skips unknown chunks and lifts libpng's size limit for chunks. Errors that libpng would repair silently
+ * (extra data, tRNS with too many entries) are errors here. */
 static void set_up(struct decoder *d) {
     png_set_read_fn(d->png, d, picture_png_bytes);
     png_set_user_limits(d->png, PICTURE_READ_SIDE_MAX, PICTURE_READ_SIDE_MAX);
@@ -117,7 +116,8 @@ static bool has_palette(const struct decoder *d) {
     return d->colours == PNG_COLOR_TYPE_PALETTE;
 }
 
-/* Palettes stay places, which libpng would look up beyond the palette's end. */
+/* Requests 8-bit RGB rows. Palette images keep their indices, because libpng would read beyond the palette's
+ * end. */
 static int transform(struct decoder *d) {
     if (has_palette(d)) {
         png_set_packing(d->png);
@@ -138,7 +138,7 @@ static unsigned char *row_of(const struct decoder *d, int y) {
     return d->rgb + (d->interlaced ? (size_t)y * (size_t)d->width * 3 : 0);
 }
 
-/* From the end, for the places lie where the first third of the colours will. */
+/* Replaces palette indices by RGB in place, from the last pixel: the row begins with the indices. */
 static void expand_palette(struct decoder *d, unsigned char *row) {
     png_colorp palette = NULL;
     int n = 0;
@@ -157,8 +157,8 @@ static void emit_row(struct decoder *d, unsigned char *row) {
     d->rows->take(d->rows->to, row);
 }
 
-/* False if libpng gave up. A row's data cannot be much larger than the row, even in chunks of one byte each;
- * what is behind the last row would be inflated to its end, were it not for this limit. */
+/* False if libpng failed. The compressed bytes per row are limited: a valid row needs little more than its
+ * size, and libpng would inflate data after the last row to its end. */
 static bool decode(struct decoder *d) {
     if (setjmp(png_jmpbuf(d->png))) return false;
     set_up(d);
@@ -177,9 +177,9 @@ static bool decode(struct decoder *d) {
     return true;
 }
 
-/* ---- what went wrong ---- */
+/* ---- errors ---- */
 
-/* By what libpng says, the first that fits; else IO. */
+/* Error code for a message of libpng: the first entry that matches; else IO. */
 static const struct {
     const char *part;
     int code;
@@ -211,7 +211,7 @@ static int damaged(const struct decoder *d, struct sluice_error *e) {
     int code = d->excessive ? SLUICE_LIMIT : picture_png_code_of(d->message);
     if (d->ended) return picture_too_short(d->name, d->at, e);
     if (d->failed) return picture_unreadable(d->name, EIO, e);
-    fail(e, code, code == SLUICE_MEMORY ? "no memory to read the picture" : "the picture is damaged");
+    fail(e, code, code == SLUICE_MEMORY ? "no memory to read the image" : "the image is damaged");
     fail_where(e, "%s, before byte %lld", d->name, d->at);
     return fail_found(e, "%s", d->message);
 }
@@ -231,7 +231,7 @@ static int decode_from(struct decoder *d, struct sluice_error *e) {
     return done ? SLUICE_OK : damaged(d, e);
 }
 
-/* The chunks before the data: one of them may say how the picture is turned. */
+/* Orientation from the eXIf chunk before the image data; 1 if there is none. */
 static int chunk_orientation(FILE *from) {
     unsigned char head[8];
     if (fseek(from, 8, SEEK_SET)) return 1;

@@ -1,4 +1,4 @@
-/* Pictures in: see picture_read.h. Files, which kind they are of, and turning what EXIF says is turned. */
+/* Image input: see picture_read.h. Opens files, recognises the format and applies the EXIF orientation. */
 #include "cli/picture_read.h"
 
 #include "cli/fail.h"
@@ -15,12 +15,11 @@
 /* ---- the file ---- */
 
 int picture_unreadable(const char *name, int problem, struct sluice_error *e) {
-    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the picture cannot be read");
-    fail_where(e, "%s", name);
-    return fail_found(e, "%s", strerror(problem));
+    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "cannot read the image: %s", strerror(problem));
+    return fail_where(e, "%s", name);
 }
 
-/* Without waiting for a pipe's writer: nothing but a file has an end to count on. */
+/* Opens a regular file. Pipes and devices are refused, because they may block or never end. */
 static FILE *open_regular(const char *name, struct sluice_error *e) {
     struct stat info;
     int file = open(name, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
@@ -31,7 +30,7 @@ static FILE *open_regular(const char *name, struct sluice_error *e) {
     bool regular = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
     FILE *from = regular ? fdopen(file, "rb") : NULL;
     if (from) return from;
-    fail(e, regular ? SLUICE_MEMORY : SLUICE_IO, "the picture cannot be read");
+    fail(e, regular ? SLUICE_MEMORY : SLUICE_IO, "cannot read the image");
     fail_where(e, "%s", name);
     if (!regular) fail_found(e, S_ISDIR(info.st_mode) ? "a folder" : "a pipe or a device");
     if (!regular) fail_expected(e, "a file");
@@ -39,7 +38,7 @@ static FILE *open_regular(const char *name, struct sluice_error *e) {
     return NULL;
 }
 
-/* ---- what it says it is ---- */
+/* ---- file formats ---- */
 
 static const struct {
     int offset;
@@ -47,58 +46,57 @@ static const struct {
     size_t bytes;
     const char *kind;
 } foreign[] = {
-    {0, "\xff\xd8\xff", 3, "a JPEG picture"},
-    {8, "WEBP", 4, "a WebP picture"},
-    {0, "GIF8", 4, "a GIF picture"},
-    {0, "BM", 2, "a BMP picture"},
+    {0, "\xff\xd8\xff", 3, "a JPEG image"},
+    {8, "WEBP", 4, "a WebP image"},
+    {0, "GIF8", 4, "a GIF image"},
+    {0, "BM", 2, "a BMP image"},
     {0, "II*\0", 4, "a TIFF picture"},
     {0, "MM\0*", 4, "a TIFF picture"},
-    {4, "ftypavif", 8, "an AVIF picture"},
+    {4, "ftypavif", 8, "an AVIF image"},
     {4, "ftyphei", 7, "an HEIF picture"},
     {4, "ftypmif1", 8, "an HEIF picture"},
-    {0, "\xff\x0a", 2, "a JPEG XL picture"},
+    {0, "\xff\x0a", 2, "a JPEG XL image"},
     {0, "8BPS", 4, "a Photoshop document"},
-    {0, "\x89PNG", 4, "a PNG picture whose line ends were converted, as text"},
+    {0, "\x89PNG", 4, "a PNG image damaged by a text-mode transfer (converted line ends)"},
     {0, "%PDF", 4, "a PDF document"},
     {0, "<", 1, "an HTML, SVG or XML document"},
     {0, "version ", 8, "a git-lfs pointer (run git lfs pull)"},
 };
 
 static int fail_unsupported(const char *name, const unsigned char *header, struct sluice_error *e) {
-    fail(e, SLUICE_BADMAGIC, "the picture is of no kind that is read");
+    fail(e, SLUICE_BADMAGIC, "unsupported image format");
     fail_where(e, "%s, byte 0", name);
-    fail_found(e, "a file of another kind");
+    fail_found(e, "an unknown format");
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         if (memcmp(header + foreign[i].offset, foreign[i].start, foreign[i].bytes) == 0) {
             fail_found(e, "%s", foreign[i].kind);
             break;
         }
     }
-    return fail_expected(e, "a PNG, or a JPEG or WebP where the program was built with their libraries");
+    return fail_expected(e, "a PNG, JPEG or WebP image (JPEG and WebP if the program was built with them)");
 }
 
 int picture_too_short(const char *name, long long bytes, struct sluice_error *e) {
-    fail(e, SLUICE_TRUNC, "the picture ends too early");
+    fail(e, SLUICE_TRUNC, "the image file ends too early, maybe an incomplete download");
     fail_where(e, "%s", name);
-    fail_found(e, "%lld bytes", bytes);
-    return fail_expected(e, "more");
+    return fail_found(e, "%lld bytes", bytes);
 }
 
 int picture_no_memory(const char *name, struct sluice_error *e) {
-    fail(e, SLUICE_MEMORY, "no memory to read the picture");
+    fail(e, SLUICE_MEMORY, "no memory to read the image");
     return fail_where(e, "%s", name);
 }
 
 int picture_check_sides(const char *name, long long width, long long height, struct sluice_error *e) {
     enum { MOST = PICTURE_READ_SIDE_MAX };
     if (width >= 1 && width <= MOST && height >= 1 && height <= MOST) return SLUICE_OK;
-    fail(e, SLUICE_LIMIT, "the picture has a size that is not allowed");
+    fail(e, SLUICE_LIMIT, "unsupported image size");
     fail_where(e, "%s", name);
     fail_found(e, "%lldx%lld", width, height);
     return fail_expected(e, "sides of 1 to %d pixels", MOST);
 }
 
-/* ---- kinds ---- */
+/* ---- decoders ---- */
 
 enum { HEAD_BYTES = 16 };
 
@@ -120,7 +118,7 @@ static const struct {
 
 enum { N_KINDS = sizeof kinds / sizeof *kinds };
 
-/* A file that ends within its signature is of the kind that it begins as. */
+/* Finds the decoder by the signature. A file that ends inside a signature matches by its first bytes. */
 static int find_kind(struct picture_source *source, struct sluice_error *e) {
     unsigned char head[HEAD_BYTES] = {0};
     size_t bytes = fread(head, 1, sizeof head, source->from);
@@ -133,7 +131,7 @@ static int find_kind(struct picture_source *source, struct sluice_error *e) {
     return bytes ? fail_unsupported(source->name, head, e) : picture_too_short(source->name, 0, e);
 }
 
-/* Opens the file, which the caller closes, and looks at its head. */
+/* Opens the file and reads its header. The caller closes source->from, also after failure. */
 static int open_source(struct picture_source *source, const char *name, struct sluice_error *e) {
     *source = (struct picture_source){.name = name, .orientation = 1};
     source->from = open_regular(name, e);
@@ -141,16 +139,16 @@ static int open_source(struct picture_source *source, const char *name, struct s
     return kinds[source->kind].read_info(source, e);
 }
 
-/* ---- turning ---- */
+/* ---- EXIF orientation ---- */
 
-/* As it is stored, whole, for as long as its rows are made. */
+/* The whole image as stored, while its rows are written in the displayed orientation. */
 struct oriented {
     const struct picture_source *source;
     uint8_t *rgb, *next;
-    uint8_t *row; /* that is handed over */
+    uint8_t *row; /* one output row */
 };
 
-/* EXIF's 5 to 8 lie on their side. */
+/* True if rows and columns are swapped (orientations 5 to 8). */
 static bool is_transposed(const struct picture_source *source) {
     return source->orientation > 4;
 }
@@ -168,7 +166,7 @@ static void store_row(void *to, const uint8_t *row) {
     t->next += 3 * (size_t)t->source->width;
 }
 
-/* Where pixel (x, y) of what is shown is stored. Source: EXIF 2.3, tag 274. */
+/* The stored pixel that is displayed at (x, y). Source: EXIF 2.3, tag 274. */
 static const uint8_t *stored_pixel(const struct oriented *t, int x, int y) {
     static const bool left[] = {[2] = true, [3] = true, [7] = true, [8] = true},
                       up[] = {[3] = true, [4] = true, [6] = true, [7] = true, [8] = false};
@@ -189,7 +187,7 @@ static void write_oriented(const struct oriented *t, const struct row_sink *rows
 }
 
 static int decode_oriented(struct picture_source *source, const struct row_sink *rows,
-                         struct sluice_error *e) {
+                           struct sluice_error *e) {
     if (source->orientation == 1) return kinds[source->kind].decode(source, rows, e);
     struct oriented t = {.source = source, .rgb = malloc(orientation_bytes(source))};
     if (!t.rgb) return picture_no_memory(source->name, e);
@@ -201,7 +199,7 @@ static int decode_oriented(struct picture_source *source, const struct row_sink 
     return status;
 }
 
-/* ---- all ---- */
+/* ---- reading ---- */
 
 int picture_open(const char *name, struct sluice_picture *picture, unsigned *notes, struct sluice_error *e) {
     struct picture_source source;
@@ -218,7 +216,7 @@ int picture_open(const char *name, struct sluice_picture *picture, unsigned *not
 
 static int picture_changed(const struct picture_source *source, const struct sluice_picture *then,
                            struct sluice_error *e) {
-    fail(e, SLUICE_CHANGED, "the picture changed after it was looked at");
+    fail(e, SLUICE_CHANGED, "the image file changed during the run");
     fail_where(e, "%s", source->name);
     fail_found(e, "%dx%d", source->width, source->height);
     return fail_expected(e, "%dx%d", then->width, then->height);

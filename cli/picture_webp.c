@@ -1,5 +1,5 @@
-/* WebP: see picture_formats.h. libwebp hands no rows over: the file and all pixels are in memory while it
- * works, which is said beforehand (reading_bytes). Source of the format: RFC 9649. */
+/* WebP decoder: see picture_formats.h. libwebp decodes only whole images: file and pixels are in memory
+ * meanwhile, which reading_bytes counts. Source of the format: RFC 9649. */
 #include "cli/exif.h"
 #include "cli/fail.h"
 #include "cli/picture_formats.h"
@@ -10,17 +10,17 @@
 
 #include <webp/decode.h>
 
-/* Beside the file, a pixel: what is made, and what libwebp takes of the lossy kind, whose transparency it
- * holds, and of the lossless kind; tables and rows. */
+/* Memory besides the file, per pixel: the RGB result; libwebp's buffer of a lossy image with transparency; of
+ * a lossless image. WEBP_LIBRARY_BYTES: its tables and rows. */
 enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 << 20 };
 
-enum { FRAME_BYTES = 16 }; /* before the chunks of an animated file's picture */
+enum { FRAME_BYTES = 16 }; /* of an ANMF chunk, before the chunks of its frame */
 
-/* Where the chunks of the first picture lie, and what is known of it. */
+/* The first frame: position of its chunks and properties. */
 struct webp {
-    long first, bytes; /* of an animated file; else all of it */
+    long first, bytes; /* chunks of the first frame of an animation; 0, 0: the whole file */
     int width, height, orientation;
-    bool lossy; /* known to be */
+    bool lossy; /* has a VP8 chunk */
     unsigned notes;
 };
 
@@ -35,7 +35,7 @@ static void webp_set_size(struct webp *w, unsigned long width, unsigned long hei
     w->height = (int)height;
 }
 
-/* What the beginning of a chunk's data says. */
+/* Reads size and properties from the first bytes of a chunk. */
 static void webp_read_chunk(struct webp *w, const char *type, const unsigned char *data, long at,
                             long bytes) {
     enum { ANIMATED = 2, ALPHA = 16 };
@@ -44,7 +44,8 @@ static void webp_read_chunk(struct webp *w, const char *type, const unsigned cha
     if (!memcmp(type, "VP8X", 4)) {
         if (data[0] & ALPHA) w->notes |= PICTURE_TRANSPARENT;
         if (data[0] & ANIMATED) w->notes |= PICTURE_ANIMATED;
-        if (!(data[0] & ANIMATED)) webp_set_size(w, read_little(data + 4, 3) + 1, read_little(data + 7, 3) + 1);
+        if (!(data[0] & ANIMATED))
+            webp_set_size(w, read_little(data + 4, 3) + 1, read_little(data + 7, 3) + 1);
     } else if (!memcmp(type, "ANMF", 4) && !sized) {
         webp_set_size(w, read_little(data + 6, 3) + 1, read_little(data + 9, 3) + 1);
         w->first = at + FRAME_BYTES;
@@ -58,8 +59,8 @@ static void webp_read_chunk(struct webp *w, const char *type, const unsigned cha
     }
 }
 
-/* All chunks, and those of the first picture, of which nothing but the first bytes is read; some have EXIF's
- * six letters before it. */
+/* Walks all chunks, including those inside the first frame, and reads their first bytes. Some writers put
+ * "Exif\0\0" before the EXIF data. */
 static void webp_walk(struct webp *w, FILE *from) {
     unsigned char head[8], data[12];
     long at = 12;
@@ -86,9 +87,9 @@ static int webp_damaged(const char *name, VP8StatusCode why, struct sluice_error
     if (why == VP8_STATUS_OUT_OF_MEMORY) return picture_no_memory(name, e);
     bool early = why == VP8_STATUS_NOT_ENOUGH_DATA || why == VP8_STATUS_SUSPENDED;
     fail(e, early ? SLUICE_TRUNC : SLUICE_IO,
-         early ? "the picture ends too early" : "the picture is damaged");
-    fail_where(e, "%s", name);
-    return early ? fail_expected(e, "more") : fail_found(e, "what is no WebP");
+         early ? "the image file ends too early, maybe an incomplete download"
+               : "the image is damaged: invalid WebP");
+    return fail_where(e, "%s", name);
 }
 
 int picture_webp_read_info(struct picture_source *source, struct sluice_error *e) {
@@ -110,14 +111,15 @@ int picture_webp_read_info(struct picture_source *source, struct sluice_error *e
 
 /* ---- decoding ---- */
 
-/* One that moves may be cut off behind its first picture, which libwebp would not see. */
+/* False if the file is shorter than its RIFF header says. libwebp does not notice an animation that is cut
+ * off after its first frame. */
 static bool webp_is_whole(FILE *from) {
     unsigned char head[8];
     bool read = !fseek(from, 0, SEEK_SET) && fread(head, 1, sizeof head, from) == sizeof head;
     return read && webp_file_bytes(from) >= 8 + (long)read_little(head + 4, 4);
 }
 
-/* The bytes of the first picture, to be freed. */
+/* The bytes of the first frame, to be freed. */
 static uint8_t *webp_load(FILE *from, size_t *bytes) {
     struct webp w = {.orientation = 1};
     webp_walk(&w, from);

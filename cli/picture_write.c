@@ -1,4 +1,4 @@
-/* Pictures out: see picture_write.h. */
+/* Image output: see picture_write.h. */
 #include "cli/picture_write.h"
 
 #include "cli/fail.h"
@@ -6,7 +6,8 @@
 
 #include <string.h>
 
-/* Measured for WebP of noise at quality 100, 2048x2048: 4.0 bytes a pixel, 1 MiB and the result included. */
+/* Measured for WebP with noise of 2048x2048 at quality 100: 4.0 bytes per pixel, including 1 MiB and the
+ * encoded file. */
 enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 
 #ifndef PICTURES_JPEG
@@ -19,7 +20,7 @@ enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 typedef int picture_encoder(FILE *to, const char *name, const struct picture_content *content,
                             struct sluice_error *e);
 
-/* encode: NULL where the library was not there when the program was built. */
+/* encode: NULL if the program was built without the library. */
 static const struct format {
     const char *extension, *library;
     picture_encoder *encode;
@@ -32,7 +33,7 @@ static const struct format {
     {".webp", "libwebp", picture_encode_webp, true, WEBP_SIDE, WEBP_BYTES_A_PIXEL},
 };
 
-/* A name that is nothing but an extension has none. */
+/* NULL for an unknown extension. ".png" alone has no extension. */
 static const struct format *find_format(const char *name) {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strrchr(base, '.');
     if (strcmp(name, "-") == 0) return &formats[0];
@@ -50,11 +51,12 @@ int picture_check_name(const char *name, struct sluice_error *e) {
     if (format && format->encode) return SLUICE_OK;
     if (!format)
         return fail_value(e, "--output", name,
-                          "a name that ends in .png, .jpg, .jpeg or .webp; of videos .mp4, .webm or .gif");
-    fail(e, SLUICE_USAGE, "this program was built without %s, which writes such pictures", format->library);
+                          "a file name ending in .png, .jpg, .jpeg or .webp; for videos .mp4, .webm or .gif");
+    fail(e, SLUICE_USAGE, "this program was built without %s and cannot write this image format",
+         format->library);
     fail_where(e, "--output");
     fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "a name that ends in .png");
+    return fail_expected(e, "a .png file");
 }
 
 int picture_write_bytes_a_pixel(const char *name) {
@@ -73,9 +75,8 @@ bool picture_takes_quality(const char *name) {
 }
 
 int picture_unencodable(const char *name, const char *message, struct sluice_error *e) {
-    fail(e, SLUICE_OUTPUT, "the picture could not be encoded");
-    fail_where(e, "%s", name);
-    return fail_found(e, "%s", message);
+    fail(e, SLUICE_OUTPUT, "cannot encode the image: %s", message);
+    return fail_where(e, "%s", name);
 }
 
 int picture_write(const char *name, const struct picture_content *content, struct sluice_error *e) {

@@ -41,7 +41,8 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
 
 static int print_plan(struct generation *generation, char **json, struct sluice_error *e) {
     bool fits = true;
-    int status = sluice_plan_query(generation->session, &generation->request, generation->latent, json, &fits, e);
+    int status =
+        sluice_plan_query(generation->session, &generation->request, generation->latent, json, &fits, e);
     if (!status && generation->args->types) status = plan_types_add(generation, json, e);
     if (status) return status;
     if (generation->args->json) {

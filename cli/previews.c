@@ -1,4 +1,4 @@
-/* Previews: see previews.h. */
+/* Preview images: see previews.h. */
 #include "cli/previews.h"
 
 #include "cli/fail.h"
@@ -25,11 +25,11 @@ static const char *previews_pattern(const struct args *args) {
     return args->preview_path ? args->preview_path : "preview.png";
 }
 
-/* Which formats take memory that nobody counted is not asked for. */
+/* Refuses "-" and formats that need memory per pixel (WebP), which plans do not count for previews. */
 static int check_name(const char *pattern, struct sluice_error *e) {
     bool is_file = strcmp(pattern, "-") != 0, known = picture_has_extension(pattern);
     if (!is_file || !known || picture_write_bytes_a_pixel(pattern))
-        return fail_value(e, "--preview-path", pattern, "a name that ends in .png, .jpg or .jpeg");
+        return fail_value(e, "--preview-path", pattern, "a file name ending in .png, .jpg or .jpeg");
     return picture_check_name(pattern, e) ? fail_where(e, "--preview-path") : SLUICE_OK;
 }
 
@@ -66,9 +66,9 @@ int previews_check(const struct args *args, struct output_item item, struct slui
     return status;
 }
 
-/* Once, when there is something to be opened. */
+/* Prints the file name once, after the first file is written. */
 static void announce(struct previews *previews, const struct args *args, const char *name) {
-    if (!previews->announced && !args->quiet) message_note("previews are in %s", name);
+    if (!previews->announced && !args->quiet) message_note("preview file: %s", name);
     previews->announced = true;
 }
 
@@ -95,5 +95,5 @@ void previews_show(struct previews *previews, const struct args *args, struct ou
     if (!preview->index && uses_terminal(args)) terminal_show(&previews->terminal, preview);
     if (!uses_file(args) || previews->failed || !write_preview(previews, args, item, preview, &e)) return;
     previews->failed = true;
-    message_note("warning: no previews: %s", sluice_error_line(&e, line, sizeof line));
+    message_note("warning: cannot write previews: %s", sluice_error_line(&e, line, sizeof line));
 }

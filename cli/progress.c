@@ -1,4 +1,4 @@
-/* The progress line: see progress.h. */
+/* The progress display: see progress.h. */
 #include "cli/progress.h"
 
 #include "cli/messages.h"
@@ -24,43 +24,43 @@ char *progress_bytes(double bytes, char *out) {
     static const char *const units[] = {"B", "KiB", "MiB", "GiB", "TiB"};
     int unit = 0;
     for (; bytes >= 1024 && unit < 4; unit++) bytes /= 1024;
-    /* three digits, as people write them; 999.6 has as many as 1000 */
+    /* three digits; 99.95 would round to 100.0 */
     int decimals = !unit || bytes >= 99.95 ? 0 : bytes >= 9.995 ? 1 : 2;
     snprintf(out, 32, "%.*f %s", decimals, bytes, units[unit]);
     return out;
 }
 
-/* What is done to the pictures meanwhile; the library's own word for a stage that is new here. */
+/* Text for a stage; the library's name of the stage if it is not in the table. */
 static void name_stage(const struct progress *progress, const char *stage, char *out, size_t out_bytes) {
     static const struct {
         const char *stage, *one, *several;
     } names[] = {
-        {"text", "reading the prompt", "reading the prompt"},
-        {"vision", "looking at the picture", "looking at the pictures"},
-        {"encode", "reading the picture", "reading the pictures"},
+        {"text", "encoding the prompt", "encoding the prompt"},
+        {"vision", "encoding the input image (vision)", "encoding the input images (vision)"},
+        {"encode", "encoding the input image (VAE)", "encoding the input images (VAE)"},
         {"hoist", "preparing", "preparing"},
-        {"denoise", "drawing", "drawing %d %ss"},
-        {"decode", "finishing", "finishing"},
+        {"denoise", "sampling", "sampling %d %ss"},
+        {"decode", "decoding (VAE)", "decoding (VAE)"},
     };
     snprintf(out, out_bytes, "%s", stage);
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         size_t length = strlen(names[i].stage);
         if (strncmp(stage, names[i].stage, length) || (stage[length] && stage[length] != '_')) continue;
         snprintf(out, out_bytes, progress->n_pictures > 1 ? names[i].several : names[i].one,
-                 progress->n_pictures, progress->are_videos ? "video" : "picture");
+                 progress->n_pictures, progress->are_videos ? "video" : "image");
     }
 }
 
-/* ", step 3 of 8": of what has steps. */
+/* Writes ", step 3 of 8", or "" for a stage without steps. */
 static void describe_step(const struct progress *progress, const struct sluice_progress *now, char out[48]) {
     const char *noun = strncmp(now->stage, "denoise", 7) == 0 ? "step"
-                       : progress->n_pictures == now->of      ? (progress->are_videos ? "video" : "picture")
+                       : progress->n_pictures == now->of      ? (progress->are_videos ? "video" : "image")
                                                               : "part";
     out[0] = 0;
     if (now->step > 0 && now->of > 1) snprintf(out, 48, ", %s %d of %d", noun, now->step, now->of);
 }
 
-/* Looked at once a second: whether a quarter of it went by waiting. */
+/* Once a second: was more than a quarter of the time spent waiting for weights? */
 static void update_waiting(struct progress *progress, const struct sluice_progress *now) {
     double seconds = now->seconds - progress->checked_seconds;
     if (seconds < 1) return;
@@ -69,7 +69,7 @@ static void update_waiting(struct progress *progress, const struct sluice_progre
     progress->checked_stall = now->stall_seconds;
 }
 
-/* The bar takes what the words leave; none in a log. */
+/* Draws the bar into the columns that the text leaves free; "" if there are too few. */
 static void draw_bar(double fraction, int columns, char *out, size_t out_bytes) {
     enum { LEAST = 4, MOST = 20 };
     int cells = columns < MOST ? columns : MOST, full = (int)(fraction * cells + 0.5);
@@ -80,9 +80,10 @@ static void draw_bar(double fraction, int columns, char *out, size_t out_bytes) 
     memcpy(out + 2 + cells, "]", 2);
 }
 
-/* ", step 3 of 8, 2 min 5 s left, waiting for the disk"; a log, which has no bar, says how far it is. */
+/* Writes ", step 3 of 8, 2 min 5 s left, waiting for the disk"; in a log also the percentage, instead of the
+ * bar. */
 static void describe_status(const struct progress *progress, const struct sluice_progress *now, char *out,
-                      size_t out_bytes) {
+                            size_t out_bytes) {
     char step[48], far[16] = "", left[48] = "", time[32];
     describe_step(progress, now, step);
     if (!progress->live) snprintf(far, sizeof far, ", %.0f %%", 100 * now->fraction);
@@ -92,8 +93,8 @@ static void describe_status(const struct progress *progress, const struct sluice
              progress->is_waiting ? now->source : "");
 }
 
-static void describe_line(const struct progress *progress, const struct sluice_progress *now,
-                                  char *out, size_t out_bytes) {
+static void describe_line(const struct progress *progress, const struct sluice_progress *now, char *out,
+                          size_t out_bytes) {
     char what[64], bar[40] = "", words[160];
     name_stage(progress, now->stage, what, sizeof what);
     describe_status(progress, now, words, sizeof words);
@@ -102,8 +103,8 @@ static void describe_line(const struct progress *progress, const struct sluice_p
     snprintf(out, out_bytes, "%s%s%s", what, bar, words);
 }
 
-/* A terminal is redrawn ten times a second and at the end; a log gets each stage, each step of a few seconds,
- * and a sign of life. */
+/* The live line is redrawn ten times a second; a log gets a line for each stage, for a step if 3 s have
+ * passed, and every 15 s. */
 static bool is_due(const struct progress *progress, const struct sluice_progress *now) {
     double since = now->seconds - progress->shown_seconds;
     bool stage = strncmp(progress->stage, now->stage, sizeof progress->stage - 1) != 0;
@@ -123,6 +124,11 @@ void progress_start(struct progress *progress, bool silent, int n_pictures) {
     progress->n_pictures = n_pictures;
     progress->silent = silent;
     progress->live = message_on_terminal();
+}
+
+void progress_finish(struct progress *progress) {
+    progress->silent = true;
+    if (progress->live) message_live_clear();
 }
 
 void progress_show(struct progress *progress, const struct sluice_progress *now) {

@@ -1,5 +1,5 @@
-/* The report: see report.h. The library does not know of pictures that could not be written, nor of requests
- * that never reached it; "exit" must all the same be what the program returns. */
+/* The report: see report.h. The library's report lacks failures of the program itself, such as an image that
+ * could not be written; "exit" and "error" are therefore corrected here. */
 #include "cli/report.h"
 
 #include "cli/fail.h"
@@ -11,7 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Paths need not be UTF-8, JSON must be. */
+/* A JSON string; if text (a path) is not UTF-8, with '?' for each byte above 127. */
 static json_t *string_json(const char *text) {
     char ascii[512];
     json_t *string = json_string(text);
@@ -42,7 +42,8 @@ static char *minimal_report(const struct report *report, const struct sluice_err
     return text;
 }
 
-/* The library's own text where it is right as it stands: numbers keep the form in which they were written. */
+/* The library's report, unchanged if exit code and error agree, so that numbers keep their formatting. NULL
+ * if there is none. */
 static char *session_report(const struct report *report, const struct sluice_error *error) {
     struct sluice_error ignored;
     char *text = NULL;

@@ -1,4 +1,4 @@
-/* Plain text: see sanitize.h. */
+/* Safe text for terminals: see sanitize.h. */
 #include "cli/sanitize.h"
 
 #include <stdbool.h>
@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The character's number and its bytes, 0 if it is none. */
+/* Decodes the code point at text. *length: its bytes, 0 if it is not well-formed. */
 static uint32_t decode(const char *text, size_t bytes, size_t *length) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *c = (const unsigned char *)text;
@@ -29,8 +29,7 @@ size_t sanitize_utf8_length(const char *text, size_t bytes) {
     return length;
 }
 
-/* C0, DEL and C1; marks, embeddings, overrides and isolates of directions (Unicode's Bidi_Control); line and
- * paragraph separators. */
+/* False for control characters (C0, DEL, C1), Unicode's Bidi_Control, and line and paragraph separators. */
 static bool is_plain(uint32_t code) {
     bool control = code < 0x20 || (code >= 0x7F && code < 0xA0);
     bool direction = code == 0x061C || code == 0x200E || code == 0x200F ||
@@ -71,10 +70,10 @@ void sanitize_print_json(FILE *to, const char *json) {
     while (bytes) {
         size_t length;
         uint32_t code = decode(json, bytes, &length);
-        /* Control characters below a space are JSON's own line ends: in strings they are escaped. */
+        /* Control characters below U+0020 are JSON's own line ends; in strings JSON has them escaped. */
         bool as_is = length && (is_plain(code) || code < 0x20);
         if (as_is) fwrite(json, 1, length, to);
-        if (!as_is) fprintf(to, length ? "\\u%04X" : "?", (unsigned)code); /* all of them have 16 bits */
+        if (!as_is) fprintf(to, length ? "\\u%04X" : "?", (unsigned)code); /* all are below U+10000 */
         if (!length) length = 1;
         json += length;
         bytes -= length;

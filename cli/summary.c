@@ -1,4 +1,4 @@
-/* The summary: see summary.h. Must not compute anything but sums: every number is the library's report. */
+/* The summary: see summary.h. Every number comes from the library's report; only sums are computed here. */
 #include "cli/summary.h"
 
 #include "cli/fields.h"
@@ -12,17 +12,17 @@ static const json_t *planned_stage(const json_t *report, size_t i_stage) {
     return json_array_get(json_object_get(json_object_get(report, "plan"), "stages"), i_stage);
 }
 
-/* What a stage waits for when it waits. */
+/* Where a stage reads its weights from: "disk" or "bus" (PCIe). */
 static const char *stall_source(const json_t *report, size_t i_stage) {
     return strcmp(field_string(planned_stage(report, i_stage), "bound"), "bus") ? "disk" : "bus";
 }
 
-/* Of its evaluations all but the first would have needed no byte, had there been memory for all blocks. */
+/* True if the stage read weights in every evaluation, which more memory would have avoided. */
 static bool rereads_weights(const json_t *stage) {
     return field_number(stage, "evaluations") > 1 && field_number(stage, "streamed_bytes_per_evaluation") > 0;
 }
 
-/* A twentieth of the time is worth a line, where more memory or smaller weights would save it. */
+/* Prints advice if at least 5 % of the time was spent rereading weights. */
 static void print_advice(const json_t *report) {
     size_t i, worst = 0;
     json_t *stage, *stages = json_object_get(report, "stages");
@@ -37,9 +37,9 @@ static void print_advice(const json_t *report) {
     }
     if (!(waited >= 0.05 * seconds) || waited <= 0) return;
     bool bus = strcmp(stall_source(report, worst), "bus") == 0;
-    message_note("%s of %s went by waiting for the %s: more memory (%s) or smaller weights (--type) would "
-                 "help, and `sluice plan` says how much",
-                 progress_duration(waited, of_it), progress_duration(seconds, all), bus ? "bus" : "disk",
+    message_note("%s of %s were spent waiting for the %s. More memory (%s) or smaller weights (--type) would "
+                 "help; `sluice plan` shows how much",
+                 progress_duration(waited, of_it), progress_duration(seconds, all), bus ? "PCIe bus" : "disk",
                  bus ? "--max-vram" : "--max-ram");
 }
 
@@ -59,10 +59,11 @@ static void print_stage(const json_t *stage) {
     char read[32], planned[32], measured[32], best[48] = "";
     const json_t *efficiency = json_object_get(stage, "efficiency");
     if (json_is_number(efficiency))
-        snprintf(best, sizeof best, ", floor %.2f s (%.0f %%)", field_number(stage, "floor_seconds"),
-                 100 * json_number_value(efficiency));
-    message_note("stage %s: %.2f s, computing %.2f s, waiting %.2f s, processors %.2f s and %.2f s in the "
-                 "system, %s at %.2f GB/s%s; peak so far %s, planned %s",
+        snprintf(best, sizeof best, ", lower bound %.2f s (efficiency %.0f %%)",
+                 field_number(stage, "floor_seconds"), 100 * json_number_value(efficiency));
+    message_note("stage %s: %.2f s (computing %.2f s, waiting %.2f s; CPU time %.2f s user, %.2f s system), "
+                 "read %s at "
+                 "%.2f GB/s%s; peak RAM so far %s, planned %s",
                  field_string(stage, "name"), field_number(stage, "seconds"),
                  field_number(stage, "compute_seconds"), field_number(stage, "stall_seconds"),
                  field_number(stage, "user_seconds"), field_number(stage, "system_seconds"),
@@ -75,7 +76,7 @@ static void print_stage(const json_t *stage) {
 void summary_print(const struct summary *summary) {
     char spent[32], *text = NULL;
     struct sluice_error ignored;
-    message_note("done: %d %s%s in %s", summary->n_pictures, summary->are_videos ? "video" : "picture",
+    message_note("done: %d %s%s in %s", summary->n_pictures, summary->are_videos ? "video" : "image",
                  summary->n_pictures == 1 ? "" : "s", progress_duration(summary->seconds, spent));
     if (sluice_report(summary->session, &text, &ignored) || !text) return;
     json_t *report = json_loads(text, 0, NULL), *stage;

@@ -1,4 +1,4 @@
-/* Pictures on a terminal: see terminal.h. */
+/* Images on a terminal: see terminal.h. */
 #include "cli/terminal.h"
 
 #include "cli/picture_write.h"
@@ -10,7 +10,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Longer sides are made smaller: twelve rows are some 250 pixels high. */
+/* Images are shrunk to this longer side; 12 text rows are about 250 pixels high. */
 enum { SIDE_MOST = 384, ROWS_MOST = 12, CHUNK = 4096 };
 
 typedef void terminal_put(FILE *to, const char *base64, int columns, int rows);
@@ -22,8 +22,8 @@ static bool env_is(const char *variable, const char *value) {
 
 /* ---- protocols ---- */
 
-/* https://sw.kovidgoyal.net/kitty/graphics-protocol: a PNG, in chunks, shown where the cursor stays; q=2: it
- * does not answer; the picture of the same number goes. */
+/* Kitty's protocol: a PNG in chunks, shown at the cursor without moving it (C=1), without answers (q=2). It
+ * replaces the image of the same number i. Source: https://sw.kovidgoyal.net/kitty/graphics-protocol */
 static void put_kitty(FILE *to, const char *base64, int columns, int rows) {
     size_t left = strlen(base64);
     fprintf(to, "\033_Ga=T,f=100,q=2,C=1,i=%d,p=1,c=%d,r=%d,", (int)getpid(), columns, rows);
@@ -34,13 +34,13 @@ static void put_kitty(FILE *to, const char *base64, int columns, int rows) {
     }
 }
 
-/* https://iterm2.com/documentation-images.html */
+/* iTerm2's protocol. Source: https://iterm2.com/documentation-images.html */
 static void put_iterm(FILE *to, const char *base64, int columns, int rows) {
     fprintf(to, "\033]1337;File=inline=1;width=%d;height=%d;preserveAspectRatio=1:%s\a", columns, rows,
             base64);
 }
 
-/* NULL: it is not known to show any. */
+/* The protocol of the terminal, or NULL. */
 static terminal_put *protocol(void) {
     const char *term = getenv("TERM");
     if (!message_on_terminal() || getenv("TMUX") || getenv("STY") || !strncmp(term, "screen", 6) ||
@@ -57,7 +57,8 @@ bool terminal_shows_pictures(void) {
 
 /* ---- pictures ---- */
 
-/* The mean of squares of k by k pixels; what is less than one at the edges is left out. */
+/* Shrinks by box averages of k x k pixels; drops incomplete boxes at the right and bottom edge. The caller
+ * frees the rows; NULL: out of memory. */
 static uint8_t *shrink(const struct sluice_preview *preview, int k, int width, int height) {
     uint8_t *out = malloc((size_t)width * (size_t)height * 3), *to = out;
     for (int y = 0; y < height && out; y++)
@@ -73,7 +74,7 @@ static uint8_t *shrink(const struct sluice_preview *preview, int k, int width, i
     return out;
 }
 
-/* Owned by the caller; NULL: no memory. */
+/* Base64 text, freed by the caller; NULL: out of memory. */
 static char *encode_base64(const uint8_t *bytes, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *out = malloc((n + 2) / 3 * 4 + 1), *to = out;
@@ -87,7 +88,7 @@ static char *encode_base64(const uint8_t *bytes, size_t n) {
     return out;
 }
 
-/* The same. */
+/* The image as PNG in base64, freed by the caller; NULL: out of memory. */
 static char *encode_png(const uint8_t *rgb, int width, int height) {
     struct sluice_image image = {
         .struct_size = sizeof image, .width = width, .height = height, .rgb = rgb, .frames = 1};
@@ -104,7 +105,7 @@ static char *encode_png(const uint8_t *rgb, int width, int height) {
 
 /* ---- places ---- */
 
-/* Cells are about twice as high as wide. */
+/* Size in text cells, which are about twice as high as wide. */
 static void fit_cells(int width, int height, int *columns, int *rows) {
     struct winsize size = {0};
     bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_row > 3;
@@ -119,7 +120,8 @@ static void fit_cells(int width, int height, int *columns, int *rows) {
     if (*rows < 1) *rows = 1;
 }
 
-/* Room is made, or that of the last one taken, before the cursor's place is kept: nothing scrolls then. */
+/* Scrolls by the height of the image, or reuses the area of the last image, before saving the cursor:
+ * scrolling later would move the saved position. */
 static void put_picture(struct terminal *terminal, FILE *to, const char *base64, int columns, int rows) {
     bool again = terminal->shown && terminal->rows == rows && terminal->notes == message_count();
     for (int i = 0; i < rows && !again; i++) putc('\n', to);

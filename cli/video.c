@@ -1,4 +1,4 @@
-/* Which videos can be written: see video.h. */
+/* Video formats and their memory: see video.h. */
 #include "cli/video.h"
 
 #include "cli/video_formats.h"
@@ -7,12 +7,12 @@
 #include <string.h>
 #include <strings.h>
 
-/* Worst and best are so that quality 90, the default, is about what makers call visually lossless: crf 18 of
- * H.264. Not libsvtav1: it prints, and one that is closed without a frame waits for ever (seen: SVT-AV1 1.4).
- * What is taken was measured of noise at quality 90, FFmpeg 5.1 on Debian 12, as VmHWM beyond the process:
- * MP4 32, 44, 89, 155 and 175 MiB at 64x48, 256x256, 480x832, 1280x704 and 1024x1024, WebM 48, 61, 109, 166
- * and 181, GIF 25, 26, 30, 35 and 37; 1, 5, 13, 21 and 33 frames of 832x480 as MP4 34, 51, 65, 77 and 86. The
- * second encoders take less. */
+/* worst and best are chosen so that quality 90, the default, is about visually lossless: crf 18 of H.264.
+ * libsvtav1 is not used: it prints to stderr, and closing it without a frame blocks forever (SVT-AV1 1.4).
+ * The memory was measured with noise at quality 90 (FFmpeg 5.1, Debian 12), as VmHWM minus the bare process,
+ * in MiB, for 64x48, 256x256, 480x832, 1280x704 and 1024x1024: MP4 32, 44, 89, 155, 175; WebM 48, 61, 109,
+ * 166, 181; GIF 25, 26, 30, 35, 37. MP4 of 832x480 with 1, 5, 13, 21 and 33 frames: 34, 51, 65, 77, 86. The
+ * fallback encoders need less. */
 static const struct video_format formats[] = {
     {.extension = ".mp4",
      .muxer = "mp4",
@@ -38,7 +38,7 @@ static const struct video_format formats[] = {
                  .options = "cpu-used=6 row-mt=1 lag-in-frames=16 b=0",
                  .worst = 63,
                  .best = 20}}},
-    /* Readers show what is faster than 50 a second at 10. */
+    /* Viewers show a GIF of more than 50 fps at 10 fps. */
     {.extension = ".gif",
      .muxer = "gif",
      .options = "loop=0",

@@ -1,4 +1,4 @@
-/* A program that was built without FFmpeg: it refuses videos by name, and so none is ever opened. */
+/* Implementation of video.h for builds without FFmpeg: every video is refused by its name. */
 #include "cli/video.h"
 
 #include "cli/fail.h"
@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 static int refuse(const char *name, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "this program was built without FFmpeg, which writes videos");
+    fail(e, SLUICE_USAGE, "this program was built without FFmpeg and cannot write videos");
     fail_where(e, "--output");
     fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "pictures of its frames: a name that ends in .png, or a folder");
+    return fail_expected(e, "one image per frame: a .png file name or a folder");
 }
 
 int video_check_name(const char *name, struct sluice_error *e) {

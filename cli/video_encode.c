@@ -1,6 +1,6 @@
-/* Writing videos with FFmpeg: see video.h. Encoders have two threads, whatever the session has: what they
- * take is counted, and depends on their number. Equal frames need not give equal files: x264 0.164 was seen
- * to read what it never wrote (mbtree, pictures of 96x80). */
+/* Video encoder with FFmpeg: see video.h. Encoders always use two threads, because their memory depends on
+ * the number of threads and plans count it. Equal frames may give different files: x264 0.164 reads
+ * uninitialised memory (mbtree, frames of 96x80). */
 #include "cli/video.h"
 
 #include "cli/fail.h"
@@ -23,16 +23,16 @@ struct video {
     struct outfile out;
     AVCodecContext *encoder;
     AVFormatContext *muxer;
-    bool header_written; /* it has written a header, and no trailer yet */
+    bool header_written; /* the muxer needs av_write_trailer */
     AVIOContext *io;
     AVPacket *packet;
     AVFrame *frame;
-    struct SwsContext *scaler; /* to 4:2:0; or */
-    struct palette *palette;
-    char *comment; /* of a GIF: FFmpeg writes none */
+    struct SwsContext *scaler; /* RGB to 4:2:0; NULL for GIF */
+    struct palette *palette;   /* for GIF, else NULL */
+    char *comment;             /* for GIF, because FFmpeg does not write it */
 };
 
-/* ---- what there is ---- */
+/* ---- available encoders ---- */
 
 static const struct video_codec *find_codec(const struct ffmpeg *f, const struct video_format *format) {
     for (int i = 0; i < VIDEO_CODECS_MAX && format->codecs[i].name; i++)
@@ -45,10 +45,11 @@ int video_check_name(const char *name, struct sluice_error *e) {
     const struct ffmpeg *f;
     if (video_library_load(&f, e)) return e->code;
     if (find_codec(f, format)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "the FFmpeg that is here has no encoder for such videos");
+    fail(e, SLUICE_USAGE, "the installed FFmpeg has no encoder for this video format");
     fail_where(e, "--output");
     fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "one with %s, or pictures: a name that ends in .png", format->codecs[0].name);
+    return fail_expected(e, "an FFmpeg with %s, or a .png file name for one image per frame",
+                         format->codecs[0].name);
 }
 
 const char *video_encoder(const char *name, bool *is_fallback) {
@@ -67,7 +68,7 @@ static int scale_quality(const struct video_codec *codec, int quality) {
 }
 
 static void set_parameters(AVCodecContext *encoder, const struct video_codec *codec,
-                     const struct video_settings *settings) {
+                           const struct video_settings *settings) {
     encoder->width = settings->width;
     encoder->height = settings->height;
     encoder->sample_aspect_ratio = (AVRational){1, 1};
@@ -95,7 +96,7 @@ static int encoder_options(const struct ffmpeg *f, const struct video_codec *cod
     return status;
 }
 
-/* NULL and *status of FFmpeg where it does not open. */
+/* On failure returns NULL and FFmpeg's error code in *status. */
 static AVCodecContext *open_encoder(const struct ffmpeg *f, const struct video_codec *codec,
                                     const struct video_settings *settings, int *status) {
     const AVCodec *kind = f->avcodec_find_encoder_by_name(codec->name);
@@ -117,7 +118,7 @@ int video_check_settings(const char *name, const struct video_settings *settings
     int problem = 0;
     if (video_library_load(&f, e)) return e->code;
     if (settings->fps > format->fps_most) {
-        fail(e, SLUICE_USAGE, "its format has no videos of so many frames a second");
+        fail(e, SLUICE_USAGE, "the frame rate is too high for the video format");
         fail_where(e, "%s", name);
         fail_found(e, "--fps %d", settings->fps);
         return fail_expected(e, "at most %d", format->fps_most);
@@ -125,10 +126,10 @@ int video_check_settings(const char *name, const struct video_settings *settings
     AVCodecContext *encoder = open_encoder(f, find_codec(f, format), settings, &problem);
     f->avcodec_free_context(&encoder);
     if (problem >= 0) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "its encoder takes no such video: %s", video_library_reason(f, problem));
+    fail(e, SLUICE_USAGE, "the video encoder refuses these settings: %s", video_library_reason(f, problem));
     fail_where(e, "%s", name);
-    fail_found(e, "%dx%d, %d frames a second", settings->width, settings->height, settings->fps);
-    return fail_expected(e, "other sizes, or pictures: a name that ends in .png");
+    fail_found(e, "%dx%d, %d fps", settings->width, settings->height, settings->fps);
+    return fail_expected(e, "another size, or a .png file name for one image per frame");
 }
 
 /* ---- the file ---- */
@@ -157,12 +158,11 @@ static int fail_encoding(struct video *video, int problem, struct sluice_error *
     const char *name = video->out.name;
     if (problem == AVERROR(ENOMEM)) return fail(e, SLUICE_MEMORY, "no memory for writing the video");
     if (video->io && video->io->error < 0) return fail_output(e, name, AVUNERROR(video->io->error));
-    fail(e, SLUICE_OUTPUT, "the video could not be encoded");
-    fail_where(e, "%s", name);
-    return fail_found(e, "%s", video_library_reason(video->f, problem));
+    fail(e, SLUICE_OUTPUT, "cannot encode the video: %s", video_library_reason(video->f, problem));
+    return fail_where(e, "%s", name);
 }
 
-/* What is written in place cannot go back to where its length belongs: there MP4 is in fragments. */
+/* MP4 to a pipe or device is fragmented, because the muxer cannot seek back to write sizes. */
 static int open_muxer(struct video *video, const struct video_settings *settings) {
     const struct ffmpeg *f = video->f;
     AVDictionary *options = NULL;
@@ -171,8 +171,8 @@ static int open_muxer(struct video *video, const struct video_settings *settings
         f->avformat_alloc_output_context2(&video->muxer, NULL, video->format->muxer, video->out.name);
     void *buffer = f->av_malloc(WRITTEN_TOGETHER);
     if (buffer)
-        video->io =
-            f->avio_alloc_context(buffer, WRITTEN_TOGETHER, 1, video, NULL, write_bytes, seekable ? seek : NULL);
+        video->io = f->avio_alloc_context(buffer, WRITTEN_TOGETHER, 1, video, NULL, write_bytes,
+                                          seekable ? seek : NULL);
     if (status < 0) return status;
     AVStream *stream = video->io ? f->avformat_new_stream(video->muxer, NULL) : NULL;
     if (!stream) return AVERROR(ENOMEM);
@@ -184,14 +184,15 @@ static int open_muxer(struct video *video, const struct video_settings *settings
     if (status >= 0 && settings->parameters)
         status = f->av_dict_set(&video->muxer->metadata, "comment", settings->parameters, 0);
     if (status >= 0) status = f->av_dict_parse_string(&options, video->format->options, "=", " ", 0);
-    if (status >= 0 && !seekable) status = f->av_dict_set(&options, "movflags", "frag_keyframe+empty_moov", 0);
+    if (status >= 0 && !seekable)
+        status = f->av_dict_set(&options, "movflags", "frag_keyframe+empty_moov", 0);
     if (status >= 0) status = f->avformat_write_header(video->muxer, &options);
     video->header_written = status >= 0;
     f->av_dict_free(&options);
     return status;
 }
 
-/* Writes what the encoder has ready; at_end: all of it. */
+/* Writes the packets that the encoder has finished. */
 static int write_packets(struct video *video) {
     const struct ffmpeg *f = video->f;
     AVStream *stream = video->muxer->streams[0];
@@ -256,7 +257,7 @@ int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e) {
     return status < 0 ? fail_encoding(video, status, e) : SLUICE_OK;
 }
 
-/* ---- all ---- */
+/* ---- the video ---- */
 
 static void release(struct video *video) {
     const struct ffmpeg *f = video->f;
@@ -274,7 +275,7 @@ static void release(struct video *video) {
 
 void video_abandon(struct video *video) {
     if (!video) return;
-    /* Only with its trailer a muxer lets go of all that it holds (GIF's of a packet). */
+    /* Without the trailer the GIF muxer would leak a packet. */
     if (video->header_written) video->f->av_write_trailer(video->muxer);
     outfile_abandon(&video->out);
     release(video);
@@ -305,8 +306,8 @@ int video_open(const char *name, const struct video_settings *settings, struct v
     return SLUICE_OK;
 }
 
-/* A GIF's comment lies in blocks of up to 255 bytes, behind the pictures, before the byte that ends the file.
- */
+/* Writes the comment of a GIF in blocks of up to 255 bytes, over the final byte of the file, which is then
+ * appended again. */
 static int write_comment(struct video *video) {
     FILE *to = video->out.file;
     if (!video->comment || !video->out.renames) return 0;

@@ -1,5 +1,5 @@
-/* FFmpeg's libraries: see video_library.h. They stay in the process: encoders leave threads' keys and
- * handlers of its end behind. */
+/* Loads FFmpeg's libraries: see video_library.h. They are never unloaded, because encoders leave thread keys
+ * and exit handlers behind. */
 #include "cli/video_library.h"
 
 #include "cli/fail.h"
@@ -10,7 +10,7 @@
 
 #define SONAME(library, major) "lib" library ".so." AV_STRINGIFY(major)
 
-/* A library before those that need it. */
+/* In the order of their dependencies. */
 enum { avutil, avcodec, avformat, swscale, N_LIBRARIES };
 static const char *const sonames[N_LIBRARIES] = {
     SONAME("avutil", LIBAVUTIL_VERSION_MAJOR), SONAME("avcodec", LIBAVCODEC_VERSION_MAJOR),
@@ -28,7 +28,8 @@ static const struct {
 
 static _Thread_local char last_error[120];
 
-/* Instead of lines on stderr. What encoders tell on threads of their own is lost. */
+/* Log callback: keeps the last error of this thread instead of printing it. Errors on encoder threads are
+ * lost. */
 static void capture_errors(void *from, int level, const char *format, va_list list) {
     (void)from;
     if (level > AV_LOG_ERROR) return;
@@ -46,11 +47,10 @@ const char *video_library_reason(const struct ffmpeg *ffmpeg, int problem) {
 
 static int fail_to_load(struct sluice_error *e) {
     const char *reason = dlerror();
-    fail(e, SLUICE_USAGE, "the libraries of FFmpeg, which write videos, cannot be loaded");
+    fail(e, SLUICE_USAGE, "cannot load FFmpeg's libraries, which write videos");
     fail_where(e, "--output");
-    fail_found(e, "%s", reason ? reason : "no reason given");
-    return fail_expected(
-        e, "the version that this program was built with, or pictures: a name that ends in .png");
+    fail_found(e, "%s", reason ? reason : "an unknown reason");
+    return fail_expected(e, "the FFmpeg version of the build, or a .png file name for one image per frame");
 }
 
 int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e) {
@@ -65,7 +65,8 @@ int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e) {
     for (size_t i = 0; i < sizeof functions / sizeof *functions; i++) {
         void *address = dlsym(library[functions[i].library], functions[i].name);
         if (!address) return fail_to_load(e);
-        /* C has no conversion from a pointer to an object; POSIX promises that both are alike. */
+        /* ISO C cannot convert an object pointer to a function pointer; POSIX guarantees the same
+         * representation. */
         memcpy((char *)&loaded + functions[i].offset, &address, sizeof address);
     }
     loaded.av_log_set_callback(capture_errors);

@@ -1,5 +1,5 @@
-/* FFmpeg's functions, from libraries that are loaded when they are first asked for: those of the versions
- * that the program was built with, whose structs the headers describe. */
+/* FFmpeg's functions, loaded with dlopen on first use. Only the library versions of the build are accepted,
+ * because the headers describe their structs. */
 #ifndef SLUICE_CLI_VIDEO_LIBRARY_H
 #define SLUICE_CLI_VIDEO_LIBRARY_H
 
@@ -13,7 +13,7 @@
 #include <libavutil/mem.h>
 #include <libswscale/swscale.h>
 
-/* X(library, function) of all that is used. */
+/* X(library, function) for every function that is used. */
 #define FFMPEG_FUNCTIONS(X)                                                                                  \
     X(avutil, av_dict_free)                                                                                  \
     X(avutil, av_dict_parse_string)                                                                          \
@@ -58,10 +58,10 @@ struct ffmpeg {
 #undef MEMBER
 };
 
-/* Loaded once and for good; USAGE where it is not there. *ffmpeg stays the library's. */
+/* Loads FFmpeg once per process. USAGE if it is not installed. *ffmpeg is static. */
 int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e);
-/* What FFmpeg said last of what went wrong on this thread, or what the number means; in a buffer of the
- * thread's. */
+/* The last error that FFmpeg logged on this thread, else the text of the error code `problem`. Thread-local
+ * buffer. */
 const char *video_library_reason(const struct ffmpeg *ffmpeg, int problem);
 
 #endif

@@ -20,7 +20,6 @@
 enum { SHARDS_MAX = 256, SHARD_NAME_MAX = 1023, INDEX_BYTES_MAX = 100000000, INDEX_DEPTH_MAX = 8 };
 enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 
-/* A shard index being read. */
 struct sharding {
     struct sys *sys;
     const char *path;

@@ -15,7 +15,6 @@
 
 enum { CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
 
-/* An object or array being traversed. */
 struct frame {
     json_t *node;
     void *member; /* of an object: the next member */

@@ -30,8 +30,8 @@ static const struct {
 const char *file_kind_of(const unsigned char first[FILE_KIND_BYTES]) {
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         if (!memcmp(first, foreign[i].start, foreign[i].bytes)) return foreign[i].kind;
-    /* A JSON file: a letter or white space in the top byte of the header length would exceed any file size.
-     */
+    /* A JSON file: a letter or white space in the top byte of the header length would exceed any file
+     * size. */
     return first[0] == '{' && first[7] ? "a JSON document" : NULL;
 }
 

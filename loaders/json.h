@@ -68,8 +68,8 @@ struct json_walk {
     bool begun;
 };
 
-/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. JSON if it is not an object.
- */
+/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. JSON if it is not an
+ * object. */
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
                             struct error *e);
 /* Returns the next member in text order. False at the end or on error (JSON, LIMIT for nesting); e->code

@@ -1,4 +1,4 @@
-/* Building JSON documents: see json.h. */
+/* Builds JSON documents and counts failed allocations: see json.h. */
 #include <stdlib.h>
 
 #include "loaders/json.h"

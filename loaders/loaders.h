@@ -70,7 +70,6 @@ struct tensor_maker {
     void *user;
     enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);
 };
-/* A metadata entry. */
 struct safetensors_text {
     const char *key, *text;
 };
@@ -99,8 +98,8 @@ enum status safetensors_write_made(struct sys *sys, const char *path, const stru
  * A file that starts like a GGUF file is read as one, whatever its name. Shards need their index. MISSING:
  * nothing found, a missing shard, or a tensor missing from its shard. UNSUPPORTED: several files without a
  * standard name. BOUNDS: a shard path leaves the folder (symlinks may). DUP: a tensor in two shards. META.
- * LIMIT: 256 shards, and the limits above over all shards. Also all errors of safetensors_open and gguf_open.
- */
+ * LIMIT: 256 shards, and the limits above over all shards. Also all errors of safetensors_open and
+ * gguf_open. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* True if a file of that name may hold weights: shard indexes but not their shards; also unsupported kinds,

@@ -38,9 +38,9 @@ static void create_unnamed(struct output *output) {
 }
 
 /* Gives the file its final name. linkat(2) cannot replace an existing file, so the file is linked under a
- * temporary name and renamed. A temporary file left by a killed process with the same process id is removed.
- */
-static int name_it(struct output *output) {
+ * temporary name and renamed. A temporary file left by a killed process with the same process id is
+ * removed. */
+static int rename_to_final(struct output *output) {
     struct sys *sys = output->sys;
     int failed = output->unnamed ? sys->link(sys, output->file, output->temporary) : 0;
     if (failed == -EEXIST && !sys->remove(sys, output->temporary))
@@ -106,7 +106,7 @@ enum status output_close(struct output *output, struct error *e) {
     if (output->file >= 0) {
         int failed = e->code == OK ? sys->flush(sys, output->file) : 0;
         if (failed) output_fail(output->path, "cannot write file", failed, e);
-        failed = e->code == OK ? name_it(output) : 0;
+        failed = e->code == OK ? rename_to_final(output) : 0;
         if (failed) output_fail(output->path, "cannot rename file", failed, e);
         sys->close(sys, output->file);
         if (e->code != OK && !output->unnamed) sys->remove(sys, output->temporary);

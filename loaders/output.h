@@ -5,7 +5,6 @@
 
 #include "loaders/loaders.h"
 
-/* A file being written. */
 struct output {
     struct sys *sys;
     const char *path; /* final name */
@@ -15,8 +14,8 @@ struct output {
     uint64_t bytes; /* written so far */
 };
 
-/* OUTPUT with the system's reason, also if path is something that renaming would replace: a device or a pipe.
- */
+/* OUTPUT with the system's reason, also if path is something that renaming would replace: a device or a
+ * pipe. */
 enum status output_open(struct sys *sys, const char *path, struct output *output, struct error *e);
 enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e);
 /* Writes zeros up to a multiple of align, a power of two up to 64. */
@@ -25,8 +24,8 @@ enum status output_pad(struct output *output, uint64_t align, struct error *e);
  * blocks. */
 enum status output_make(struct output *output, const struct tensor_maker *maker, int i,
                         const struct tensor *tensor, struct error *e);
-/* Call after output_open, successful or not. Flushes and names the file, or removes it if e holds an error.
- */
+/* Call after output_open, successful or not. Flushes and names the file, or removes it if e holds an
+ * error. */
 enum status output_close(struct output *output, struct error *e);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include "loaders/json.h"
 #include "loaders/loaders.h"
-#include "loaders/quantised_form.h"
+#include "loaders/quantised_format.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -20,11 +20,10 @@
 
 enum { NAME_BYTES = LOADER_NAME_MAX + 64, TILE_ROWS = 128, TILE_BLOCKS = 4, ROTATION_COLUMNS = 256 };
 
-/* A weight being paired with its scales. */
 struct pairing {
     struct tensor_index *index;
     struct index_entry *weight;
-    const struct quantised_form *form;
+    const struct quantised_format *form;
     int layer_bytes; /* length of the weight's name without ".weight" */
 };
 
@@ -293,7 +292,7 @@ static void drop_input_scales(const struct pairing *p) {
     }
 }
 
-static enum status pair_weight(struct tensor_index *index, int i, const struct quantised_form *form,
+static enum status pair_weight(struct tensor_index *index, int i, const struct quantised_format *form,
                                struct error *e) {
     struct index_entry *entry = &index->entries[i];
     struct pairing p = {index, entry, form, (int)strlen(entry->name) - (int)strlen(".weight")};
@@ -322,14 +321,14 @@ static void mark_markers_used(struct tensor_index *index) {
 
 enum status quantised_pair(struct tensor_index *index, struct error *e) {
     struct sys *sys = index->sys;
-    uint64_t bytes = ((uint64_t)index->n_entries + 1) * sizeof(struct quantised_form);
-    struct quantised_form *forms = sys->alloc(sys, LINE_HOST, bytes);
+    uint64_t bytes = ((uint64_t)index->n_entries + 1) * sizeof(struct quantised_format);
+    struct quantised_format *forms = sys->alloc(sys, LINE_HOST, bytes);
     if (!forms) {
         error_set(e, MEMORY, "no memory for the forms of %d tensors", index->n_entries);
         return error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
     }
     memset(forms, 0, bytes);
-    quantised_read_forms(index, forms, e);
+    quantised_read_formats(index, forms, e);
     for (int i = 0; i < index->n_entries && e->code == OK; i++) pair_weight(index, i, &forms[i], e);
     if (e->code == OK) mark_markers_used(index);
     sys->release(sys, forms);

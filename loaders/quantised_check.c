@@ -22,7 +22,7 @@ static const struct {
     {".qweight", "packed integers (qweight)"},
 };
 
-static const char *marked_form(const struct tensor_index *index, const struct index_entry *entry) {
+static const char *format_by_name(const struct tensor_index *index, const struct index_entry *entry) {
     if (entry->used) return NULL;
     for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
         if (strstr(index_name(index, entry), marks[i].part)) return marks[i].form;
@@ -31,7 +31,7 @@ static const char *marked_form(const struct tensor_index *index, const struct in
 
 /* Integers as weights need a description; int8 is rejected for biases too. Other types are legitimate in
  * tensors that are not weights. */
-static const char *typed_form(const struct index_entry *entry) {
+static const char *format_by_type(const struct index_entry *entry) {
     size_t n = strlen(entry->name);
     if (entry->dtype == DTYPE_I8 && !entry->quant_described && !entry->used)
         return "int8 without a description (comfy_quant)";
@@ -52,7 +52,8 @@ enum status index_check_quantised(const struct tensor_index *index, struct error
     for (int pass = 0; pass < 2 && !form; pass++)
         for (int i = 0; i < index->n_entries && !form; i++) {
             found = &index->entries[i];
-            if (index_has(index, found)) form = pass ? typed_form(found) : marked_form(index, found);
+            if (index_contains(index, found))
+                form = pass ? format_by_type(found) : format_by_name(index, found);
         }
     if (!form && !index->quantised) return OK;
     error_set(e, UNSUPPORTED, "unsupported quantisation format");

@@ -1,4 +1,4 @@
-/* Reads small files completely: see loaders.h. */
+/* Reads small files completely: implements file_read_text of loaders.h. */
 #include "loaders/loaders.h"
 
 #include <inttypes.h>

@@ -182,8 +182,10 @@ static int32_t clip_vision_side(const int32_t *d) {
 static enum status clip_vision_read_dims(struct component *c, struct error *e) {
     const struct index_entry *positions = index_find(&c->index, "pos_embedding");
     int32_t *d = c->dims;
-    const char *patch = component_either(c, "embeddings.patch_embedding.weight", "patch_embedding.weight");
-    const char *place = component_either(c, "embeddings.position_embedding.weight", "positional_embedding");
+    const char *patch =
+        component_first_existing(c, "embeddings.patch_embedding.weight", "patch_embedding.weight");
+    const char *place =
+        component_first_existing(c, "embeddings.position_embedding.weight", "positional_embedding");
     if (index_find(&c->index, "conv1.weight")) patch = "conv1.weight";
     d[COLOURS] = component_dim(c, patch, 4, 1, e);
     d[PATCH] = component_dim(c, patch, 4, 2, e);

@@ -1,7 +1,7 @@
 /* Linear approximations of VAE decoders, for previews: see struct latent_colours in models.h.
  *
- * The values are stable-diffusion.cpp's (src/runtime/latent-preview.h at 2e0f042), fitted to each VAE; those of
- * Stable Diffusion 3 are Stability's own (sd3.5, sd3_impls.py at 8565799). */
+ * The values are stable-diffusion.cpp's (src/runtime/latent-preview.h at 2e0f042), fitted to each VAE; those
+ * of Stable Diffusion 3 are Stability's own (sd3.5, sd3_impls.py at 8565799). */
 #include "models/models.h"
 
 /* Stable Diffusion 1 and 2. */

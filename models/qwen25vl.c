@@ -28,8 +28,9 @@ static bool qwen25vl_probe(const struct tensor_index *index) {
 }
 
 static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {{qwen3_norm, "the language model of Qwen3-VL"}, {0}};
-    return component_refuse_relatives(c, relatives, "the language model of Qwen2.5-VL", e);
+    static const struct similar_architecture relatives[] = {{qwen3_norm, "the language model of Qwen3-VL"},
+                                                            {0}};
+    return component_refuse_similar(c, relatives, "the language model of Qwen2.5-VL", e);
 }
 
 /* Checks model_type: Qwen2, Qwen2.5 and Qwen2-VL have the same tensors with other values. */

@@ -294,14 +294,14 @@ static bool vision_is_gguf(const struct component *c) {
 }
 
 static enum status qwen25vl_vision_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
+    static const struct similar_architecture relatives[] = {
         {"blocks.0.mlp.fc1.", "the vision encoder of Qwen2-VL"},
         {"v.blk.0.ln1.bias", "the vision encoder of Qwen2-VL"},
         {"blocks.0.mlp.linear_fc1.", "the vision encoder of Qwen3-VL"},
         {"v.blk.0.attn_qkv.", "the vision encoder of Qwen3-VL"},
         {0},
     };
-    return component_refuse_relatives(c, relatives, "the vision encoder of Qwen2.5-VL", e);
+    return component_refuse_similar(c, relatives, "the vision encoder of Qwen2.5-VL", e);
 }
 
 static enum status vision_read_patch(struct component *c, struct error *e) {

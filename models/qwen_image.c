@@ -302,13 +302,13 @@ static bool qwen_image_probe(const struct tensor_index *index) {
 }
 
 static enum status qwen_image_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
+    static const struct similar_architecture relatives[] = {
         {"controlnet_", "a Qwen-Image ControlNet, not a complete model"},
         {"time_text_embed.addition_t_embedding.", "Qwen-Image-Layered, which outputs image layers"},
         {"txt_in.text_norm.", "Qwen-Image 2.1, a different architecture"},
         {0},
     };
-    return component_refuse_relatives(c, relatives, "Qwen-Image, Qwen-Image-Edit or Qwen-Image-Edit-Plus", e);
+    return component_refuse_similar(c, relatives, "Qwen-Image, Qwen-Image-Edit or Qwen-Image-Edit-Plus", e);
 }
 
 static const struct expectation qwen_image_expects[] = {

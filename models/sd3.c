@@ -66,7 +66,7 @@ static const struct weight_spec sd3_embedder_table[] = {
 static const struct weight_spec sd3_context_table[] = {
     LINEAR(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
 
-#define EMBEDDER(field, name, checkpoint, columns)                                                          \
+#define EMBEDDER(field, name, checkpoint, columns)                                                           \
     LINEAR(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",          \
            checkpoint "_embedder.mlp.0", DIM, columns),                                                      \
         LINEAR(mmdit_time_text_embed_weights, field##_out, "time_text_embed." name "_embedder.linear_2",     \

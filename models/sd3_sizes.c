@@ -6,13 +6,13 @@
 #include <math.h>
 
 enum status sd3_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
+    static const struct similar_architecture relatives[] = {
         {"controlnet_", "a Stable Diffusion 3 ControlNet, not a complete model"},
         {"pos_embed_input.", "a Stable Diffusion 3 ControlNet, not a complete model"},
         {"image_proj.", "a Stable Diffusion 3 IP-Adapter, not a complete model"},
         {0},
     };
-    return component_refuse_relatives(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
+    return component_refuse_similar(c, relatives, "Stable Diffusion 3, 3.5 medium or large", e);
 }
 
 static enum status sd3_mismatch(const struct component *c, const char *key, double found, int expected,
@@ -73,7 +73,7 @@ static enum status sd3_read_dual_layers(struct component *c, const struct config
 static enum status sd3_read_positions(struct component *c, struct error *e) {
     enum { TABLE_SIDE_MAX = 1 << 12 };
     int32_t *d = c->dims;
-    const char *name = component_either(c, "pos_embed.pos_embed", "pos_embed");
+    const char *name = component_first_existing(c, "pos_embed.pos_embed", "pos_embed");
     const struct index_entry *entry = index_find(&c->index, name);
     d[POSITIONS] = component_dim(c, name, entry && entry->rank == 3 ? 3 : 2, entry && entry->rank == 3, e);
     if (e->code != OK) return e->code;
@@ -143,8 +143,8 @@ enum status sd3_configure(struct component *c, const struct config *config, stru
     enum { HEAD_PUBLISHED = 64 }; /* head size, where neither a norm nor config.json gives it */
     int32_t *d = c->dims;
     int head = HEAD_PUBLISHED;
-    const char *norm = component_either(c, "transformer_blocks.0.attn.norm_q.weight",
-                                        "joint_blocks.0.x_block.attn.ln_q.weight");
+    const char *norm = component_first_existing(c, "transformer_blocks.0.attn.norm_q.weight",
+                                                "joint_blocks.0.x_block.attn.ln_q.weight");
     config_int(config, "attention_head_dim", 1, 512, &head, e);
     d[NORMED] = d[NORMED] > 0;
     d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;

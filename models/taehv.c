@@ -289,12 +289,12 @@ static bool taehv_probe(const struct tensor_index *index) {
 }
 
 static enum status taehv_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
+    static const struct similar_architecture relatives[] = {
         {"decoder.3.skip.", "a tiny video decoder with other channel widths"},
         {"decoder.23.", "a tiny video decoder with more layers"},
         {"decoder.blocks.3.", "a tiny video decoder with more layers"},
         {NULL, NULL}};
-    return component_refuse_relatives(c, relatives, "TAEW 2.1 or 2.2", e);
+    return component_refuse_similar(c, relatives, "TAEW 2.1 or 2.2", e);
 }
 
 /* LightTAE, equal in architecture, reads latents in the VAE's scale. Only its file name shows it. */

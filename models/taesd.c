@@ -155,14 +155,14 @@ static bool taesd_probe(const struct tensor_index *index) {
 }
 
 static enum status taesd_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
+    static const struct similar_architecture relatives[] = {
         {"3.pool.", "a tiny decoder whose blocks have a pooled branch (TAEF2)"},
         {"decoder.layers.2.pool.", "a tiny decoder whose blocks have a pooled branch (TAEF2)"},
         {"20.", "a tiny decoder with more layers"},
         {"decoder.layers.19.", "a tiny decoder with more layers"},
         {"decoder.layers.3.skip.", "a tiny decoder with several channel widths"},
         {NULL, NULL}};
-    return component_refuse_relatives(c, relatives, "TAESD, TAESDXL, TAESD3 or TAEF1", e);
+    return component_refuse_similar(c, relatives, "TAESD, TAESDXL, TAESD3 or TAEF1", e);
 }
 
 static void taesd_derive(struct component *c) {

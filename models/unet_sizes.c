@@ -149,7 +149,7 @@ static enum status unet_read(struct component *c, const struct config *config, s
 /* ---- unsupported models ---- */
 
 enum status unet_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
+    static const struct similar_architecture relatives[] = {
         {"controlnet_", "a ControlNet, not a complete model"},
         {"input_hint_block.", "a ControlNet, not a complete model"},
         {"class_embedding.", "a class-conditional UNet"},
@@ -167,7 +167,7 @@ enum status unet_refuse(const struct component *c, struct error *e) {
          "a UNet with an IP-Adapter or attention processor merged in"},
         {0},
     };
-    return component_refuse_relatives(c, relatives, "a UNet of Stable Diffusion 1, 2 or XL", e);
+    return component_refuse_similar(c, relatives, "a UNet of Stable Diffusion 1, 2 or XL", e);
 }
 
 const struct expectation unet_expects[] = {
@@ -280,9 +280,9 @@ static enum status unet_check_guidance(const struct component *c, struct error *
 enum status unet_configure(struct component *c, const struct config *config, struct error *e) {
     enum { SIZES = 6, SIZES_AND_SCORE = 5 };
     struct unet_settings *s = (struct unet_settings *)c->settings;
-    const char *added = component_either(c, "add_embedding.linear_1.weight", "label_emb.0.0.weight");
+    const char *added = component_first_existing(c, "add_embedding.linear_1.weight", "label_emb.0.0.weight");
     const char *guided =
-        component_either(c, "time_embedding.cond_proj.weight", "time_embed.cond_proj.weight");
+        component_first_existing(c, "time_embedding.cond_proj.weight", "time_embed.cond_proj.weight");
     int32_t *d = c->dims;
     if (unet_read(c, config, e) != OK) return e->code;
     bool linear = !d[CONV_AXES];

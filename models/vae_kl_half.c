@@ -23,14 +23,14 @@ static int32_t vae_level_channels(const struct component *c, const struct vae_ha
     block_weight_name(format, level * BLOCK_NUMBER_STEP, name);
     snprintf(format, sizeof format, "%sconv1.weight", half->resnet_checkpoint);
     block_weight_name(format, authors * BLOCK_NUMBER_STEP, original);
-    return component_dim(c, component_either(c, name, original), 4, 0, e);
+    return component_dim(c, component_first_existing(c, name, original), 4, 0, e);
 }
 
 static bool vae_has_attention(const struct component *c, const struct vae_half *half) {
     char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%sgroup_norm.weight", half->attention);
     snprintf(original, sizeof original, "%snorm.weight", half->attention_checkpoint);
-    return index_find(&c->index, component_either(c, name, original)) != NULL;
+    return index_find(&c->index, component_first_existing(c, name, original)) != NULL;
 }
 
 static enum status vae_check_dims(const struct component *c, const struct vae_half *half, struct error *e) {

@@ -7,7 +7,7 @@
 enum { WAN_MASK = 4, WAN_LATENT_PIXELS = 64 };
 
 enum status wan_refuse(const struct component *c, struct error *e) {
-    static const struct relative relatives[] = {
+    static const struct similar_architecture relatives[] = {
         {"casual_audio_encoder.", "WAN 2.2 S2V (driven by audio)"},
         {"audio_injector.", "WAN 2.2 S2V (driven by audio)"},
         {"audio_proj.", "a WAN driven by audio (HuMo, InfiniteTalk)"},
@@ -18,7 +18,7 @@ enum status wan_refuse(const struct component *c, struct error *e) {
         {"fps_embedding.", "SkyReels V2 (diffusion forcing)"},
         {0},
     };
-    return component_refuse_relatives(c, relatives, "WAN 2.1 or 2.2 T2V, I2V, FLF2V, TI2V or VACE", e);
+    return component_refuse_similar(c, relatives, "WAN 2.1 or 2.2 T2V, I2V, FLF2V, TI2V or VACE", e);
 }
 
 /* ---- reading ---- */
@@ -26,7 +26,7 @@ enum status wan_refuse(const struct component *c, struct error *e) {
 /* Size of one axis of an optional tensor, or 0. */
 static int32_t wan_dim_if(const struct component *c, const char *name, const char *original, int rank,
                           int axis, struct error *e) {
-    const char *is = component_either(c, name, original);
+    const char *is = component_first_existing(c, name, original);
     return index_find(&c->index, is) ? component_dim(c, is, rank, axis, e) : 0;
 }
 

@@ -34,10 +34,10 @@ $B/test_outfile: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile sa
 $B/test_video: $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers outfile palette sanitize messages video video_encode video_library)
 $B/test_terminal: $(patsubst %,$B/obj/cli/%.o,sanitize progress messages summary terminal)
 # It counts these calls.
-$B/test_planning: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound
+$B/test_planning_cost: LDFLAGS += -Wl,--wrap=block_stream_seconds,--wrap=block_stream_bound
 
 # What has its own malloc, which as one of the library would be every program's.
-$(patsubst %,$B/test_%,bf16 ops ops_adapted ops_weights): $B/obj/test/ops/ops_watch.o
+$(patsubst %,$B/test_%,bf16 ops ops_adapters ops_weights): $B/obj/test/ops/ops_checker.o
 
 include test/device/check.mk
 include test/fuzz/fuzz.mk

@@ -82,7 +82,7 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
     for (int i = 0; i < index->n_entries; i++) {
         char buffer[GROUP_NAME_BYTES];
         const struct index_entry *entry = &index->entries[i];
-        if (!index_has(index, entry)) continue;
+        if (!index_contains(index, entry)) continue;
         const char *name = group_name(index_name(index, entry), buffer);
         if (!json_object_get(by_name, name))
             json_put(by_name, name, json_pack("{s:s, s:{}}", "name", name, "types"));
@@ -108,7 +108,7 @@ static json_t *component_json(const struct component *c, const struct config *co
     int n = 0;
     for (int i = 0; i < c->index.n_sources; i++) json_push(files, json_string_of(c->index.sources[i].path));
     for (int i = 0; i < c->index.n_entries; i++) {
-        if (!index_has(&c->index, &c->index.entries[i])) continue;
+        if (!index_contains(&c->index, &c->index.entries[i])) continue;
         n++;
         bytes += (json_int_t)c->index.entries[i].bytes;
     }
@@ -124,7 +124,7 @@ static json_t *component_json(const struct component *c, const struct config *co
 static void list_unknown_tensors(const struct component *c, json_t *unknown) {
     for (int i = 0; i < c->index.n_entries; i++) {
         const struct index_entry *entry = &c->index.entries[i];
-        bool known = entry->used || !index_has(&c->index, entry);
+        bool known = entry->used || !index_contains(&c->index, entry);
         known = known || (c->family && family_ignores(c->family, index_name(&c->index, entry)));
         if (!known) json_push(unknown, json_string(entry->name));
     }

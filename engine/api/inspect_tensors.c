@@ -13,14 +13,14 @@ static json_t *tensor_json(const struct index_entry *entry) {
 json_t *inspect_tensors(const struct tensor_index *index) {
     json_t *list = json_array();
     for (int i = 0; i < index->n_entries; i++)
-        if (index_has(index, &index->entries[i])) json_push(list, tensor_json(&index->entries[i]));
+        if (index_contains(index, &index->entries[i])) json_push(list, tensor_json(&index->entries[i]));
     return list;
 }
 
 json_t *inspect_types(const struct tensor_index *index) {
     json_t *types = json_object();
     for (int i = 0; i < index->n_entries; i++) {
-        if (!index_has(index, &index->entries[i])) continue;
+        if (!index_contains(index, &index->entries[i])) continue;
         const char *name = index_type_name(&index->entries[i]);
         json_int_t bytes = json_integer_value(json_object_get(types, name));
         json_put(types, name, json_integer(bytes + (json_int_t)index->entries[i].bytes));

@@ -57,7 +57,7 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
     add_number(sha, c->pooled_columns);
     for (int i = 0; i < c->index.n_sources; i++) add_source(sha, &c->index.sources[i]);
     for (int i = 0; i < c->index.n_entries; i++)
-        if (index_has(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
+        if (index_contains(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
 }
 
 /* Adds adapters in request order, on which sums depend. Scales may come from another file than the factors.

@@ -1,4 +1,4 @@
-/* Configurations: see config.h. */
+/* Looks up and checks configuration values: implements config.h. */
 #include "engine/base/config.h"
 
 #include <math.h>

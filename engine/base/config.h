@@ -23,7 +23,6 @@ struct config {
     struct config *pictures; /* of a vision encoder: the preprocessor_config.json, owned; NULL: none */
 };
 
-/* NULL if there is no such key. */
 const struct config_value *config_find(const struct config *config, const char *key);
 
 /* Read a value into *out. If the key is absent or null, *out keeps the caller's default. META if the value

@@ -33,7 +33,6 @@ uint64_t control_groups_number(const char *text, const char *name) {
 
 /* ---- limits of one group ---- */
 
-/* One folder of one hierarchy. */
 struct group {
     const char *root;
     char folder[PATH_MAX];
@@ -54,8 +53,7 @@ static uint64_t group_number(const struct group *g, const char *file) {
 
 /* File names of each cgroup version. */
 static const struct version {
-    const char *controller; /* controller in a line of /proc/self/cgroup; "": the line without controllers
-                               (version 2) */
+    const char *controller; /* name in /proc/self/cgroup; "": version 2, which has none */
     const char *mounts[2];
     const char *limit, *usage, *cached[2];
 } memory_versions[] = {{"",

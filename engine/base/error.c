@@ -1,4 +1,4 @@
-/* Errors: see error.h. */
+/* Fills and formats four-part errors: implements error.h. */
 #include "engine/base/error.h"
 
 #include <stdarg.h>

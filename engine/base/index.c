@@ -1,4 +1,4 @@
-/* Functions on the tensor index: see index.h. */
+/* Looks up tensors by name: implements index.h. */
 #include "engine/base/index.h"
 
 #include <stdio.h>
@@ -37,7 +37,7 @@ const char *index_type_name(const struct index_entry *entry) {
     return entry->type_name ? entry->type_name : dtype_name(entry->dtype);
 }
 
-bool index_has(const struct tensor_index *index, const struct index_entry *entry) {
+bool index_contains(const struct tensor_index *index, const struct index_entry *entry) {
     return entry->view == index->view;
 }
 

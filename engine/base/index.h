@@ -65,9 +65,8 @@ const char *index_name(const struct tensor_index *index, const struct index_entr
 /* Name of an entry's type: "BF16", or the file's name for unsupported types. */
 const char *index_type_name(const struct index_entry *entry);
 /* True if the entry belongs to this view. */
-bool index_has(const struct tensor_index *index, const struct index_entry *entry);
+bool index_contains(const struct tensor_index *index, const struct index_entry *entry);
 
-/* Product of all dimensions. */
 static inline int64_t index_elements(const struct index_entry *entry) {
     int64_t n = 1;
     for (int i = 0; i < entry->rank; i++) n *= entry->dim[i];
@@ -82,7 +81,6 @@ struct index_entry *index_find(const struct tensor_index *index, const char *nam
 /* The highest N for which a tensor name starts with prefix, N and '.'; -1 if none. "layers." gives the number
  * of the last layer. */
 int index_last_block(const struct tensor_index *index, const char *prefix);
-/* Bytes of all tensors. */
 uint64_t index_bytes(const struct tensor_index *index);
 /* Closes the sources and frees everything that this view owns. An all-zero index is allowed. */
 void index_destroy(struct tensor_index *index);

@@ -1,4 +1,4 @@
-/* Byte sources: see source.h. */
+/* Reads byte ranges of files, through or past the page cache: implements source.h. */
 #include "engine/base/source.h"
 
 #include <errno.h>

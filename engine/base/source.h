@@ -39,11 +39,10 @@ void source_close(struct byte_source *source);
  * if the path names another file now. After a failure the source is read through the page cache. Thread-safe,
  * because sessions share models. */
 int source_open_direct(struct byte_source *source);
-/* True if direct reads are open. */
 bool source_is_direct(const struct byte_source *source);
 
-/* Reads exactly `bytes` bytes at offset, repeating short reads. TRUNC past the end, IO, CHANGED. Thread-safe.
- */
+/* Reads exactly `bytes` bytes at offset, repeating short reads. TRUNC past the end, IO, CHANGED.
+ * Thread-safe. */
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e);
 /* Reads like source_read but bypasses the page cache; the source must be open for direct reads. offset, bytes

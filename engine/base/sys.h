@@ -31,8 +31,7 @@ struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
     int64_t modified_ns;
-    int64_t changed_ns; /* change time of the inode; cannot be set back, so it serves identities that outlive
-                           the process */
+    int64_t changed_ns; /* of the inode; cannot be set back: for identities that outlive the process */
     bool regular;
 };
 
@@ -114,7 +113,6 @@ struct sys {
     void (*wait)(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds);
     void (*wake)(struct sys *sys, pthread_cond_t *there);
 
-    /* Monotonic seconds. */
     double (*clock)(struct sys *sys);
 
     struct sys_header_limit header_limit; /* for files that are opened */

@@ -59,8 +59,8 @@ enum dtype {
 
 /* Bits of one element; 0 for block types and DTYPE_OTHER. */
 int dtype_bits(enum dtype dtype);
-/* Values and bytes of the smallest independent part of a row: a block, or one value. Both 0 for DTYPE_OTHER.
- */
+/* Values and bytes of the smallest independent part of a row: a block, or one value. Both 0 for
+ * DTYPE_OTHER. */
 int dtype_block_values(enum dtype dtype);
 int dtype_block_bytes(enum dtype dtype);
 /* Bytes of n values in one row, n a multiple of dtype_block_values; without scales in another tensor. */
@@ -83,10 +83,9 @@ const char *dtype_name(enum dtype dtype);
 struct low_rank;
 struct tensor {
     void *data;
-    const void
-        *scales; /* F8, I8 and rotated types: an f32 for each row. Tiled types: their tiles. Else NULL */
-    int32_t scale_row; /* row of `scales` that belongs to row 0 */
-    float scale;       /* one scale for the whole tensor; 1 if none */
+    const void *scales; /* F8, I8, rotated types: an f32 per row; tiled types: tiles; else NULL */
+    int32_t scale_row;  /* row of `scales` that belongs to row 0 */
+    float scale;        /* one scale for the whole tensor; 1 if none */
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
@@ -108,13 +107,9 @@ struct low_rank {
     const struct low_rank *next;
 };
 
-/* A packed tensor over data. */
 struct tensor tensor_make(void *data, enum dtype dtype, int rank, const int32_t *dim);
-/* Product of all dimensions. */
 int64_t tensor_elements(const struct tensor *t);
-/* Product of all but the last dimension. */
 int64_t tensor_rows(const struct tensor *t);
-/* Length of the last dimension (1 for rank 0). */
 int32_t tensor_columns(const struct tensor *t);
 /* Bytes of the elements without gaps between rows. */
 int64_t tensor_bytes(const struct tensor *t);

@@ -1,4 +1,4 @@
-/* Text helpers: see text.h. */
+/* Number parsing, size formatting and sorting: implements text.h. */
 #include "engine/base/text.h"
 
 #include <locale.h>

@@ -24,16 +24,15 @@ typedef void thread_pool_work(const void *context, int64_t first, int64_t end, i
 /* Creates a pool of 1 to 1,024 members, including the caller, without starting threads. sys must outlive it.
  * NULL if memory is short, with *e set. */
 struct thread_pool *thread_pool_open(struct sys *sys, int members, struct error *e);
-/* Accepts NULL. */
 void thread_pool_close(struct thread_pool *thread_pool);
 
-/* Starts the missing threads; call from one thread at a time. MEMORY if the system refuses a thread: the plan
- * assumed all of them, so the error names the possible number instead of running slower. May be called again.
- */
+/* Starts the missing threads; call from one thread at a time. MEMORY if the system refuses a thread: the
+ * plan assumed all of them, so the error names the possible number instead of running slower. May be called
+ * again. */
 enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e);
 
-/* Calls work until each of n items (0 or more) has been in exactly one call. Call from one thread at a time.
- */
+/* Calls work until each of n items (0 or more) has been in exactly one call. Call from one thread at a
+ * time. */
 void thread_pool_run(struct thread_pool *thread_pool, int64_t n, thread_pool_work *work, const void *context);
 
 int thread_pool_members(const struct thread_pool *thread_pool);

@@ -2,7 +2,7 @@
 #include "engine/bench/checkpoint_types.h"
 
 #include "engine/bench/random_weights.h"
-#include "loaders/quantised_form.h"
+#include "loaders/quantised_format.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -165,7 +165,7 @@ static int add_scales(const struct stored_type *type, struct synthetic_tensor ma
     }
     if (type->described) {
         made.what = SYNTHETIC_DESCRIPTION;
-        made.description = quantised_form_text(type->dtype);
+        made.description = quantised_format_text(type->dtype);
         stored_type_add(out, &n, ".comfy_quant",
                         file_tensor(DTYPE_U8, 1, (int32_t)strlen(made.description), 0), made);
     }

@@ -154,7 +154,7 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     uint64_t bytes = arena.bytes + x.workspace_bytes;
     arena.base = sys->map(sys, LINE_ACTIVATION, bytes);
     if (!arena.base)
-        return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)bytes);
+        return error_set(e, MEMORY, "no memory for a benchmark of %llu bytes", (unsigned long long)bytes);
     x.workspace = arena.base + arena.bytes;
     /* Values near 0.01 in f32 and bf16, near 1 in f16. Untouched pages would all map to one zero page, which
      * never leaves the cache. */

@@ -62,8 +62,7 @@ static enum status convert_check_disk(const struct conversion *c, struct error *
 
 /* ---- metadata of a GGUF input: tokenizers, templates, numbers of heads ---- */
 
-/* True for keys that are not copied: the output has its own value, or the key describes the input's layout.
- */
+/* True for keys that are not copied: those the output sets itself, and those about the input's layout. */
 static bool is_file_key(const struct conversion *c, const char *key) {
     static const char *const anew[] = {"general.architecture", "general.quantization_version",
                                        "general.file_type", "general.alignment"};
@@ -114,8 +113,7 @@ static json_t *value_json(const struct config_value *v) {
     return v->integer ? json_integer((json_int_t)v->number) : json_real(v->number);
 }
 
-/* The configuration as flat JSON, without keys about the input's types. NULL: no configuration, or no memory.
- */
+/* The configuration as flat JSON, without keys about the input's types. NULL: none, or no memory. */
 static char *config_text(const struct conversion *c, unsigned json_failures) {
     static const char *const others[] = {"general.file_type", "general.quantization_version", "config"};
     if (!c->config.n_values) return NULL;

@@ -3,8 +3,7 @@
  * matrices, LoHa and LoKr of any rank.
  *
  * Matching needs a pipeline, which a single component does not determine. Of the pipelines with such a
- * component that accept the whole adapter, the one is used in which most of the adapter is for the component.
- */
+ * component that accept the whole adapter, the one with most of the adapter in the component wins. */
 #ifndef SLUICE_CONVERT_MERGE_H
 #define SLUICE_CONVERT_MERGE_H
 

@@ -8,7 +8,7 @@
 #include "engine/base/half.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
-#include "loaders/quantised_form.h"
+#include "loaders/quantised_format.h"
 
 #include <math.h>
 #include <stdatomic.h>
@@ -163,7 +163,7 @@ static enum status convert_report_progress(const struct conversion *c, const str
 /* ---- the next bytes ---- */
 
 static enum status make_form(struct conversion *c, const struct converted *weight) {
-    const char *text = quantised_form_text(weight->dtype);
+    const char *text = quantised_format_text(weight->dtype);
     c->buffers.out_to = strlen(text);
     memcpy(c->buffers.out, text, c->buffers.out_to);
     return OK;

@@ -6,7 +6,7 @@
 #include "engine/convert/convert.h"
 
 #include "loaders/quantise/quantise.h"
-#include "loaders/quantised_form.h"
+#include "loaders/quantised_format.h"
 
 #include <pcre2.h>
 #include <stdio.h>
@@ -211,7 +211,7 @@ static enum status add_scale(struct conversion *c, const struct index_entry *ent
 static enum status add_form(struct conversion *c, const struct index_entry *entry, const char *name,
                             enum dtype dtype, struct error *e) {
     char form[LOADER_NAME_MAX + 32];
-    int layer = (int)(strlen(name) - strlen(".weight")), bytes = (int)strlen(quantised_form_text(dtype));
+    int layer = (int)(strlen(name) - strlen(".weight")), bytes = (int)strlen(quantised_format_text(dtype));
     snprintf(form, sizeof form, "%.*s.comfy_quant", layer, name);
     struct converted item = {.what = CONVERTED_QUANT_FORMAT, .entry = entry, .dtype = DTYPE_U8};
     item.shape = tensor_make(NULL, DTYPE_U8, 1, (int32_t[]){bytes});

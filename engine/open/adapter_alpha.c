@@ -77,7 +77,7 @@ static int compare_key(const void *key, const void *value) {
     return strcmp(key, ((const struct config_value *)value)->key);
 }
 
-/* Value of the key NAME[:part] key end. Binary search: it is called several times per module. */
+/* Value of the key made of the first `part` bytes of name, key and end. Binary search, for speed. */
 static const struct config_value *peft_find(const struct config *peft, int part, const char *name,
                                             const char *key, const char *end) {
     char whole[2 * LOADER_NAME_MAX];
@@ -104,8 +104,7 @@ static const struct config_value *peft_pattern(const struct config *peft, int pa
     return value;
 }
 
-/* Fails for patterns with regular expressions. diffusers and trainers write plain names, which are compared.
- */
+/* Fails for patterns with regular expressions; diffusers and trainers write plain names. */
 static enum status check_patterns(const struct config *config, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         const char *at = strstr(config->values[i].key, "alpha_pattern.");

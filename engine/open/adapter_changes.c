@@ -76,8 +76,8 @@ static const struct index_entry *vector_of(const struct change_target *target,
 }
 
 static enum status add_changes(struct finding *f, const struct adapter_module *m,
-                              const struct change_target *target, const struct weight_name *name, int n,
-                              struct error *e) {
+                               const struct change_target *target, const struct weight_name *name, int n,
+                               struct error *e) {
     bool unused = true;
     for (int i = 0; i < n && e->code == OK; i++) {
         bool merged = f->mode == CHANGES_MERGED;
@@ -223,8 +223,8 @@ static int compare_changes(const void *a, const void *b) {
     return x->vector != y->vector ? (x->vector < y->vector ? -1 : 1) : 0;
 }
 
-static enum status fail_duplicate_change(const struct finding *f, const struct change *x, const struct change *y,
-                              struct error *e) {
+static enum status fail_duplicate_change(const struct finding *f, const struct change *x,
+                                         const struct change *y, struct error *e) {
     error_set(e, DUP, "two modules of the adapter change '%s'", x->name->name);
     error_where(e, "%s", path_of(f));
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));

@@ -22,8 +22,7 @@ bool adapter_is_derived(const struct adapter_module *module);
 enum status adapter_derived_size(const struct adapter *adapter, const struct adapter_module *module,
                                  struct derived_size *size, struct error *e);
 /* One of the two matrices that LoHa multiplies elementwise, or LoKr as a Kronecker product: up [rows, rank]
- * times down [rank, columns]. Errors of reading; MEMORY. Free with adapter_drop_halves, also after failure.
- */
+ * times down [rank, columns]. Errors of reading; MEMORY. Free with adapter_drop_halves in any case. */
 struct derived_half {
     float *up, *down;
     int64_t rows, rank, columns;

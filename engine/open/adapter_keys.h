@@ -1,5 +1,4 @@
-/* Parses the keys of adapter files: the end of a key gives the tensor's role, the rest is the module's name.
- */
+/* Parses keys of adapter files: the end of a key gives the tensor's role, the rest is the module's name. */
 #ifndef SLUICE_OPEN_ADAPTER_KEYS_H
 #define SLUICE_OPEN_ADAPTER_KEYS_H
 

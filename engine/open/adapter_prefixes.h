@@ -1,5 +1,4 @@
-/* Prefixes of module names in adapters ("lora_unet_", "transformer."), which tell the component of a module.
- */
+/* Prefixes of module names in adapters ("lora_unet_", "transformer."), which select a component. */
 #ifndef SLUICE_OPEN_ADAPTER_PREFIXES_H
 #define SLUICE_OPEN_ADAPTER_PREFIXES_H
 

@@ -247,8 +247,9 @@ static int component_files_fits(const struct component_files *files, const struc
     return slot_takes(slot, file->family, file->prefix) ? FITS_BY_PREFIX : 0;
 }
 
-static const struct component_file *best_unassigned(const struct component_files *files, const struct slot *slot,
-                                              bool alone, int fit, const bool given[COMPONENT_FILES_MAX]) {
+static const struct component_file *best_unassigned(const struct component_files *files,
+                                                    const struct slot *slot, bool alone, int fit,
+                                                    const bool given[COMPONENT_FILES_MAX]) {
     for (int i = 0; i < files->n_files; i++)
         if (!given[i] && component_files_fits(files, &files->file[i], slot, alone) == fit)
             return &files->file[i];

@@ -22,8 +22,7 @@ bool part_flag_optional(const char *flag);
 /* "--vae, --llm ...": all of them. */
 void part_flag_list(char *list, size_t bytes);
 
-/* True if the value of a component flag is "none", which disables the component. A file named so is "./none".
- */
+/* True if a component flag has the value "none", which disables the component. ("./none" is a file.) */
 bool part_is_none(const struct sluice_part *part);
 bool part_disabled(const struct sluice_model_options *options, const struct slot *slot);
 

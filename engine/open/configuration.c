@@ -186,8 +186,9 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
 }
 
 static enum status read_and_call(struct component *c, const char *path, const struct slot *slot,
-                             enum status (*call)(struct component *, const struct config *, struct error *),
-                             enum config_origin *origin, struct error *e) {
+                                 enum status (*call)(struct component *, const struct config *,
+                                                     struct error *),
+                                 enum config_origin *origin, struct error *e) {
     struct config_place place = {path, slot, &c->index};
     struct config config = {0};
     if (index_check_quantised(&c->index, e) != OK) return e->code;

@@ -35,8 +35,7 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
  * config.json names. */
 void configuration_in_pipeline(struct component *c);
 
-/* Reads the configuration and binds a component whose index is set. UNSUPPORTED: quantised in an unknown way.
- */
+/* Reads the configuration and binds a component whose index is set. UNSUPPORTED: unknown quantisation. */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e);
 /* Reads the configuration and derives the component's sizes without binding weights: c owns nothing then. */

@@ -21,8 +21,7 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
 
 /* ---- components ---- */
 
-/* Opens the autoencoder's encoder, whose weights are in the decoder's files. Without them the model has none.
- */
+/* Opens the autoencoder's encoder if the decoder's files have its weights. */
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
     const struct tensor_index *index = &model_component(m, FAMILY_DECODER)->index;

@@ -71,8 +71,7 @@ int32_t model_condition_columns(const struct sluice_model *model, int condition)
 /* One line for a text encoder that the model lacks: which zeros replace its output. */
 void model_note_absent(const struct recipe *recipe, int slot, char line[MODEL_NOTE_BYTES]);
 
-/* One line for each default assumed because no file of the model has the value. Returns the number of lines.
- */
+/* One line for each default assumed because no file of the model has the value. Returns their number. */
 int model_notes(const struct sluice_model *model, char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES]);
 
 /* Copies a public structure that may be shorter or longer than ours (struct_size). */

@@ -8,8 +8,7 @@
 /* The most likely recipe for the families found so far: among recipes with this denoiser, or all if there is
  * none yet, the first with the most of its components present. NULL: no recipe has any of them. */
 const struct recipe *pipeline_guess(const struct component_files *files);
-/* Reads the variant of the preferred denoiser, if any, into files->variant. Errors are left to its opening.
- */
+/* Reads the variant of the preferred denoiser, if any, into files->variant. Ignores errors. */
 void pipeline_detect_variant(struct sys *sys, struct component_files *files);
 /* For decoding alone: the best recipe for the decoder found. Evidence, strongest first: a denoiser in the
  * same file, the pipeline's name, the decoder's configuration, the latent's metadata, its number of channels,
@@ -44,8 +43,7 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
 
 /* OK if every component of the recipe (NULL: of any pipeline) is present. UNSUPPORTED and USAGE as
  * pipeline_check_flags and pipeline_check_disabled_parts, also for folders. MISSING: the error lists the
- * missing components, or has the reason why a candidate file could not be read. model: path of -m, or NULL.
- */
+ * missing components, or the reason why a candidate file could not be read. model: path of -m, or NULL. */
 enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
                            const char *model, struct error *e);
 

@@ -18,8 +18,8 @@ static const char *flag_of_another(const struct family *family, const char *flag
 }
 
 static enum status fail_duplicate(const struct component_files *files, const struct component_file *one,
-                             const struct component_file *other, const char *flag, const char *model,
-                             struct error *e) {
+                                  const struct component_file *other, const char *flag, const char *model,
+                                  struct error *e) {
     size_t folder = strlen(model);
     const char *names[2] = {component_files_path(files, one), component_files_path(files, other)};
     for (int i = 0; i < 2; i++)
@@ -54,8 +54,8 @@ static bool is_used(const struct component_file *file, const struct component_fi
 /* True if both could be the component of one slot that neither a flag nor a folder fills, judged by prefixes
  * and content. Not so for SDXL's second text encoder next to Flux's CLIP, nor for a slot chosen by a flag. */
 static bool compete_for_slot(const struct component_files *files, const struct recipe *recipe,
-                        const struct component_file *const in[SLOTS_MAX], const struct component_file *one,
-                        const struct component_file *other) {
+                             const struct component_file *const in[SLOTS_MAX],
+                             const struct component_file *one, const struct component_file *other) {
     struct tensor_index view = parts_view(files, one), other_view = parts_view(files, other);
     for (int i = 0; i < SLOTS_MAX && recipe->slot[i].family; i++) {
         const struct slot *s = &recipe->slot[i];
@@ -91,7 +91,7 @@ enum status pipeline_check_duplicates(const struct component_files *files, const
 /* ---- misplaced components ---- */
 
 static enum status fail_misplaced(const struct component_files *files, const struct component_file *file,
-                             const char *wanted, const char *flag, struct error *e) {
+                                  const char *wanted, const char *flag, struct error *e) {
     struct tensor_index view = parts_view(files, file);
     if (!view.n_entries) {
         error_set(e, MISSING, "the file has no tensors");

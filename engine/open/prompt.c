@@ -115,8 +115,9 @@ static int find_last(const struct prompt_tokens *tokens, int32_t last) {
 }
 
 /* Adds the recipe's first and last tokens and padding; truncates the content in between. */
-static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe, const struct tokenizer *tokenizer,
-                         struct prompt_tokens *tokens, struct error *e) {
+static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe,
+                                      const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
+                                      struct error *e) {
     int around = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
     if (content > recipe->tokens_max - around) content = recipe->tokens_max - around;
     int n_ids = pads(recipe) ? recipe->tokens_max : content + around;
@@ -136,8 +137,8 @@ static enum status add_special_tokens(struct sys *sys, const struct text_recipe 
 }
 
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
-                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool use_emphasis,
-                          struct prompt_tokens *tokens, struct error *e) {
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          bool use_emphasis, struct prompt_tokens *tokens, struct error *e) {
     *tokens = (struct prompt_tokens){0};
     if (recipe->windows_max) {
         if (windows_encode(sys, recipe, tokenizer, text, bytes, use_emphasis, tokens, e) == OK)
@@ -154,8 +155,9 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
 
 /* Repeats each image's placeholder token to the image's number of tokens. The template puts its placeholders
  * before the prompt, so the first n_pictures are those of the images. */
-static enum status insert_image_tokens(struct sys *sys, const char *token, int32_t pad, const int32_t *pictures,
-                             int n_pictures, struct prompt_tokens *tokens, struct error *e) {
+static enum status insert_image_tokens(struct sys *sys, const char *token, int32_t pad,
+                                       const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,
+                                       struct error *e) {
     int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
     for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
     if (found < n_pictures) { /* an overlapping added token matched first */

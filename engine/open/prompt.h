@@ -25,11 +25,11 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
 /* Id of the padding token: from the tokenizer's configuration, else from the recipe. */
 int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tokenizer);
 
-/* Encodes a prompt of `bytes` bytes. use_emphasis: parse emphasis such as "(word:1.3)" (emphasis.h), for recipes
- * with windows. Destroy tokens also after failure. */
+/* Encodes a prompt of `bytes` bytes. use_emphasis: parse emphasis such as "(word:1.3)" (emphasis.h), for
+ * recipes with windows. Destroy tokens also after failure. */
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
-                          const struct tokenizer *tokenizer, const char *text, size_t bytes, bool use_emphasis,
-                          struct prompt_tokens *tokens, struct error *e);
+                          const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                          bool use_emphasis, struct prompt_tokens *tokens, struct error *e);
 /* As prompt_encode, for recipes whose text encoder reads images. pictures: for each of the n_pictures images
  * its number of tokens, at least 1. */
 enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *recipe,

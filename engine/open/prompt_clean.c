@@ -80,9 +80,8 @@ static size_t put_entity(struct writing *out, const struct entity *entity, size_
     return bytes;
 }
 
-/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read; 0:
- * none.
- */
+/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read, or
+ * 0. */
 static size_t unescape_name(struct writing *out, const char *text, size_t bytes) {
     const struct entity *entity;
     size_t n = 0;

@@ -138,8 +138,8 @@ static enum status take_filled(struct sys *sys, const struct windows *w, struct 
 }
 
 enum status windows_encode(struct sys *sys, const struct text_recipe *recipe,
-                           const struct tokenizer *tokenizer, const char *text, size_t bytes, bool use_emphasis,
-                           struct prompt_tokens *tokens, struct error *e) {
+                           const struct tokenizer *tokenizer, const char *text, size_t bytes,
+                           bool use_emphasis, struct prompt_tokens *tokens, struct error *e) {
     struct windows w = {.recipe = recipe, .size = recipe->tokens_max - 2, .last_comma = -1};
     struct emphasis m = {0};
     struct emphasis_piece whole;

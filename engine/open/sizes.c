@@ -42,7 +42,7 @@ static enum status list_choices(const struct sizes *sizes, const struct recipe *
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
-/* True if the part before the dot ("clip_g.", "text_encoder_2.") is the slot's flag or folder, or is empty.
+/* True if the part before the dot ("clip_g.", "text_encoder_2.") is empty, or the flag or folder of the slot.
  */
 static bool sizes_are_for(const struct slot *slot, const char *part, size_t part_bytes) {
     const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";

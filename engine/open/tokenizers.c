@@ -146,8 +146,7 @@ static const struct component_file *find_encoder(const struct tokenizer_search *
     return file && file->family->kind == FAMILY_TEXT ? file : NULL;
 }
 
-/* The repository with all of a pipeline in Hugging Face's layout, tokenizers included; NULL: none is known.
- */
+/* The repository with a whole pipeline in Hugging Face's layout, tokenizers included; NULL: unknown. */
 static const char *published_folder(const struct recipe *recipe) {
     for (const struct hf_source *s = hf_sources; s->repository; s++)
         if (!s->flag && !s->files && hf_source_has_recipe(s, recipe)) return s->repository;
@@ -217,7 +216,7 @@ static const struct index_entry *find_stored(const struct tensor_index *index) {
 }
 
 static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_index *index,
-                              const struct index_entry *entry, struct error *e) {
+                                        const struct index_entry *entry, struct error *e) {
     struct sys *sys = l->search->sys;
     const struct byte_source *source = &index->sources[entry->source];
     struct tokenizer *tokenizer = NULL;
@@ -234,9 +233,7 @@ static enum status try_stored_tokenizer(struct lookup *l, const struct tensor_in
     return e->code;
 }
 
-/* Tries the encoder's own file: a tensor `spiece_model`, or GGUF metadata (scalars are in index.config as
- * JSON).
- */
+/* Tries the encoder's own file: a tensor `spiece_model`, or GGUF metadata (index.config, as JSON). */
 static enum status try_encoder(struct lookup *l, struct error *e) {
     const struct component_file *file = find_encoder(l->search, l->slot);
     const struct tensor_index *index = file ? &l->search->files->opened[file->opened].index : NULL;

@@ -15,7 +15,7 @@ struct tokenizer_search {
     const struct sluice_model_options *options;
     const struct component_files *files;
     const struct recipe *recipe;
-    bool flag_used;    /* a tokenizer was found in --tokenizer */
+    bool flag_used;      /* a tokenizer was found in --tokenizer */
     uint64_t open_bytes; /* largest temporary memory that opening a tokenizer took */
 };
 

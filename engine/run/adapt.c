@@ -1,4 +1,4 @@
-/* Blocks with adapters: see adapt.h. */
+/* Builds packed blocks that start with adapter bytes: implements adapt.h. */
 #include "engine/run/adapt.h"
 
 #include <inttypes.h>
@@ -91,8 +91,8 @@ static enum status check_vector(const struct replaced_vector *v, const struct pa
 
 /* ---- identity of adapter bytes ---- */
 
-/* FNV-1a by words. A multiplication moves bits upwards only, so the upper half is folded into the lower one.
- */
+/* FNV-1a by words. A multiplication moves bits upwards only, so the upper half is folded into the lower
+ * one. */
 static void hash_word(uint64_t *hash, uint64_t word) {
     *hash = (*hash ^ word) * 0x100000001b3;
     *hash ^= *hash >> 32;
@@ -126,7 +126,6 @@ static uint64_t hash_adapter_bytes(const struct block *block) {
 
 /* ---- adapter bytes ---- */
 
-/* One block being adapted. */
 struct block_adapter {
     const struct adaptation *all;
     int block;

@@ -1,4 +1,4 @@
-/* Advice: see advice.h. */
+/* Computes advice by solving changed budgets and rates: implements advice.h. */
 #include "engine/run/advice.h"
 
 #include "engine/run/timing.h"
@@ -25,7 +25,7 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
 }
 
 /* Input: the run in all its groupings, and its plan. */
-struct question {
+struct advice_input {
     const struct run_need *const *needs;
     int n;
     const struct plan *now;
@@ -33,7 +33,7 @@ struct question {
 };
 
 /* Solves with `extra` more bytes of one memory. */
-static struct advice ask(const struct question *q, enum advice_kind kind, uint64_t extra) {
+static struct advice solve_with(const struct advice_input *q, enum advice_kind kind, uint64_t extra) {
     struct plan plan;
     struct advice a = {.kind = kind, .extra_bytes = extra};
     int chosen = plan_choose(q->needs, q->n, q->now->ram_budget_bytes + (kind == ADVICE_RAM ? extra : 0),
@@ -51,15 +51,15 @@ static enum advice_kind binding_memory(const struct run_need *need, const struct
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }
 
-static void advise_memory(const struct question *q, struct plan_advice *out) {
+static void advise_memory(const struct advice_input *q, struct plan_advice *out) {
     static const double more[] = {0.25, 0.5, 1};
     enum advice_kind kind = binding_memory(q->needs[0], q->now, q->stage);
     uint64_t budget = kind == ADVICE_RAM ? q->now->ram_budget_bytes : q->now->vram_budget_bytes, low = 0;
     for (int i = 0; i < 3; i++) {
         uint64_t extra = (uint64_t)(more[i] * (double)budget) + 1;
-        struct advice a = ask(q, kind, extra);
+        struct advice a = solve_with(q, kind, extra);
         for (int k = 0; k < HALVINGS && a.computing_decides && extra - low > 1; k++) {
-            struct advice less = ask(q, kind, low + (a.extra_bytes - low) / 2);
+            struct advice less = solve_with(q, kind, low + (a.extra_bytes - low) / 2);
             if (less.computing_decides)
                 a = less;
             else
@@ -79,8 +79,8 @@ static void advise_link(const struct run_need *need, const struct plan *plan, en
     double *rate = kind == ADVICE_BUS ? &faster.rates.h2d : &faster.rates.disk;
     if (!(*rate > 0)) return;
     *rate *= 2;
-    struct question q = {(const struct run_need *const[]){&faster}, 1, plan, out->stage};
-    struct advice a = ask(&q, kind, 0);
+    struct advice_input q = {(const struct run_need *const[]){&faster}, 1, plan, out->stage};
+    struct advice a = solve_with(&q, kind, 0);
     a.factor = 2;
     out->advice[out->n++] = a;
 }
@@ -91,7 +91,7 @@ void plan_advise(const struct run_need *const *needs, int n, int chosen, const s
     memset(advice, 0, sizeof *advice);
     if (!plan->n_stages) return;
     int stage = advice->stage = longest_stage(plan);
-    struct question q = {needs, n, plan, stage};
+    struct advice_input q = {needs, n, plan, stage};
     advice->seconds = plan->seconds;
     advice->step_seconds = plan_step_seconds(&plan->stage[stage]);
     if (!computing_decides(need, plan, stage, timing_predict(need, plan, stage).evaluation_seconds))

@@ -25,10 +25,10 @@ struct plan_advice {
     int n;
 };
 
-/* Tries a quarter, a half and the whole of the limiting budget on top of it (up to the smallest budget at
- * which computation limits, found to 1/32 of the last increment), where other groupings of lanes are allowed,
- * and links of twice the rate. The plan was chosen from these needs (it is a plan of needs[chosen]) and
- * carries its budgets. */
+/* Tries to raise the limiting budget by a quarter, a half and the whole of it, with any grouping of lanes,
+ * and links of twice the rate. Stops at the smallest budget at which computation limits, found to 1/32 of the
+ * last increment. The plan was chosen from these needs (it is a plan of needs[chosen]) and carries its
+ * budgets. */
 void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice);
 

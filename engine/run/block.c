@@ -1,4 +1,4 @@
-/* Blocks: see block.h. */
+/* Binds weight tables to checkpoints and lays out packed blocks: implements block.h. */
 #include "engine/run/block.h"
 
 #include <inttypes.h>
@@ -20,8 +20,8 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies: a whole entry, some of its rows, a time slice of its kernel, or a range of its inputs.
- */
+/* Where a weight lies: a whole entry, some of its rows, a time slice of its kernel, or a range of its
+ * inputs. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* NULL: all rows */
@@ -181,8 +181,8 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
-/* Among alternative names, the one in the style of the file: some tensor has the same text before the number.
- */
+/* Among alternative names, the one in the style of the file: some tensor has the same text before the
+ * number. */
 static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         for (int k = 0; k < index->n_entries; k++) {
@@ -220,7 +220,6 @@ static const struct byte_source *source_of(const struct block *block, int source
     return &block->index->sources[source];
 }
 
-/* Appends bytes of a file to the packed block. */
 static struct packed_segment *add_segment(struct block *block, const struct byte_source *source,
                                           uint64_t file_offset, uint64_t bytes) {
     struct packed_segment *segment = &block->segments[block->n_segments++];

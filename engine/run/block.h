@@ -20,8 +20,7 @@ struct weight_slice {
     int n_parts;
     int rows[WEIGHT_SLICES_MAX]; /* rows of each part, as indices into the family's dims */
     int n_taken, taken[WEIGHT_SLICES_MAX];
-    int all; /* index of the dim with the total number of rows, if published files fuse this weight; 0: they
-                store it separately */
+    int all; /* index of the dim with the total rows in fused published files; 0: stored separately */
 };
 
 /* One row of a weight table. The weight is searched under its names, then under its original checkpoint name,
@@ -29,12 +28,11 @@ struct weight_slice {
 struct weight_spec {
     size_t offset;                       /* of a struct tensor in the weights structure of the kind */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative names; see block_weight_name */
-    const char *checkpoint_name;                /* name in checkpoints of the model's authors; NULL: none */
+    const char *checkpoint_name;         /* name in checkpoints of the model's authors; NULL: none */
     struct weight_slice fused;           /* where the authors fuse it with other weights in one tensor */
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
-    int ones;       /* index of the dim that counts trailing axes of size 1 in files; files without them are
-                       accepted. 0: none */
+    int ones;       /* index of the dim that counts optional trailing axes of size 1 in files; 0: none */
     bool one_first; /* files have a leading axis of size 1; files without it are accepted */
     /* Index of the dim that counts the time slices of a convolution kernel in files, an axis before the last
      * two. The weight is the last slice, which a causal convolution applies to a single image; other slices
@@ -46,8 +44,7 @@ struct weight_spec {
     int input_parts, input_part;
     bool optional;         /* may be absent; it is then a tensor of rank 0 */
     bool embedding_lookup; /* the model copies or adds rows of it; no matrix product reads it */
-    int if_dim; /* index of a dim; blocks where that dim is 0 lack this weight (rank 0). 0: every block has it
-               */
+    int if_dim;            /* index of a dim; blocks where it is 0 lack this weight; 0: all blocks have it */
     double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
 };
 
@@ -60,12 +57,11 @@ struct weight_spec {
     }
 
 /* The same, with the name in the authors' checkpoints, in blocks where dim `when_` is not 0. */
-#define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, original_, rank_, ...)                 \
+#define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, original_, rank_, ...)                   \
     {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = original_, .rank = rank_,  \
-        .dim = {__VA_ARGS__}, .init_scale = init_scale_, .if_dim = when_                                       \
+        .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = original_,          \
+        .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_, .if_dim = when_                      \
     }
-/* The same in all blocks. */
 #define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
 
 /* A block kind over a table and its weights structure; more initialisers may follow. */
@@ -82,8 +78,7 @@ struct visit_scope;
 /* How often the result of a block changes. */
 enum update_rate {
     UPDATE_PER_EVALUATION,
-    UPDATE_PER_PROMPT, /* with the prompt; computed before the first evaluation and shared by the lanes of the
-                          prompt */
+    UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; shared by its lanes */
     /* Rows that depend on the timestep alone and are shared by all lanes, or on timestep and prompt. Either
      * one visit computes the rows of all evaluations before the first (hoisted: the weights are read once),
      * or each evaluation computes its own. A row has the same bits either way, because its products use
@@ -102,8 +97,7 @@ struct block_kind {
     /* The weights keep their stored type when the model is quantised: small weights that everything depends
      * on (embedders, final layers), and the weights of VAEs. Embedding tables keep their type too. */
     bool never_quantised;
-    bool skippable; /* skip-layer guidance may skip such a block by its number; its input then passes unchanged
-                    */
+    bool skippable; /* skip-layer guidance may skip the block: its input passes unchanged */
     enum update_rate update_rate;
     /* Computes one visit for one lane. weights: the bound structure. Must not read tensor values: a dry run
      * has none. */
@@ -119,9 +113,8 @@ static inline bool block_hoists(const struct block_kind *kind) {
 struct block_ref {
     const struct block_kind *kind;
     int number;
-    bool unused;  /* present in files, but its results are not needed: never bound, never read */
-    int number_offset; /* added to the number in original checkpoint names, for families that count differently
-                     there */
+    bool unused;       /* present in files, but its results are not needed: never bound, never read */
+    int number_offset; /* added to the block number in the authors' checkpoint names */
 };
 
 /* Conversion of bytes between file and packed block: see requantise.h. */
@@ -136,9 +129,8 @@ struct packed_conversion {
 struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
-    uint64_t bytes; /* bytes in the packed block */
-    uint64_t run,
-        stride; /* in the file: bytes of a run, and from one run to the next; stride 0: contiguous */
+    uint64_t bytes;       /* bytes in the packed block */
+    uint64_t run, stride; /* in the file: bytes of a run, and between run starts; stride 0: contiguous */
     struct packed_conversion conversion;
 };
 
@@ -155,11 +147,10 @@ static inline bool packed_converts(const struct packed_segment *segment) {
 struct packed_tensor {
     size_t offset; /* as in weight_spec */
     uint64_t packed_offset;
-    uint64_t scales_offset; /* offset of the data of tensor.scales, after the values; 0: none */
-    struct tensor shape;    /* without data */
-    const struct index_entry
-        *entry;    /* entry that holds the bytes; the weight may use only some of its rows */
-    bool replaced; /* the bytes come from an adapter instead: see adapt.h */
+    uint64_t scales_offset;          /* offset of the data of tensor.scales, after the values; 0: none */
+    struct tensor shape;             /* without data */
+    const struct index_entry *entry; /* holds the bytes; the weight may use only some rows */
+    bool replaced;                   /* the bytes come from an adapter instead: see adapt.h */
 };
 
 /* A low-rank product added to rows of a weight; block_point makes a struct low_rank of it. */
@@ -183,7 +174,7 @@ struct block {
     /* Of a block with adapters, see adapt.h: the first adapter_bytes bytes, a multiple of 256. The base
      * weights follow, laid out as in block `base`. */
     uint64_t adapter_bytes;
-    uint64_t adapter_hash;   /* hash of the layout and the origin of the adapter bytes */
+    uint64_t adapter_hash;    /* hash of the layout and the origin of the adapter bytes */
     const struct block *base; /* the block without adapters; NULL: this block */
     struct packed_adapter *adapters;
     int n_adapters;
@@ -213,7 +204,7 @@ struct packed_place {
 };
 
 /* A packed block whose parts are contiguous. */
-static inline struct packed_place packed_together(const struct block *block, void *packed) {
+static inline struct packed_place packed_contiguous(const struct block *block, void *packed) {
     char *base = (char *)packed;
     return (struct packed_place){{base, base ? base + block->adapter_bytes : NULL}};
 }
@@ -268,9 +259,9 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
 /* Formats a shape such as "[3072, 64]"; truncated to `bytes`. */
 void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes);
 
-/* Finds the tensors of a block in the index and marks them used, checks shapes and types, lays out the packed
- * block. MISSING, SHAPE and UNSUPPORTED name tensor, file, found and expected. dims: the dims of the family.
- */
+/* Finds the tensors of a block in the index and marks them used, checks shapes and types, lays out the
+ * packed block. MISSING, SHAPE and UNSUPPORTED name tensor, file, found and expected. dims: the dims of the
+ * family. */
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
                        const int32_t *dims, struct block *block, struct error *e);
 
@@ -279,8 +270,8 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e);
 
-/* Bytes that block_point fills: the weights structure, followed by the low-rank descriptors of its tensors.
- */
+/* Bytes that block_point fills: the weights structure, followed by the low-rank descriptors of its
+ * tensors. */
 size_t block_weights_bytes(const struct block *block);
 /* Points the tensors of the weights structure into a packed block. */
 void block_point(const struct block *block, struct packed_place place, void *weights);

@@ -1,4 +1,4 @@
-/* Dims and settings: see dimension.h. */
+/* Reads dims and settings from files, and writes config.json: implements dimension.h. */
 #include "engine/run/dimension.h"
 
 #include "engine/run/family.h"

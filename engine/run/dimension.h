@@ -14,11 +14,10 @@ enum { DIMENSIONS_MAX = 64, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 6 };
 /* How config.json writes a dimension. */
 enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0, FORM_ABSENT_IF_0 };
 
-/* One entry of component.dims. Without a tensor or block count in the row, the family sets the entry itself.
- */
+/* One entry of component.dims. Without a tensor or block count in the row, the family sets the entry
+ * itself. */
 struct dimension {
-    const char *name; /* name under which a synthetic checkpoint chooses it; NULL: derived from the named
-                         ones, whose rows come first */
+    const char *name; /* name of a choice for synthetic checkpoints; NULL: derived from earlier rows */
     int published;    /* value of the best-known model of the family */
     int least, most;  /* range of values that can be chosen */
     int place;
@@ -42,11 +41,10 @@ struct dimension {
 
 /* A number in the family's settings that tensor shapes do not tell. */
 struct setting {
-    const char
-        *keys[SETTING_KEYS_MAX]; /* keys in struct config; the last existing key wins, the first is the key of
-                                    config.json. Of SETTING_WORD only the first is a key; the others are its
-                                    possible words, and the setting is the index of the word */
-    size_t offset;               /* in the settings structure */
+    /* Keys in struct config; the last existing one wins, the first is the key of config.json. Of
+     * SETTING_WORD: one key, then its words; the setting is the index of the word. */
+    const char *keys[SETTING_KEYS_MAX];
+    size_t offset; /* in the settings structure */
     enum {
         SETTING_INT,
         SETTING_FLOAT,

@@ -1,4 +1,4 @@
-/* The executor: see executor.h. */
+/* The loop over visits, for dry and real runs: implements executor.h. */
 #include "engine/run/executor.h"
 
 #include "engine/run/stage_memory.h"
@@ -14,8 +14,7 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    double done, done_before; /* FLOPs of completed visits; done_before: the value at the point where a
-                                 repeated evaluation would start */
+    double done, done_before; /* FLOPs of completed visits; done_before: at the restart point */
     int n_ended;              /* index after the last visit whose evaluation_ended hook has run */
 
     const struct run_need *need;
@@ -105,7 +104,6 @@ static bool lanes_alike(const struct lane *a, const struct lane *b) {
            same_size(&a->picture, &b->picture) && same_size(&a->moments, &b->moments);
 }
 
-/* Number of leading lanes that are alike. */
 static int count_alike_lanes(const struct lane *lanes, int n) {
     int i = 1;
     while (i < n && lanes_alike(lanes, lanes + i)) i++;
@@ -119,7 +117,6 @@ static bool groups_alike(const struct stage *stage, int a, int b) {
     return true;
 }
 
-/* A range of evaluations that are computed for the same lanes. */
 struct phase {
     int first, n;
 };
@@ -175,7 +172,7 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
 /* Adds a measurement to the block: n_alike of `of` distinct evaluations share it, and it is weighted by the
  * length of its phase. */
 static void add_measurement(const struct stage *stage, const struct visit *visit, const struct measured *m,
-                       int n_alike, int of, struct stage_need *need) {
+                            int n_alike, int of, struct stage_need *need) {
     int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;
     double share = visit->evaluation < 0 ? 1 : (double)evaluations / stage->evaluations;
     need->block_seconds[visit->block] += m->seconds * n_alike / of * share;

@@ -1,4 +1,4 @@
-/* Components: see family.h. */
+/* Binds the files of a component to its family: implements family.h. */
 #include "engine/run/family.h"
 
 #include <stdio.h>
@@ -13,7 +13,7 @@ const char *component_architecture(const struct component *c) {
     return c->architecture ? c->architecture : usual ? *usual : "";
 }
 
-const char *component_either(const struct component *c, const char *name, const char *other) {
+const char *component_first_existing(const struct component *c, const char *name, const char *other) {
     return !index_find(&c->index, name) && index_find(&c->index, other) ? other : name;
 }
 
@@ -55,14 +55,14 @@ static const struct index_entry *find_prefix(const struct component *c, const ch
     for (int i = 0; i < c->index.n_entries; i++) {
         const struct index_entry *entry = &c->index.entries[i];
         bool begins = !strncmp(index_name(&c->index, entry), prefix, strlen(prefix));
-        if (begins && index_has(&c->index, entry)) return entry;
+        if (begins && index_contains(&c->index, entry)) return entry;
     }
     return NULL;
 }
 
-enum status component_refuse_relatives(const struct component *c, const struct relative *relatives,
-                                       const char *expected, struct error *e) {
-    for (const struct relative *r = relatives; r->prefix; r++) {
+enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
+                                     const char *expected, struct error *e) {
+    for (const struct similar_architecture *r = relatives; r->prefix; r++) {
         const struct index_entry *entry = find_prefix(c, r->prefix);
         if (!entry) continue;
         error_set(e, UNSUPPORTED, "unsupported model: %s", r->what);
@@ -90,7 +90,7 @@ bool family_ignores(const struct family *family, const char *name) {
 static enum status check_leftovers(struct component *c, struct error *e) {
     for (int i = 0; i < c->index.n_entries; i++) {
         struct index_entry *entry = &c->index.entries[i];
-        if (entry->used || !index_has(&c->index, entry)) continue;
+        if (entry->used || !index_contains(&c->index, entry)) continue;
         if (family_ignores(c->family, index_name(&c->index, entry))) continue;
         c->n_unknown++;
         if (!strstr(entry->name, "scale")) continue;

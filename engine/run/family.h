@@ -1,8 +1,8 @@
 /* Model families, and components: a family opened with files.
  *
- * A family is one file in models/. It has a name, a probe over the tensor index, a configuration read from
- * tensor shapes (and from config.json where shapes do not tell), its block kinds, its lane state and the
- * visits of its stage. */
+ * A family is one file in models/. It has a name, a probe over the tensor index, block kinds, lane state and
+ * the visits of its stage. Its configuration is read from tensor shapes, and from config.json where shapes do
+ * not tell. */
 #ifndef SLUICE_RUN_FAMILY_H
 #define SLUICE_RUN_FAMILY_H
 
@@ -55,15 +55,14 @@ struct vision_grid {
     } whole;
 };
 
-/* What is used of a text encoder's output. */
+/* Selects the parts of a text encoder's output that are used. */
 struct text_reads {
     /* 0: output of the last layer, normalised; n: hidden state before the last n layers, without the norm. */
     int hidden_state_from_end;
-    bool tokens, pooled; /* a row for each token; one row for the whole prompt */
-    bool final_norm;         /* the norm is applied to the tokens in any case */
-    bool projected;      /* the pooled row is projected (text_projection) */
-    const char
-        *projected_class; /* projected only if config.json names this architecture class; NULL: always */
+    bool tokens, pooled;         /* a row for each token; one row for the whole prompt */
+    bool final_norm;             /* the norm is applied to the tokens in any case */
+    bool projected;              /* the pooled row is projected (text_projection) */
+    const char *projected_class; /* only for this class in config.json; NULL: always */
 };
 
 struct family {
@@ -155,11 +154,10 @@ struct component {
     struct tensor_index index;
     int32_t dims[FAMILY_DIMS_MAX];
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* configuration structure of the family */
-    struct text_reads reads; /* set before binding or deriving; all 0: the family's default */
-    const struct published_setting
-        *published;       /* set before binding or deriving; NULL: the family's published values */
-    bool video;           /* set before binding or deriving: the VAE works on videos, not on single images */
-    struct block *blocks; /* used blocks, in the order of visits */
+    struct text_reads reads;                   /* set before binding; all 0: the family's default */
+    const struct published_setting *published; /* set before binding; NULL: the family's values */
+    bool video;                                /* set before binding: the VAE works on videos */
+    struct block *blocks;                      /* used blocks, in the order of visits */
     int n_blocks;
     struct block tables[TABLES_MAX]; /* embedding tables; only some of their rows are read */
     int n_tables;
@@ -195,7 +193,7 @@ static inline bool family_decodes(const struct family *family) {
 /* True if a tensor of that name may be present without being used. */
 bool family_ignores(const struct family *family, const char *name);
 /* Returns whichever of two names exists as a tensor, preferring the first; `name` if neither exists. */
-const char *component_either(const struct component *c, const char *name, const char *other);
+const char *component_first_existing(const struct component *c, const char *name, const char *other);
 /* True if a tensor has one of these names (NULL-terminated), with `number` in place of %d. */
 bool component_has_block(const struct component *c, const char *const *names, int number);
 /* META if the configuration has another number of blocks under `key` than the files. */
@@ -208,13 +206,13 @@ enum status component_check_blocks(const struct component *c, const struct confi
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
 /* A similar architecture: a tensor whose name has this prefix identifies it. A NULL prefix ends a list. */
-struct relative {
+struct similar_architecture {
     const char *prefix, *what;
 };
 /* UNSUPPORTED, with the description of the first similar architecture that the tensors match. For
  * family.refuse. */
-enum status component_refuse_relatives(const struct component *c, const struct relative *relatives,
-                                       const char *expected, struct error *e);
+enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
+                                     const char *expected, struct error *e);
 
 /* The dims that a block's weight table refers to. */
 void component_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims);
@@ -249,8 +247,8 @@ enum status component_visits(const struct component *c, int stage, const struct 
                              int evaluations, struct visit_list *list, struct error *e);
 /* Number of blocks of gathered embedding rows in a stage with n_lanes lanes. */
 int component_gathered_blocks(const struct component *c, int n_lanes);
-/* Makes a block of the rows of an embedding table that a lane needs. The caller destroys it, also on failure.
- */
+/* Makes a block of the rows of an embedding table that a lane needs. The caller destroys it, also on
+ * failure. */
 enum status component_gather_rows(const struct component *c, int i_table, const struct lane *lane,
                                   struct block *out, struct error *e);
 

@@ -1,4 +1,4 @@
-/* Shared and pinned memory: see pinned_memory.h. */
+/* Shared host memory, and pinning in chunks: implements pinned_memory.h. */
 #include "engine/run/pinned_memory.h"
 
 #include "engine/base/checked.h"

@@ -26,14 +26,15 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
 
 /* Host memory that is always pinned: inter-stage tensors, memory of nested runs, and full-frame buffers
  * placed in host memory. */
-static uint64_t shared_bytes(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
+static uint64_t always_pinned_bytes(const struct run_need *need, const struct plan_stage *stage,
+                                    int i_stage) {
     uint64_t pictures = stage->pictures_on_host ? plan_pages(need->stage[i_stage].picture_bytes) : 0;
     return need->interstage_bytes + need->stage[i_stage].callback_ram_bytes + pictures;
 }
 
 /* Pinned memory that remains for staging and pool. */
-static uint64_t pins_left(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
-    uint64_t taken = shared_bytes(need, stage, i_stage), limit = need->pin_limit_bytes;
+static uint64_t pinnable_left(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
+    uint64_t taken = always_pinned_bytes(need, stage, i_stage), limit = need->pin_limit_bytes;
     if (!limit) return UINT64_MAX;
     return taken < limit ? limit - taken : 0;
 }
@@ -49,7 +50,7 @@ uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage
             n->block_bytes[i] > largest)
             largest = n->block_bytes[i];
     uint64_t least = largest < PLAN_STAGING ? plan_pages(largest) : PLAN_STAGING;
-    uint64_t left = pins_left(need, stage, i_stage) / PLAN_PAGE * PLAN_PAGE;
+    uint64_t left = pinnable_left(need, stage, i_stage) / PLAN_PAGE * PLAN_PAGE;
     return left >= STAGING_WORTH && left < least ? left : least;
 }
 
@@ -66,19 +67,19 @@ void plan_limit_pins(struct run_need *need, uint64_t bytes) {
 }
 
 uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
-    uint64_t left = pins_left(need, stage, i_stage);
+    uint64_t left = pinnable_left(need, stage, i_stage);
     if (left == UINT64_MAX) return left;
     return stage->staging_bytes < left ? left - stage->staging_bytes : 0;
 }
 
 uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]) {
-    uint64_t own = 0, sides = 0;
+    uint64_t base = 0, adapters = 0;
     for (int i = 0; i < need->n_blocks; i++) {
         if (!(blocks[i / 64] >> (i % 64) & 1)) continue;
-        sides += need->block_adapter_bytes[i];
-        own += need->block_bytes[i] - need->block_adapter_bytes[i];
+        adapters += need->block_adapter_bytes[i];
+        base += need->block_bytes[i] - need->block_adapter_bytes[i];
     }
-    return plan_pages(own) + plan_pages(sides);
+    return plan_pages(base) + plan_pages(adapters);
 }
 
 uint64_t plan_state_bytes(const struct stage_need *n, bool pictures_on_host) {
@@ -120,7 +121,7 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
     return error_expected(e, "at least %s for this plan", expected);
 }
 
-static enum status check_room(const char *what, const struct plan_stage *stage, uint64_t found,
+static enum status check_size(const char *what, const struct plan_stage *stage, uint64_t found,
                               uint64_t least, struct error *e) {
     if (found >= least) return OK;
     error_set(e, BUDGET,
@@ -132,10 +133,10 @@ static enum status check_room(const char *what, const struct plan_stage *stage, 
     return error_expected(e, "at least %" PRIu64 " bytes", least);
 }
 
-static enum status check_shared(const struct run_need *need, const struct plan_stage *stage, int s,
+static enum status check_pinned(const struct run_need *need, const struct plan_stage *stage, int s,
                                 struct error *e) {
     char size[SIZE_TEXT_BYTES];
-    uint64_t bytes = shared_bytes(need, stage, s), limit = need->pin_limit_bytes;
+    uint64_t bytes = always_pinned_bytes(need, stage, s), limit = need->pin_limit_bytes;
     if (!limit || bytes <= limit) return OK;
     error_set(e, BUDGET, "needs more pinned host memory than the system allows");
     error_where(e, "stage '%s'", stage->name);
@@ -153,11 +154,11 @@ enum status plan_check(const struct run_need *need, const struct plan *plan, str
                            plan->vram_least_bytes, e);
     for (int s = 0; s < need->n_stages; s++) {
         const struct plan_stage *stage = &plan->stage[s];
-        if (check_room("ring", stage, stage->ring_bytes, plan_least_ring(&need->stage[s], stage), e) != OK)
+        if (check_size("ring", stage, stage->ring_bytes, plan_least_ring(&need->stage[s], stage), e) != OK)
             return e->code;
         uint64_t least = plan_least_staging(need, stage, s);
-        if (check_shared(need, stage, s, e) != OK) return e->code;
-        if (check_room("staging", stage, stage->staging_bytes, least, e) != OK) return e->code;
+        if (check_pinned(need, stage, s, e) != OK) return e->code;
+        if (check_size("staging", stage, stage->staging_bytes, least, e) != OK) return e->code;
     }
     return OK;
 }

@@ -44,23 +44,18 @@ enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
 /* Placement of full-frame buffers that the request asks for, on a device with its own memory. */
 enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
 
-/* What one stage needs, measured by the dry run. */
+/* Memory and time that one stage needs, measured by the dry run. */
 struct stage_need {
     char name[16], family[24];
     int evaluations, n_blocks;
-    int lanes,
-        groups;  /* lanes that compute together; number of such groups, which take turns in the same memory */
-    bool hoists; /* the stage computes values once, before the evaluations of the next stage */
+    int lanes, groups; /* lanes that compute together; groups of them, which share memory in turns */
+    bool hoists;       /* the stage computes values once, before the evaluations of the next stage */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
-    uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add; resident blocks
-                                                      keep it in separate memory */
+    uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes added by adapters */
     bool block_repeats[PLAN_BLOCKS_MAX];           /* block is visited in every evaluation */
-    bool block_keepable[PLAN_BLOCKS_MAX]; /* block belongs to the model, not to this request: it may stay for
-                                             the next run */
-    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* seconds to fill the block beyond reading its packed bytes:
-                                                   extra bytes in the file, and type conversion */
-    double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for the lanes of one group, in one
-                                              evaluation (or before the first) */
+    bool block_keepable[PLAN_BLOCKS_MAX];          /* block of the model: may stay for the next run */
+    double block_fill_seconds[PLAN_BLOCKS_MAX];    /* beyond reading packed bytes: type conversion */
+    double block_seconds[PLAN_BLOCKS_MAX];         /* of computing, for one group, in one evaluation */
     /* Bytes of full-frame buffers, and bytes that the operators of each block read and write there in that
      * time. */
     uint64_t picture_bytes, block_picture_bytes[PLAN_PICTURE_BLOCKS_MAX];
@@ -86,11 +81,9 @@ struct run_need {
     uint64_t host_bytes;       /* descriptors of model and request */
     uint64_t interstage_bytes; /* tensors passed between stages (inter-stage buffer) */
     uint64_t open_bytes;       /* peak before the first stage beyond base and host bytes: tokenizer parsing */
-    uint64_t bounce_bytes; /* bounce buffers of all readers, whole pages: files bypass the page cache; 0: they
-                              go through it */
-    uint64_t device_bytes; /* taken on a separate device before any stage: context, handles, kernels */
-    uint64_t primitives_bytes; /* compiled primitives of libraries (oneDNN); included in library_bytes of
-                                  every stage */
+    uint64_t bounce_bytes;     /* of all readers, for reads past the page cache; 0: use the page cache */
+    uint64_t device_bytes;     /* taken on a separate device before any stage: context, handles, kernels */
+    uint64_t primitives_bytes; /* compiled primitives (oneDNN); part of every stage's library_bytes */
     uint64_t pin_limit_bytes;  /* limit of pinned host memory in total; 0: unknown */
     struct stage_need stage[PLAN_STAGES_MAX];
 };
@@ -120,8 +113,7 @@ struct plan_stage {
     uint64_t pinned_bytes; /* leading bytes of the pool that are pinned; the rest passes through staging */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
-    double seconds, floor_seconds; /* predicted seconds of the whole stage; floor: the maximum of compute, bus
-                                      and disk time */
+    double seconds, floor_seconds; /* predicted; floor: maximum of compute, bus and disk time */
     int16_t bound;                 /* enum bound */
     /* On a separate device, 1: full-frame buffers lie in host memory and operators access them over the bus;
      * 0: they are part of the device state. */
@@ -131,8 +123,7 @@ struct plan_stage {
 
 struct plan {
     int32_t n_stages;
-    int32_t keep; /* residents and pools of all stages stay for later stages and for the next run of the
-                     session */
+    int32_t keep; /* residents and pools stay for later stages and the session's next run */
     struct plan_stage stage[PLAN_STAGES_MAX];
     uint64_t base_bytes, host_bytes, interstage_bytes;
     uint64_t bounce_bytes; /* copied from the run_need */
@@ -144,7 +135,6 @@ struct plan {
     int16_t precision, weights; /* copied from the run_need */
 };
 
-/* Number of reader threads. */
 static inline int plan_readers(bool separate, uint64_t bounce_bytes) {
     if (separate) return PLAN_SEPARATE_READERS;
     return bounce_bytes ? PLAN_DIRECT_READERS : PLAN_READERS;
@@ -168,7 +158,6 @@ static inline void plan_set_resident(struct plan_stage *stage, int block, bool r
     stage->resident[block / 64] = (stage->resident[block / 64] & ~bit) | (resident ? bit : 0);
 }
 
-/* Rounds up to whole pages. */
 static inline uint64_t plan_pages(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
@@ -215,9 +204,9 @@ void plan_evaluate(const struct run_need *need, struct plan *plan);
 /* Reduces a plan during a run: evicts residents so that at least `bytes` are returned while `stage` is
  * active, or as much as possible. held: set of stages whose residents are in memory now. Inactive stages give
  * first, then the active one; evicted blocks are spread evenly over a stage. The ring grows to hold the
- * largest block that now streams, or two of them if enough memory remains, and never by more than its stage
- * frees, so that no peak rises. Returns the bytes returned now, counting only pages that a block occupies
- * alone; 0: nothing can be evicted and *reduced equals the plan. See plan_evict.c. */
+ * largest block that now streams, or two of them if enough memory remains. It never grows by more than its
+ * stage frees, so that no peak rises. Returns the bytes returned now, counting only pages that a block
+ * occupies alone; 0: nothing can be evicted and *reduced equals the plan. See plan_evict.c. */
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
                     uint64_t bytes, struct plan *reduced);
 

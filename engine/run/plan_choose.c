@@ -7,7 +7,8 @@ static const double TIE = 1 + 1e-9;
 
 /* Collects the least budgets over all needs: the least of one memory with the other budget as given, if that
  * works at all. */
-static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram, uint64_t *vram) {
+static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram,
+                          uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);
     bool vram_does = !need->separate || plan_exists(need, found->ram_least_bytes, found->vram_budget_bytes);
     if (vram_does && found->ram_least_bytes < *ram) *ram = found->ram_least_bytes;

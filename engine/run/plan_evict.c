@@ -14,14 +14,14 @@ static uint64_t block_pages_alone(const struct stage_need *need, int block) {
 }
 
 /* Residents of one stage that are worth evicting. */
-struct givers {
+struct evictable {
     const struct stage_need *need;
     const struct plan_stage *stage; /* the current plan of the stage */
     bool active;                    /* its ring takes pages now */
     int place[PLAN_BLOCKS_MAX], n;
 };
 
-static void givers_find(struct givers *g) {
+static void evictable_find(struct evictable *g) {
     g->n = 0;
     for (int i = 0; i < g->need->n_blocks; i++)
         if (plan_is_resident(g->stage, i) && block_pages_alone(g->need, i)) g->place[g->n++] = i;
@@ -30,7 +30,7 @@ static void givers_find(struct givers *g) {
 /* Evicts k residents, spread evenly: evicting a prefix would leave the copier idle for the rest of the
  * evaluation. n_ring: number of largest streamed blocks that the ring must hold. Returns the bytes returned
  * now; 0 if the ring would take them all. */
-static uint64_t plan_evict_give(const struct givers *g, int k, int n_ring, struct plan_stage *to) {
+static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struct plan_stage *to) {
     uint64_t freed = 0;
     *to = *g->stage;
     for (int i = 0; i < k; i++) {
@@ -49,13 +49,13 @@ static uint64_t plan_evict_give(const struct givers *g, int k, int n_ring, struc
 
 /* Evicts as few as suffice. A ring for two blocks, which overlaps reading with computation, is tried before a
  * ring for one. */
-static uint64_t give_enough(const struct givers *g, uint64_t bytes, struct plan_stage *to) {
+static uint64_t evict_enough(const struct evictable *g, uint64_t bytes, struct plan_stage *to) {
     for (int n_ring = 2; n_ring >= 1; n_ring--)
         for (int k = 1; k <= g->n; k++) {
-            uint64_t given = plan_evict_give(g, k, n_ring, to);
+            uint64_t given = evict_evenly(g, k, n_ring, to);
             if (given >= bytes) return given;
         }
-    return plan_evict_give(g, g->n, 1, to);
+    return evict_evenly(g, g->n, 1, to);
 }
 
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
@@ -66,9 +66,9 @@ uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int st
         int s = i < plan->n_stages ? i : stage; /* the active stage comes last */
         if ((i == stage && i < plan->n_stages) || !(held >> s & 1)) continue;
         struct plan_stage to;
-        struct givers g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};
-        givers_find(&g);
-        uint64_t more = g.n ? give_enough(&g, bytes - given, &to) : 0;
+        struct evictable g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};
+        evictable_find(&g);
+        uint64_t more = g.n ? evict_enough(&g, bytes - given, &to) : 0;
         if (more) reduced->stage[s] = to;
         given += more;
     }

@@ -46,8 +46,7 @@ static const double NEVER = 1e300;
 /* Order among plans of equal time: the first field that differs decides, less is better. */
 struct cost {
     uint64_t streamed; /* bytes per evaluation */
-    uint64_t narrow;   /* bytes that the ring lacks for two of the largest streamed blocks; slack for late
-                          arrivals */
+    uint64_t narrow;   /* bytes that the ring lacks for two of the largest streamed blocks */
     uint64_t bytes;    /* device bytes */
 };
 
@@ -350,8 +349,8 @@ static double plan_search_seconds_of(const struct search *s, const uint64_t *set
     return block_stream_timing(s->block_stream, &stage).seconds;
 }
 
-/* Best improvement by adding a block or exchanging two, within `most` bytes. Returns false if there is none.
- */
+/* Best improvement by adding a block or exchanging two, within `most` bytes. Returns false if there is
+ * none. */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
     uint64_t used = plan_search_set_bytes(s, set);
     int best_in = -1, best_out = -1;
@@ -490,7 +489,8 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
 
 /* Searches with one placement of full-frame buffers, in the memory that fixed bytes and other stages leave.
  * Returns the seconds, or their substitute without rates; NEVER if nothing fits. */
-static double search_place(const struct plan_question *q, bool pictures_on_host, struct plan_stage *stage) {
+static double search_place(const struct plan_search_input *q, bool pictures_on_host,
+                           struct plan_stage *stage) {
     struct search s;
     struct block_stream block_stream;
     const struct run_need *need = q->need;
@@ -507,7 +507,7 @@ static double search_place(const struct plan_question *q, bool pictures_on_host,
 }
 
 /* Of equally fast placements device memory wins, because it leaves the bus free. */
-void plan_search(const struct plan_question *q, struct plan_stage *stage) {
+void plan_search(const struct plan_search_input *q, struct plan_stage *stage) {
     struct plan_stage host = *stage;
     const struct stage_need *need = &q->need->stage[q->stage];
     bool choice = q->need->separate && need->picture_bytes;

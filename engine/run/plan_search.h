@@ -4,8 +4,7 @@
 
 #include "engine/run/plan.h"
 
-/* Input of the search. */
-struct plan_question {
+struct plan_search_input {
     const struct run_need *need;
     const struct plan *budget;
     int stage;
@@ -15,7 +14,7 @@ struct plan_question {
 
 /* Writes residents, ring, pool, staging and placement of full-frame buffers to *stage. Leaves *stage
  * unchanged if nothing fits. */
-void plan_search(const struct plan_question *question, struct plan_stage *stage);
+void plan_search(const struct plan_search_input *advice_input, struct plan_stage *stage);
 /* Lower bound of the predicted seconds of any plan of this stage, up to rounding; 0 if rates are unknown. */
 double plan_search_bound(const struct run_need *need, int stage);
 

@@ -32,7 +32,6 @@ static uint64_t passage_at(const struct passage *p, int i) {
     return n_later ? p->bytes[p->n_first + (i - p->n_first) % n_later] : 0;
 }
 
-/* Largest sum of k consecutive blocks. */
 static uint64_t window(const struct passage *p, int k) {
     uint64_t sum = 0, most = 0;
     for (int i = 0; i < p->n + k; i++) {

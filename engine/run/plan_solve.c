@@ -53,7 +53,6 @@ static void all_resident(const struct run_need *need, struct plan *plan) {
     solve_least(need, plan);
 }
 
-/* Chooses the best rings that fit with these residents. */
 static void widen_rings(const struct run_need *need, struct plan *plan) {
     uint64_t all = 0;
     if (!plan_solve_fits(need, plan)) return;
@@ -61,7 +60,7 @@ static void widen_rings(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         uint64_t residents[PLAN_BLOCKS_MAX / 64];
         memcpy(residents, plan->stage[s].resident, sizeof residents);
-        struct plan_question q = {need, plan, s, all - plan->stage[s].resident_bytes, residents};
+        struct plan_search_input q = {need, plan, s, all - plan->stage[s].resident_bytes, residents};
         plan_search(&q, &plan->stage[s]);
     }
     plan_evaluate(need, plan);
@@ -128,7 +127,8 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
     widen_rings(need, &all);
     if (plan_solve_fits(need, plan)) {
         for (int s = 0; s < need->n_stages; s++)
-            plan_search(&(struct plan_question){.need = need, .budget = plan, .stage = s}, &plan->stage[s]);
+            plan_search(&(struct plan_search_input){.need = need, .budget = plan, .stage = s},
+                        &plan->stage[s]);
         plan_evaluate(need, plan);
         keep_pools(need, plan);
     }

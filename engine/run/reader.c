@@ -1,4 +1,4 @@
-/* Readers: see reader.h. */
+/* Reads and converts ranges of packed blocks: implements reader.h. */
 #include "engine/run/reader.h"
 
 #include <string.h>

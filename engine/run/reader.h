@@ -13,9 +13,7 @@ typedef void packed_converter(const struct packed_conversion *conversion, const 
 /* Buffer sizes of a reader that converts. */
 enum {
     READER_VALUES = 1 << 15, /* values converted at a time; a whole number of blocks of every type */
-    READER_WORK_BYTES =
-        9 *
-        READER_VALUES, /* stored values (at most 4 bytes each), float values, and one or two partial blocks */
+    READER_WORK_BYTES = 9 * READER_VALUES, /* stored values, floats, and one or two partial blocks */
 };
 
 struct reader {
@@ -26,8 +24,8 @@ struct reader {
     uint64_t bytes_direct;       /* part of bytes_read that bypassed the page cache */
 };
 
-/* Offset from a page boundary at which byte `from` of the packed block should lie in memory, so that most of
- * [from, to) can be read directly in place: memory address and file offset then agree modulo PLAN_PAGE. */
+/* Offset from a page boundary at which byte `from` of the packed block should lie in memory. Memory address
+ * and file offset then agree modulo PLAN_PAGE, and most of [from, to) can be read directly in place. */
 uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to);
 
 /* Reads bytes [from, to) of the packed block from files. `packed` is the address that byte 0 of the packed

@@ -1,4 +1,4 @@
-/* Blocks in other types: see requantise.h. */
+/* Lays out blocks whose weights are converted while loading: implements requantise.h. */
 #include "engine/run/requantise.h"
 
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Resident memory: see resident_memory.h. */
+/* Layout, eviction and moves of resident blocks: implements resident_memory.h. */
 #include "engine/run/resident_memory.h"
 
 #include <string.h>
@@ -184,8 +184,7 @@ struct moving {
     struct device *device;
     struct resident_part *from, *to;
     int n_model_blocks;
-    uint64_t taken, given; /* pages below `taken` are allocated in the new range; below `given` returned from
-                              the old one */
+    uint64_t taken, given; /* pages allocated in the new range; returned from the old one */
     bool failed;
 };
 

@@ -10,12 +10,11 @@
 #include "engine/run/pinned_memory.h"
 #include "engine/run/plan.h"
 
-/* A stage as the store sees it. */
+/* The blocks of a stage, as input of the store. */
 struct store_stage {
     const struct block *const *blocks;
     int n_blocks;
-    int n_model_blocks; /* the first n_model_blocks belong to the model; the others hold embedding rows
-                           gathered for this request */
+    int n_model_blocks; /* the first blocks; the others hold embedding rows gathered for this request */
 };
 
 /* One part (adapter bytes or base weights) of the resident blocks of a stage. The parts have separate memory,
@@ -70,9 +69,7 @@ void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const
  * other memory by then. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows);
-/* True if memory is allocated. */
 bool resident_memory_held(const struct resident_memory *memory);
-/* The place of a member block. */
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
 /* Marks all parts of a block as filled. */
 void resident_memory_set_ready(struct resident_memory *memory, int block);

@@ -8,8 +8,7 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block **blocks; /* blocks of the component; embedding tables are replaced by the rows that
-                                    this request needs */
+    const struct block **blocks; /* embedding tables are replaced by the rows that this request needs */
     int n_blocks, n_model_blocks;
     /* n_groups groups of n_lanes lanes, one group after the other in `lanes`. The lanes of a group compute
      * together; lane i of every group shares one state. Evaluation k belongs to group k % n_groups, at
@@ -62,8 +61,7 @@ struct run {
     const struct run_hooks *hooks;
     int readers; /* readers and converter: see struct store_options */
     packed_converter *converter;
-    bool nested; /* runs between two evaluations of another run, whose plan includes this memory
-                    (callback_vram_bytes) */
+    bool nested; /* runs between two evaluations of another run, within its callback_vram_bytes */
 };
 
 #endif

@@ -1,4 +1,4 @@
-/* Stage memory: see stage_memory.h. */
+/* Allocates state and scratch memory of a stage: implements stage_memory.h. */
 #include "engine/run/stage_memory.h"
 
 #include "engine/run/pinned_memory.h"

@@ -17,7 +17,6 @@ struct stage_memory {
     void *weights;     /* filled by block_point */
 };
 
-/* Memory of a dry run. */
 struct stage_memory stage_memory_counting(void);
 
 /* Allocates what need and plan say; a stage that inherits lane states allocates only the rest. MEMORY;

@@ -11,8 +11,8 @@
  *
  * A fill moves in pieces. Where weights are used in host memory, a piece has arrived when its bytes are read.
  * On a device with its own memory (a discrete GPU), a piece has arrived when its copy is queued; store_await
- * then makes the device wait, not the host. The source of that copy is the pinned host pool, or a staging
- * buffer for bytes from the disk and for the part of the pool that could not be pinned.
+ * then makes the device wait, not the host. The source of that copy is the pinned host pool or a staging
+ * buffer. Staging carries bytes from the disk, and the part of the pool that could not be pinned.
  *
  * Invariants; the code cites these numbers:
  *
@@ -34,7 +34,7 @@
  * each reader uses its part of the bounce memory. Other files are read through the page cache.
  *
  * Readers are threads that move pieces. They run ahead along the visit list, across evaluations and into the
- * next stage, as far as the ring has space and the plan allows (depth, no_wrap, waits). With 0 readers the
+ * next stage. Limits are the space in the ring and the plan (depth, no_wrap, waits). With 0 readers the
  * calling thread moves pieces inside acquire and release; a virtual clock needs that order. A single thread
  * calls acquire, await and release. The store does not depend on families, operators or pixels. */
 #ifndef SLUICE_RUN_STORE_H
@@ -51,8 +51,7 @@ struct residents {
     struct sys *sys;
     struct device *device;                          /* NULL: weights are used in host memory */
     struct resident_memory memory[PLAN_STAGES_MAX]; /* resident blocks of each stage, in device memory */
-    struct resident_memory pool[PLAN_STAGES_MAX];   /* pooled blocks of each stage, in host memory; only for a
-                                                       device with its own memory */
+    struct resident_memory pool[PLAN_STAGES_MAX];   /* pooled blocks, in host memory; for discrete GPUs */
 };
 
 void residents_destroy(struct residents *residents);
@@ -66,8 +65,7 @@ struct store_options {
     struct residents *residents;
     int readers; /* number of reader threads, at most STORE_READERS_MAX; 0: the calling thread reads */
     packed_converter *converter; /* converts element types while reading (--type); NULL: no conversion */
-    bool (*tick)(void *user); /* called while the store waits; returns false to stop waiting, with the error
-                                 already set */
+    bool (*tick)(void *user);    /* called while waiting; false stops, with the error set */
     void *tick_user;
 };
 
@@ -76,8 +74,7 @@ struct store_counters {
     double stall_seconds;   /* seconds that computation waited for weights */
     int64_t bytes_read;     /* bytes read from files */
     int64_t bytes_direct;   /* part of bytes_read that bypassed the page cache */
-    int64_t bytes_unpinned; /* bytes copied over the bus from memory that could not be pinned: slower, and not
-                               concurrent with computation */
+    int64_t bytes_unpinned; /* bytes copied over the bus from memory that could not be pinned: slower */
     int64_t bytes_windowed; /* bytes copied from unpinned memory through pinned staging buffers */
 };
 

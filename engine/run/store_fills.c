@@ -1,4 +1,4 @@
-/* The list of fills and their places: see store_state.h. */
+/* The list of fills, and their places in ring and resident memory: a part of the store, see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <errno.h>
@@ -19,10 +19,10 @@ static int resident_fill(const struct store *s, const struct visit *v) {
 
 void fills_skip_kept(const struct store *s, struct fill *f) {
     const struct resident_memory *memory = &s->o.residents->memory[f->stage];
-    uint64_t own = f->block->adapter_bytes;
+    uint64_t base_start = f->block->adapter_bytes;
     if (!f->resident) return;
-    if (!f->claimed && resident_memory_ready(memory, PACKED_ADAPTER, f->number)) f->claimed = own;
-    if (f->claimed == own && resident_memory_ready(memory, PACKED_BASE, f->number))
+    if (!f->claimed && resident_memory_ready(memory, PACKED_ADAPTER, f->number)) f->claimed = base_start;
+    if (f->claimed == base_start && resident_memory_ready(memory, PACKED_BASE, f->number))
         f->claimed = f->block->bytes;
 }
 
@@ -131,7 +131,7 @@ static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t limit = here < there ? here : there /* the ring of both stages (I7) */;
     if (f->block->bytes > limit) return false;
     if (s->ring_head + f->block->bytes > limit) wrap_ring(s);
-    f->place = packed_together(f->block, s->ring + s->ring_head);
+    f->place = packed_contiguous(f->block, s->ring + s->ring_head);
     f->over = s->ring_older;
     s->ring_head += f->block->bytes;
     while (s->ring_older && end_of(s->ring_older) <= end_of(f)) s->ring_older = s->ring_older->above;

@@ -1,4 +1,4 @@
-/* Pieces and their transport: see store_state.h. */
+/* Moves the bytes of fills in pieces, on reader threads: a part of the store, see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <string.h>
@@ -44,8 +44,8 @@ static uint64_t largest_piece(const struct store *s, const struct fill *f, bool 
 }
 
 /* True if the next piece passes through staging: it comes from the disk, or from a part of the pool that
- * could not be pinned while staging could. *most: number of following bytes for which the answer is the same.
- */
+ * could not be pinned while staging could. *most: number of following bytes for which the answer is the
+ * same. */
 static bool passes_staging(const struct store *s, const struct fill *f, uint64_t *most) {
     *most = UINT64_MAX;
     if (!s->device || !f->pooled) return s->device;
@@ -214,7 +214,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
 }
 
 static uint64_t move_to_host(struct store *s, const struct piece *piece, struct reader *reader,
-                                 struct error *e) {
+                             struct error *e) {
     const struct fill *f = piece->fill;
     char *packed = packed_byte(f->block, &f->place, piece->from) - piece->from;
     pthread_mutex_unlock(&s->lock);

@@ -28,11 +28,9 @@ struct fill {
     bool reads_pool; /* this fill also fills the pool */
     enum fill_state state;
     struct packed_place place;
-    struct fill
-        *over; /* oldest fill whose ring space this fill overwrites with pieces that are still to come */
+    struct fill *over;  /* oldest fill in the ring whose space this fill still has to wait for */
     struct fill *above; /* next entry of the list ring_older */
-    uint64_t event;     /* device event that copies of this fill wait for, in addition to events of the
-                           overwritten fills */
+    uint64_t event;     /* device event that all copies of this fill wait for */
     uint64_t released;  /* device event of the last release */
     uint64_t claimed;   /* bytes of the packed block that readers have taken or finished */
     int pieces_in_flight;
@@ -103,14 +101,11 @@ struct store {
     char *staging_memory;
     struct pins staging_pins;
     uint64_t staging_bytes, staging_piece; /* bytes of all staging buffers; bytes of one */
-    uint64_t staging_slack; /* spare bytes of each buffer that let memory and file offsets agree modulo the
-                               page size for direct reads */
+    uint64_t staging_slack; /* spare bytes that align memory with file offsets for direct reads */
     struct staging staging[STAGING_MAX];
     int n_staging;
-    bool staging_open,
-        staging_unpinned; /* staging_unpinned: part of the staging of the current stage could not be pinned */
-    char *bounce_memory; /* bounce buffers of all readers, sized by the first plan; a later plan does not move
-                            them */
+    bool staging_open, staging_unpinned; /* unpinned: some of it could not be pinned */
+    char *bounce_memory; /* of all readers, sized by the first plan; later plans do not move it */
     uint64_t bounce_bytes;
     char *work_memory; /* conversion buffers of all readers */
 
@@ -131,8 +126,8 @@ void fills_drop_from(struct store *store, int visit);
 /* Places the next fill if it fits. Returns false if none could be placed. */
 bool fills_place_next(struct store *store);
 /* Returns true if the place of bytes [from, to) of a fill is free: all fills that lay there are released.
- * Call with ascending ranges. *event: the last of those releases, which a copy to the place waits for (I3).
- */
+ * Call with ascending ranges. *event: the last of those releases, which a copy to the place waits for
+ * (I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
 /* Marks the parts that an earlier run filled as claimed, so that no reader fills them. */
 void fills_skip_kept(const struct store *store, struct fill *fill);

@@ -1,4 +1,4 @@
-/* Predicted timing: see timing.h. */
+/* Simulates a stage that streams weights through a ring: implements timing.h. */
 #include "engine/run/timing.h"
 
 #include <math.h>

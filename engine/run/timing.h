@@ -43,8 +43,8 @@ struct block_stream {
 struct timing {
     double seconds;            /* of the whole stage */
     double evaluation_seconds; /* of one evaluation in steady state */
-    double floor_seconds; /* the first evaluation with all blocks visited once, plus the remaining evaluations
-                             times the largest load; prefetching across evaluations can beat it slightly */
+    double floor_seconds; /* first evaluation plus later ones at the largest load; prefetching can beat it
+                             slightly */
     double first_floor_seconds, later_floor_seconds; /* of the first evaluation, of each later one */
     enum bound bound; /* the resource with the largest load in the whole stage */
 };

@@ -1,4 +1,4 @@
-/* The visit list: see visit.h. */
+/* Appends visits to the visit list: implements visit.h. */
 #include "engine/run/visit.h"
 
 #include <string.h>

@@ -1,5 +1,5 @@
-/* Visits and lanes. A run is a list of visits, computed before the run starts, from text encoder to decoder.
- */
+/* Visits and lanes. A run is a list of visits, computed before the run starts, from text encoder to
+ * decoder. */
 #ifndef SLUICE_RUN_VISIT_H
 #define SLUICE_RUN_VISIT_H
 
@@ -25,19 +25,16 @@ struct lane {
     struct tensor text;   /* [T, C]: prompt_embeds, written by a text encoder, read by the denoiser */
     struct tensor pooled; /* [1, C]: pooled_projections, written by a text encoder that pools */
     struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
-    struct tensor concat; /* [C, F, Y, X]: concat channels, read with the latent by denoisers for inpainting,
-                             image-to-video and control video (VACE) */
+    struct tensor concat; /* [C, F, Y, X]: concat channels (inpainting, image-to-video, VACE) */
     /* [T, C]: image embeddings of one or several images, one below the other, written by a vision encoder and
      * read by the denoiser in addition to the text. */
     struct tensor image;
-    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X], of any sizes: latents of reference images
-                                                     for the denoiser; absent ones have rank 0 */
+    struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X]: reference images; absent: rank 0 */
     struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
     /* [N, Y, X, 3], about -1 to 1: frames of a chunk, written by the decoder, read by encoders. N is the
      * frame count of the longest chunk; a shorter chunk uses the first frames. */
     struct tensor picture;
-    struct tensor moments; /* [Y, X, 2 C]: mean and log variance of one latent frame of a chunk, written by
-                              the encoder */
+    struct tensor moments; /* [Y, X, 2 C]: mean and log variance of a latent frame, written by the encoder */
     const int32_t *tokens; /* token ids of the prompt, in a text encoder's stage */
     int n_tokens;
     /* In a text encoder's stage: images of the prompt in order of position. Their rows replace token
@@ -61,12 +58,11 @@ struct lane {
     struct {
         int first, n;
     } evaluations;
-    /* Operand type of matrix products and attention (see context_operand), for state that nothing else reads.
-     */
+    /* Operand type of matrix products and attention (see context_operand), for state that nothing else
+     * reads. */
     enum dtype operand;
     int hoisted;  /* number of timesteps whose rows the state holds at once: all of them if hoisted, else 0 */
-    bool tiled;   /* of a decoder: full-frame buffers are as small as possible; the rest of the state is the
-                     same */
+    bool tiled;   /* of a decoder: full-frame buffers are as small as possible */
     bool padding; /* fills up a group that has fewer lanes than the others; never computed */
     void *state;  /* the family's own structure of tensors, declared by family->declare */
 };
@@ -90,7 +86,6 @@ static inline struct tensor latent_frame(struct tensor latent, int32_t frame) {
     return tensor_slice_columns(rows, frame * pixels, pixels);
 }
 
-/* The first frame, [Y, X, 3]. */
 static inline struct tensor lane_picture(const struct lane *lane) {
     return tensor_reshape(tensor_slice(lane->picture, 0, 1), 3, lane->picture.dim + 1);
 }
@@ -121,9 +116,8 @@ static inline struct tensor scope_rows_of_block(struct tensor all, const struct 
 struct visit {
     int stage, block; /* block: index in the stage's list of blocks */
     int first_lane, n_lanes;
-    int evaluation; /* -1: runs once, before the first evaluation */
-    int n_hoisted;  /* with evaluation -1: number of timesteps whose rows it computes (see block_hoists); 0:
-                       none */
+    int evaluation;       /* -1: runs once, before the first evaluation */
+    int n_hoisted;        /* with evaluation -1: number of hoisted timesteps (see block_hoists) */
     bool ends_evaluation; /* the hook evaluation_ended follows: sampler update, output of a frame */
 };
 

@@ -15,7 +15,7 @@
 struct cpu {
     struct device device; /* first member: struct device casts to struct cpu */
     struct sys *sys;
-    int threads; /* the team's members */
+    int threads; /* threads of the pool, including the caller */
     struct thread_pool *thread_pool;
     struct onednn *onednn;
 };
@@ -49,7 +49,7 @@ static inline uint64_t workspace_take(uint64_t *used, uint64_t bytes) {
     return offset;
 }
 
-/* What members of the team report to whoever called it: the first error of any of them. */
+/* First error reported by any thread of the pool. */
 struct thread_pool_error {
     atomic_flag taken;
     struct error *e;

@@ -144,7 +144,7 @@ __device__ static inline float4 centered(float4 v, float mean, int64_t i, int64_
 }
 
 /* Applies the vectors that are present: models have the norm's own two, or modulation's two. */
-__device__ static inline float4 affine(const struct layer_call &r, float4 v, int64_t i) {
+__device__ static inline float4 apply_affine(const struct layer_call &r, float4 v, int64_t i) {
     int64_t c = r.runs.c;
     if (r.weight.data) v = multiply_four(v, rows_load_plain(r.weight, 0, i, c));
     if (r.bias.data) v = add_four(v, rows_load_plain(r.bias, 0, i, c));
@@ -183,7 +183,7 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = centered(quad_of<HELD, K>(held, r.in, run, j, i), mean, i, c);
         v = multiply_four(centered(v, rest, i, c), rstd);
-        store_quad<K>(r.out, run, i, affine(r, v, i));
+        store_quad<K>(r.out, run, i, apply_affine(r, v, i));
     }
 }
 

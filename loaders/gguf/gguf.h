@@ -26,7 +26,6 @@ enum gguf_kind {
     N_GGUF_KINDS,
 };
 
-/* A header in memory. */
 struct gguf;
 
 /* Text in the header; not NUL-terminated, and possibly invalid UTF-8. */
@@ -35,7 +34,6 @@ struct gguf_text {
     uint64_t bytes;
 };
 
-/* A metadata value. */
 struct gguf_value {
     enum gguf_kind kind; /* of an array: type of its elements */
     bool array;
@@ -90,9 +88,8 @@ struct gguf_metadata {
     double number;
     const char *text;
     const int32_t *array;
-    int n; /* length of array; 0: not an array */
-    const struct gguf_value
-        *value; /* a value of another file, of any type, used instead of the fields above; or NULL */
+    int n;                          /* length of array; 0: not an array */
+    const struct gguf_value *value; /* value of another file, replaces the fields above; or NULL */
 };
 struct named_tensor;
 struct tensor_maker;

@@ -22,7 +22,6 @@ enum {
     GGUF_PARTS_MAX = 256,
 };
 
-/* A metadata key with its value. */
 struct gguf_pair {
     struct gguf_text key;
     struct gguf_value value;
@@ -77,8 +76,8 @@ uint64_t gguf_left(const struct gguf_place *place);
 enum status gguf_begin(struct gguf_place *place, struct error *e);
 /* Ensures that the next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
-/* A little-endian number of at most 8 bytes. Inline, so that a length is one load: a tokenizer has 300,000.
- */
+/* A little-endian number of at most 8 bytes. Inline, so that a length is one load: a tokenizer has
+ * 300,000. */
 static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     uint64_t number = 0;
     for (int i = 0; i < n; i++) number |= (uint64_t)bytes[i] << 8 * i;

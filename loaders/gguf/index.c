@@ -90,7 +90,6 @@ out:
 
 /* --- split files --- */
 
-/* A split file being opened. */
 struct splitting {
     struct sys *sys;
     const char *path; /* of the first part */

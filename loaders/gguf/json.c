@@ -30,7 +30,7 @@ static uint64_t bytes_of(const struct gguf_pair *pair) {
 
 /* Rounds an f32 to the fewest decimals that reproduce it, as its author wrote it: 1e-6, not
  * 9.99999997475e-07. */
-static double as_written(double number) {
+static double shortest_decimals(double number) {
     char text[40];
     for (int digits = 6; digits < 9; digits++) {
         snprintf(text, sizeof text, "%.*g", digits, number);
@@ -46,7 +46,7 @@ static json_t *gguf_json_number_of(const struct gguf_value *value, uint64_t i) {
     if (value->kind == GGUF_BOOL) return json_boolean(number != 0);
     if (gguf_integer(value, i, &integer)) return json_integer(integer);
     if (!isfinite(number)) return json_null();
-    return json_real(value->kind == GGUF_F32 ? as_written(number) : number);
+    return json_real(value->kind == GGUF_F32 ? shortest_decimals(number) : number);
 }
 
 static json_t *json_of(const struct gguf_value *value) {
@@ -60,8 +60,8 @@ static json_t *json_of(const struct gguf_value *value) {
     return array;
 }
 
-/* False for values that a configuration cannot hold: strings with a NUL or invalid UTF-8, infinities and NaN.
- */
+/* False for values that a configuration cannot hold: strings with a NUL or invalid UTF-8, infinities and
+ * NaN. */
 static bool gguf_json_is_plain(const struct gguf_value *value) {
     uint64_t place = 0;
     struct gguf_text text;

@@ -11,7 +11,6 @@
 
 #include "engine/base/text.h"
 
-/* Bytes of a number of each type; 0 for other types. */
 static const int number_bytes[N_GGUF_KINDS] = {
     [GGUF_U8] = 1,  [GGUF_I8] = 1,   [GGUF_U16] = 2, [GGUF_I16] = 2, [GGUF_U32] = 4, [GGUF_I32] = 4,
     [GGUF_F32] = 4, [GGUF_BOOL] = 1, [GGUF_U64] = 8, [GGUF_I64] = 8, [GGUF_F64] = 8,

@@ -238,8 +238,8 @@ static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_te
                    gguf_tensors_compare_names);
 }
 
-/* Applies a shape with the same number of elements; true also if the tensor is in another part of the file.
- */
+/* Applies a shape with the same number of elements; true also if the tensor is in another part of the
+ * file. */
 static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
     struct gguf_tensor reshaped = {.rank = (int)shape->n};
     uint64_t before, after;

@@ -98,7 +98,6 @@ static void put_info(struct header *h, const struct named_tensor *named, uint64_
     gguf_write_put(h, offset, 8);
 }
 
-/* A file to be written. */
 struct writing {
     const char *path;
     const struct gguf_metadata *metadata;
@@ -152,7 +151,7 @@ static int gguf_write_compare_names(const void *a, const void *b) {
 }
 
 /* Rejects duplicate names, which readers do not accept. */
-static enum status check_unlike(const struct writing *w, const char **names, int n, struct error *e) {
+static enum status check_unique(const struct writing *w, const char **names, int n, struct error *e) {
     int twice = sort_find_duplicate(names, n, sizeof *names, gguf_write_compare_names);
     if (!twice) return OK;
     error_set(e, DUP, "'%s' occurs twice", names[twice]);
@@ -166,12 +165,12 @@ static enum status check_all(struct sys *sys, const struct writing *w, struct er
         names[i] = w->metadata[i].key;
         check_name(w, "key", names[i], GGUF_KEY_MAX, e);
     }
-    if (e->code == OK) check_unlike(w, names, w->n_metadata, e);
+    if (e->code == OK) check_unique(w, names, w->n_metadata, e);
     for (int i = 0; i < w->n_tensors && e->code == OK; i++) {
         names[i] = w->tensors[i].name;
         gguf_write_check_tensor(w, &w->tensors[i], e);
     }
-    if (e->code == OK) check_unlike(w, names, w->n_tensors, e);
+    if (e->code == OK) check_unique(w, names, w->n_tensors, e);
     sys->release(sys, names);
     return e->code;
 }

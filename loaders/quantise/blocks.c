@@ -1,9 +1,9 @@
-/* Blocks of 32 values with one scale: Q4_0, Q5_0, Q8_0.
+/* Quantises blocks of 32 values with one scale: Q4_0, Q5_0, Q8_0.
  *
- * A scale is tried that takes the value of largest magnitude to the end of the codes, then others that take
- * it a little further or less far and are fitted to the codes that come of it by least squares. Each is
- * rounded to the f16 that the file holds before its error is taken; the least error wins, the first of
- * equals. So no block is worse than with the plain scale. */
+ * The first candidate scale maps the value of largest magnitude to the end of the codes. Others map it
+ * slightly further or less far and are then fitted to the resulting codes by least squares. Each candidate is
+ * rounded to the f16 of the file before its error is measured. The least error wins, the first among equals,
+ * so no block is worse than with the plain scale. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -13,7 +13,7 @@ struct trial {
     lanes scale, error;
 };
 
-/* Codes of x at that scale. */
+/* Codes of x at the scale 1 / inverse. */
 LANES_INLINE void codes_at(lane_ints *code, const lanes *x, const lanes *inverse, int lo, int hi) {
     lanes v = *x * *inverse;
     lanes_round(code, &v, lo, hi);
@@ -31,7 +31,7 @@ LANES_INLINE void measure(const lanes *x, struct trial *trial, int lo, int hi) {
     }
 }
 
-/* The scale that suits the codes best which x has at another. */
+/* Fits a scale by least squares to the codes that x has at another scale. */
 LANES_INLINE void fit(const lanes *x, const lanes *inverse, lanes *scale, int lo, int hi) {
     lanes products = {0}, squares = {0}, inverse_squares;
     for (int i = 0; i < BLOCK; i++) {
@@ -45,7 +45,6 @@ LANES_INLINE void fit(const lanes *x, const lanes *inverse, lanes *scale, int lo
     *scale = products * inverse_squares;
 }
 
-/* The value of largest magnitude, with its sign. */
 LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
     *extreme = x[0];
     for (int i = 1; i < BLOCK; i++) {
@@ -54,7 +53,8 @@ LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
     }
 }
 
-/* ends: codes that the extreme is taken to, the first without a fit. */
+/* Finds the best scale. ends: codes that the extreme value is mapped to; the first is also tried without a
+ * fit. */
 LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, int n_ends, int lo, int hi) {
     lanes extreme, inverse;
     find_extreme(x, &extreme);
@@ -74,7 +74,7 @@ LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, 
     }
 }
 
-/* ---- what goes into the file ---- */
+/* ---- output ---- */
 
 struct coded {
     uint16_t scale[LANES];
@@ -144,7 +144,7 @@ void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to) {
     }
 }
 
-/* -128 stays unused: products of eight bits elsewhere negate codes. */
+/* Code -128 stays unused, because eight-bit matrix products elsewhere negate codes. */
 static const float ends_8[] = {127, 127.5f, 126};
 
 LANES_WIDE static void code_q8_0(struct coded *to, const float *from, int n_blocks) {

@@ -1,5 +1,5 @@
-/* Rotated int8: groups of columns times H (tensor.h), a scale a row, codes. Source: comfy-kitchen 0.2.40,
- * quantize_int8_convrot_weight in f32. */
+/* Rotated int8 (ConvRot): groups of columns times H (tensor.h), a scale per row, codes. Source: comfy-kitchen
+ * 0.2.40, quantize_int8_convrot_weight in f32. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/quantise.h"
 
@@ -8,11 +8,12 @@
 
 enum { GROUP_MOST = 256 };
 
-/* What a code is at most, and the least scale: rows of zeros have one too. */
+/* Largest code, and least scale: rows of zeros need a scale too. */
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
 
-/* Over the highest of the indices' base-4 digits, which becomes the lowest. Halves are exact. */
+/* Transforms along the highest base-4 digit of the indices, which becomes the lowest. Multiplication by 0.5
+ * is exact. */
 static void rotate_digit(const float *restrict from, int quarter, float *restrict to) {
     for (int i = 0; i < quarter; i++) {
         float a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
@@ -23,7 +24,7 @@ static void rotate_digit(const float *restrict from, int quarter, float *restric
     }
 }
 
-/* After as many steps as a group has digits all are back in their places. */
+/* Rotates a group: one step per base-4 digit, after which all indices are in place again. */
 static void rotate_group(const float *from, int group, float *to) {
     float turned[GROUP_MOST];
     memcpy(to, from, sizeof *to * (size_t)group);
@@ -43,7 +44,7 @@ float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
     return fmaxf(most / CODE_MOST, SCALE_LEAST);
 }
 
-/* To nearest even, as PyTorch rounds: in the sum the last place is that of whole numbers. */
+/* Rounds to nearest even like PyTorch; the addition rounds to integers. */
 static int8_t code_of(float value, float scale) {
     const float whole = 12582912;
     float code = value / scale + whole - whole;

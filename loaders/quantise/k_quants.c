@@ -1,12 +1,12 @@
-/* Blocks of 256 values: Q4_K and Q5_K in eight parts of 32 with a scale and an offset each, Q6_K in sixteen
- * of 16 with a scale each. The parts' scales are small whole numbers times the block's.
+/* Quantises blocks of 256 values. Q4_K and Q5_K have eight parts of 32 values, each with a scale and an
+ * offset. The scales and offsets of the parts are small integers times those of the block.
  *
- * First each part by itself: ranges a little narrower or wider than its values' are tried, each with the
- * scale and offset that suit its codes by least squares. Then the block's scales, which cannot suit all
- * parts: several are tried, rounded to the f16 that the file holds; for each every part takes those whole
- * numbers and codes that give it the least error; then the block's scales are fitted to what all parts chose,
- * and the parts choose again. The least error of the whole block wins. The error is the plain sum of squares:
- * what the rounding does to a product with inputs that nobody knows. */
+ * First each part alone: value ranges slightly narrower or wider than the actual one are tried, each with
+ * scale and offset fitted by least squares. Then the scales of the block, which cannot suit all parts:
+ * several candidates are rounded to the f16 of the file; every part chooses the integers and codes of least
+ * error; the block scales are refitted to these choices, and the parts choose again. The least error of the
+ * whole block wins. The error is the plain sum of squares, which is the error of a matrix product with
+ * unknown inputs. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -14,7 +14,7 @@ enum { BLOCK = 256, PART = 32, SCALES_MOST = 63 };
 
 /* ---- parts with scale and offset ---- */
 
-/* What parts are to be: codes 0..top times scale plus offset, which is not positive. */
+/* Parts decode as code (0..top) * scale + offset; the offset is not positive. */
 struct affine {
     lanes scale, offset;
 };
@@ -27,7 +27,7 @@ LANES_INLINE void largest(lanes *to, const lanes *v) {
     *to = lanes_select(*v > *to, *v, *to);
 }
 
-/* Sums over a part of codes and their products. */
+/* Sums over the codes of a part and their products. */
 struct sums {
     lanes q, qq, xq;
 };
@@ -46,7 +46,7 @@ LANES_INLINE void add_up(const lanes *x, const lanes *from, const lanes *inverse
     }
 }
 
-/* Scale and offset by least squares, and how much of the part's squares they explain. */
+/* Fits scale and offset by least squares. gain: the part of the sum of squares that they explain. */
 LANES_INLINE void solve(const struct sums *sums, const lanes *x_sum, struct affine *fit, lanes *gain) {
     const lanes zero = {0};
     lanes n = zero + (float)PART, inverse, slope, offset, plain;
@@ -63,7 +63,7 @@ LANES_INLINE void solve(const struct sums *sums, const lanes *x_sum, struct affi
     *gain = fit->scale * sums->xq + fit->offset * *x_sum;
 }
 
-/* Codes that the least and the largest value are taken to, as far beyond the ends. */
+/* Distances by which the least and the largest value are mapped beyond the ends of the codes. */
 static const float margins[][2] = {{0, 0},    {0, 0.4f},    {0.4f, 0},    {0.4f, 0.4f}, {-0.4f, 0.4f},
                                    {0, 0.8f}, {0.8f, 0.8f}, {0.8f, 0.2f}, {0, -0.5f},   {-0.4f, -0.4f}};
 
@@ -94,16 +94,16 @@ LANES_INLINE void fit_parts(const lanes *x, int top, struct affine *best) {
     }
 }
 
-/* ---- the block's scales ---- */
+/* ---- scales of the block ---- */
 
-/* What a block of parts with offsets becomes. */
+/* Result for a block whose parts have offsets. */
 struct affine_block {
-    float scale, offset; /* rounded to f16; offset: what offsets are in steps of, downwards */
+    float scale, offset; /* rounded to f16; offset: step of the parts' offsets, downwards */
     lane_ints scales, offsets;
     lanes error; /* of each part */
 };
 
-/* Error and mean rest (without the offset) of parts at that scale and offset. */
+/* Error of parts at the given scale and offset, and mean residual without the offset. */
 LANES_INLINE void measure(const lanes *x, const struct affine *at, int top, lanes *error, lanes *mean) {
     lanes inverse;
     *error = *mean = (lanes){0};
@@ -119,13 +119,13 @@ LANES_INLINE void measure(const lanes *x, const struct affine *at, int top, lane
     *mean /= (float)PART;
 }
 
-/* The whole number of steps that an offset is nearest to. */
+/* Nearest integer number of offset steps. */
 LANES_INLINE void offset_steps(const lanes *offset, float inverse, lane_ints *steps) {
     lanes v = *offset * -inverse;
     lanes_round(steps, &v, 0, SCALES_MOST);
 }
 
-/* Whole numbers for parts: the two scales next to the fitted one, each with the offset that suits it. */
+/* Chooses integers for the parts: the two scales next to the fitted one, each with its best offset. */
 LANES_INLINE void choose(const lanes *x, const struct affine *fit, int top, struct affine_block *b) {
     float inverse = b->scale > 0 ? 1 / b->scale : 0, inverse_offset = b->offset > 0 ? 1 / b->offset : 0;
     lanes wanted = fit->scale * inverse - 0.5f;
@@ -147,7 +147,7 @@ LANES_INLINE void choose(const lanes *x, const struct affine *fit, int top, stru
     }
 }
 
-/* To f16, but no scale that is not 0 becomes that. */
+/* Rounds to f16; a non-zero scale stays non-zero. */
 LANES_INLINE void round_scales(float *scale, float *offset) {
     lanes v = {*scale, *offset};
     lanes_to_f16(&v);
@@ -171,7 +171,7 @@ LANES_INLINE void parts_at(const struct affine_block *b, struct affine *at) {
     at->offset = __builtin_convertvector(b->offsets, lanes) * -b->offset;
 }
 
-/* The block's scales by least squares, given what the parts chose. */
+/* Refits the scales of the block by least squares to the integers that the parts chose. */
 LANES_INLINE void refit(const lanes *x, int top, struct affine_block *b) {
     struct affine at;
     lanes aa = {0}, ab = {0}, xa = {0}, xb = {0}, inverse, bb, down;
@@ -205,7 +205,7 @@ LANES_INLINE void try_scales(const lanes *x, const struct affine *fit, int top, 
     if (sum(&trial->error) < sum(&best->error)) *best = *trial;
 }
 
-/* Steps that the largest scale and the largest offset are taken to. */
+/* Integers that the largest scale and the largest offset are mapped to. */
 static const float steps[][2] = {{63, 63}, {62, 63}, {61, 62}, {60, 61}};
 
 LANES_INLINE void search(const lanes *x, int top, struct affine_block *best) {
@@ -224,7 +224,7 @@ LANES_INLINE void search(const lanes *x, int top, struct affine_block *best) {
     }
 }
 
-/* ---- Q4_K and Q5_K in the file ---- */
+/* ---- output of Q4_K and Q5_K ---- */
 
 struct affine_codes {
     uint16_t scale, offset;
@@ -263,16 +263,16 @@ LANES_WIDE static void code_q5_k(struct affine_codes *to, const float *from) {
     code_affine(to, from, 31);
 }
 
-static void quantise_k_put_16(unsigned char *to, uint16_t value) {
+static void k_quants_put_16(unsigned char *to, uint16_t value) {
     to[0] = (unsigned char)value;
     to[1] = (unsigned char)(value >> 8);
 }
 
-/* Eight scales and eight offsets of six bits in twelve bytes: the first four of each have a byte, whose upper
- * two bits are the upper two of the other four; the lower four of those share bytes. */
+/* Packs eight scales and eight offsets of six bits into twelve bytes. The first four of each have a byte; its
+ * upper two bits hold the upper two bits of the other four, whose lower four bits share bytes. */
 static void put_scales(unsigned char *to, const struct affine_codes *from) {
-    quantise_k_put_16(to, from->scale);
-    quantise_k_put_16(to + 2, from->offset);
+    k_quants_put_16(to, from->scale);
+    k_quants_put_16(to + 2, from->offset);
     for (int i = 0; i < 4; i++) {
         int scale = from->scales[i + 4], offset = from->offsets[i + 4];
         to[4 + i] = (unsigned char)(from->scales[i] | scale >> 4 << 6);
@@ -281,7 +281,7 @@ static void put_scales(unsigned char *to, const struct affine_codes *from) {
     }
 }
 
-/* Lower four bits: two parts a byte. */
+/* Lower four bits of the codes: two parts share a byte. */
 static void put_nibbles(unsigned char *to, const struct affine_codes *from) {
     for (int part = 0; part < LANES; part += 2)
         for (int i = 0; i < PART; i++)

@@ -1,8 +1,7 @@
-/* Eight blocks side by side: lane l of value i is value i of block l.
+/* Eight blocks side by side as GNU C vectors: lane l of value i is value i of block l.
  *
- * What is done to one block is done to eight at once without a sum across lanes, so the same bits come out
- * whatever the processor's vectors are. GNU C vectors are passed by address: by value their ABI would depend
- * on the processor. */
+ * Eight blocks are processed at once without sums across lanes, so results are bit-identical on all vector
+ * widths. Vectors are passed by address, because their ABI by value depends on the processor. */
 #ifndef SLUICE_LOADERS_QUANTISE_LANES_H
 #define SLUICE_LOADERS_QUANTISE_LANES_H
 
@@ -16,8 +15,8 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 
 #define LANES_INLINE static inline __attribute__((always_inline))
 
-/* Compiled for three generations of x86-64; one is picked when the program starts. ThreadSanitizer cannot run
- * the picking. */
+/* Compiled for three generations of x86-64; one is selected at program start. ThreadSanitizer does not
+ * support the selection. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define LANES_WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
@@ -28,10 +27,10 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 #define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
 
 static const float lanes_magic =
-    12582912.0f; /* 1.5 * 2^23: a float that has it added is rounded to nearest even */
+    12582912.0f; /* 1.5 * 2^23: adding it rounds a float to the nearest even integer */
 
-/* Nearest whole numbers, those that lie outside brought to the nearer end. |v| < 2^22; the code of anything
- * else is one of lo..hi all the same. */
+/* Rounds to the nearest integers, clamped to lo..hi, for |v| < 2^22. Other values give some code in
+ * lo..hi. */
 LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
     lane_ints q = (lane_ints)((lane_bits)(*v + lanes_magic) - 0x4b400000u), mask = q < lo;
     lane_ints least = {lo, lo, lo, lo, lo, lo, lo, lo}, most = {hi, hi, hi, hi, hi, hi, hi, hi};
@@ -40,11 +39,11 @@ LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
     *code = (most & mask) | (q & ~mask);
 }
 
-/* To the nearest number of f16, beyond the largest to the largest. */
+/* Rounds to the nearest f16 value; overflow gives the largest. */
 LANES_INLINE void lanes_to_f16(lanes *v) {
     lane_bits bits = (lane_bits)*v, sign = bits & 0x80000000u;
     bits ^= sign;
-    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* its last place is that of f16's subnormals */
+    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* its last bit is that of f16's subnormals */
     lane_bits normal = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
     lane_ints is_small = (lane_ints)(bits < 0x38800000u), is_large = (lane_ints)(normal > 0x477fe000u);
     lanes rounded = lanes_select(is_small, small, (lanes)normal);
@@ -53,15 +52,15 @@ LANES_INLINE void lanes_to_f16(lanes *v) {
     *v = (lanes)((lane_bits)rounded | sign);
 }
 
-/* 1/v, and 0 of 0. */
+/* 1/v; 0 for 0. */
 LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
     lanes zero = {0};
     *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));
 }
 
-/* Eight blocks of n values, n_blocks of them there, the others zero. What no code can reach is brought to
- * where one can: up to `most`, and 0 for what is less than half of f16's least. Returns a bit for each block
- * that has a value that is not finite. */
+/* Loads eight blocks of n values; only n_blocks exist, the others are zero. Values are clamped to what codes
+ * can represent: at most `most`, and 0 below half of f16's smallest number. Returns a bit for each block that
+ * has a value that is not finite. */
 LANES_INLINE unsigned lanes_load(lanes *x, const float *from, int n, int n_blocks, float most) {
     union {
         float value;

@@ -1,6 +1,7 @@
-/* Blocks of 256 values in sixteen parts of 16, each with a scale of eight bits and no offset: Q6_K.
+/* Quantises blocks of 256 values in sixteen parts of 16, each with an eight-bit scale and no offset: Q6_K.
  *
- * As k_quants.c: each part's own scale first, then the block's, then what the parts choose. */
+ * The method is that of k_quants.c: first a scale for each part, then the scale of the block, then the choice
+ * of each part. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -37,7 +38,7 @@ LANES_INLINE void add_up(const lanes *x, const lanes *inverse, lanes *products, 
     }
 }
 
-/* Codes that the value of largest magnitude is taken to. */
+/* Codes that the value of largest magnitude is mapped to. */
 static const float ends[] = {-32, 31, -31, -32.5f, 31.5f, -31.5f, 30.5f};
 
 LANES_INLINE void fit_part(const lanes *x, lanes *fit) {
@@ -68,7 +69,7 @@ LANES_INLINE void measure(const lanes *x, const lanes *scale, lanes *error) {
     }
 }
 
-/* The two whole numbers next to each fitted scale. */
+/* Chooses between the two integers next to each fitted scale. */
 LANES_INLINE void choose(const struct block *b, int group, struct choice *c) {
     float inverse = c->scale != 0 ? 1 / c->scale : 0;
     lanes wanted = b->fit[group] * inverse - 0.5f;
@@ -89,7 +90,7 @@ LANES_INLINE float sum(const lanes *one, const lanes *other) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-/* To f16, but no scale that is not 0 becomes that. */
+/* Rounds to f16; a non-zero scale stays non-zero. */
 LANES_INLINE float round_scale(float scale) {
     lanes v = {scale};
     lanes_to_f16(&v);
@@ -105,7 +106,7 @@ LANES_INLINE void try_scale(const struct block *b, struct choice *trial, struct 
     if (sum(&trial->error[0], &trial->error[1]) < sum(&best->error[0], &best->error[1])) *best = *trial;
 }
 
-/* The block's scale by least squares, given what the parts chose. */
+/* Refits the scale of the block by least squares to the integers that the parts chose. */
 LANES_INLINE void refit(const struct block *b, struct choice *c) {
     lanes products[GROUPS], squares[GROUPS];
     for (int group = 0; group < GROUPS; group++) {
@@ -119,7 +120,7 @@ LANES_INLINE void refit(const struct block *b, struct choice *c) {
     if (all > 0) c->scale = sum(&products[0], &products[1]) / all;
 }
 
-/* The part's scale of largest magnitude. */
+/* The part scale of largest magnitude. */
 LANES_INLINE float find_largest(const struct block *b) {
     float largest = 0;
     for (int i = 0; i < GROUPS * LANES; i++) {
@@ -129,7 +130,7 @@ LANES_INLINE float find_largest(const struct block *b) {
     return largest;
 }
 
-/* Whole numbers that the largest of the parts' scales is taken to. */
+/* Integers that the largest part scale is mapped to. */
 static const float steps[] = {-128, 127, -126, 125};
 
 LANES_INLINE void search(struct block *b, struct choice *best) {
@@ -144,7 +145,7 @@ LANES_INLINE void search(struct block *b, struct choice *best) {
     }
 }
 
-/* ---- in the file ---- */
+/* ---- output ---- */
 
 struct coded {
     uint16_t scale;
@@ -172,12 +173,12 @@ LANES_WIDE static void code_q6_k(struct coded *to, const float *from) {
     }
 }
 
-/* Value i of one half of the block, from 0. */
+/* Code of value i of one half of the block, from 0. */
 static int quantise_q6_k_code_of(const struct coded *coded, int half, int i) {
     return coded->code[half][i % PART][i / PART] - LOW;
 }
 
-/* Lower four bits of values 64 apart share a byte, upper two of values 32 apart. */
+/* The lower four bits of values 64 apart share a byte; the upper two bits of values 32 apart do. */
 static void put_half(unsigned char *low, unsigned char *high, const struct coded *coded, int half) {
     for (int i = 0; i < 32; i++) {
         int a = quantise_q6_k_code_of(coded, half, i), b = quantise_q6_k_code_of(coded, half, i + 32);

@@ -1,5 +1,4 @@
-/* Quantising: see quantise.h. Here is what needs no search: plain number formats; the blocks are in files of
- * their own. */
+/* Quantisation without a search: plain number formats. Block types have their own files. See quantise.h. */
 #include "loaders/quantise/quantise.h"
 
 #include <math.h>
@@ -18,7 +17,7 @@ uint16_t quantise_f16(float value) {
     uint32_t sign = f.bits >> 16 & 0x8000, size = f.bits & 0x7fffffff;
     if (size > 0x7f800000) return (uint16_t)(sign | F16_NAN);
     if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
-    /* In the sum the last place is that of f16's subnormals. */
+    /* After the addition the last bit is that of f16's subnormals. */
     f.bits = size;
     f.value += 0.5f;
     if (size < 0x38800000) return (uint16_t)(sign | (f.bits - 0x3f000000));
@@ -31,8 +30,8 @@ static uint16_t to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* A type of eight bits: bits of the fraction, the f32 bits of its least normal number, what is added to a
- * number so that its last place is that of the subnormals, and its largest number with its code. */
+/* An eight-bit float type: fraction bits, f32 bits of its least normal number, a number whose addition rounds
+ * to the subnormals, its largest number and the code of that, and NaN. */
 struct eight_bits {
     int fraction;
     uint32_t least_normal;
@@ -44,7 +43,7 @@ struct eight_bits {
 static const struct eight_bits e4m3 = {3, 0x3c800000, 0x1p14f, 448, 0x7e, 0x7f};
 static const struct eight_bits e5m2 = {2, 0x38800000, 0x1p7f, 57344, 0x7b, 0x7e};
 
-/* To nearest even; beyond the largest number to that. */
+/* Rounds to nearest even; overflow gives the largest number. */
 static unsigned char to_f8(const struct eight_bits *type, float value) {
     union bits f = {.value = value}, magic = {.value = type->magic}, most = {.value = type->most};
     uint32_t sign = f.bits >> 24 & 0x80, size = f.bits & 0x7fffffff, code;
@@ -165,12 +164,12 @@ void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t row
 float quantise_scale(enum dtype dtype, float largest) {
     float most = dtype == DTYPE_F8_E4M3 ? e4m3.most : dtype == DTYPE_F8_E5M2 ? e5m2.most : 0;
     float scale = most ? largest / most : 1;
-    /* A scale that has few bits left would be worse than none. */
+    /* Extreme scales would lose precision; they are replaced by 1. */
     return scale >= 0x1p-100f && scale <= 0x1p100f ? scale : 1;
 }
 
-/* A block's scale is an f16: times the largest code, or in blocks of 256 the largest that the scale of a
- * group and, where there is one, its least value reach. */
+/* A block scale is an f16: its largest value times the largest code; for blocks of 256 times the largest
+ * value that a part's scale and offset reach. */
 float quantise_most(enum dtype dtype) {
     const float half = 65504, scale_most = 0x1p100f;
     switch (dtype) {
@@ -193,7 +192,7 @@ float quantise_most(enum dtype dtype) {
         return half * 30;
     case DTYPE_I8_ROT16:
     case DTYPE_I8_ROT64:
-    case DTYPE_I8_ROT256: /* sums of a group are finite */
+    case DTYPE_I8_ROT256: /* sums over a group stay finite */
         return scale_most;
     default:
         return INFINITY;

@@ -1,9 +1,9 @@
-/* Added tokens: texts that are tokens wherever they stand, before any split or merge.
+/* Finds added tokens in a text, before any split or merge.
  *
- * Leftmost first, the longest of those that start at one place, as the reference's Aho-Corasick automaton
- * matches (LeftmostLongest). A sorted list is narrowed byte by byte instead: tokens are few and short
- * (TOKENIZER_ADDED_BYTES bounds the work per byte of text), and a table of first bytes skips nearly all
- * places. Source: Hugging Face tokenizers 0.23, tokenizer/added_vocabulary.rs. */
+ * Matches leftmost first, and the longest of those that start at one position, like the Aho-Corasick
+ * automaton of the reference (LeftmostLongest). Instead of an automaton a sorted list is narrowed byte by
+ * byte: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of text), and a table of
+ * first bytes skips most positions. Source: Hugging Face tokenizers 0.23, tokenizer/added_vocabulary.rs. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/added_tokens.h"
 #include "loaders/tokenizer/normalize.h"
@@ -23,7 +23,7 @@ static int compare_contents(const void *a, const void *b) {
     return compare_spans((*x)->content, (*y)->content);
 }
 
-/* Among equal patterns (different texts with one NFC) special tokens come first, then the file's order. */
+/* Order of equal patterns (different texts with the same NFC): special tokens first, then file order. */
 static int compare_patterns(const void *a, const void *b) {
     const struct added_token *x = *(const struct added_token *const *)a,
                              *y = *(const struct added_token *const *)b;
@@ -71,13 +71,13 @@ enum status added_sets_build(struct tokenizer *t, struct error *e) {
     return e->code;
 }
 
-/* The pattern's byte at that depth; -1 behind its end, where a shorter pattern sorts first. */
+/* Byte of a pattern at a depth; -1 after its end, so that shorter patterns sort first. */
 static int byte_at(const struct added_set *set, int i, uint64_t depth) {
     const struct span *p = &set->sorted[i]->pattern;
     return depth < p->bytes ? (unsigned char)p->at[depth] : -1;
 }
 
-/* First place in [low, high) whose byte at depth is not below byte. */
+/* First index in [low, high) whose byte at depth is not below `byte`. */
 static int tokenizer_added_lower_bound(const struct added_set *set, int low, int high, uint64_t depth,
                                        int byte) {
     while (low < high) {
@@ -90,7 +90,7 @@ static int tokenizer_added_lower_bound(const struct added_set *set, int low, int
     return low;
 }
 
-/* The longest pattern that text starts with, or NULL. */
+/* The longest pattern that the text starts with; NULL if none. */
 static const struct added_token *longest_at(const struct added_set *set, const char *text, uint64_t bytes) {
     const struct added_token *best = NULL;
     int low = 0, high = set->n;
@@ -104,7 +104,8 @@ static const struct added_token *longest_at(const struct added_set *set, const c
     return best;
 }
 
-/* The code point that ends at, or starts at, i; 0 when there is none. *n is its length. */
+/* The code point that ends (code_before) or starts (code_after) at i; 0 if there is none. *n is its
+ * length. */
 static int32_t code_before(struct span text, uint64_t i, uint64_t *n) {
     utf8proc_int32_t code = 0;
     for (*n = 0; *n < i && *n < 4;) {
@@ -155,11 +156,11 @@ bool added_next(struct added_search *s) {
         if (!found) continue;
         s->start = i;
         s->end = i + found->pattern.bytes;
-        s->from = s->end; /* a match that is refused below still hides shorter ones inside it */
+        s->from = s->end; /* a rejected match still hides shorter ones inside it */
         if (found->single_word && !stands_alone(s->text, s->start, s->end)) continue;
         if (found->lstrip) strip_left(s);
         if (found->rstrip) strip_right(s);
-        bool swallowed = s->start >= s->end; /* white space that the last match took already */
+        bool swallowed = s->start >= s->end; /* only white space that the last match already took */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

@@ -1,24 +1,22 @@
-/* Added tokens in a text: added_tokens.c. */
+/* Search for added tokens in a text: added_tokens.c. */
 #ifndef SLUICE_LOADERS_TOKENIZER_ADDED_TOKENS_H
 #define SLUICE_LOADERS_TOKENIZER_ADDED_TOKENS_H
 
 #include "loaders/tokenizer/tables.h"
 
-/* Sorts t->added into its two sets. DUP for a content that occurs twice. */
+/* Sorts t->added into its two sets. DUP for duplicate content. */
 enum status added_sets_build(struct tokenizer *t, struct error *e);
-/* A walk over one text's added tokens. */
 struct added_search {
     const struct added_set *set;
     struct span text;
-    uint64_t from;  /* look here next */
-    uint64_t taken; /* end of the last match with the white space it took */
-    uint64_t white_from,
-        white_to;        /* white space found so far to the right of a match: it is not looked at twice */
-    uint64_t start, end; /* the match, with the white space that it takes */
+    uint64_t from;                 /* next position to search */
+    uint64_t taken;                /* end of the last match, including white space that it took */
+    uint64_t white_from, white_to; /* white space already scanned to the right of a match */
+    uint64_t start, end;           /* the match, including white space that it takes */
     int32_t id;
 };
-/* The next match, or false. start lies before the last match's end if that took white space with which this
- * one, without lstrip, begins; the reference fails on most such texts. */
+/* Finds the next match; false if there is none. start lies before the end of the last match if that match
+ * took white space with which this one (without lstrip) begins; the reference fails on most such texts. */
 bool added_next(struct added_search *search);
 
 #endif

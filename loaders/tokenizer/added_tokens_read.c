@@ -1,6 +1,5 @@
-/* Added tokens as a tokenizer's files describe them. Where nothing is said of one that a configuration only
- * names, its flags and id are those that the reference takes (transformers 5.23, measured by what it saves).
- */
+/* Reads added tokens from the files of a tokenizer. A token that a configuration only names gets the flags
+ * and id that the reference assigns (transformers 5.23, observed in the files that it saves). */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
@@ -12,7 +11,7 @@ static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_
                                     "pad_token", "cls_token", "mask_token"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-/* An added token that is also in the vocabulary has its id there; any other has an id of its own. */
+/* An added token in the vocabulary must have its id there; any other needs an unused id. */
 static enum status check_added_id(struct reading *r, const struct added_token *token, struct error *e) {
     int32_t in_vocab = reading_vocab_id(r, token->content);
     if (in_vocab == token->id || (in_vocab < 0 && reading_take_id(r, token->id))) return OK;
@@ -35,7 +34,7 @@ static enum status check_added_text(struct reading *r, const json_t *content, st
     return error_expected(e, "1 to %d bytes", TOKENIZER_ADDED_BYTES);
 }
 
-/* content and pattern are the token's own copies, freed by tokenizer_close. */
+/* Copies content and pattern of a token; tokenizer_close frees them. */
 static enum status copy_added_text(struct reading *r, const json_t *content, struct added_token *token,
                                    struct error *e) {
     struct span text = string_span(content);
@@ -48,7 +47,7 @@ static enum status copy_added_text(struct reading *r, const json_t *content, str
     return text.bytes ? OK : reading_fail(r, META, "an added token", "is empty when normalised", e);
 }
 
-/* One entry of added_tokens or added_tokens_decoder. */
+/* Adds an entry of added_tokens or added_tokens_decoder. */
 static enum status add_added(struct reading *r, const json_t *entry, int64_t id, struct error *e) {
     const json_t *content = json_object_get(entry, "content");
     struct added_token *token = &r->t->added[r->t->n_added];
@@ -97,8 +96,7 @@ enum status added_read_list(struct reading *r, const json_t *list, struct error 
     return OK;
 }
 
-/* The entry of a list that this description of a token makes. What Jansson lost on the way is asked for when
- * the list is whole. */
+/* Converts a token description to a list entry. Failed allocations are checked when the list is complete. */
 static json_t *entry_of(const json_t *token, int64_t id) {
     json_t *entry = json_is_object(token) ? json_copy((json_t *)token) : json_object();
     if (json_is_string(token)) json_count_failure(json_object_set(entry, "content", (json_t *)token));
@@ -106,15 +104,17 @@ static json_t *entry_of(const json_t *token, int64_t id) {
     return entry;
 }
 
-/* Gives the list back. */
-static enum status read_whole_list(struct reading *r, json_t *list, unsigned failures_before, struct error *e) {
-    if (!list || failed_json_allocations() != failures_before) error_set(e, MEMORY, "no memory for added tokens");
+/* Reads a complete list and releases it. */
+static enum status read_whole_list(struct reading *r, json_t *list, unsigned failures_before,
+                                   struct error *e) {
+    if (!list || failed_json_allocations() != failures_before)
+        error_set(e, MEMORY, "no memory for added tokens");
     if (!e->code) added_read_list(r, list, e);
     json_decref(list);
     return e->code;
 }
 
-/* {"151643": {"content": "<|endoftext|>", ...}, ...} */
+/* Reads {"151643": {"content": "<|endoftext|>", ...}, ...}. */
 static enum status list_decoder(struct reading *r, json_t *decoder, json_t *list, struct error *e) {
     if (!json_is_object(decoder))
         return reading_wrong_kind(r, "added_tokens_decoder", decoder, "an object", e);
@@ -152,8 +152,8 @@ static bool names_special(const json_t *config, const char *text) {
     return false;
 }
 
-/* {"<|endoftext|>": 151643, ...}: the older form, without flags. Which are special the configurations tell.
- */
+/* Reads {"<|endoftext|>": 151643, ...}, the older format without flags; the configurations tell which tokens
+ * are special. */
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
                            struct error *e) {
     if (!json_is_object(map)) return reading_wrong_kind(r, "the document", map, "an object of ids", e);
@@ -172,14 +172,14 @@ enum status added_read_map(struct reading *r, json_t *map, const json_t *config,
     return OK;
 }
 
-/* ---- special tokens that a configuration names ---- */
+/* ---- special tokens named by a configuration ---- */
 
-/* A list and its entries by their contents. */
+/* A list, and its entries by content. */
 struct entries {
     json_t *list, *by_text;
 };
 
-static json_t *specials_find_entry(const struct entries *in, const json_t *content) {
+static json_t *added_tokens_find_entry(const struct entries *in, const json_t *content) {
     return json_object_getn(in->by_text, json_string_value(content), json_string_length(content));
 }
 
@@ -191,18 +191,18 @@ static void keep_entry(const struct entries *in, json_t *entry) {
             json_object_setn(in->by_text, json_string_value(content), json_string_length(content), entry));
 }
 
-/* A token that is not in the vocabulary gets the next free id. */
+/* A token outside the vocabulary gets the next free id. */
 static int64_t id_of(struct reading *r, const json_t *content, int64_t *next) {
     int64_t id = json_is_string(content) ? reading_vocab_id(r, string_span(content)) : -1;
     return id >= 0 ? id : (*next)++;
 }
 
-/* One named token: a text, or a description. Of those named twice the last description holds, unless the
- * files describe added tokens elsewhere: then that does. */
+/* Adds a named token, given as text or description. If a token is named twice the last description wins,
+ * unless added_tokens_decoder describes it. */
 static void list_named(struct reading *r, const json_t *value, bool described, struct entries *in,
                        int64_t *next) {
     const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
-    json_t *entry = specials_find_entry(in, content), *normalized = json_object_get(value, "normalized");
+    json_t *entry = added_tokens_find_entry(in, content), *normalized = json_object_get(value, "normalized");
     if (entry && described) return;
     if (entry)
         json_incref(entry);
@@ -213,12 +213,12 @@ static void list_named(struct reading *r, const json_t *value, bool described, s
     json_decref(entry);
 }
 
-/* What is described elsewhere, then what follows from the vocabulary. */
+/* Adds tokens described in added_tokens_decoder, then those derived from the vocabulary. */
 static void list_others(const struct named_tokens *named, const json_t *described, struct entries *in) {
     for (size_t i = 0; i < json_array_size(described); i++) keep_entry(in, json_array_get(described, i));
     for (size_t i = 0; i < json_array_size(named->others); i++) {
         json_t *entry = json_array_get(named->others, i);
-        if (!specials_find_entry(in, json_object_get(entry, "content"))) keep_entry(in, entry);
+        if (!added_tokens_find_entry(in, json_object_get(entry, "content"))) keep_entry(in, entry);
     }
 }
 

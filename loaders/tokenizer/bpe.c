@@ -1,9 +1,10 @@
-/* Byte-pair merges: a piece's bytes become symbols in a linked list, a heap holds the pairs that can merge.
+/* Byte-pair encoding: the bytes of a piece become symbols in a linked list; a heap holds the pairs that can
+ * merge.
  *
- * The lowest rank merges first, the leftmost pair among equals. A merge makes at most two new pairs and uses
- * one, so 2n entries suffice and a word of n bytes costs O(n log n). Entries are not removed when a neighbour
- * merges away; they are recognised when they come up. Source: Hugging Face tokenizers 0.23, models/bpe
- * (Word::merge_all), whose results this reproduces. */
+ * The lowest rank merges first, the leftmost pair among equals. A merge creates at most two new pairs and
+ * uses one, so 2n heap entries suffice and a word of n bytes costs O(n log n). Outdated entries stay in the
+ * heap and are recognised when popped. Reproduces the results of Hugging Face tokenizers 0.23, models/bpe
+ * (Word::merge_all). */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 
@@ -22,7 +23,7 @@ static uint32_t hash_bytes(const char *at, uint64_t bytes) {
     return (uint32_t)(h >> 32) ^ (uint32_t)h;
 }
 
-/* Slots for n entries at most half full, and *mask. */
+/* Allocates hash slots for n entries, at most half full; sets *mask. */
 static uint32_t *make_slots(struct sys *sys, uint64_t n, uint32_t *mask, struct error *e) {
     uint64_t n_slots = 2;
     while (n_slots < 2 * n) n_slots *= 2;
@@ -44,7 +45,7 @@ enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_
     return e->code;
 }
 
-/* The slot of that pair, or the empty one where it belongs. */
+/* The slot of a pair, or the empty slot where it belongs. */
 static uint32_t *merge_slot(const struct merge_table *table, int32_t left, int32_t right) {
     uint32_t i = hash_pair(left, right) & table->mask;
     for (; table->slots[i]; i = (i + 1) & table->mask) {
@@ -108,7 +109,7 @@ enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, stru
     return OK;
 }
 
-/* Room for a piece of n bytes. Grows by doubling, so that pieces that grow by one byte each stay linear. */
+/* Reserves scratch for a piece of n bytes. Grows by doubling, so that growing pieces stay linear. */
 static enum status scratch_reserve(struct sys *sys, struct bpe_scratch *scratch, uint64_t n,
                                    struct error *e) {
     if (n <= scratch->capacity) return OK;
@@ -141,7 +142,7 @@ static uint64_t heap_pop(struct bpe_scratch *s) {
     return top;
 }
 
-/* The merge of symbol i and its right neighbour, as rank + 1; 0 if there is none. */
+/* The merge of symbol i with its right neighbour as rank + 1; 0 if there is none. */
 static uint32_t find_merge(const struct merge_table *table, const struct bpe_symbol *symbols, int32_t i) {
     if (symbols[i].id < 0 || symbols[i].next < 0) return 0;
     return *merge_slot(table, symbols[i].id, symbols[symbols[i].next].id);
@@ -152,7 +153,7 @@ static void push_pair(const struct merge_table *table, struct bpe_scratch *s, in
     if (found) heap_push(s, (uint64_t)(found - 1) << 32 | (uint32_t)i);
 }
 
-/* Joins symbol i with its right neighbour and offers the two new pairs. */
+/* Merges symbol i with its right neighbour and pushes the two new pairs. */
 static void join_symbols(const struct merge_table *table, struct bpe_scratch *s, int32_t i, int32_t joined) {
     struct bpe_symbol *left = &s->symbols[i], *right = &s->symbols[left->next];
     left->id = joined;
@@ -170,12 +171,12 @@ static void merge_all(const struct merge_table *table, struct bpe_scratch *s, in
         uint64_t entry = heap_pop(s);
         int32_t i = (int32_t)(entry & 0xFFFFFFFFu), joined = table->merges[entry >> 32].joined;
         uint32_t found = find_merge(table, s->symbols, i);
-        /* The pair may have changed since. As in the reference only the result is compared, not the rank. */
+        /* The pair may have changed since. As in the reference, only the result is compared, not the rank. */
         if (found && table->merges[found - 1].joined == joined) join_symbols(table, s, i, joined);
     }
 }
 
-/* One symbol per byte. A byte without a token becomes unk, or nothing where the file names no unk token. */
+/* One symbol per byte. A byte without a token becomes unk, or is dropped if the file has no unk token. */
 static int32_t symbols_of(const struct tokenizer *t, struct span piece, struct bpe_symbol *symbols) {
     int32_t n = 0;
     bool after_unk = false;

@@ -1,34 +1,32 @@
-/* Words and merges: bpe.c. */
+/* Hash tables of words and merges, and byte-pair encoding: bpe.c. */
 #ifndef SLUICE_LOADERS_TOKENIZER_BPE_H
 #define SLUICE_LOADERS_TOKENIZER_BPE_H
 
 #include "loaders/tokenizer/tables.h"
 
-/* Room for one piece's merges, reused from piece to piece. */
+/* Scratch for merging one piece, reused between pieces. */
 struct bpe_symbol {
     int32_t id, next, previous; /* id -1: merged into its left neighbour */
 };
 struct bpe_scratch {
     struct bpe_symbol *symbols;
-    uint64_t *heap; /* rank << 32 | place of the left symbol */
+    uint64_t *heap; /* rank << 32 | index of the left symbol */
     uint64_t n_heap, capacity;
 };
 
-/* Makes room for n merges; later merge_table_add in rank order. A pair that comes again gets its last rank.
- */
+/* Allocates a table for n merges, to be added in rank order. A repeated pair gets its last rank. */
 enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_t n, struct error *e);
 void merge_table_add(struct merge_table *table, struct merge merge);
-/* Makes room for n words of together blob_bytes. */
+/* Allocates a table for n words of blob_bytes bytes in total. */
 enum status word_table_make(struct sys *sys, struct word_table *table, uint64_t n, uint64_t blob_bytes,
                             struct error *e);
 void word_table_destroy(struct sys *sys, struct word_table *table);
-/* The id of that word, or -1. */
+/* The id of a word, or -1. */
 int32_t word_table_find(const struct word_table *table, struct span text);
-/* Adds the word whose bytes the caller wrote at offset in the blob. */
+/* Adds a word whose bytes the caller has written at its offset in the blob. */
 void word_table_add(struct word_table *table, struct word word);
 
 enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, struct error *e);
-/* Appends one piece's ids. */
 enum status bpe_piece(const struct tokenizer *t, struct bpe_scratch *scratch, struct span piece,
                       struct id_list *out, struct error *e);
 

@@ -1,13 +1,13 @@
-/* SentencePiece's compiled table of normalisation (nmt_nfkc: NFKC and what neural translation added to it).
+/* SentencePiece's compiled normalisation table (precompiled_charsmap; nmt_nfkc is NFKC with extensions for
+ * machine translation).
  *
- * A table is a number (little endian), that many bytes of a double array trie, and texts that each end with a
- * NUL; the trie's values are places in the texts. Every unit that a walk can reach is checked when the table
- * is read, so that normalising trusts it. Sources: SentencePiece 0.1.97, normalizer.cc; Darts-clone 0.32.
+ * The table is a little-endian length, a double-array trie of that many bytes, and NUL-terminated texts;
+ * values of the trie are offsets of texts. All reachable units are checked on reading, so that normalisation
+ * needs no checks. Sources: SentencePiece 0.1.97, normalizer.cc; Darts-clone 0.32.
  *
- * Which part of a text is looked up is the reference's own way (Hugging Face tokenizers 0.23, Precompiled): a
- * grapheme cluster of less than six bytes as a whole, of which the shortest entry that it begins with then
- * stands for all of it, else each of its characters. SentencePiece itself takes the longest entry at each
- * place. */
+ * The lookup reproduces Hugging Face tokenizers 0.23 (Precompiled). A grapheme cluster of less than six bytes
+ * is looked up as a whole, and the shortest entry that it starts with replaces all of it; otherwise each
+ * character is looked up. SentencePiece itself takes the longest entry at each position. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
 
@@ -17,7 +17,7 @@
 
 enum { CHARSMAP_BYTES = 1 << 20, CLUSTER_BYTES = 5, GROWTH = 32 };
 
-/* What a unit of the double array says. */
+/* Fields of a unit of the double array. */
 static uint32_t offset_of(uint32_t unit) {
     return (unit >> 10) << ((unit & 1u << 9) >> 6);
 }
@@ -31,27 +31,26 @@ static uint32_t charsmap_value_of(uint32_t unit) {
     return unit & 0x7FFFFFFF;
 }
 
-static enum status bad(const char *problem, const char *path, struct error *e) {
+static enum status charsmap_fail(const char *problem, const char *path, struct error *e) {
     error_set(e, BOUNDS, "the normalisation table (precompiled_charsmap) %s", problem);
     return error_where(e, "%s", path);
 }
 
-/* The block where a unit's children stand, and its value, lie inside. */
+/* Checks that a unit's children and value lie inside the table. */
 static enum status check_unit(const struct charsmap *map, uint32_t block, uint32_t unit, const char *path,
                               struct error *e) {
     if ((block | 0xFF) >= map->n_units) {
-        bad("points outside of itself", path, e);
+        charsmap_fail("points outside of itself", path, e);
         error_found(e, "unit %" PRIu32, block | 0xFF);
         return error_expected(e, "%" PRIu32 " units", map->n_units);
     }
     if (!has_leaf(unit) || charsmap_value_of(map->units[block]) < map->n_texts) return OK;
-    bad("refers to a text outside of itself", path, e);
+    charsmap_fail("refers to a text outside of itself", path, e);
     error_found(e, "byte %" PRIu32, charsmap_value_of(map->units[block]));
     return error_expected(e, "%" PRIu32 " bytes of texts", map->n_texts);
 }
 
-/* Walks to every unit that a text can lead to, each once. reached: one byte per unit; stack: as many places.
- */
+/* Visits every reachable unit once. reached: one byte per unit; stack: as many indices. */
 static enum status check_units(const struct charsmap *map, uint8_t *reached, uint32_t *stack,
                                const char *path, struct error *e) {
     uint32_t n = 0;
@@ -70,7 +69,7 @@ static enum status check_units(const struct charsmap *map, uint8_t *reached, uin
     return OK;
 }
 
-/* The table's two parts, if it has them. */
+/* Checks the sizes of the two parts of the table. */
 static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, const char *path,
                                         struct error *e) {
     const unsigned char *b = (const unsigned char *)blob.at;
@@ -80,15 +79,15 @@ static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, 
         error_found(e, "%" PRIu64 " bytes", blob.bytes);
         return error_expected(e, "at most %d", CHARSMAP_BYTES);
     }
-    if (blob.bytes < 4) return bad("is shorter than its own length", path, e);
+    if (blob.bytes < 4) return charsmap_fail("is shorter than its own length", path, e);
     *trie_bytes = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
     if (*trie_bytes > blob.bytes - 4 || *trie_bytes % 4 || !*trie_bytes) {
-        bad("has a trie of an invalid length", path, e);
+        charsmap_fail("has a trie of an invalid length", path, e);
         error_found(e, "%" PRIu32 " bytes", *trie_bytes);
         return error_expected(e, "a multiple of 4, at most %" PRIu64, blob.bytes - 4);
     }
     if (*trie_bytes < blob.bytes - 4 && blob.at[blob.bytes - 1])
-        return bad("has a last text that does not end", path, e);
+        return charsmap_fail("has a last text that does not end", path, e);
     return OK;
 }
 
@@ -116,7 +115,7 @@ void charsmap_destroy(struct sys *sys, struct charsmap *map) {
     sys->release(sys, map->texts);
 }
 
-/* The text of the shortest entry that part begins with, or NULL. */
+/* The text of the shortest entry that the part starts with; NULL if none. */
 static const char *charsmap_find_entry(const struct charsmap *map, struct span part) {
     uint32_t at = offset_of(map->units[0]);
     for (uint64_t i = 0; i < part.bytes; i++) {
@@ -130,8 +129,8 @@ static const char *charsmap_find_entry(const struct charsmap *map, struct span p
     return NULL;
 }
 
-/* Marks that utf8proc 2.8, of Unicode 15, does not know and that with two bytes before them make a cluster of
- * less than six. */
+/* Marks missing in utf8proc 2.8 (Unicode 15) that, with two bytes before them, form a cluster of less than
+ * six bytes. */
 static bool charsmap_is_later_mark(int32_t code) {
     return code == 0x897 || (code >= 0x1ACF && code <= 0x1ADD) || (code >= 0x1AE0 && code <= 0x1AEB);
 }
@@ -158,7 +157,7 @@ static uint64_t cluster_end(struct span text, uint64_t i) {
     return i;
 }
 
-/* Where normalised text goes; at NULL: it is only counted. */
+/* Output of normalised text; at == NULL only counts. */
 struct output {
     char *at;
     uint64_t bytes;
@@ -175,7 +174,7 @@ static bool put_entry(const struct charsmap *map, struct span part, struct outpu
     return entry;
 }
 
-/* False when the text grows beyond limit: a table may have texts of any length. */
+/* False if the text grows beyond limit, because a table may contain texts of any length. */
 static bool apply(const struct charsmap *map, struct span text, uint64_t limit, struct output *out) {
     for (uint64_t i = 0; i < text.bytes && out->bytes <= limit;) {
         uint64_t end = cluster_end(text, i);

@@ -1,8 +1,8 @@
-/* A tokenizer's folder without tokenizer.json: vocab.json + merges.txt, or spiece.model, and their
- * neighbours.
+/* Reads tokenizer folders without tokenizer.json: vocab.json and merges.txt, or spiece.model, with their
+ * companion files.
  *
- * The former do not say how text is split: the class that a configuration names does, or, where none does,
- * what CLIP's tokens alone have, an end of a word. */
+ * vocab.json and merges.txt do not specify the pre-tokenizer. It follows from the class named in
+ * tokenizer_config.json, else from CLIP's end-of-word tokens, which no other tokenizer has. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 
@@ -24,7 +24,7 @@ enum {
     N_FILES
 };
 
-/* The documents of a folder in the older form; optional ones are NULL. */
+/* JSON documents of a folder; optional ones are NULL. */
 struct folder {
     char path[N_FILES][4096];
     json_t *root[N_DOCUMENTS];
@@ -52,14 +52,15 @@ static enum status find_class(struct reading *r, const struct folder *f, bool *c
                                "Qwen2Tokenizer or CLIPTokenizer, or a tokenizer.json", e);
 }
 
-/* One that is there and cannot be opened counts: leaving it out would give other ids, reading it says why. */
+/* True also for a file that cannot be opened: ignoring it would change ids, while reading it reports the
+ * reason. */
 static bool file_exists(struct sys *sys, const char *path) {
     int file = sys->open(sys, path);
     if (file >= 0) sys->close(sys, file);
     return file != -ENOENT && file != -ENOTDIR;
 }
 
-/* The vocabulary is a document unless there is a SentencePiece model instead. */
+/* Reads the JSON documents; vocab.json is required unless there is a SentencePiece model. */
 static enum status read_folder_files(struct sys *sys, struct folder *f, bool spiece, struct error *e) {
     for (int i = 0; i < N_DOCUMENTS; i++) {
         if (i == F_VOCAB ? spiece : !file_exists(sys, f->path[i])) continue;
@@ -97,7 +98,7 @@ static enum status read_clip_added(struct reading *r, const struct folder *f, st
     return e->code;
 }
 
-/* A byte without a token becomes the end of text, where the configuration names nothing else. */
+/* A byte without a token becomes the end-of-text token unless the configuration names another. */
 static enum status read_clip_unk(struct reading *r, const struct folder *f, struct error *e) {
     const json_t *unk = json_object_get(f->root[F_CONFIG], "unk_token");
     if (json_is_object(unk)) unk = json_object_get(unk, "content");
@@ -154,7 +155,7 @@ enum status unigram_read_added(struct reading *r, const json_t *config, const js
     return e->code;
 }
 
-/* config and special_map may be NULL. */
+/* Reads a model from memory. config and special_map may be NULL. */
 static enum status read_spiece(struct reading *r, struct span file, const json_t *config,
                                const json_t *special_map, struct error *e) {
     int n_extra = 0;
@@ -162,13 +163,14 @@ static enum status read_spiece(struct reading *r, struct span file, const json_t
     unsigned json_failures = failed_json_allocations();
     json_t *others = json_array();
     spiece_read(r, file, n_extra, others, e);
-    if (!others || failed_json_allocations() != json_failures) error_set(e, MEMORY, "no memory for added tokens");
+    if (!others || failed_json_allocations() != json_failures)
+        error_set(e, MEMORY, "no memory for added tokens");
     if (!e->code) unigram_read_added(r, config, special_map, others, e);
     json_decref(others);
     return e->code;
 }
 
-/* The same of r->path. */
+/* Reads the model from r->path. */
 static enum status read_spiece_file(struct reading *r, const json_t *config, const json_t *special_map,
                                     struct error *e) {
     char *text = NULL;

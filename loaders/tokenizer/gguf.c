@@ -1,9 +1,9 @@
-/* A tokenizer from a GGUF file's metadata: the keys under tokenizer.ggml.
+/* Reads a tokenizer from GGUF metadata: the keys under tokenizer.ggml.
  *
- * What llama.cpp's converter writes of a model's files (convert_hf_to_gguf.py: get_vocab_base, T5's
- * set_vocab), read back: all tokens by their ids, a type for each, merges or scores. Ids without a token are
- * filled with unused ones, "[PAD151669]"; they are left out again. How text is split is only named, by `pre`:
- * what is named must be known here. */
+ * Inverts llama.cpp's converter (convert_hf_to_gguf.py: get_vocab_base, T5's set_vocab), which writes all
+ * tokens by id, a type for each, and merges or scores. The converter fills ids without a token with unused
+ * ones, "[PAD151669]", which are skipped here. The pre-tokenizer is given only by name (`pre`); unknown names
+ * are UNSUPPORTED. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
@@ -16,21 +16,20 @@
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
-enum { N_EXTRA = 100 }; /* of T5 */
+enum { N_EXTRA = 100 }; /* <extra_id_N> tokens of T5 */
 
 #define TOKENS "tokenizer.ggml.tokens"
 #define TYPES  "tokenizer.ggml.token_type"
 #define SCORES "tokenizer.ggml.scores"
 #define MERGES "tokenizer.ggml.merges"
 
-/* One file's metadata being read. */
 struct metadata {
     struct reading r;
     struct gguf *header;
-    struct gguf_value tokens, types, scores; /* without data: none */
-    uint64_t n;                              /* tokens up to the last that is used */
-    uint64_t text_bytes;                     /* of them */
-    json_t *specials;                        /* as elements of added_tokens */
+    struct gguf_value tokens, types, scores; /* no data: absent */
+    uint64_t n;                              /* number of tokens up to the last used one */
+    uint64_t text_bytes;                     /* of these tokens */
+    json_t *specials;                        /* special tokens, as elements of added_tokens */
 };
 
 static enum status tokenizer_gguf_fail(const struct metadata *m, enum status code, const char *key,
@@ -51,14 +50,15 @@ static bool tokenizer_gguf_is_text(struct gguf_text text, const char *other) {
     return text.bytes == strlen(other) && !memcmp(text.text, other, text.bytes);
 }
 
-/* A text, "" where there is none. */
+/* Reads a string; "" if absent. */
 static enum status tokenizer_gguf_read_text(const struct metadata *m, const char *key, struct gguf_text *text,
                                             struct error *e) {
     struct gguf_value value;
     uint64_t place = 0;
     *text = (struct gguf_text){.text = ""};
     if (!gguf_find(m->header, key, &value)) return OK;
-    if (value.array || value.kind != GGUF_STRING) return tokenizer_gguf_fail(m, META, key, "is not a string", e);
+    if (value.array || value.kind != GGUF_STRING)
+        return tokenizer_gguf_fail(m, META, key, "is not a string", e);
     gguf_next_text(&value, &place, text);
     return OK;
 }
@@ -67,7 +67,7 @@ static bool is_number(const struct gguf_value *value) {
     return value->kind != GGUF_STRING && value->kind != GGUF_BOOL;
 }
 
-/* Numbers, one for each token. */
+/* Finds an array with one number per token. */
 static enum status find_numbers(const struct metadata *m, const char *key, bool needed,
                                 struct gguf_value *value, struct error *e) {
     *value = (struct gguf_value){0};
@@ -89,7 +89,7 @@ static enum status find_texts(const struct metadata *m, const char *key, struct 
                : tokenizer_gguf_fail(m, META, key, "is not an array of strings", e);
 }
 
-/* False where the file does not say the other. */
+/* Requires a flag to be true if present. */
 static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
     struct gguf_value value;
     if (!gguf_find(m->header, key, &value)) return OK;
@@ -99,7 +99,7 @@ static enum status expect_flag(const struct metadata *m, const char *key, struct
 
 /* ---- tokens ---- */
 
-/* Types are 1 to 6, but whatever is no type is damage. */
+/* Reads the type of a token; types outside 1 to 6 mean a damaged file. */
 static enum status tokenizer_gguf_type_of(const struct metadata *m, uint64_t id, int *type, struct error *e) {
     double number = m->types.data ? gguf_number(&m->types, id) : TYPE_NORMAL;
     *type = number >= TYPE_NORMAL && number <= TYPE_BYTE ? (int)number : 0;
@@ -109,8 +109,8 @@ static enum status tokenizer_gguf_type_of(const struct metadata *m, uint64_t id,
     return error_expected(e, "%d to %d", TYPE_NORMAL, TYPE_BYTE);
 }
 
-/* <0xE2>: what stands for one byte where no other token does. To a unigram model it is a piece like others,
- * as in sentencepiece.c. */
+/* Checks a token such as <0xE2>, which represents a byte without another token. A unigram model treats it
+ * like any other piece, as in sentencepiece.c. */
 static enum status check_byte(const struct metadata *m, struct gguf_text text, bool unigram,
                               struct error *e) {
     bool form = text.bytes == 6 && !memcmp(text.text, "<0x", 3) && isxdigit((unsigned char)text.text[3]) &&
@@ -121,8 +121,8 @@ static enum status check_byte(const struct metadata *m, struct gguf_text text, b
     return error_expected(e, "<0x00> to <0xFF>");
 }
 
-/* Finds the arrays of one entry a token, and how many tokens there are before the unused ones at the end. A
- * unigram model's have scores. */
+/* Finds the per-token arrays, and the number of tokens before the unused ones at the end. Unigram models must
+ * have scores. */
 static enum status find_tokens(struct metadata *m, bool unigram, struct error *e) {
     struct gguf_text text;
     uint64_t place = 0, bytes = 0;
@@ -137,7 +137,7 @@ static enum status find_tokens(struct metadata *m, bool unigram, struct error *e
         int type;
         if (tokenizer_gguf_type_of(m, id, &type, e)) return e->code;
         if (type == TYPE_BYTE && check_byte(m, text, unigram, e)) return e->code;
-        bytes += text.bytes; /* of a header in memory: cannot wrap */
+        bytes += text.bytes; /* lengths of a header in memory: the sum cannot overflow */
         if (type == TYPE_UNUSED) continue;
         m->n = id + 1;
         m->text_bytes = bytes;
@@ -196,7 +196,7 @@ static enum status read_merges(struct metadata *m, struct error *e) {
     return OK;
 }
 
-/* Older files of Qwen's models do not name it. */
+/* Checks the pre-tokenizer's name, which older files of Qwen models lack. */
 static enum status check_split(const struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.pre";
     struct gguf_text pre;
@@ -218,7 +218,7 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
 
 /* ---- unigram ---- */
 
-/* The scores of tokens that users added are llama.cpp's own invention; the reference's class gives them 0. */
+/* Reads the pieces. Scores of user tokens are set by llama.cpp's converter; the reference class uses 0. */
 static enum status tokenizer_gguf_read_pieces(struct metadata *m, int64_t *unk, bool *has_extra,
                                               struct error *e) {
     struct gguf_text text;
@@ -247,8 +247,8 @@ static enum status tokenizer_gguf_read_table(struct metadata *m, struct error *e
     return charsmap_make(m->r.t->sys, blob, m->r.path, &m->r.t->charsmap, e);
 }
 
-/* T5's last hundred tokens are its class's, not its model's: where they are left out, unused ones stand in
- * their places. */
+/* Reads a unigram model. T5's last hundred tokens belong to its class, not to its model; a file without them
+ * has unused tokens in their place. */
 static enum status read_unigram(struct metadata *m, struct error *e) {
     int64_t unk = -1;
     bool has_extra = false;
@@ -281,7 +281,8 @@ static enum status tokenizer_gguf_read_metadata(struct metadata *m, struct error
         read_unigram(m, e);
     else
         tokenizer_gguf_unsupported(m, key, kind, "gpt2 or t5", e);
-    if (!m->specials || failed_json_allocations() != json_failures) error_set(e, MEMORY, "no memory for added tokens");
+    if (!m->specials || failed_json_allocations() != json_failures)
+        error_set(e, MEMORY, "no memory for added tokens");
     json_decref(m->specials);
     return e->code;
 }

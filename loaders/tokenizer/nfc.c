@@ -1,7 +1,8 @@
-/* UTF-8 and NFC on top of utf8proc's tables.
+/* Unicode NFC on top of utf8proc's tables.
  *
- * utf8proc_map is not used: its canonical ordering swaps neighbours, which is quadratic in a run of combining
- * marks, and it allocates behind our back. Here a run is ordered by counting, so normalisation is linear. */
+ * utf8proc_map is not used: it orders combining marks by swapping neighbours, which is quadratic in the
+ * length of a run, and allocates outside sys. Here runs are ordered by counting, so normalisation is
+ * linear. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
 
@@ -16,8 +17,8 @@ bool code_is_space(int32_t c) {
            c == 0x3000;
 }
 
-/* Alphabetic, marks, decimal digits, connectors, joiners. What is Alphabetic beyond letters, letter numbers
- * and marks are the circled, squared and regional-like Latin capitals. */
+/* True for letters, marks, decimal digits, connectors, joiners, and circled or squared Latin capitals
+ * (Alphabetic, but not letters by category). */
 bool code_is_word(int32_t c) {
     if (c == 0x200C || c == 0x200D) return true;
     if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
@@ -41,16 +42,16 @@ bool code_is_word(int32_t c) {
     }
 }
 
-/* Below U+0300 every code point is its own NFC and nothing combines: lead bytes up to 0xCB. */
+/* True if no byte is above 0xCB: code points below U+0300 are their own NFC and nothing combines. */
 static bool certainly_nfc(struct span text) {
     for (uint64_t i = 0; i < text.bytes; i++)
         if ((unsigned char)text.at[i] > 0xCB) return false;
     return true;
 }
 
-/* Marks that got their class after Unicode 9, which is what the reference normalises by (its letters and
- * white space are newer): to it they are like letters, and so they are here, or these few would give other
- * ids. U+11930 is here because it forms U+11938 since Unicode 13. */
+/* Marks whose combining class was assigned after Unicode 9, the version that the reference normalises by. The
+ * reference treats them like letters; its letters and white space are newer. U+11930 is listed because it
+ * composes to U+11938 since Unicode 13. */
 static const struct code_range {
     utf8proc_int32_t first, last;
 } later_marks[] = {
@@ -81,7 +82,7 @@ static int class_of(utf8proc_int32_t code) {
     return class && nfc_is_later_mark(code) ? 0 : class;
 }
 
-/* Canonical decomposition of text to code points; to may be NULL to count them. */
+/* Canonical decomposition to code points; to == NULL only counts them. */
 static uint64_t decompose(struct span text, utf8proc_int32_t *to) {
     uint64_t n = 0, i = 0;
     while (i < text.bytes) {
@@ -100,7 +101,7 @@ static uint64_t decompose(struct span text, utf8proc_int32_t *to) {
     return n;
 }
 
-/* Stable order of a run by combining class: by insertion when short, else by counting. */
+/* Orders a run by combining class, stably: by insertion if short, else by counting. */
 static void order_run(utf8proc_int32_t *run, uint64_t n, utf8proc_int32_t *scratch) {
     if (n <= 16) {
         for (uint64_t i = 1; i < n; i++) {
@@ -126,7 +127,7 @@ static void order_marks(utf8proc_int32_t *codes, uint64_t n, utf8proc_int32_t *s
     }
 }
 
-/* Composition in place, between later marks: what follows one never combines with what stands before it. */
+/* Composes in place, between later marks: nothing composes across such a mark. */
 static uint64_t compose(utf8proc_int32_t *codes, uint64_t n) {
     uint64_t out = 0;
     for (uint64_t i = 0; i < n;) {

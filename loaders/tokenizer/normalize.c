@@ -1,17 +1,15 @@
-/* Normalisation, before text is split: NFC, white space to one blank, lower case, each where the files say
- * so.
+/* Normalisation before splitting: NFC, white space to one blank, lower case, each if the files request it.
  *
- * Lower case is that of one character at a time, without its neighbours (a sigma at a word's end stays one
- * within), as the reference has it. utf8proc 2.8 knows Unicode 15; what later versions gave a small letter
- * stands here, and U+0130, whose small letter is two characters. Compared with the reference (tokenizers
- * 0.23.3, Lowercase) for every code point. */
+ * Lower case maps single characters without context (a final sigma is an ordinary one), like the reference.
+ * utf8proc 2.8 implements Unicode 15; lower-case letters added later are listed here, and U+0130, whose lower
+ * case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every code point. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
 
 #include <string.h>
 #include <utf8proc.h>
 
-/* Ranges of capitals and the first of their small letters. */
+/* Ranges of capitals, and the first of their lower-case letters. */
 static const struct capital {
     int32_t first, last, lower;
 } capitals[] = {
@@ -21,7 +19,7 @@ static const struct capital {
     {0x16EA0, 0x16EB8, 0x16EBB},
 };
 
-static int32_t small_letter(int32_t code) {
+static int32_t lower_case(int32_t code) {
     if (code < 0x80) return code >= 'A' && code <= 'Z' ? code + 32 : code;
     for (size_t i = 0; i < sizeof capitals / sizeof *capitals; i++)
         if (code >= capitals[i].first && code <= capitals[i].last)
@@ -29,7 +27,7 @@ static int32_t small_letter(int32_t code) {
     return utf8proc_tolower(code);
 }
 
-/* No character's small letter takes more than half as many bytes again. */
+/* Writes the folded text; lower case takes at most half as many bytes again. */
 static uint64_t fold(const struct tokenizer *t, struct span text, utf8proc_uint8_t *out) {
     uint64_t n = 0;
     bool after_space = false;
@@ -48,7 +46,7 @@ static uint64_t fold(const struct tokenizer *t, struct span text, utf8proc_uint8
         if (space)
             code = ' ';
         else if (t->lower)
-            code = small_letter(code);
+            code = lower_case(code);
         n += (uint64_t)utf8proc_encode_char(code, out + n);
     }
     return n;

@@ -1,4 +1,4 @@
-/* A unigram vocabulary from whichever file: pieces, checked one by one. */
+/* Builds a unigram vocabulary, with checks of every piece, for all file formats. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A node of the trie is a number of 24 bits. */
+/* Trie nodes are 24-bit numbers. */
 enum { PIECES_BYTES_MAX = (1 << 24) - 2 };
 
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e) {

@@ -1,16 +1,16 @@
-/* The steps that stand before the merges of a byte-level BPE: normalisers and pre-tokenizers, as
- * tokenizer.json describes them or as the class of a folder without it implies.
+/* Normalizers and pre-tokenizers of byte-level BPE, from tokenizer.json or implied by the class of a folder
+ * without it.
  *
- * Two forms: what Qwen and GPT-2 have (NFC; a Split into pieces that cover the text, and ByteLevel), and what
- * CLIP has (NFC, white space to one blank, lower case; a Split that keeps only what it matches, and
- * ByteLevel with its own pattern behind it). */
+ * Two forms are supported. Qwen and GPT-2: NFC; a Split into pieces that cover the text; ByteLevel. CLIP:
+ * NFC, white space to one blank, lower case; a Split that keeps only matches; ByteLevel with its own
+ * pattern. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/tokenizer/byte_level.h"
 #include "loaders/tokenizer/split.h"
 
 #include <string.h>
 
-/* {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "} */
+/* Reads {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}. */
 static enum status read_replace(struct reading *r, const json_t *replace, struct error *e) {
     const json_t *regex = json_object_get(json_object_get(replace, "pattern"), "Regex");
     const json_t *content = json_object_get(replace, "content");
@@ -23,7 +23,7 @@ static enum status read_replace(struct reading *r, const json_t *replace, struct
     return OK;
 }
 
-/* One step, which may not come before those that come after it here. */
+/* Reads one normalizer; they must come in the order in which normalize.c applies them. */
 static enum status read_normal_step(struct reading *r, const json_t *step, struct error *e) {
     struct tokenizer *t = r->t;
     const char *type = reading_type(r, step, "normalizer", e);
@@ -40,8 +40,8 @@ static enum status read_normal_step(struct reading *r, const json_t *step, struc
     return OK;
 }
 
-static enum status tokenizer_steps_read_normalizer(struct reading *r, const json_t *normalizer,
-                                                   struct error *e) {
+static enum status pre_tokenizer_read_normalizer(struct reading *r, const json_t *normalizer,
+                                                 struct error *e) {
     if (reading_absent(normalizer)) return OK;
     const char *type = reading_type(r, normalizer, "normalizer", e);
     if (!type) return e->code;
@@ -58,9 +58,9 @@ static enum status compile_text(struct tokenizer *t, pcre2_code **code, const ch
     return split_compile(t, code, (struct span){pattern, strlen(pattern)}, "pre_tokenizer", e);
 }
 
-/* {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}, or Removed and
- * true: what matches stays, the rest goes. */
-static enum status tokenizer_steps_read_split(struct reading *r, const json_t *split, struct error *e) {
+/* Reads {"type": "Split", "pattern": {"Regex": "..."}, "behavior": "Isolated", "invert": false}; or "Removed"
+ * and true, which keeps matches and drops the rest. */
+static enum status pre_tokenizer_read_split(struct reading *r, const json_t *split, struct error *e) {
     const json_t *regex = json_object_get(json_object_get(split, "pattern"), "Regex");
     const json_t *behavior = json_object_get(split, "behavior");
     bool invert = false;
@@ -79,10 +79,10 @@ static enum status tokenizer_steps_read_split(struct reading *r, const json_t *s
     return split_compile(r->t, &r->t->split, string_span(regex), "pre_tokenizer.pattern", e);
 }
 
-/* ByteLevel alone splits by GPT-2's pattern, behind a Split it may. */
+/* Reads ByteLevel: alone it splits by GPT-2's pattern, after a Split it may. */
 static enum status read_byte_level(struct reading *r, const json_t *level, pcre2_code **code,
                                    struct error *e) {
-    bool prefix = true, regex = true; /* what the reference takes when they are absent */
+    bool prefix = true, regex = true; /* defaults of the reference */
     reading_bool(r, level, "add_prefix_space", "the ByteLevel pre-tokenizer's add_prefix_space", &prefix, e);
     if (reading_bool(r, level, "use_regex", "the ByteLevel pre-tokenizer's use_regex", &regex, e))
         return e->code;
@@ -94,7 +94,7 @@ static enum status read_byte_level(struct reading *r, const json_t *level, pcre2
     return regex ? compile_text(r->t, code, gpt2_pattern, e) : OK;
 }
 
-/* A Split, then ByteLevel. */
+/* Reads a Split followed by ByteLevel. */
 static enum status read_two_steps(struct reading *r, const json_t *first, const json_t *second,
                                   struct error *e) {
     const char *split = reading_type(r, first, "pre_tokenizer.pretokenizers[0]", e);
@@ -105,7 +105,7 @@ static enum status read_two_steps(struct reading *r, const json_t *first, const 
     if (!level) return e->code;
     if (strcmp(level, "ByteLevel"))
         return reading_unsupported(r, "pre_tokenizer type", level, "Split, then ByteLevel", e);
-    if (tokenizer_steps_read_split(r, first, e)) return e->code;
+    if (pre_tokenizer_read_split(r, first, e)) return e->code;
     return read_byte_level(r, second, &r->t->resplit, e);
 }
 
@@ -127,7 +127,7 @@ static enum status read_pre_tokenizer(struct reading *r, const json_t *pre, stru
 }
 
 enum status pre_tokenizer_read(struct reading *r, const json_t *root, struct error *e) {
-    if (tokenizer_steps_read_normalizer(r, json_object_get(root, "normalizer"), e)) return e->code;
+    if (pre_tokenizer_read_normalizer(r, json_object_get(root, "normalizer"), e)) return e->code;
     return read_pre_tokenizer(r, json_object_get(root, "pre_tokenizer"), e);
 }
 
@@ -136,8 +136,8 @@ enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e) {
     return compile_text(r->t, &r->t->split, qwen2_pattern, e);
 }
 
-/* Source: transformers 5.23, CLIPTokenizer. Its ByteLevel splits once more by GPT-2's pattern, which matters
- * for the special tokens' texts alone. */
+/* Source: transformers 5.23, CLIPTokenizer. Its ByteLevel splits again by GPT-2's pattern, which matters only
+ * for special tokens. */
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e) {
     r->t->nfc = r->t->one_space = r->t->lower = r->t->drop_gaps = true;
     if (compile_text(r->t, &r->t->split, clip_pattern, e)) return e->code;

@@ -1,4 +1,4 @@
-/* What reading a tokenizer's files needs whatever its kind: see reading.h. */
+/* Helpers for reading tokenizer files of any format: see reading.h. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/added_tokens.h"

@@ -1,9 +1,8 @@
-/* spiece.model: SentencePiece's ModelProto, read by hand.
+/* Reads spiece.model: SentencePiece's ModelProto, parsed by hand.
  *
- * Three of its fields count: the pieces, the kind of model, the table of normalisation. Others are walked
- * over, never into. A file that ends early between two fields is told by the field that it lacks: the
- * normalisation is written behind the pieces. Pieces that stand for bytes where nothing else does (umT5's)
- * are pieces like others, as the reference has them: what has no piece is unknown. Source:
+ * Only three fields are used: the pieces, the model type, and the normalisation table; others are skipped.
+ * The normalisation follows the pieces in the file, so a file truncated between fields lacks it. Byte pieces
+ * (umT5's) are ordinary pieces, as in the reference: text without a piece is unknown. Sources:
  * sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
  * https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
@@ -21,7 +20,7 @@ enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };
 enum { TRAINER_MODEL = 3, TRAINER_UNK = 40, TRAINER_PAD = 43, UNIGRAM_MODEL = 1 };
 enum { NORMALIZER_TABLE = 2 };
 
-/* A walk over one message's fields. base: where the file begins, for messages. */
+/* Iterator over the fields of a message. base: start of the file, for messages. */
 struct walk {
     const struct reading *r;
     const char *base, *at, *end;
@@ -29,7 +28,7 @@ struct walk {
 
 struct field {
     uint32_t number, wire;
-    uint64_t value; /* of a varint, and of 32 or 64 bits */
+    uint64_t value; /* of a varint, or of 32 or 64 bits */
     struct span bytes;
 };
 
@@ -37,7 +36,7 @@ static struct walk walk_into(const struct walk *from, struct span message) {
     return (struct walk){from->r, from->base, message.at, message.at + message.bytes};
 }
 
-static enum status broken(const struct walk *w, enum status code, const char *problem, struct error *e) {
+static enum status field_fail(const struct walk *w, enum status code, const char *problem, struct error *e) {
     error_set(e, code, "a protobuf field %s", problem);
     return error_where(e, "%s, byte %lld", w->r->path, (long long)(w->at - w->base));
 }
@@ -45,22 +44,22 @@ static enum status broken(const struct walk *w, enum status code, const char *pr
 static enum status read_varint(struct walk *w, uint64_t *value, struct error *e) {
     *value = 0;
     for (int i = 0; i < 10; i++) {
-        if (w->at == w->end) return broken(w, BOUNDS, "ends in the middle of a number", e);
+        if (w->at == w->end) return field_fail(w, BOUNDS, "ends in the middle of a number", e);
         uint64_t byte = (unsigned char)*w->at++;
         *value |= (byte & 127) << 7 * i;
         if (byte < 128) return OK;
     }
-    return broken(w, BOUNDS, "has a number of more than 10 bytes", e);
+    return field_fail(w, BOUNDS, "has a number of more than 10 bytes", e);
 }
 
 static enum status spiece_read_fixed(struct walk *w, int n, uint64_t *value, struct error *e) {
     *value = 0;
-    if (w->end - w->at < n) return broken(w, BOUNDS, "ends in the middle of a number", e);
+    if (w->end - w->at < n) return field_fail(w, BOUNDS, "ends in the middle of a number", e);
     for (int i = 0; i < n; i++) *value |= (uint64_t)(unsigned char)*w->at++ << 8 * i;
     return OK;
 }
 
-/* The next field, or false at the end or after an error. */
+/* Reads the next field; false at the end or after an error. */
 static bool next_field(struct walk *w, struct field *f, struct error *e) {
     uint64_t tag;
     *f = (struct field){0};
@@ -68,16 +67,16 @@ static bool next_field(struct walk *w, struct field *f, struct error *e) {
     f->number = tag >> 3 > UINT32_MAX ? 0 : (uint32_t)(tag >> 3);
     f->wire = tag & 7;
     if (!f->number)
-        broken(w, TYPE, "has an invalid number", e);
+        field_fail(w, TYPE, "has an invalid number", e);
     else if (f->wire == WIRE_VARINT || f->wire == WIRE_BYTES)
         read_varint(w, &f->value, e);
     else if (f->wire == WIRE_64 || f->wire == WIRE_32)
         spiece_read_fixed(w, f->wire == WIRE_32 ? 4 : 8, &f->value, e);
     else
-        broken(w, TYPE, "has an unknown wire type", e);
+        field_fail(w, TYPE, "has an unknown wire type", e);
     if (e->code || f->wire != WIRE_BYTES) return !e->code;
     if (f->value > (uint64_t)(w->end - w->at)) {
-        broken(w, BOUNDS, "reaches beyond the end", e);
+        field_fail(w, BOUNDS, "reaches beyond the end", e);
         error_found(e, "%" PRIu64 " bytes", f->value);
         error_expected(e, "at most %lld", (long long)(w->end - w->at));
         return false;
@@ -89,7 +88,7 @@ static bool next_field(struct walk *w, struct field *f, struct error *e) {
 
 static enum status expect_wire(const struct walk *w, const struct field *f, uint32_t wire, struct error *e) {
     if (f->wire == wire) return OK;
-    broken(w, TYPE, "has the wrong wire type", e);
+    field_fail(w, TYPE, "has the wrong wire type", e);
     error_found(e, "type %" PRIu32 " of field %" PRIu32, f->wire, f->number);
     return error_expected(e, "type %" PRIu32, wire);
 }
@@ -121,11 +120,11 @@ static enum status read_piece(const struct walk *from, struct span message, stru
     return e->code;
 }
 
-/* What a file says, gathered in one walk. */
+/* Parts of the file, found in one pass. */
 struct model {
     struct walk file;
-    uint64_t n_pieces, text_bytes; /* a bound */
-    int64_t unk;                   /* -1: none yet */
+    uint64_t n_pieces, text_bytes; /* an upper bound */
+    int64_t unk;                   /* -1: not found yet */
     struct span trainer, normalizer, table;
 };
 
@@ -153,7 +152,7 @@ static enum status refuse_model(const struct walk *w, const char *what, uint64_t
     return error_expected(e, "%s", expected);
 }
 
-/* Ids of the unknown, first, last and padding piece, -1 where there is none. */
+/* Checks the ids of the unknown, first, last and padding piece; -1 if there is none. */
 static enum status check_special_id(const struct walk *w, const struct field *f, uint64_t n_pieces,
                                     struct error *e) {
     int64_t id = (int64_t)f->value;

@@ -1,17 +1,19 @@
-/* The split pattern: written for Oniguruma (the reference's engine), run by PCRE2, with the same pieces.
+/* The split pattern of the pre-tokenizer: written for Oniguruma (the reference's engine), run by PCRE2, with
+ * identical results.
  *
- * The two agree on most syntax and differ silently on some. The pattern is therefore translated, and what has
- * another meaning in PCRE2, or none there, is UNSUPPORTED by name rather than other ids:
+ * Both engines agree on most syntax and differ silently on some. The pattern is therefore translated.
+ * Constructs that mean something else in PCRE2, or do not exist there, are UNSUPPORTED by name, because they
+ * would change ids:
  *
- * - \s is White_Space in Oniguruma; PCRE2's also has U+180E.
+ * - \s is White_Space in Oniguruma; PCRE2's also contains U+180E.
  *
- * - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference knows Unicode 16, PCRE2 10.42 only Unicode 14.
- * Code points assigned in between are added by hand: 9,272 letters, most of them the CJK extensions H and I,
+ * - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2 10.42 only Unicode
+ * 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK extensions H and I),
  * 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's version.
  *
  * - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:.
  *
- * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: refused.
+ * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected.
  *
  * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
 #include "loaders/alloc_array.h"
@@ -33,7 +35,8 @@ const char qwen2_pattern[] =
 const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
                             "|[^\\s\\p{L}\\p{N}]+";
 
-/* What Unicode 15, 15.1 and 16 added to the properties that split patterns use. Harmless in a newer PCRE2. */
+/* Additions of Unicode 15, 15.1 and 16 to the properties that split patterns use. Harmless with a newer
+ * PCRE2. */
 /* clang-format off */
 #define NEW_LU \
     "\\x{1c89}\\x{a7cb}-\\x{a7cc}\\x{a7da}\\x{a7dc}\\x{10d50}-\\x{10d65}"
@@ -77,7 +80,7 @@ struct translation {
     char *out;
     uint64_t n_out, room;
     bool in_class;
-    char refused[48]; /* the construct that cannot be translated, or "" */
+    char refused[48]; /* the construct that cannot be translated; "" if none */
     bool too_long;
 };
 
@@ -94,7 +97,7 @@ static void tokenizer_split_put(struct translation *t, const char *text) {
     tokenizer_split_put_bytes(t, text, strlen(text));
 }
 
-/* The pattern's character `ahead` of the current one, or 0 behind the end. */
+/* The character `ahead` positions after the current one; 0 past the end. */
 static char look(const struct translation *t, uint64_t ahead) {
     return ahead < t->bytes - t->at ? t->in[t->at + ahead] : 0;
 }
@@ -104,14 +107,14 @@ static void tokenizer_split_refuse(struct translation *t, uint64_t bytes) {
     if (!t->refused[0]) snprintf(t->refused, sizeof t->refused, "%.*s", (int)bytes, t->in + t->at);
 }
 
-/* Copies n characters as they are. */
+/* Copies n characters unchanged. */
 static void copy(struct translation *t, uint64_t n) {
     tokenizer_split_put_bytes(t, t->in + t->at, n);
     t->at += n;
 }
 
-/* A property of name [name, +bytes): with the later code points, with sc: before a script's name, or as it
- * is. */
+/* Writes the property name[0..bytes): with later code points, with sc: before the name of a script, or
+ * unchanged. */
 static void put_property(struct translation *t, bool negated, const char *name, int bytes) {
     for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
         if ((int)strlen(properties[i].name) != bytes || memcmp(properties[i].name, name, (size_t)bytes))
@@ -127,7 +130,7 @@ static void put_property(struct translation *t, bool negated, const char *name, 
     tokenizer_split_put(t, text);
 }
 
-/* \p{Name}, \P{Name}, \p{^Name} */
+/* Translates \p{Name}, \P{Name}, \p{^Name}. */
 static void translate_property(struct translation *t) {
     bool negated = look(t, 1) == 'P';
     const char *name = t->in + t->at + 3, *end = NULL;
@@ -170,7 +173,7 @@ static void translate_escape(struct translation *t) {
     t->at += 2;
 }
 
-/* Inside [...]: no nested classes, no intersections, no POSIX names. */
+/* Inside [...]: rejects nested classes, intersections and POSIX names. */
 static void translate_in_class(struct translation *t) {
     char c = look(t, 0);
     if (c == '[') tokenizer_split_refuse(t, 2);
@@ -185,7 +188,7 @@ static void translate_class_start(struct translation *t) {
     if (look(t, 0) == ']') tokenizer_split_refuse(t, 1);
 }
 
-/* ( and what says which kind of group it is. */
+/* Translates an opening parenthesis with the kind of its group. */
 static void translate_group(struct translation *t) {
     static const char *const kinds[] = {"(?:", "(?=", "(?!", "(?<=", "(?<!", "(?>", "(?i:", "(?-i:"};
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++) {
@@ -198,8 +201,8 @@ static void translate_group(struct translation *t) {
     copy(t, 1);
 }
 
-/* {n}, {n,}, {n,m}: the same in both, unless ? or + follow. Anything else is a literal brace in both, but for
- * {,m}. */
+/* Translates a brace. {n}, {n,} and {n,m} mean the same in both engines unless ? or + follows. Other braces
+ * are literal in both, except {,m}. */
 static void translate_brace(struct translation *t) {
     uint64_t n = 1;
     while ((look(t, n) >= '0' && look(t, n) <= '9') || look(t, n) == ',') n++;
@@ -237,7 +240,8 @@ static void pcre_release(void *memory, void *sys) {
     ((struct sys *)sys)->release(sys, memory);
 }
 
-/* PCRE2 allocates through sys and takes LF for the end of a line whatever it was built with. */
+/* Compiles a pattern. PCRE2 allocates through sys and treats LF as the line end, whatever its build
+ * options. */
 static enum status compile(struct tokenizer *t, pcre2_code **out, struct span pattern, struct error *e) {
     if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
     pcre2_compile_context *context = t->memory ? pcre2_compile_context_create(t->memory) : NULL;
@@ -293,8 +297,8 @@ static enum status match_failed(const struct split *s, int code, struct error *e
     return error_expected(e, "steps in proportion to the text");
 }
 
-/* Finds the next match into start and end; false if there is none. Like Oniguruma's iterator this passes over
- * an empty match right behind the last one. */
+/* Finds the next match into start and end; false if there is none. Like Oniguruma's iterator, skips an empty
+ * match directly after the last one. */
 static bool find_match(struct split *s, struct error *e) {
     while (s->from < s->text.bytes) {
         int code = pcre2_match(s->code, (PCRE2_SPTR)s->text.at, s->text.bytes, s->from, PCRE2_NO_UTF_CHECK,
@@ -322,8 +326,7 @@ bool split_next(struct split *s, struct span *piece, struct error *e) {
         if (s->given == s->text.bytes) return false;
         if (!find_match(s, e)) {
             if (e->code) return false;
-            s->start = s->end =
-                s->text.bytes; /* the rest, which nothing matched, stands before an empty match */
+            s->start = s->end = s->text.bytes; /* the rest without a match precedes an empty match */
         }
         if (s->drop_gaps) s->given = s->start;
     }

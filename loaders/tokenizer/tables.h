@@ -1,14 +1,13 @@
-/* What a tokenizer keeps, and the steps from text to ids.
+/* The tables of a tokenizer, which reading fills and encoding only reads. Steps from text to ids, in order:
  *
- * tokenizer_json.c fills a struct tokenizer from files; everything else only reads it. The steps, in order:
- *   added tokens that want the raw text   added_tokens.c
- *   NFC                                   nfc.c
- *   added tokens that want normalised text
- *   the split pattern                     split.c
- *   merges                                bpe.c
- * Each step sees only the pieces that the one before left as text, as if each were a text of its own: a
- * look-ahead at a piece's end sees the end of the text. That is how the reference (Hugging Face tokenizers
- * 0.23) does it. */
+ *     added tokens in the raw text            added_tokens.c
+ *     normalisation (NFC, ...)                normalize.c
+ *     added tokens in the normalised text     added_tokens.c
+ *     pre-tokenizer (split pattern)           split.c
+ *     merges, or a unigram model              bpe.c, unigram.c
+ *
+ * Each step processes every remaining piece of text as if it were a text of its own: a look-ahead at the end
+ * of a piece sees the end of the text. The reference (Hugging Face tokenizers 0.23) does the same. */
 #ifndef SLUICE_LOADERS_TOKENIZER_TABLES_H
 #define SLUICE_LOADERS_TOKENIZER_TABLES_H
 
@@ -21,12 +20,13 @@
 #include "loaders/tokenizer/tokenizer.h"
 
 enum {
-    TOKENIZER_ID_MAX = (1 << 24) - 1,    /* ids above are damage: the largest vocabularies have 2^18 */
-    TOKENIZER_TEXT_BYTES = 5 << 18,      /* of one text to encode, a template around it included */
-    TOKENIZER_ADDED_MAX = 65536,         /* added tokens */
-    TOKENIZER_ADDED_BYTES = 256,         /* of one added token: bounds the matcher's work per byte of text */
-    TOKENIZER_PIECE_BYTES = 512,         /* of a unigram model's piece: as above */
-    TOKENIZER_SUFFIX_BYTES = 16,         /* of what ends a word ("</w>") */
+    TOKENIZER_ID_MAX =
+        (1 << 24) - 1, /* larger ids mean a damaged file: the largest vocabularies have 2^18 tokens */
+    TOKENIZER_TEXT_BYTES = 5 << 18,      /* of one text to encode, including a template around it */
+    TOKENIZER_ADDED_MAX = 65536,         /* number of added tokens */
+    TOKENIZER_ADDED_BYTES = 256,         /* of one added token; bounds the search per byte of text */
+    TOKENIZER_PIECE_BYTES = 512,         /* of one piece of a unigram model; bounds the search likewise */
+    TOKENIZER_SUFFIX_BYTES = 16,         /* of an end-of-word suffix ("</w>") */
     TOKENIZER_PATTERN_BYTES = 64 * 1024, /* of the split pattern as written */
 };
 
@@ -35,25 +35,24 @@ struct span {
     uint64_t bytes;
 };
 
-/* ids and their growth. */
 struct id_list {
     int32_t *ids;
     uint64_t n, capacity;
 };
 
-/* A merge's place is its rank. */
+/* The index of a merge is its rank. */
 struct merge {
     int32_t left, right, joined;
 };
 
-/* (left, right) -> rank: open addressing, 0 is empty, else rank + 1. */
+/* Hash table (left, right) -> rank with open addressing; a slot holds rank + 1, or 0 if empty. */
 struct merge_table {
     struct merge *merges;
     uint32_t *slots;
     uint32_t n_merges, mask;
 };
 
-/* Whole tokens by their bytes, kept only for files with ignore_merges: offsets into one blob. */
+/* Whole tokens by their bytes, as offsets into one blob; kept only for files with ignore_merges. */
 struct word {
     uint32_t offset, bytes;
     int32_t id;
@@ -66,57 +65,57 @@ struct word_table {
 };
 
 struct added_token {
-    struct span content; /* as the file has it; followed by a NUL */
-    struct span pattern; /* what is looked for: content, or its NFC for a token that wants normalised text */
+    struct span content; /* as in the file, followed by a NUL */
+    struct span pattern; /* text to search for: content, or its normalised form */
     int32_t id;
     bool special, normalized, lstrip, rstrip, single_word;
 };
 
-/* Tokens that are looked for together, sorted by pattern; patterns are unique. */
+/* Tokens searched for together, sorted by pattern; patterns are unique. */
 struct added_set {
     struct added_token **sorted;
     int n;
-    bool starts[256]; /* some pattern starts with this byte */
+    bool starts[256]; /* true if some pattern starts with this byte */
 };
 
-/* SentencePiece's normalisation: see charsmap.c. No units: none. */
+/* SentencePiece's normalisation table, see charsmap.c; without units: none. */
 struct charsmap {
-    uint32_t *units, n_units; /* a double array trie */
-    char *texts;              /* each ends with a NUL */
-    uint32_t n_texts;         /* bytes */
+    uint32_t *units, n_units; /* a double-array trie */
+    char *texts;              /* NUL-terminated */
+    uint32_t n_texts;         /* bytes of texts */
 };
 
-/* A unigram model: its pieces as a trie whose edges are hashed by node and byte. No edges: none. */
+/* A unigram model: a trie of pieces whose edges are hashed by node and byte; without edges: none. */
 struct unigram {
     struct {
-        uint32_t key, child; /* node << 8 | byte; 0: empty */
+        uint32_t key, child; /* node << 8 | byte; child 0: empty slot */
     } * edges;
     uint32_t mask, n_nodes;
-    int32_t *piece; /* that ends at a node, or -1 */
+    int32_t *piece; /* piece that ends at a node, or -1 */
     double *scores, unknown_score;
 };
 
 struct tokenizer {
     struct sys *sys;
-    char *path; /* of the file that the pattern came from, for messages */
+    char *path; /* file of the split pattern, for messages */
     const char *kind;
     int size;
-    bool nfc, one_space, lower; /* normalisation: in this order */
+    bool nfc, one_space, lower; /* normalisation steps, in this order */
     bool ignore_merges;
     bool fuse_unk;
     int32_t pad;                        /* see tokenizer_pad */
-    int32_t unk;                        /* id for bytes without one, or -1: such bytes are dropped */
-    int32_t byte_id[256], last_id[256]; /* within a piece, at its end; -1: none */
+    int32_t unk;                        /* id for bytes without a token; -1: such bytes are dropped */
+    int32_t byte_id[256], last_id[256]; /* id of a byte within a piece and at its end; -1: none */
     struct merge_table merges;
     struct word_table words;
     struct added_token *added;
     int n_added;
     struct added_set raw, normalized;
-    pcre2_general_context *memory; /* PCRE2's allocations, through sys */
-    pcre2_code *split, *resplit;   /* resplit, or NULL: splits each piece of split once more */
+    pcre2_general_context *memory; /* PCRE2's allocator, on top of sys */
+    pcre2_code *split, *resplit;   /* resplit: second pattern applied to each piece; NULL: none */
     struct charsmap charsmap;
-    struct unigram unigram; /* instead of split and merges */
-    bool drop_gaps;         /* of split: what it does not match is no piece */
+    struct unigram unigram; /* replaces split and merges */
+    bool drop_gaps;         /* text between matches of split is dropped */
 };
 
 #endif

@@ -1,5 +1,4 @@
-/* Byte-level BPE tokenizers: opening, and one text's way from bytes to ids. See tokenizer.h and, for the
- * steps, tables.h. */
+/* Tokenizers: opening, and encoding a text. See tokenizer.h; tables.h lists the steps. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/added_tokens.h"
 #include "loaders/tokenizer/bpe.h"
@@ -17,17 +16,17 @@
 #include "loaders/gguf/gguf.h"
 #include "loaders/utf8.h"
 
-/* A text's way through the steps: everything that encoding one text allocates. */
+/* Encoding state of one text, with all its allocations. */
 struct encoding {
     const struct tokenizer *t;
-    pcre2_match_data *data, *redata; /* of the split and of the split of its pieces */
+    pcre2_match_data *data, *redata; /* for split and resplit */
     pcre2_match_context *context;
     struct bpe_scratch scratch;
     struct id_list out;
 };
 
-/* One character, letters of ASCII alone or signs of ASCII alone: no more pieces by GPT-2's pattern, which is
- * the only one that splits again. Saves asking it for nearly every piece there is. */
+/* True for one character, ASCII letters only or ASCII signs only: GPT-2's pattern, the only one used for
+ * resplitting, does not split such pieces. Saves a pattern match for nearly every piece. */
 static bool is_whole(struct span piece) {
     uint64_t letters = 0, signs = 0, continued = 0;
     for (uint64_t i = 0; i < piece.bytes; i++) {
@@ -64,7 +63,7 @@ static enum status encode_plain(struct encoding *c, struct span text, struct err
     return e->code;
 }
 
-/* What stands between one step's added tokens goes to the next step. */
+/* Splits at added tokens and passes the text between them to the next step. */
 typedef enum status (*next_step)(struct encoding *c, struct span text, struct error *e);
 
 static enum status encode_around(struct encoding *c, const struct added_set *set, struct span text,
@@ -105,8 +104,8 @@ enum status tokenizer_check_text(const char *name, const char *text, uint64_t by
     return error_is_usage(e);
 }
 
-/* A pattern may take a few steps per byte, as real ones do; one that backtracks without end comes from a
- * hostile file and stops here. The room for its backtracking is ours too (LINE_HOST). */
+/* Real patterns take a few steps per byte; the limit stops patterns of hostile files that backtrack without
+ * end. Backtracking memory counts under LINE_HOST. */
 static enum status encoding_start(struct encoding *c, uint64_t bytes, struct error *e) {
     if (c->t->unigram.edges) return OK;
     c->data = pcre2_match_data_create_from_pattern(c->t->split, c->t->memory);
@@ -125,7 +124,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     *ids = NULL;
     *n_ids = 0;
     if (tokenizer_check_text("text", text, bytes, TOKENIZER_TEXT_BYTES, e)) return e->code;
-    /* An array even for no ids, so that NULL means failure. */
+    /* Allocates even without ids, so that NULL means failure. */
     c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
     c.out.capacity = 64;
     if (e->code || encoding_start(&c, bytes, e)) goto out;
@@ -167,7 +166,7 @@ void tokenizer_set_pad(struct tokenizer *t, int id) {
     t->pad = id;
 }
 
-/* The length of path, or negative errno. A folder has none. */
+/* Size of the file, or negative errno; folders have none. */
 static int64_t file_bytes(struct sys *sys, const char *path, bool *regular) {
     struct file_identity identity = {0};
     int file = sys->open(sys, path);
@@ -183,8 +182,8 @@ static bool is_absent(int64_t bytes) {
     return bytes == -ENOENT || bytes == -ENOTDIR;
 }
 
-/* tokenizer.json in a folder, or path itself when it is a file. False if there is none; what is there and
- * cannot be opened is one: reading it says why. */
+/* Finds tokenizer.json in a folder, or path itself if it is a file. Returns true also for a file that cannot
+ * be opened, because reading it reports the reason. */
 static bool find_json(struct sys *sys, const char *path, char *json, int json_bytes) {
     bool regular;
     int64_t bytes = file_bytes(sys, path, &regular);
@@ -196,7 +195,7 @@ static bool find_json(struct sys *sys, const char *path, char *json, int json_by
     return !is_absent(file_bytes(sys, json, &regular));
 }
 
-/* A file of that name, which is no JSON. */
+/* True for a SentencePiece model, by name. */
 static bool is_spiece(const char *path) {
     size_t n = strlen(path);
     return n > 6 && !strcmp(path + n - 6, ".model");
@@ -204,7 +203,7 @@ static bool is_spiece(const char *path) {
 
 enum { PATH_BYTES = 4096 };
 
-/* Nothing read yet; NULL and MEMORY. */
+/* Allocates an empty tokenizer; NULL with MEMORY. */
 static struct tokenizer *tokenizer_begin(struct sys *sys, struct error *e) {
     struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
     if (!t) return NULL;
@@ -214,7 +213,7 @@ static struct tokenizer *tokenizer_begin(struct sys *sys, struct error *e) {
     return t;
 }
 
-/* Hands out what was read, or closes it. */
+/* Returns the tokenizer, or closes it after an error. */
 static enum status tokenizer_end(struct tokenizer *t, struct tokenizer **tokenizer, struct error *e) {
     t->sys->trim(t->sys);
     if (e->code)
@@ -271,13 +270,13 @@ void tokenizer_close(struct tokenizer *t) {
     sys->release(sys, t);
 }
 
-/* Jansson needs most for short tokens written without white space. Measured (Jansson 2.14, glibc 2.36,
- * x86-64, November 2026) with 151,643 tokens and 151,387 merges, in bytes of heap per byte of file: 11.8 with
- * merges as pairs and no white space (5.9 MB), 6.3 with them indented as released files are (12.0 MB), 7.3
- * with merges as texts (5.3 MB). With 32,100 pieces of a unigram model: 12.3 beside 2.2 MB as JSON without
+/* Jansson needs most memory for short tokens without white space. Measured in bytes of heap per byte of file
+ * (Jansson 2.14, glibc 2.36, x86-64, November 2026), with 151,643 tokens and 151,387 merges: 11.8 with merges
+ * as pairs without white space (5.9 MB), 6.3 with merges as pairs, indented as in released files (12.0 MB),
+ * 7.3 with merges as texts (5.3 MB). With 32,100 pieces of a unigram model: 12.3 plus 2.2 MB as JSON without
  * white space (0.6 MB), 3 as spiece.model (0.6 MB). With CLIP's 49,408 tokens and merges: 3.5 (2.5 MB). 16
- * leaves room for shorter tokens; the constant is for the bit set of ids and small files. A file of empty
- * arrays would need more: it is no tokenizer. */
+ * leaves room for shorter tokens; the constant covers the bit set of ids and small files. A file of empty
+ * arrays would need more, but it is not a tokenizer. */
 enum { HEAP_PER_BYTE = 16 };
 
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
@@ -288,7 +287,8 @@ uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
     uint64_t sum = 0;
     bool regular;
     if (strlen(path) > PATH_BYTES - 64) return 0;
-    /* Its header is memory of ours, of which a peak is known; of Jansson's only the added tokens are. */
+    /* The GGUF header is allocated and counted by the loader; of Jansson's memory only the added tokens
+     * remain. */
     if (gguf_is(sys, path)) return TOKENIZER_HEAP_BYTES;
     bool json = find_json(sys, path, name, sizeof name);
     for (size_t i = 0; i < (json ? 1 : sizeof names / sizeof *names); i++) {

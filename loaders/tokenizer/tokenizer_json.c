@@ -1,10 +1,10 @@
-/* Byte-level BPE from files to the kept tables: tokenizer.json, and the vocabulary and merges of a folder.
+/* Byte-level BPE from files: tokenizer.json, or the vocabulary and merges of a folder.
  *
- * Every number, text and reference is checked here, so that encoding trusts the tables. Jansson's document is
- * the only index of tokens by text while a file is read (merges and added tokens are looked up in it);
- * nothing of it is kept. A member that would change ids and that is not reproduced is UNSUPPORTED by name.
- * Not looked at: decoder, post_processor's and truncation's effects (ids are without special tokens, and a
- * pipeline truncates by itself); their contents are checked all the same. */
+ * All numbers, texts and references are checked here, so that encoding needs no checks. While a file is read,
+ * Jansson's document is the only index from text to token; none of it is kept. Members that would change ids
+ * and are not implemented are UNSUPPORTED by name. The decoder, and the effects of post_processor and
+ * truncation, are ignored: ids exclude special tokens and pipelines truncate by themselves. Their contents
+ * are still checked. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/byte_level.h"
@@ -20,7 +20,8 @@
 
 enum { ALPHABET_END = 324 };
 
-/* Printable Latin-1 stands for itself; the other bytes, in order, for U+0100 and up. */
+/* True for printable Latin-1, which represents itself; other bytes are represented by U+0100 and up, in
+ * order. */
 static bool stands_for_itself(int byte) {
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
@@ -40,10 +41,10 @@ int alphabet_to_byte(int code) {
     return -1;
 }
 
-/* ---- the vocabulary ---- */
+/* ---- vocabulary ---- */
 
-/* suffix: what the last symbol of a piece has behind its byte ("</w>"). */
-static void tokenizer_file_read_bytes(const struct reading *r, struct span suffix, int32_t *ids) {
+/* Looks up a token for each byte. suffix: follows the byte of the last symbol of a piece ("</w>"). */
+static void tokenizer_json_read_bytes(const struct reading *r, struct span suffix, int32_t *ids) {
     for (int byte = 0; byte < 256; byte++) {
         char text[4 + TOKENIZER_SUFFIX_BYTES];
         uint64_t n = (uint64_t)utf8proc_encode_char(byte_to_alphabet(byte), (utf8proc_uint8_t *)text);
@@ -53,8 +54,8 @@ static void tokenizer_file_read_bytes(const struct reading *r, struct span suffi
 }
 
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e) {
-    tokenizer_file_read_bytes(r, (struct span){"", 0}, r->t->byte_id);
-    tokenizer_file_read_bytes(r, suffix, r->t->last_id);
+    tokenizer_json_read_bytes(r, (struct span){"", 0}, r->t->byte_id);
+    tokenizer_json_read_bytes(r, suffix, r->t->last_id);
     r->joined = alloc_array(r->t->sys, r->longest + 1, 1, e);
     return e->code;
 }
@@ -78,8 +79,8 @@ enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *
     return bpe_finish_vocab(r, suffix, e);
 }
 
-/* A token's bytes from its text in the byte-level alphabet. False if it has other characters: then no text
- * can ever be this token. */
+/* Converts a token from the byte-level alphabet to bytes. False if it has other characters; such a token
+ * never occurs in text. */
 static bool to_bytes(const int16_t *byte_of, const char *text, uint64_t bytes, char *to, uint32_t *n_bytes) {
     *n_bytes = 0;
     for (uint64_t i = 0; i < bytes;) {
@@ -92,8 +93,8 @@ static bool to_bytes(const int16_t *byte_of, const char *text, uint64_t bytes, c
     return true;
 }
 
-/* All tokens by their bytes, for ignore_merges. A token's bytes are never more than its text's. */
-static enum status tokenizer_file_read_words(struct reading *r, struct error *e) {
+/* Stores all tokens by their bytes, for ignore_merges. A token never has more bytes than its text. */
+static enum status tokenizer_json_read_words(struct reading *r, struct error *e) {
     struct word_table *words = &r->t->words;
     int16_t byte_of[ALPHABET_END];
     uint64_t text_bytes = 0;
@@ -123,7 +124,7 @@ static enum status bad_merge(const struct reading *r, uint64_t rank, const char 
     return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.at);
 }
 
-static enum status tokenizer_file_add_merge(struct reading *r, uint64_t rank, struct span left,
+static enum status tokenizer_json_add_merge(struct reading *r, uint64_t rank, struct span left,
                                             struct span right, struct error *e) {
     struct merge merge = {reading_vocab_id(r, left), reading_vocab_id(r, right), -1};
     if (merge.left < 0 || merge.right < 0)
@@ -150,14 +151,14 @@ enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, st
         bad_merge(r, rank, "does not have two parts", text, e);
         return error_expected(e, "two tokens and one space between them");
     }
-    return tokenizer_file_add_merge(r, rank, left, right, e);
+    return tokenizer_json_add_merge(r, rank, left, right, e);
 }
 
 static enum status add_merge_json(struct reading *r, uint64_t rank, const json_t *item, struct error *e) {
     if (json_is_string(item)) return bpe_add_merge(r, rank, string_span(item), e);
     const json_t *left = json_array_get(item, 0), *right = json_array_get(item, 1);
     if (json_array_size(item) == 2 && json_is_string(left) && json_is_string(right))
-        return tokenizer_file_add_merge(r, rank, string_span(left), string_span(right), e);
+        return tokenizer_json_add_merge(r, rank, string_span(left), string_span(right), e);
     error_set(e, META, "merge %" PRIu64 " does not have two parts", rank);
     error_where(e, "%s", r->path);
     error_found(e, "%s of %zu elements", reading_kind(item), json_array_size(item));
@@ -173,7 +174,7 @@ static enum status read_merges_json(struct reading *r, const json_t *merges, str
     return OK;
 }
 
-/* The next line without its end, or false. Only "\n" and "\r\n" end lines. */
+/* Returns the next line without its end; false at the end. Only "\n" and "\r\n" end lines. */
 static bool next_line(struct span *rest, struct span *line) {
     if (!rest->bytes) return false;
     const char *end = memchr(rest->at, '\n', rest->bytes);
@@ -185,7 +186,7 @@ static bool next_line(struct span *rest, struct span *line) {
     return true;
 }
 
-/* Empty lines and version lines are no merges. Nothing else is a comment: "# #" merges two hashes. */
+/* Skips empty lines and version lines. There are no other comments: "# #" merges two hashes. */
 static bool is_merge_line(struct span line) {
     return line.bytes && !(line.bytes >= 8 && !memcmp(line.at, "#version", 8));
 }
@@ -206,7 +207,7 @@ enum status bpe_read_merges_text(struct reading *r, struct span text, struct err
     return OK;
 }
 
-/* Members of the model that would change ids in ways not reproduced here. */
+/* Rejects members of the model that would change ids and are not implemented. */
 static enum status check_model(struct reading *r, const json_t *model, struct error *e) {
     const json_t *prefix = json_object_get(model, "continuing_subword_prefix");
     const json_t *type = json_object_get(model, "type"), *dropout = json_object_get(model, "dropout");
@@ -260,12 +261,12 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
     if (suffix.bytes) r->t->kind = "CLIP BPE";
     r->vocab = json_object_get(model, "vocab");
     if (bpe_read_vocab(r, suffix, e)) return e->code;
-    if (r->t->ignore_merges && tokenizer_file_read_words(r, e)) return e->code;
+    if (r->t->ignore_merges && tokenizer_json_read_words(r, e)) return e->code;
     if (bpe_read_unk(r, json_object_get(model, "unk_token"), e)) return e->code;
     return read_merges_json(r, json_object_get(model, "merges"), e);
 }
 
-/* ---- parts that do not change ids, but that must hold together ---- */
+/* ---- parts that do not change ids but must be consistent ---- */
 
 static bool is_added(const struct tokenizer *t, const char *text) {
     for (int i = 0; i < t->n_added; i++)
@@ -273,7 +274,7 @@ static bool is_added(const struct tokenizer *t, const char *text) {
     return false;
 }
 
-/* Each {"SpecialToken": {"id": NAME}} names a member of special_tokens, whose tokens exist. */
+/* Each {"SpecialToken": {"id": NAME}} must name a member of special_tokens whose tokens exist. */
 static enum status check_template(struct reading *r, const json_t *processor, const char *side,
                                   struct error *e) {
     const json_t *list = json_object_get(processor, side),
@@ -310,7 +311,7 @@ static enum status check_processor(struct reading *r, const json_t *processor, b
     return e->code;
 }
 
-/* The reference's pipelines set both anew for each text, so only nonsense matters here. */
+/* Pipelines of the reference set truncation and padding for each text, so only invalid values matter. */
 static enum status check_lengths(struct reading *r, const json_t *root, struct error *e) {
     const json_t *truncation = json_object_get(root, "truncation");
     const json_t *strategy = json_object_get(json_object_get(root, "padding"), "strategy");

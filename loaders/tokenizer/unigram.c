@@ -1,13 +1,13 @@
-/* Unigram tokenizers (T5): normalised text to words, each word to its most probable pieces.
+/* Unigram tokenizers (T5): splits normalised text into words, and each word into its most probable pieces.
  *
- * Text is cut at white space, which goes; U+2581 begins every word, and one within a word begins another. The
- * pieces of one word never reach into the next. Source: Hugging Face tokenizers 0.23 (WhitespaceSplit,
- * Metaspace, Unigram) as transformers 5.23's T5Tokenizer puts them together.
+ * Text is split at white space, which is dropped. U+2581 starts every word, and starts another one within a
+ * word. Pieces never span words. Source: Hugging Face tokenizers 0.23 (WhitespaceSplit, Metaspace, Unigram)
+ * as combined by transformers 5.23's T5Tokenizer.
  *
- * Not SentencePiece's library, which was tried: it adds scores in single precision, so that of several ways
- * with the same pieces in another order it takes another than the reference (64 of 3,000 texts of two
- * characters in a row, 220 of 3,000 of runs); 10^6 unknown characters take it 170 s, for it copies them anew
- * with each; a NUL ends a piece; and what it keeps for 32,100 pieces are 5 MB that no budget of ours sees. */
+ * SentencePiece's library was tried and rejected. It adds scores in single precision and may choose another
+ * order of the same pieces than the reference. This happened in 64 of 3,000 texts of two repeated characters
+ * and in 220 of 3,000 texts of runs. 10^6 unknown characters take 170 s, because it copies them for each one.
+ * A NUL ends a piece. Its 5 MB for 32,100 pieces are invisible to the memory budget. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 #include "loaders/tokenizer/normalize.h"
@@ -21,16 +21,15 @@ enum { MARK_BYTES = 3, UNKNOWN_PENALTY = 10 };
 
 enum { NOWHERE = UINT32_MAX };
 
-/* The best way to a place of a word. */
+/* The best segmentation up to a position in a word. */
 struct place {
     double score;
-    uint32_t from; /* where its last piece begins; NOWHERE: no way yet */
+    uint32_t from; /* start of its last piece; NOWHERE: none yet */
     int32_t id;
 };
 
-/* One text's way. word has room for the longest word and its mark, found for as many ids, places for one
- * more. */
-struct marking {
+/* State for one text. word: longest word with its U+2581; found: as many ids; places: one more. */
+struct unigram_encoding {
     const struct tokenizer *t;
     char *word;
     int32_t *found;
@@ -38,9 +37,9 @@ struct marking {
     struct id_list *out;
 };
 
-/* ---- the pieces, as a trie ---- */
+/* ---- trie of pieces ---- */
 
-/* The child of a node by that byte: 0 if there is none, then *key is where to write the edge. */
+/* The child of a node for a byte; 0 if there is none, and *key is then where the edge is written. */
 static uint32_t *edge_slot(const struct unigram *u, uint32_t node, uint32_t byte, uint32_t **key) {
     uint32_t wanted = node << 8 | byte;
     uint64_t h = wanted * 0x9E3779B97F4A7C15u;
@@ -67,7 +66,7 @@ enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_byte
     const struct word_table *words = &t->words;
     struct unigram *u = &t->unigram;
     u->scores = scores;
-    uint64_t n_slots = 2; /* as a rule there are half as many nodes as bytes */
+    uint64_t n_slots = 2; /* usually there are half as many nodes as bytes */
     while (n_slots <= text_bytes + text_bytes / 4) n_slots *= 2;
     u->mask = (uint32_t)(n_slots - 1);
     u->edges = alloc_array(t->sys, n_slots, sizeof *u->edges, e);
@@ -96,13 +95,13 @@ static uint64_t character_bytes(char first) {
     return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
 
-/* What ends at a place of a word on the best way there. */
+/* Updates the best segmentation up to a position. */
 static void offer(struct place *place, uint32_t from, double score, int32_t id) {
     if (place->from != NOWHERE && score <= place->score) return;
     *place = (struct place){score, from, id};
 }
 
-/* Offers every piece that begins at from, and the unknown one if none is that one character. */
+/* Offers every piece that starts at `from`, and the unknown piece if no piece is exactly one character. */
 static void offer_pieces(const struct tokenizer *t, struct place *places, struct span word, uint32_t from) {
     const struct unigram *u = &t->unigram;
     uint64_t character = character_bytes(word.at[from]);
@@ -119,9 +118,9 @@ static void offer_pieces(const struct tokenizer *t, struct place *places, struct
     if (!single) offer(&places[from + character], from, here + u->unknown_score, t->unk);
 }
 
-/* Of ways with equal scores the first that is found stays: the one whose last piece is longest. Unknown
- * pieces side by side are one. */
-static enum status put_word(struct marking *m, struct span word, struct error *e) {
+/* Encodes a word. Among equal scores the first one found stays, whose last piece is longest. Adjacent unknown
+ * pieces become one. */
+static enum status encode_word(struct unigram_encoding *m, struct span word, struct error *e) {
     uint64_t n = 0;
     for (uint64_t i = 0; i <= word.bytes; i++) m->places[i].from = NOWHERE;
     m->places[0].score = 0;
@@ -141,8 +140,8 @@ static bool is_mark(struct span text, uint64_t i) {
     return text.bytes - i >= MARK_BYTES && !memcmp(text.at + i, mark, MARK_BYTES);
 }
 
-/* text has no white space. */
-static enum status put_marked(struct marking *m, struct span text, struct error *e) {
+/* Encodes text without white space. */
+static enum status encode_marked(struct unigram_encoding *m, struct span text, struct error *e) {
     struct span all = {m->word, text.bytes};
     if (!is_mark(text, 0)) {
         memcpy(m->word, mark, MARK_BYTES);
@@ -151,13 +150,13 @@ static enum status put_marked(struct marking *m, struct span text, struct error 
     memcpy(m->word + (all.bytes - text.bytes), text.at, text.bytes);
     for (uint64_t from = 0, i = 1; i <= all.bytes; i++) {
         if (i < all.bytes && !is_mark(all, i)) continue;
-        if (put_word(m, (struct span){all.at + from, i - from}, e)) return e->code;
+        if (encode_word(m, (struct span){all.at + from, i - from}, e)) return e->code;
         from = i;
     }
     return OK;
 }
 
-static enum status put_words(struct marking *m, struct span text, struct error *e) {
+static enum status encode_words(struct unigram_encoding *m, struct span text, struct error *e) {
     uint64_t from = 0;
     for (uint64_t i = 0; i <= text.bytes;) {
         utf8proc_int32_t code = ' ';
@@ -166,7 +165,7 @@ static enum status put_words(struct marking *m, struct span text, struct error *
             n = (uint64_t)utf8proc_iterate((const utf8proc_uint8_t *)text.at + i,
                                            (utf8proc_ssize_t)(text.bytes - i), &code);
         if (code_is_space(code)) {
-            if (from < i && put_marked(m, (struct span){text.at + from, i - from}, e)) return e->code;
+            if (from < i && encode_marked(m, (struct span){text.at + from, i - from}, e)) return e->code;
             from = i + n;
         }
         i += n;
@@ -175,11 +174,11 @@ static enum status put_words(struct marking *m, struct span text, struct error *
 }
 
 enum status unigram_text(const struct tokenizer *t, struct span text, struct id_list *out, struct error *e) {
-    struct marking m = {.t = t, .out = out};
+    struct unigram_encoding m = {.t = t, .out = out};
     m.word = alloc_array(t->sys, text.bytes + MARK_BYTES, 1, e);
     m.found = alloc_array(t->sys, text.bytes + MARK_BYTES, sizeof *m.found, e);
     m.places = alloc_array(t->sys, text.bytes + MARK_BYTES + 1, sizeof *m.places, e);
-    if (!e->code) put_words(&m, text, e);
+    if (!e->code) encode_words(&m, text, e);
     t->sys->release(t->sys, m.word);
     t->sys->release(t->sys, m.found);
     t->sys->release(t->sys, m.places);

@@ -1,10 +1,10 @@
-/* The unigram model, instead of split and merges: unigram.c. */
+/* The unigram model, which replaces split and merges: unigram.c. */
 #ifndef SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 #define SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 
 #include "loaders/tokenizer/tables.h"
 
-/* The model of t->words, whose texts have so many bytes together. It takes scores, which end with it. */
+/* Builds the model from t->words, whose texts have text_bytes in total. Takes ownership of scores. */
 enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_bytes, struct error *e);
 void unigram_destroy(struct sys *sys, struct unigram *unigram);
 /* Appends the ids of normalised text without added tokens. */

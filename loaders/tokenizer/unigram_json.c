@@ -1,10 +1,9 @@
-/* tokenizer.json of a unigram model (T5).
+/* Reads tokenizer.json of a unigram model (T5).
  *
- * Of its steps only the table of normalisation is the file's own. The reference's class makes the others
- * itself whatever the file says (transformers 5.23, T5Tokenizer): WhitespaceSplit and Metaspace; and bytes
- * never stand for what has no piece. Both forms that its earlier releases wrote are known here (that, or
- * Strip, Replace " {2,}" and Metaspace alone: the same ids but for a few control characters); others are
- * UNSUPPORTED by name. */
+ * Only the normalisation table is taken from the file. The reference's class defines the other steps itself,
+ * whatever the file says (transformers 5.23, T5Tokenizer): WhitespaceSplit and Metaspace, without byte
+ * fallback. Two forms written by earlier releases are accepted (these steps; or Strip, Replace " {2,}" and
+ * Metaspace alone, with the same ids except for a few control characters). Others are UNSUPPORTED by name. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"

@@ -1,7 +1,7 @@
 /* How the hot kernels reach memory, counted by the emulator: sectors a request, passes a phase
  * (test/emu/emu.h). These are counts, the same on every machine; how long they take is a GPU's to say. On a
  * GPU nothing is counted and nothing is tested. */
-#include "test/device/cuda_watch.h"
+#include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
 #include "test/lib/ops_cases.h"

@@ -2,7 +2,7 @@
  * were written from the same manual as the kernels, so what both misread shows only there.
  *
  * Layouts as the PTX ISA has them (mma.m16n8k16, ldmatrix): in lane l group g = l / 4, place p = l % 4. */
-#include "test/device/cuda_watch.h"
+#include "test/device/cuda_checker.h"
 
 #include "test/device/fragments.h"
 

@@ -334,7 +334,7 @@ static void test_no_memory_can_be_tried_again(void **state) {
     uint64_t own = memory->used(device);
     emu_fail(EMU_MEM_CREATE, 5, OUT_OF_MEMORY);
     memory->preallocate(device, 32 * MIB, &e);
-    expect(&e, MEMORY, "67108864 needed");
+    expect(&e, MEMORY, "67108864 more bytes needed");
     assert_int_equal(memory->used(device), own);
     assert_int_equal(memory->preallocate(device, 32 * MIB, &e), OK);
     char *pages = memory->reserve(device, 32 * MIB);

@@ -2,7 +2,7 @@
  * tensor against what it writes in f32, rounded, and every one that may read it against the same values in
  * f32, bit for bit; and what the wrappers refuse. On a GPU, or under the emulator. ONLY and SKIP in the
  * environment are patterns of tests. */
-#include "test/device/cuda_watch.h"
+#include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
 /* --- comparing --- */

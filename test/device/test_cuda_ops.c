@@ -6,7 +6,7 @@
  * Under the emulator EMU_ORDER and EMU_SEED say in which order threads run. Random cases: SEED in the
  * environment repeats a run, CASES says how many. ONLY is a pattern of tests to run, SKIP one of
  * tests to leave out. */
-#include "test/device/cuda_watch.h"
+#include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
 #include "test/lib/ops_adapted.h"

@@ -87,7 +87,7 @@ static void compare(void) {
             const struct packed_segment *g = &w->block->segments[i];
             memcpy(packed + g->packed_offset, source_contents(g->source, g->file_offset), g->bytes);
         }
-        block_point(w->block, packed_together(w->block, packed), &weights);
+        block_point(w->block, packed_contiguous(w->block, packed), &weights);
         const struct tensor *t = &weights.part[w->weight];
         for (int64_t i = 0; i < tensor_elements(t); i++) {
             uint32_t bits = 0;

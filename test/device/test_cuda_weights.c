@@ -1,7 +1,7 @@
 /* Weights of every stored type on the CUDA device, on a GPU or under the emulator: values bit for bit those
  * of independent decoders, wherever rows lie, and in every operator the bits of the same weight as f32. ONLY
  * and SKIP in the environment are patterns of tests. */
-#include "test/device/cuda_watch.h"
+#include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 #include "test/lib/quantised_ops.h"
 
@@ -23,7 +23,7 @@ static void expect_bits(enum dtype dtype, const struct tensor *found, const floa
     assert_no_problem();
     for (int64_t i = 0; i < tensor_elements(found); i++) {
         float *at = (float *)((char *)found->data + i / columns * found->row_bytes) + i % columns;
-        quantised_settle(at, 1);
+        quantised_canonical_nan(at, 1);
         if (bits_of(*at) != bits_of(expected[i]))
             fail_msg("%s: value %lld is %08x, expected %08x", dtype_name(dtype), (long long)i,
                      (unsigned)bits_of(*at), (unsigned)bits_of(expected[i]));
@@ -94,10 +94,10 @@ static void sweep_piece_as_on_cpu(enum dtype dtype, uint32_t piece) {
     case_begin();
     struct tensor t = sweep_piece(dtype, piece);
     if (!t.rank) return;
-    float *expected = take(sizeof *expected * (size_t)tensor_elements(&t));
+    float *expected = pool_alloc(sizeof *expected * (size_t)tensor_elements(&t));
     struct tensor out = tensor_random(DTYPE_F32, 2, t.dim, 0, 1);
     weights_widen(expected, &t, 0, t.dim[0]);
-    quantised_settle(expected, tensor_elements(&t));
+    quantised_canonical_nan(expected, tensor_elements(&t));
     widen_at_once(out, t);
     expect_bits(dtype, &out, expected);
 }
@@ -113,7 +113,7 @@ static void whole_sweep(enum dtype dtype) {
         struct tensor out = tensor_make(NULL, DTYPE_F32, 2, t.dim);
         out.data = operand_memory((size_t)tensor_bytes(&out));
         widen_at_once(out, t);
-        quantised_settle(out.data, tensor_elements(&out));
+        quantised_canonical_nan(out.data, tensor_elements(&out));
         sha256_update(&sha, (size_t)tensor_bytes(&out), out.data);
     }
     sha256_digest(&sha, sizeof digest, digest);
@@ -167,7 +167,7 @@ int main(void) {
     const char *only = getenv("ONLY"), *skip = getenv("SKIP");
     if (only) cmocka_set_test_filter(only);
     if (skip) cmocka_set_skip_filter(skip);
-    quantised_take = operand_memory;
+    quantised_alloc = operand_memory;
     small_operands = SMALL;
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

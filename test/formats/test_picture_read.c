@@ -198,14 +198,14 @@ static void test_other_files(void **state) {
     static const struct {
         const char *start, *kind;
         size_t n;
-    } rows[] = {{"GIF89a\1\0\1\0", "a GIF picture", 10},
-                {"BM\1\2\3\4", "a BMP picture", 6},
-                {"\0\0\0\40ftypavif", "an AVIF picture", 12},
-                {"\x89PNG\n\x1a\n\0\0\0\15IHDR", "converted, as text", 15},
+    } rows[] = {{"GIF89a\1\0\1\0", "a GIF image", 10},
+                {"BM\1\2\3\4", "a BMP image", 6},
+                {"\0\0\0\40ftypavif", "an AVIF image", 12},
+                {"\x89PNG\n\x1a\n\0\0\0\15IHDR", "converted line ends", 15},
                 {"<!DOCTYPE html>", "an HTML", 15},
                 {"version https://git-lfs", "git-lfs", 23},
-                {"nothing known", "another kind", 13},
-                {"\0\0\0\0\0\0\0\0", "another kind", 8}};
+                {"nothing known", "an unknown format", 13},
+                {"\0\0\0\0\0\0\0\0", "an unknown format", 8}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct bytes b = {0};
         png_put(&b, rows[i].start, rows[i].n);
@@ -346,7 +346,7 @@ static void test_amounts(void **state) {
                 {50, SLUICE_OK, ""},
                 {51, SLUICE_LIMIT, "oo much"},
                 {60, SLUICE_LIMIT, "oo much"},
-                {300 << 20, SLUICE_LIMIT, "data for more than the picture"}};
+                {300 << 20, SLUICE_LIMIT, "more compressed data"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         unsigned char *zeros = calloc(1, rows[i].n + 1);
         struct bytes b = {0};

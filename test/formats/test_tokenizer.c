@@ -406,10 +406,10 @@ static void test_t06_backtracking(void **state) {
     struct error e = {0};
     int32_t *ids;
     int n;
-    guard(HANG_SECONDS, WAIT_SECONDS);
+    hang_guard(HANG_SECONDS, WAIT_SECONDS);
     assert_int_equal(tokenizer_encode(t, "aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa", 40, &ids, &n, &e),
                      LIMIT);
-    guard(0, 0);
+    hang_guard(0, 0);
     assert_null(ids);
     assert_non_null(strstr(e.where, tokenizer_folder));
     tokenizer_close_clean(t);

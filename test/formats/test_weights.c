@@ -24,7 +24,7 @@ static void give_back(void) {
 }
 
 static void expect_bits(enum dtype dtype, float *found, const float *expected, int64_t n) {
-    quantised_settle(found, n);
+    quantised_canonical_nan(found, n);
     for (int64_t i = 0; i < n; i++) {
         union float_bits a = {.value = found[i]}, b = {.value = expected[i]};
         if (a.bits != b.bits)
@@ -59,7 +59,7 @@ static void test_sweeps(void **state) {
             size_t bytes = (size_t)tensor_elements(&t) * sizeof(float);
             float *values = take(bytes);
             weights_widen(values, &t, 0, t.dim[0]);
-            quantised_settle(values, tensor_elements(&t));
+            quantised_canonical_nan(values, tensor_elements(&t));
             sha256_update(&sha, bytes, (uint8_t *)values);
             give_back();
         }
@@ -163,7 +163,7 @@ static void test_packing(void **state) {
         int64_t k = w.dim[1], rows = q.values.dim[0];
         float *found = take((size_t)(64 * k) * sizeof *found), *values = q.values.data;
         weights_widen_packed(found, &w);
-        quantised_settle(found, 64 * k);
+        quantised_canonical_nan(found, 64 * k);
         for (int64_t row = 0; row < 64; row++)
             for (int64_t column = 0; column < k; column++)
                 assert_memory_equal(&found[column * 64 + row], &values[row % rows * k + column],
@@ -177,7 +177,7 @@ int main(void) {
         cmocka_unit_test(test_rows),       cmocka_unit_test(test_sweeps),   cmocka_unit_test(test_parts),
         cmocka_unit_test(test_short_rows), cmocka_unit_test(test_rounding), cmocka_unit_test(test_packing),
     };
-    quantised_take = take;
+    quantised_alloc = take;
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;

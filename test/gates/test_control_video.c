@@ -1,15 +1,14 @@
-/* Requests to models that are led by a video, and by pictures in front of it: what they refuse, how many
- * frames there are, what is encoded, that frames are the same however they come, that what was in front is
- * not in the latent that is saved, and chunks that are encoded again. That the videos are the reference's
- * test_golden.c says. */
+/* VACE requests with a control video and reference images: rejected requests, frame counts, encoded chunks, frames from
+ * memory or callbacks, saved latents without reference frames, and retries of the encoder. test_golden.c compares
+ * videos with the reference. */
 #include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
 
-enum { FRAMES = 9, GIVEN = 10 };
+enum { FRAMES = 9, CONTROL_FRAMES = 10 };
 
-static uint8_t noise[GIVEN][96 * 64 * 3];
-static struct sluice_picture frames[GIVEN];
-static const struct sluice_picture *list[GIVEN];
+static uint8_t noise[CONTROL_FRAMES][96 * 64 * 3];
+static struct sluice_picture frames[CONTROL_FRAMES];
+static const struct sluice_picture *list[CONTROL_FRAMES];
 static struct sluice_picture fox, den;
 
 static struct sluice_picture picture_of(int i, int width, int height) {
@@ -38,12 +37,12 @@ static int read_nothing(const struct sluice_picture *picture, uint8_t *rgb, stru
     (void)picture, (void)rgb;
     e->code = SLUICE_IO;
     e->exit_code = 3;
-    snprintf(e->what, sizeof e->what, "a frame is gone");
+    snprintf(e->what, sizeof e->what, "frame is missing");
     return SLUICE_IO;
 }
 
-static void give_frames(int width, int height) {
-    for (int i = 0; i < GIVEN; i++) {
+static void set_frames(int width, int height) {
+    for (int i = 0; i < CONTROL_FRAMES; i++) {
         frames[i] = picture_of(i, width, height);
         list[i] = &frames[i];
     }
@@ -69,9 +68,9 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
     result_free(&r);
 }
 
-/* ---- what is refused ---- */
+/* ---- rejected requests ---- */
 
-static void refusals(struct rig *rig) {
+static void test_invalid_requests_are_rejected(struct rig *rig) {
     const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = picture_of(0, 4096, 1),
                                        *thin = &thread, none = {0};
     struct sluice_request r = request_of(FRAMES - 1);
@@ -101,14 +100,14 @@ static void refusals(struct rig *rig) {
     frames[7].width++;
     list[7] = &none;
     refused_as(rig, &r, "USAGE", "--control: struct_size is not set");
-    give_frames(48, 32);
+    set_frames(48, 32);
     frames[7] = (struct sluice_picture){
         .struct_size = sizeof none, .width = 48, .height = 32, .read = read_nothing, .name = "gone.png"};
-    refused_as(rig, &r, "IO", "a frame is gone");
-    give_frames(48, 32);
+    refused_as(rig, &r, "IO", "frame is missing");
+    set_frames(48, 32);
 }
 
-/* ---- plans ---- */
+/* ---- test_plan_counts_encoded_chunks ---- */
 
 static int evaluations(struct rig *rig, const struct sluice_request *r, const char *stage) {
     json_t *plan = query(rig, r, NULL), *found = stage_of(plan, stage);
@@ -117,63 +116,63 @@ static int evaluations(struct rig *rig, const struct sluice_request *r, const ch
     return n;
 }
 
-/* Where nothing leads one grey video stands for both; each picture in front is encoded by itself. */
-static void plans(struct rig *rig) {
+/* Without a control video one grey video serves as "inactive" and "reactive"; each reference image is encoded alone. */
+static void test_plan_counts_encoded_chunks(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(0);
-    check(evaluations(rig, &r, "encode") == 3, "a grey video: %d", evaluations(rig, &r, "encode"));
-    r = request_of(GIVEN);
-    check(evaluations(rig, &r, "encode") == 6, "what stays and what is drawn: %d",
+    check(evaluations(rig, &r, "encode") == 3, "encoded chunks without a control video: %d", evaluations(rig, &r, "encode"));
+    r = request_of(CONTROL_FRAMES);
+    check(evaluations(rig, &r, "encode") == 6, "encoded chunks of inactive and reactive video: %d",
           evaluations(rig, &r, "encode"));
-    check(evaluations(rig, &r, "decode") == 3, "the video: %d", evaluations(rig, &r, "decode"));
+    check(evaluations(rig, &r, "decode") == 3, "decoded chunks: %d", evaluations(rig, &r, "decode"));
     r.references = references;
     r.n_references = 2;
     check(evaluations(rig, &r, "encode") == 2 && evaluations(rig, &r, "encode_2") == 6 &&
               evaluations(rig, &r, "decode") == 3,
-          "pictures in front");
+          "chunks with two reference images");
     r.frames = 0;
     json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
-    check(number(request, "frames") == FRAMES && number(request, "control") == GIVEN,
-          "as many frames as lead: %d", (int)number(request, "frames"));
+    check(number(request, "frames") == FRAMES && number(request, "control") == CONTROL_FRAMES,
+          "default frame count with a control video: %d", (int)number(request, "frames"));
     json_decref(plan);
 }
 
 /* ---- runs ---- */
 
-/* Of another size than is drawn, or of its own. */
-static void frames_that_come(struct rig *rig, int width, int height) {
+/* Control frames of the given size, from memory and through both callbacks, give equal bits. */
+static void test_frame_callbacks_keep_bits(struct rig *rig, int width, int height) {
     struct sluice_request r = request_of(FRAMES);
     r.mask = &den;
-    give_frames(width, height);
+    set_frames(width, height);
     struct result want = run(rig, &r);
-    check(!want.code, "led: %s", want.error.what);
+    check(!want.code, "control video: %s", want.error.what);
     for (int rows = 0; rows < 2; rows++) {
-        for (int i = 0; i < GIVEN; i++) {
+        for (int i = 0; i < CONTROL_FRAMES; i++) {
             frames[i].rgb = NULL;
             frames[i].user = noise[i];
             frames[i].read = read_noise;
             frames[i].read_rows = rows ? read_rows : NULL;
         }
         struct result got = run(rig, &r);
-        same(&want, &got, rows ? "frames in rows" : "frames that are read");
+        same(&want, &got, rows ? "frames read by rows" : "frames read whole");
         result_free(&got);
     }
-    give_frames(width, height);
+    set_frames(width, height);
     noise[FRAMES - 1][100] ^= 0x55;
     struct result other = run(rig, &r);
-    check(strcmp(other.latent[0], want.latent[0]) != 0, "the last frame leads, too");
+    check(strcmp(other.latent[0], want.latent[0]) != 0, "the last control frame has no effect");
     noise[FRAMES - 1][100] ^= 0x55;
     r.mask = NULL;
     struct result all = run(rig, &r);
-    check(strcmp(all.latent[0], want.latent[0]) != 0, "what is drawn anew is");
+    check(strcmp(all.latent[0], want.latent[0]) != 0, "the mask has no effect");
     result_free(&want);
     result_free(&other);
     result_free(&all);
-    give_frames(48, 32);
+    set_frames(48, 32);
 }
 
-/* The saved latent is the video's. */
-static void in_front(struct rig *rig) {
+/* The saved latent holds the video without reference frames. */
+static void test_saved_latent_omits_reference_frames(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den}, *const turned[] = {&den, &fox};
     char path[128];
     struct sluice_request r = request_of(0);
@@ -182,29 +181,27 @@ static void in_front(struct rig *rig) {
     r.n_references = 2;
     r.save_latent = path;
     struct result drawn = run(rig, &r);
-    check(!drawn.code && drawn.n_images == 1, "drawn: %s", drawn.error.what);
+    check(!drawn.code && drawn.n_images == 1, "run with reference images: %s", drawn.error.what);
     r.save_latent = NULL;
     struct result decoded = run_or_decode(rig, &r, path);
     check(!decoded.code && !strcmp(drawn.image[0], decoded.image[0]),
-          "the saved latent is another video's: %s", decoded.error.what);
-    r.n_control = GIVEN;
+          "the saved latent decodes to another video: %s", decoded.error.what);
+    r.n_control = CONTROL_FRAMES;
     r.control = NULL;
     result_free(&decoded);
     decoded = run_or_decode(rig, &r, path);
-    check(!decoded.code, "frames that lead mean nothing to it: %s", decoded.error.what);
+    check(!decoded.code, "decoding fails with n_control set: %s", decoded.error.what);
     r.n_control = 0;
     r.references = turned;
     struct result other = run(rig, &r);
-    check(!other.code && strcmp(drawn.latent[0], other.latent[0]) != 0, "their order means nothing");
+    check(!other.code && strcmp(drawn.latent[0], other.latent[0]) != 0, "the order of reference images has no effect");
     result_free(&drawn);
     result_free(&decoded);
     result_free(&other);
 }
 
-/* ---- an operator that finds no memory ---- */
-
-/* Both videos share the memory that frames are filled in to, and the pictures in front. */
-static void operators_fail(struct rig *rig) {
+/* Inactive video, reactive video and reference images share one input buffer, so a retry must fill it again. */
+static void test_encoder_retries_without_memory(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(FRAMES);
     r.mask = &den;
@@ -221,15 +218,15 @@ int main(void) {
         noise[i / sizeof *noise][i % sizeof *noise] = (uint8_t)(random_next(&seed) >> 56);
     fox = picture_of(0, 64, 40);
     den = picture_of(1, 40, 64);
-    give_frames(48, 32);
+    set_frames(48, 32);
     temporary_make();
     if (rig_open(&rig, "test/golden/wan_vace/model", 1, 1)) {
-        refusals(&rig);
-        plans(&rig);
-        frames_that_come(&rig, 48, 32);
-        frames_that_come(&rig, 96, 64);
-        in_front(&rig);
-        operators_fail(&rig);
+        test_invalid_requests_are_rejected(&rig);
+        test_plan_counts_encoded_chunks(&rig);
+        test_frame_callbacks_keep_bits(&rig, 48, 32);
+        test_frame_callbacks_keep_bits(&rig, 96, 64);
+        test_saved_latent_omits_reference_frames(&rig);
+        test_encoder_retries_without_memory(&rig);
         rig_close(&rig);
     }
     return finish();

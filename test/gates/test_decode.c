@@ -1,6 +1,5 @@
-/* The decoder alone, and its settings: --vae-tiling moves and shortens its buffers and changes no bit; a
- * decode that does not fit is refused before anything is read, with what would help; one that fails leaves
- * the latent. */
+/* VAE decoding: --vae-test_tiling_keeps_bits_and_saves_memory saves memory and keeps bits; a decode that exceeds the budget is rejected before weights
+ * are read, with advice that helps; a failed decode leaves the saved latent; a VAE test_vae_alone_decodes decodes latents. */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/rig.h"
@@ -9,7 +8,7 @@
 
 enum { WIDTH = 272, HEIGHT = 208 };
 
-static const char *const ways[] = {"off", "on", "auto"};
+static const char *const settings[] = {"off", "on", "auto"};
 
 static struct sluice_request request_decode(const char *how) {
     struct sluice_request request = request_fox(WIDTH, HEIGHT, 1, 1, 1);
@@ -21,49 +20,49 @@ static json_int_t decode_bytes(json_t *plan) {
     return number(stage_of(plan, "decode"), "state_bytes");
 }
 
-static const char *way_of(json_t *plan) {
+static const char *tiling_of(json_t *plan) {
     const char *how = json_string_value(json_object_get(stage_of(plan, "decode"), "vae_tiling"));
     return how ? how : "none";
 }
 
-/* Other bytes, the same picture, at the least budget of each; auto needs no more than the smaller and takes
- * the faster where both fit. */
-static void tiling(struct rig *rig) {
+/* All settings give equal pixels at their minimum budgets. auto needs no more memory than on, and takes the faster
+ * setting where both fit. */
+static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     json_int_t least[3], all, state[2] = {0};
     struct sluice_request request = request_decode(NULL);
     struct result want = run(rig, &request);
-    check(want.n_images == 1 && !strcmp(way_of(want.plan), "off"), "plenty: %s", want.error.what);
+    check(want.n_images == 1 && !strcmp(tiling_of(want.plan), "off"), "run with plenty of memory: %s", want.error.what);
     for (int i = 0; i < 3; i++) {
-        request = request_decode(ways[i]);
+        request = request_decode(settings[i]);
         bounds(rig, request, &least[i], &all);
         for (int k = 0; k < 2; k++) {
             request.max_ram_bytes = k ? plenty : least[i];
             fault_sys_restart(&rig->fault_sys);
             struct result r = run(rig, &request);
-            same(&want, &r, ways[i]);
+            same(&want, &r, settings[i]);
             check(rig->fault_sys.sys.use.peak_bytes[LINE_STATE] <=
                       number(r.plan, "cross_bytes") + decode_bytes(r.plan),
-                  "%s: more state than planned", ways[i]);
+                  "--vae-tiling %s: more state bytes than planned", settings[i]);
             if (i < 2) {
                 state[i] = decode_bytes(r.plan);
-                check(!strcmp(way_of(r.plan), ways[i]), "%s: not what was asked for", ways[i]);
+                check(!strcmp(tiling_of(r.plan), settings[i]), "--vae-tiling %s: the plan has another setting", settings[i]);
             } else {
-                check(!strcmp(way_of(r.plan), k ? "off" : "on"), "auto chose %s", way_of(r.plan));
-                check(decode_bytes(r.plan) == state[!k], "auto is neither");
+                check(!strcmp(tiling_of(r.plan), k ? "off" : "on"), "auto chose %s", tiling_of(r.plan));
+                check(decode_bytes(r.plan) == state[!k], "auto plans neither the state bytes of on nor of off");
             }
             result_free(&r);
         }
     }
-    printf("decode of %dx%d: state %lld kept, %lld tiled; least %lld and %lld\n", WIDTH, HEIGHT,
+    printf("decode of %dx%d: state %lld untiled, %lld tiled; minimum budget %lld and %lld\n", WIDTH, HEIGHT,
            (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
-    check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves nothing");
+    check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
     check(least[2] - least[1] < 1 << 18,
-          "auto needs more than on"); /* but for the description of both ways */
+          "auto needs more memory than on"); /* auto holds the layouts of both settings */
     result_free(&want);
 }
 
-/* `on` never takes more: pictures lower than a band, flat and narrow ones have nothing to gain. */
-static void never_more(struct rig *rig) {
+/* Images lower than one band, flat or narrow ones gain nothing from test_tiling_keeps_bits_and_saves_memory, but must not cost more. */
+static void test_tiling_never_costs_memory(struct rig *rig) {
     static const int sizes[][2] = {{32, 16}, {144, 112}, {1040, 16}, {16, 528}, {400, 272}, {80, 640}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         json_int_t least[2], all;
@@ -72,32 +71,32 @@ static void never_more(struct rig *rig) {
             request.vae_tiling = way ? "on" : "off";
             bounds(rig, request, &least[way], &all);
         }
-        check(least[1] <= least[0], "%dx%d: on takes %lld, off %lld", sizes[i][0], sizes[i][1],
+        check(least[1] <= least[0], "%dx%d: minimum budget %lld with tiling, %lld without", sizes[i][0], sizes[i][1],
               (long long)least[1], (long long)least[0]);
     }
 }
 
-/* A plan's own word is kept, unless the request says otherwise. */
-static void given_plans(struct rig *rig) {
+/* A plan's test_tiling_keeps_bits_and_saves_memory setting applies unless the request contradicts it. */
+static void test_plan_sets_tiling(struct rig *rig) {
     struct sluice_request request = request_decode("on");
     json_t *plan = query(rig, &request, NULL);
     char *text = json_dumps(plan, 0);
     for (int i = 0; i < 3; i++) {
-        request = request_decode(ways[i]);
+        request = request_decode(settings[i]);
         request.plan = text;
         struct result r = run(rig, &request);
         if (i)
-            check(r.code == SLUICE_OK && !strcmp(way_of(r.plan), "on"), "given plan, %s: %s", ways[i],
+            check(r.code == SLUICE_OK && !strcmp(tiling_of(r.plan), "on"), "plan with tiling, --vae-tiling %s: %s", settings[i],
                   r.error.what);
         else
-            check(r.code == SLUICE_BUDGET, "given plan, off: %s", sluice_code_name(r.code));
+            check(r.code == SLUICE_BUDGET, "plan with tiling, --vae-tiling off: %s", sluice_code_name(r.code));
         result_free(&r);
     }
     free(text);
     json_decref(plan);
     request = request_decode("maybe");
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_USAGE, "maybe: %s", sluice_code_name(r.code));
+    check(r.code == SLUICE_USAGE, "--vae-tiling maybe: %s", sluice_code_name(r.code));
     result_free(&r);
 }
 
@@ -105,23 +104,23 @@ static void refused(struct rig *rig, struct sluice_request request, const char *
                     const char * not ) {
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET && r.error.exit_code == 4, "refused: %s", sluice_code_name(r.code));
-    check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "weights are read before the refusal");
-    check(!strncmp(r.error.what, starts, strlen(starts)), "refused: %s, not %s", r.error.what, starts);
-    check(strstr(r.error.expected, helps) && !(not &&strstr(r.error.expected, not )), "refused: expected %s",
+    check(r.code == SLUICE_BUDGET && r.error.exit_code == 4, "expected BUDGET: %s", sluice_code_name(r.code));
+    check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "weights are read before the request is rejected");
+    check(!strncmp(r.error.what, starts, strlen(starts)), "rejected with '%s', expected '%s'", r.error.what, starts);
+    check(strstr(r.error.expected, helps) && !(not &&strstr(r.error.expected, not )), "wrong advice: %s",
           r.error.expected);
     result_free(&r);
 }
 
-/* With what is refused, everything that it says would help does. */
-static void refusals(struct rig *rig) {
+/* Each option that a rejection advises must make the request fit. */
+static void test_rejected_decode_advises_options(struct rig *rig) {
     json_int_t kept, tiled, without, all;
     struct sluice_request request = request_decode("on");
     bounds(rig, request, &tiled, &all);
     bounds(rig, request_decode("off"), &kept, &all);
     request.no_decode = true;
     bounds(rig, request, &without, &all);
-    check(without < tiled, "the decode is not what binds here");
+    check(without < tiled, "the decode does not determine the minimum budget");
     request = request_decode("off");
     request.max_ram_bytes = kept - 1;
     refused(rig, request, "only the decode does not fit", "--vae-tiling on; or --no-decode", NULL);
@@ -142,8 +141,8 @@ static void refusals(struct rig *rig) {
     refused(rig, request, "does not fit", "at least", "--no-decode");
 }
 
-/* No memory from the beginning of the decode on. */
-static void latent_is_kept(struct rig *rig) {
+/* Memory allocation fails from the start of the decode on. */
+static void test_failed_decode_leaves_latent(struct rig *rig) {
     static char path[128];
     struct stat s;
     struct sluice_error e;
@@ -155,14 +154,14 @@ static void latent_is_kept(struct rig *rig) {
     fault_sys_restart(&rig->fault_sys);
     r = run(rig, &request);
     long maps = atomic_load(&rig->fault_sys.count[CALL_MAP]);
-    check(r.code == SLUICE_OK && remove(path) == 0, "no latent was saved: %s", r.error.what);
+    check(r.code == SLUICE_OK && remove(path) == 0, "the latent was not saved: %s", r.error.what);
     result_free(&r);
     request.no_decode = false;
     fault_sys_fail(&rig->fault_sys, CALL_MAP, maps + 1, LONG_MAX);
     r = run(rig, &request);
     check(r.code == SLUICE_MEMORY && r.error.exit_code == 5 && !r.n_images && r.n_latents == 1,
-          "without memory: %s, %d pictures", sluice_code_name(r.code), r.n_images);
-    check(stat(path, &s) == 0, "the latent is not there");
+          "decode without memory: %s, %d images", sluice_code_name(r.code), r.n_images);
+    check(stat(path, &s) == 0, "the failed decode left no latent");
     result_free(&r);
     fault_sys_restart(&rig->fault_sys);
     request = request_decode("on");
@@ -171,14 +170,14 @@ static void latent_is_kept(struct rig *rig) {
     sluice_report(rig->session, &text, NULL);
     json_t *report = json_loads(text, 0, NULL);
     read_hashes(json_object_get(report, "image_sha256"), hash);
-    check(code == SLUICE_OK && !strcmp(hash[0], want.image[0]), "the latent decodes to another picture: %s",
+    check(code == SLUICE_OK && !strcmp(hash[0], want.image[0]), "the latent decodes to another image: %s",
           code ? e.what : hash[0]);
     json_decref(report);
     sluice_free(text);
     result_free(&want);
 }
 
-/* ---- the autoencoder alone ---- */
+/* ---- VAE test_vae_alone_decodes ---- */
 
 typedef struct model_paths options;
 
@@ -214,7 +213,7 @@ static json_int_t decode_least(struct rig *rig, const char *latent) {
     return least;
 }
 
-/* It decodes at the least that its plan names, which is at most that of the whole model, and cannot draw. */
+/* The VAE test_vae_alone_decodes decodes at its planned minimum, at most that of the whole model; a request to generate fails. */
 static void decodes(options from, const char *latent, const struct result *want, json_int_t most,
                     const char *what) {
     struct rig rig;
@@ -224,7 +223,7 @@ static void decodes(options from, const char *latent, const struct result *want,
     bool fits;
     if (!open_alone(&rig, from, what)) return;
     request.max_ram_bytes = decode_least(&rig, latent);
-    check(request.max_ram_bytes <= most, "%s: at least %lld, not %lld", what,
+    check(request.max_ram_bytes <= most, "%s: minimum budget %lld exceeds %lld", what,
           (long long)request.max_ram_bytes, (long long)most);
     struct result r = run_or_decode(&rig, &request, latent);
     check(r.code == SLUICE_OK && r.n_images == 1 && !strcmp(r.image[0], want->image[0]), "%s: %s", what,
@@ -232,14 +231,14 @@ static void decodes(options from, const char *latent, const struct result *want,
     result_free(&r);
     request.max_ram_bytes--;
     r = run_or_decode(&rig, &request, latent);
-    check(r.code == SLUICE_BUDGET, "%s, one byte less: %s", what, sluice_code_name(r.code));
+    check(r.code == SLUICE_BUDGET, "%s, one byte below the minimum: %s", what, sluice_code_name(r.code));
     result_free(&r);
     r = run(&rig, &request);
     check(r.code == SLUICE_USAGE && r.error.exit_code == 2 && strstr(r.error.what, "only the VAE"),
-          "%s draws: %s", what, r.error.what);
+          "%s generates: %s", what, r.error.what);
     result_free(&r);
     check(sluice_plan_query(rig.session, &request, NULL, &text, &fits, &e) == SLUICE_USAGE && !text,
-          "%s plans to draw", what);
+          "%s plans a generation", what);
     rig_close(&rig);
 }
 
@@ -247,9 +246,8 @@ static void shell(const char *command) {
     check(system(command) == 0, "%s", command);
 }
 
-/* A Hugging Face folder of which everything but the autoencoder is gone or damaged, and one that never had
- * anything else. */
-static void spoil(const char *folder) {
+/* Makes two Hugging Face folders: `only` has just vae/; `spoilt` has vae/ and damaged configuration files. */
+static void make_partial_folders(const char *folder) {
     char command[1024];
     snprintf(command, sizeof command,
              "cd '%s' && mkdir only spoilt && cp -r '%s/vae' only && cp -r '%s/vae' spoilt && "
@@ -259,7 +257,7 @@ static void spoil(const char *folder) {
     shell(command);
 }
 
-static void alone(struct rig *rig, const char *folder) {
+static void test_vae_alone_decodes(struct rig *rig, const char *folder) {
     static const char weights[] = "only/vae/diffusion_pytorch_model.safetensors";
     const char *latent = under("alone.safetensors");
     struct sluice_request request = request_decode(NULL);
@@ -268,26 +266,26 @@ static void alone(struct rig *rig, const char *folder) {
     request.save_latent = latent;
     struct result want = run(rig, &request);
     json_int_t most = decode_least(rig, latent);
-    spoil(folder);
-    decodes((options){.model = folder}, latent, &want, most, "a whole model");
+    make_partial_folders(folder);
+    decodes((options){.model = folder}, latent, &want, most, "VAE of a whole model");
     decodes((options){.vae = under("only/vae")}, latent, &want, most, "--vae with a folder");
     decodes((options){.vae = under(weights)}, latent, &want, most, "--vae with a file");
     decodes((options){.model = under("only")}, latent, &want, most, "-m with vae/");
     decodes((options){.model = under("only/vae")}, latent, &want, most, "-m with vae/ itself");
     decodes((options){.model = under(weights)}, latent, &want, most, "-m with a file");
-    decodes((options){.model = under("spoilt")}, latent, &want, most, "nothing else is read");
+    decodes((options){.model = under("spoilt")}, latent, &want, most, "damaged files of other parts");
     decodes((options){.vae = under("only/vae"), .llm = "/nowhere", .tokenizer = "/nowhere"}, latent, &want,
-            most, "other parts are not looked for");
+            most, "missing files of other parts");
     char text_encoder[256];
     snprintf(text_encoder, sizeof text_encoder, "%s/text_encoder", folder);
     options from = {.model = text_encoder, .decodes_only = true};
     check(model_open(NULL, model_options(&from), &model, &e) == MISSING && e.exit == 3 &&
               strstr(e.what, "no 'vae'") && strstr(e.expected, "--vae"),
-          "no autoencoder: %s, %s", e.what, e.expected);
+          "folder without a VAE: %s, %s", e.what, e.expected);
     result_free(&want);
 }
 
-/* The picture of a latent under this shift; NULL: none is given. */
+/* Decodes the latent with this shift_factor in vae/config.json; NULL: without the key. Returns the image's hash. */
 static void decode_shifted(const char *shift, char hash[HEX]) {
     struct rig rig;
     struct sluice_request request = request_decode(NULL);
@@ -300,25 +298,25 @@ static void decode_shifted(const char *shift, char hash[HEX]) {
     shell(command);
     if (!open_alone(&rig, (options){.vae = under("spoilt/vae")}, "shifted")) return;
     struct result r = run_or_decode(&rig, &request, under("alone.safetensors"));
-    check(r.code == SLUICE_OK, "shift %s: %s", shift ? shift : "left out", r.error.what);
+    check(r.code == SLUICE_OK, "shift_factor %s: %s", shift ? shift : "missing", r.error.what);
     memcpy(hash, r.image[0], HEX);
     result_free(&r);
     rig_close(&rig);
 }
 
-static void shifts(void) {
+static void test_shift_factor_defaults(void) {
     static const char *const given[] = {NULL, "0.1159", "null", "0"};
     char hash[4][HEX] = {{0}};
     for (int i = 0; i < 4; i++) decode_shifted(given[i], hash[i]);
-    check(!strcmp(hash[0], hash[1]), "a shift that is left out is not the published one");
-    check(!strcmp(hash[2], hash[3]), "null is not 0");
-    check(strcmp(hash[0], hash[2]), "the shift changes nothing");
+    check(!strcmp(hash[0], hash[1]), "a missing shift_factor does not default to the published value");
+    check(!strcmp(hash[2], hash[3]), "shift_factor null differs from 0");
+    check(strcmp(hash[0], hash[2]), "shift_factor has no effect");
 }
 
-/* Pictures outweigh everything else at this size. */
+/* A model whose full-frame buffers exceed all other memory at this size. */
 static const char *checkpoint(void) {
     return random_model(
-        "pictures", "zimage",
+        "large_frames", "zimage",
         "heads=1,axis0=8,axis1=12,axis2=12,layers=1,refiners=1,hidden=32,text_heads=2,text_key_heads=1,"
         "text_head_dim=16,text_ff=32,text_layers=2,vocabulary=400,vae0=64,vae1=64,vae2=48,vae3=24,"
         "vae_resnets=2,vae_groups=8,latent_channels=16,dtype=f32",
@@ -330,13 +328,13 @@ int main(void) {
     temporary_make();
     const char *folder = checkpoint();
     if (rig_open(&rig, folder, 2, 3)) {
-        tiling(&rig);
-        never_more(&rig);
-        given_plans(&rig);
-        refusals(&rig);
-        latent_is_kept(&rig);
-        alone(&rig, folder);
-        shifts();
+        test_tiling_keeps_bits_and_saves_memory(&rig);
+        test_tiling_never_costs_memory(&rig);
+        test_plan_sets_tiling(&rig);
+        test_rejected_decode_advises_options(&rig);
+        test_failed_decode_leaves_latent(&rig);
+        test_vae_alone_decodes(&rig, folder);
+        test_shift_factor_defaults();
     }
     rig_close(&rig);
     return finish();

@@ -1,5 +1,5 @@
-/* Requests to models that edit pictures: what they refuse, the sizes at which pictures are seen, read and
- * drawn, what a plan assumes where there is none, which pipeline files without a name are, and models that
+/* Requests to models that edit pictures: what they refuse, the test_sizes_follow_last_image at which pictures are seen, read and
+ * drawn, what a plan assumes where there is none, which pipeline files copy_without_tensors a name are, and models that
  * lack what sees or reads them. That the pixels are the reference's test_pictured.c says, that the pictures
  * drawn are test_golden.c. */
 #include "engine/pictures/pictures.h"
@@ -17,7 +17,7 @@ static struct sluice_picture picture_of(int width, int height) {
                                    .name = "fox.png"};
 }
 
-/* A short prompt that edits so many pictures. */
+/* Returns a request that edits n images with a short prompt. */
 static struct sluice_request request_of(const struct sluice_picture *const *references, int n) {
     struct sluice_request r = request_fox(0, 0, 2, 1, 1);
     r.references = references;
@@ -37,9 +37,9 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
     result_free(&r);
 }
 
-/* ---- how many, and of which aspect ---- */
+/* ---- number and aspect ratio of images ---- */
 
-static void numbers(struct rig *rig, int most) {
+static void test_image_count_is_checked(struct rig *rig, int most) {
     struct sluice_picture fox = picture_of(40, 30);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox, &fox};
     struct sluice_request r = request_of(NULL, 0);
@@ -48,9 +48,8 @@ static void numbers(struct rig *rig, int most) {
     refused_as(rig, &r, "USAGE", 2, most == 1 ? "found 2, expected 1" : "found 4, expected 1 to 3");
 }
 
-/* Both encoders' limits: sides that round to nothing, and what is more than 200 times as long as it is wide
- * after that. */
-static void aspects(struct rig *rig) {
+/* Limits of VAE and vision encoder: a side that rounds to 0, an aspect ratio above 200 after rounding. */
+static void test_extreme_aspects_are_rejected(struct rig *rig) {
     static const int wrong[][2] = {{16384, 1}, {1, 16384}, {640, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct sluice_picture thread = picture_of(wrong[i][0], wrong[i][1]);
@@ -64,20 +63,20 @@ static void aspects(struct rig *rig) {
     struct sluice_request r = request_of(&one, 1);
     r.width = r.height = 64;
     struct result got = run(rig, &r);
-    check(!got.code && got.n_latents == 1, "one pixel: %s", got.error.what);
+    check(!got.code && got.n_latents == 1, "image of one pixel: %s", got.error.what);
     result_free(&got);
     r = request_of(&nothing, 1);
     refused_as(rig, &r, "LIMIT", 3, "0x1");
 }
 
-/* ---- sizes ---- */
+/* ---- test_sizes_follow_last_image ---- */
 
 static json_t *planned_request(struct rig *rig, const struct sluice_request *r, json_t **plan) {
     *plan = query(rig, r, NULL);
     return json_object_get(*plan, "request");
 }
 
-static void sizes(struct rig *rig) {
+static void test_sizes_follow_last_image(struct rig *rig) {
     const struct picture_areas *areas = &rig->model->recipe->areas;
     int n = rig->model->references_max;
     struct sluice_picture wide = picture_of(300, 200), tall = picture_of(100, 310);
@@ -90,28 +89,28 @@ static void sizes(struct rig *rig) {
                         read = picture_area_size(from, areas->vae, areas->multiple);
     json_t *plan, *request = planned_request(rig, &r, &plan);
     check(number(request, "width") == drawn.width && number(request, "height") == drawn.height,
-          "drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+          "output size %dx%d", (int)number(request, "width"), (int)number(request, "height"));
     json_t *seen = json_object_get(request, "references"), *one = json_array_get(seen, (size_t)n - 1);
     check((int)json_array_size(seen) == n && number(one, "width") == read.width &&
               number(one, "height") == read.height,
-          "read at %dx%d", (int)number(one, "width"), (int)number(one, "height"));
+          "VAE input size %dx%d", (int)number(one, "width"), (int)number(one, "height"));
     check(number(stage_of(plan, "vision"), "evaluations") == n &&
               number(stage_of(plan, "encode"), "lanes") == n,
-          "pictures of the stages");
+          "images of the stages vision and encode");
     json_decref(plan);
     r.height = 80;
     request = planned_request(rig, &r, &plan);
-    check(number(request, "width") == drawn.width && number(request, "height") == 80, "a height is given");
+    check(number(request, "width") == drawn.width && number(request, "height") == 80, "output size with --height");
     json_decref(plan);
 }
 
-/* Tokens of the prompt, of the first text encoder. */
+/* Returns the number of prompt tokens of the first text encoder. */
 static int tokens_of(json_t *request) {
     return (int)json_integer_value(json_array_get(json_object_get(request, "tokens"), 0));
 }
 
-/* Without a prompt there is one picture; more pictures are more tokens. */
-static void assumed(struct rig *rig) {
+/* A plan copy_without_tensors a prompt assumes one image; each image adds tokens. */
+static void test_plan_assumes_one_image(struct rig *rig) {
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
     struct sluice_request r = request_of(NULL, 0);
@@ -120,21 +119,21 @@ static void assumed(struct rig *rig) {
     int tokens = tokens_of(request), last = 0;
     check(json_is_true(json_object_get(request, "reference_assumed")) &&
               json_array_size(json_object_get(request, "references")) == 1 && stage_of(plan, "vision"),
-          "no picture is assumed");
+          "the plan assumes no image");
     json_decref(plan);
     for (int n = 1; n <= rig->model->references_max; n++) {
         r = request_of(references, n);
         request = planned_request(rig, &r, &plan);
         check(tokens_of(request) > last && !json_object_get(request, "reference_assumed"),
-              "%d pictures: %d tokens", n, tokens_of(request));
-        if (n == 1) check(tokens_of(request) < tokens, "the longest prompt has %d tokens", tokens);
+              "%d images: %d tokens", n, tokens_of(request));
+        if (n == 1) check(tokens_of(request) < tokens, "the assumed longest prompt has only %d tokens", tokens);
         last = tokens_of(request);
         json_decref(plan);
     }
 }
 
-/* One picture stands among the tokens, as one. */
-static void tokenized(struct rig *rig, const char *folder) {
+/* An image is one <|image_pad|> token for `sluice tokenize`. */
+static void test_image_is_one_token(struct rig *rig, const char *folder) {
     static const char prompt[] = "a fox";
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     int slot = recipe_slot(rig->model->recipe, FAMILY_TEXT), n = 0;
@@ -146,12 +145,12 @@ static void tokenized(struct rig *rig, const char *folder) {
            *encoder = json_array_get(json_object_get(json, "encoders"), 0);
     size_t i;
     json_array_foreach(json_object_get(encoder, "ids"), i, id) n += json_integer_value(id) == pad;
-    check(n == 1, "tokenize: %d pads", n);
+    check(n == 1, "tokenize: %d <|image_pad|> tokens", n);
     json_decref(json);
     sluice_free(text);
 }
 
-/* ---- which pipeline ---- */
+/* ---- detected pipeline ---- */
 
 static bool opened(struct rig *rig, const char *folder, const char *edit, const char *recipe, int least,
                    int most) {
@@ -166,12 +165,12 @@ static bool opened(struct rig *rig, const char *folder, const char *edit, const 
     const struct recipe *found = rig->model->recipe;
     check(!strcmp(found->name, recipe) && found->references_min == least &&
               rig->model->references_max == most,
-          "%s as %s: %s, %d to %d pictures", folder, edit ? edit : "it is", found->name,
+          "%s with --edit %s: recipe %s, %d to %d images", folder, edit ? edit : "unset", found->name,
           found->references_min, rig->model->references_max);
     return rig_open_session(rig, &one);
 }
 
-static void unnamed(const char *fixture) {
+static void test_edit_flag_selects_pipeline(const char *fixture) {
     const char *folder = copy_model_folder(fixture, "unnamed");
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
@@ -180,13 +179,13 @@ static void unnamed(const char *fixture) {
     struct rig rig;
     struct error e = {0};
     snprintf(index, sizeof index, "%s/model_index.json", folder);
-    check(!remove(index), "%s is not there", index);
+    check(!remove(index), "cannot remove %s", index);
     if (opened(&rig, folder, NULL, "qwen_image", 0, 3)) {
         json_t *plan, *request = planned_request(&rig, &r, &plan);
-        check(json_array_size(json_object_get(request, "references")) == 2, "pictures of what is not named");
+        check(json_array_size(json_object_get(request, "references")) == 2, "images of a model without model_index.json");
         json_decref(plan);
         request = planned_request(&rig, &none, &plan);
-        check(!stage_of(plan, "vision") && number(request, "width") == rig.model->width, "none of them");
+        check(!stage_of(plan, "vision") && number(request, "width") == rig.model->width, "text request to a model without model_index.json");
         json_decref(plan);
         rig_close(&rig);
     }
@@ -203,10 +202,10 @@ static void unnamed(const char *fixture) {
     if (opened(&rig, fixture, "plain", "qwen_image_edit", 1, 1)) rig_close(&rig);
 }
 
-/* ---- what is missing ---- */
+/* ---- missing tensors ---- */
 
-/* What begins so is not in that component's files. */
-static const char *without(const char *fixture, const char *component, const char *prefix, const char *name) {
+/* Returns a copy of the fixture copy_without_tensors the tensors of one component that start with `prefix`. */
+static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix, const char *name) {
     const char *folder = copy_model_folder(fixture, name);
     char path[TENSOR_SET_PATH], command[TENSOR_SET_PATH + 64];
     struct tensor_set *p = tensor_set_from_component(fixture, component);
@@ -220,46 +219,45 @@ static const char *without(const char *fixture, const char *component, const cha
     return folder;
 }
 
-static void blind(const char *fixture) {
+static void test_missing_encoder_is_named(const char *fixture) {
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *one = &fox;
     struct sluice_request r = request_of(&one, 1);
     struct rig rig;
-    if (opened(&rig, without(fixture, "text_encoder", "visual.", "blind"), NULL, "qwen_image_edit_plus", 1,
+    if (opened(&rig, copy_without_tensors(fixture, "text_encoder", "visual.", "blind"), NULL, "qwen_image_edit_plus", 1,
                3)) {
         refused_as(&rig, &r, "MISSING", 3, "--llm_vision");
         rig_close(&rig);
     }
-    if (opened(&rig, without(fixture, "vae", "encoder.", "unread"), NULL, "qwen_image_edit_plus", 1, 3)) {
+    if (opened(&rig, copy_without_tensors(fixture, "vae", "encoder.", "unread"), NULL, "qwen_image_edit_plus", 1, 3)) {
         refused_as(&rig, &r, "MISSING", 3, "'encoder.'");
         rig_close(&rig);
     }
 }
 
-/* ---- what is read ---- */
+/* ---- image reading ---- */
 
-static int fails(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
+static int read_fails(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
     struct error no = {0};
     (void)picture, (void)rgb;
-    error_set(&no, TRUNC, "the picture ends early");
+    error_set(&no, TRUNC, "the image is truncated");
     return publish_error(&no, e);
 }
 
-static int hands_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
+static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                       void *to, struct sluice_error *e) {
     (void)e;
     for (int y = 0; y < picture->height; y++) take(to, noise + y % 64);
     return SLUICE_OK;
 }
 
-/* A large picture that comes row by row takes no more than the same shape of it that is small, but for some
- * rows. */
-static void never_whole(struct rig *rig) {
+/* An image read row by row is scaled as it arrives: a 6000x4000 image takes only some rows more memory than 60x40. */
+static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     enum { ROWS_BYTES = 2 << 20 };
     struct sluice_picture large = picture_of(6000, 4000), small = picture_of(60, 40);
     large.rgb = NULL;
-    large.read = fails;
-    large.read_rows = hands_rows;
+    large.read = read_fails;
+    large.read_rows = read_rows;
     const struct sluice_picture *const references[] = {&large, &small};
     json_int_t peak[2];
     for (int i = 0; i < 2; i++) {
@@ -268,21 +266,20 @@ static void never_whole(struct rig *rig) {
         peak[i] = ram(plan, "peak");
         json_decref(plan);
     }
-    check(peak[0] - peak[1] < ROWS_BYTES, "%lld bytes more", (long long)(peak[0] - peak[1]));
+    check(peak[0] - peak[1] < ROWS_BYTES, "a large image takes %lld bytes more", (long long)(peak[0] - peak[1]));
     struct sluice_request r = request_of(references, 1);
     r.width = r.height = 64;
     struct result got = run(rig, &r);
-    check(!got.code && got.n_latents == 1, "a large picture: %s", got.error.what);
+    check(!got.code && got.n_latents == 1, "large image: %s", got.error.what);
     result_free(&got);
 }
 
-/* The order of pictures matters, and which they are; one that cannot be read ends the run, and nothing is
- * left. */
-static void read_in_order(struct rig *rig) {
+/* The latent depends on the images and their order; an unreadable image ends the run and leaks no memory. */
+static void test_image_order_matters(struct rig *rig) {
     struct sluice_picture a = picture_of(60, 40), b = picture_of(60, 40), broken = picture_of(60, 40);
     b.rgb = noise + 999;
     broken.rgb = NULL;
-    broken.read = fails;
+    broken.read = read_fails;
     const struct sluice_picture *const orders[][2] = {{&a, &b}, {&b, &a}, {&a, &a}, {&a, &b}, {&a, &broken}};
     struct result got[5];
     for (int i = 0; i < 5; i++) {
@@ -293,12 +290,12 @@ static void read_in_order(struct rig *rig) {
     }
     check(strcmp(got[0].latent[0], got[1].latent[0]) && strcmp(got[0].latent[0], got[2].latent[0]) &&
               strcmp(got[1].latent[0], got[2].latent[0]),
-          "other pictures, the same latent");
+          "other images give the same latent");
     check(!got[0].code && !strcmp(got[0].latent[0], got[3].latent[0]),
-          "the same pictures, another latent: %s", got[0].error.what);
-    check(got[4].code && !strcmp(sluice_code_name(got[4].code), "TRUNC"), "a broken picture: %s",
+          "the same images give another latent: %s", got[0].error.what);
+    check(got[4].code && !strcmp(sluice_code_name(got[4].code), "TRUNC"), "unreadable image: %s",
           got[4].error.what);
-    check_memory_released(rig, true, "pictures");
+    check_memory_released(rig, true, "image reading");
     for (int i = 0; i < 5; i++) result_free(&got[i]);
 }
 
@@ -310,22 +307,22 @@ int main(void) {
     temporary_make();
     for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&random) >> 56);
     if (opened(&rig, plus, NULL, "qwen_image_edit_plus", 1, 3)) {
-        numbers(&rig, 3);
-        aspects(&rig);
-        sizes(&rig);
-        assumed(&rig);
-        read_in_order(&rig);
-        never_whole(&rig);
+        test_image_count_is_checked(&rig, 3);
+        test_extreme_aspects_are_rejected(&rig);
+        test_sizes_follow_last_image(&rig);
+        test_plan_assumes_one_image(&rig);
+        test_image_order_matters(&rig);
+        test_large_image_is_scaled_by_rows(&rig);
         rig_close(&rig);
     }
     if (opened(&rig, plain, NULL, "qwen_image_edit", 1, 1)) {
-        numbers(&rig, 1);
-        tokenized(&rig, plain);
-        sizes(&rig);
-        assumed(&rig);
+        test_image_count_is_checked(&rig, 1);
+        test_image_is_one_token(&rig, plain);
+        test_sizes_follow_last_image(&rig);
+        test_plan_assumes_one_image(&rig);
         rig_close(&rig);
     }
-    unnamed(plus);
-    blind(plus);
+    test_edit_flag_selects_pipeline(plus);
+    test_missing_encoder_is_named(plus);
     return finish();
 }

@@ -1,12 +1,12 @@
-/* Residents evicted in mid-run: which ones, as a pure function; and that a run goes on with the same bits
- * and less memory, because a hook asked for it, because an operator found none, or because a stage found none
- * to begin with. Builds without oneDNN, so that the thread sanitizer can watch.
+/* Eviction of residents during a run: the choice of blocks (a pure function), and runs that continue with equal bits
+ * and less memory after a request by a hook, a failed operator or a failed stage start. Builds without oneDNN, so that
+ * the thread sanitizer can check it.
  *
- * Random cases: SEED in the environment moves all of them. */
+ * SEED in the environment changes all random cases. */
 #include "test/lib/check.h"
 #include "test/lib/synthetic_run.h"
 
-static int plans, stride; /* how many, and of the operators every so manieth */
+static int plans, stride; /* random plans; test every stride-th operator */
 
 static uint64_t random_state;
 
@@ -55,7 +55,7 @@ static void make_plan(void) {
         plan.stage[s].staging_bytes = plan_least_staging(&need, &plan.stage[s], s);
     }
     plan_evaluate(&need, &plan);
-    plan.ram_budget_bytes = plan.ram_peak_bytes; /* one byte more would be above what was announced */
+    plan.ram_budget_bytes = plan.ram_peak_bytes; /* one byte more would exceed the budget */
     plan.vram_budget_bytes = plan.vram_peak_bytes;
 }
 
@@ -63,7 +63,7 @@ static uint64_t part_bytes(const struct stage_need *n, int block, bool side) {
     return side ? n->block_adapter_bytes[block] : n->block_bytes[block] - n->block_adapter_bytes[block];
 }
 
-/* What goes back when the layout is the plan's: pages that only this block occupies. */
+/* Returns the bytes of pages that only this block occupies in the plan's layout: eviction frees them. */
 static uint64_t own_pages(int s, int block) {
     const struct stage_need *n = &need.stage[s];
     uint64_t pages = 0;
@@ -77,7 +77,7 @@ static uint64_t own_pages(int s, int block) {
     return pages;
 }
 
-/* Returns the pages that this stage gives back. */
+/* Returns the bytes that this stage frees. */
 static uint64_t check_stage(int s, bool held) {
     const struct plan_stage *was = &plan.stage[s], *is = &reduced.stage[s];
     uint64_t freed = 0;
@@ -94,7 +94,7 @@ static uint64_t check_stage(int s, bool held) {
     return freed;
 }
 
-static void test_plans(void **state) {
+static void test_evicted_plan_fits_and_frees_enough(void **state) {
     (void)state;
     int enough = 0, nothing = 0, others_first = 0;
     for (uint64_t i = 0; i < (uint64_t)plans; i++) {
@@ -119,8 +119,8 @@ static void test_plans(void **state) {
     assert_true(enough > plans / 4 && nothing > plans / 100 && others_first > plans / 100);
 }
 
-/* Of equal blocks, all resident, the longest run that stays is at most twice as long as it must be. */
-static void test_evenly(void **state) {
+/* Evicting from equal, all resident blocks leaves runs of residents at most twice the ideal length. */
+static void test_eviction_spreads_streamed_blocks(void **state) {
     (void)state;
     for (int k = 1; k < 30; k++) {
         memset(&need, 0, sizeof need);
@@ -145,7 +145,7 @@ static void test_evenly(void **state) {
             stays = resident ? stays + 1 : 0;
             if (stays > longest) longest = stays;
         }
-        assert_in_range(gone, k + 2, k + 3); /* a ring of two, and a page of each block that is shared */
+        assert_in_range(gone, k + 2, k + 3); /* a ring of two blocks, and the page that neighbours share */
         assert_int_equal(reduced.stage[0].ring_bytes, 2 << 20);
         assert_true(longest <= 60 / gone + 1);
     }
@@ -154,10 +154,10 @@ static void test_evenly(void **state) {
 /* ---- runs ---- */
 
 static struct {
-    uint64_t bytes; /* wanted, with a chance of one in three */
+    uint64_t bytes; /* requested by bytes_needed in one of three calls */
     int asked, evicted, again, begun_again;
-    int64_t live;           /* pages, when it was asked */
-    int fail_at, fail_more; /* runs of an operator, counted from 1; 0: none */
+    int64_t live;           /* pages at the last call of bytes_needed */
+    int fail_at, fail_more; /* first failing operator run, from 1 (0: none); further failing runs */
 } pressure;
 
 static uint64_t bytes_needed(void *user) {
@@ -235,8 +235,8 @@ static void run_same(void) {
     assert_no_memory_violation();
 }
 
-/* Another program takes memory now and then; the next run of the session has what was evicted again. */
-static void test_pressure(void **state) {
+/* Another program takes memory now and then; the session's next run loads the evicted blocks again. */
+static void test_eviction_on_request_keeps_bits(void **state) {
     (void)state;
     make();
     memset(&pressure, 0, sizeof pressure);
@@ -254,9 +254,8 @@ static void test_pressure(void **state) {
     synthetic_remove();
 }
 
-/* An operator finds no memory, once: the run goes on wherever something is resident, else the error stands.
- */
-static void test_operator(void **state) {
+/* One operator call fails with MEMORY: the run continues where a resident can be evicted, else returns the error. */
+static void test_failed_operator_evicts_and_retries(void **state) {
     (void)state;
     make();
     memset(&pressure, 0, sizeof pressure);
@@ -279,15 +278,15 @@ static void test_operator(void **state) {
         assert_true(memory_checker.pages_peak <= planned_pages());
         rescued += e.code == OK;
         failed += e.code != OK;
-        run_same(); /* the session's next */
+        run_same(); /* the session's next run */
     }
     assert_true(rescued > 3 * failed && failed > 0);
     residents_destroy(&synthetic.residents);
     synthetic_remove();
 }
 
-/* One that never finds memory: everything goes, twice at most, and the error stands. */
-static void test_operator_for_good(void **state) {
+/* An operator always fails with MEMORY: at most two evictions, then the error. */
+static void test_failing_operator_ends_run(void **state) {
     (void)state;
     make();
     random_state = seed_base;
@@ -309,13 +308,13 @@ static void test_operator_for_good(void **state) {
     synthetic_remove();
 }
 
-/* ---- stages that find no memory to begin with ---- */
+/* ---- stages that fail to start ---- */
 
 static struct {
-    int begun, stood; /* runs that went on; that did not, although memory was there again soon */
-} starts;
+    int continued, failed; /* runs that continued; runs that failed although at most two calls failed */
+} stage_starts;
 
-/* Whether the stage that did not begin had anything to give up. */
+/* Returns whether the stage that failed to start had residents to evict. */
 static bool could_evict(void) {
     int stage = 0;
     for (int i = 0; i < synthetic.n_events; i++) stage += synthetic.events[i] < 0;
@@ -325,8 +324,8 @@ static bool could_evict(void) {
     return plan_evict(&synthetic.need, &synthetic.plan, stage, held, UINT64_MAX, &reduced) > 0;
 }
 
-/* Of a run's calls of one kind some fail. False if there were not as many. What fails before readers have
- * started is the store's own. */
+/* Fails calls `at` to `at + more` of one kind in a run. Returns false if the run has fewer calls. Failures before the
+ * readers start belong to the store and end the run. */
 static bool start_fails(enum call call, long at, long more) {
     struct error e = {0};
     pressure.begun_again = 0;
@@ -346,12 +345,12 @@ static bool start_fails(enum call call, long at, long more) {
     if (e.code != OK) assert_int_equal(e.code, MEMORY);
     if (e.code != OK && !more && atomic_load(&fault_sys.count[CALL_THREAD])) assert_false(could_evict());
     assert_in_range(pressure.begun_again, 0, more <= 1 ? more + 1 : 2 * SYNTHETIC_STAGES);
-    if (there && e.code == OK) starts.begun++;
-    if (there && e.code != OK && more <= 1) starts.stood++;
+    if (there && e.code == OK) stage_starts.continued++;
+    if (there && e.code != OK && more <= 1) stage_starts.failed++;
     return there;
 }
 
-/* Once; twice, which is half of the residents and then all of them; for good. */
+/* Fails once; twice (evicts half, then all residents); always. */
 static void one_plan(void) {
     static const long more[] = {0, 1, 1 << 20};
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
@@ -364,28 +363,28 @@ static void one_plan(void) {
     residents_destroy(&synthetic.residents);
 }
 
-static void test_stage(void **state) {
+static void test_failed_stage_start_evicts_and_retries(void **state) {
     (void)state;
     make();
     memset(&pressure, 0, sizeof pressure);
-    memset(&starts, 0, sizeof starts);
+    memset(&stage_starts, 0, sizeof stage_starts);
     for (uint64_t i = 0; i < (uint64_t)plans / 100; i++) {
         random_state = seed_base + 70000 + i;
         choose_plan();
         one_plan();
     }
-    assert_true(starts.begun > starts.stood && starts.stood > 0);
+    assert_true(stage_starts.continued > stage_starts.failed && stage_starts.failed > 0);
     synthetic_remove();
 }
 
 int main(void) {
     plans = thorough() ? 2000 : 100;
     stride = thorough() ? 1 : 7;
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_plans),
-                                       cmocka_unit_test(test_evenly),
-                                       cmocka_unit_test(test_pressure),
-                                       cmocka_unit_test(test_operator),
-                                       cmocka_unit_test(test_operator_for_good),
-                                       cmocka_unit_test(test_stage)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_evicted_plan_fits_and_frees_enough),
+                                       cmocka_unit_test(test_eviction_spreads_streamed_blocks),
+                                       cmocka_unit_test(test_eviction_on_request_keeps_bits),
+                                       cmocka_unit_test(test_failed_operator_evicts_and_retries),
+                                       cmocka_unit_test(test_failing_operator_ends_run),
+                                       cmocka_unit_test(test_failed_stage_start_evicts_and_retries)};
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

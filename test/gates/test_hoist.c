@@ -1,19 +1,18 @@
-/* Hoisting: rows that depend on the timestep alone, computed for all steps before the first, have the bits
- * that they have when each step computes its own; the weights that compute them are read once a run; whether
- * they are hoisted follows from the request and from nothing else. What depends on the prompt is read once a
- * run in any case.
+/* Hoisting: rows that depend only on the timestep are computed before the loop, with the bits of computing them in each
+ * step. Their weights are read once per run. Only the request decides whether they are hoisted. Blocks that depend
+ * only on the prompt are always read once per run.
  *
- * The plain way is a switch of the model (engine/open/model.h) that only this program sets. Hashes are
- * compared within one process. */
+ * sluice_model.no_hoist (engine/open/model.h) turns hoisting off; only this program sets it. Hashes are compared within
+ * one process. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
 enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
 
-/* Which blocks' weights are counted. */
+/* Selects the blocks whose weight reads are counted. */
 static bool (*counted)(const struct block_kind *kind) = block_hoists;
 
-/* What was read of these weights. */
+/* Bytes read per file segment of the counted blocks. */
 static struct ledger {
     struct {
         int file;
@@ -50,10 +49,10 @@ static void ledger_open(const struct component *c) {
     ledger.n = 0;
     for (int b = 0; b < c->n_blocks; b++)
         if (counted(c->blocks[b].kind)) ledger_add(&c->blocks[b]);
-    check(ledger.n >= 6, "only %d weights to count", ledger.n);
+    check(ledger.n >= 6, "only %d counted segments", ledger.n);
 }
 
-/* How many of them were read so many times in the last run, each byte. */
+/* Returns the number of segments that the last run read exactly `times` times. */
 static int n_read(int times) {
     int n = 0;
     for (int i = 0; i < ledger.n; i++) {
@@ -65,7 +64,7 @@ static int n_read(int times) {
 
 static void check_reads(int times, const char *what) {
     int right = n_read(times);
-    check(right == ledger.n, "%s: %d of %d weights were not read %d times", what, ledger.n - right, ledger.n,
+    check(right == ledger.n, "%s: %d of %d segments were not read %d times", what, ledger.n - right, ledger.n,
           times);
 }
 
@@ -77,7 +76,7 @@ static bool open_counting(struct rig *rig, const char *folder, bool plain) {
     return true;
 }
 
-/* As in a fresh process, but for the model. */
+/* Runs in a new session on the open model. */
 static struct result run_fresh(struct rig *rig, const struct sluice_request *request) {
     struct sluice_session_options options = {.threads = 2};
     sluice_session_close(rig->session);
@@ -94,7 +93,7 @@ static struct sluice_request request_of(int steps, int batch, double cfg_scale) 
 
 /* ---- plans ---- */
 
-/* Blocks of the stage whose name has this in it and that say so of themselves. */
+/* Returns the number of blocks of the stage whose name contains `name` and whose "hoisted" equals `hoisted`. */
 static int count_blocks(json_t *plan, const char *stage, const char *name, bool hoisted) {
     int n = 0;
     size_t i;
@@ -117,16 +116,16 @@ static json_int_t streaming_bytes(json_t *stage) {
 
 static void check_plan(json_t *plan, bool hoisted, const char *what) {
     int modulations = count_blocks(plan, hoisted ? "hoist" : "denoise", "modulation", hoisted);
-    check(modulations >= 3, "%s: %d modulations where they belong", what, modulations);
+    check(modulations >= 3, "%s: only %d modulation blocks in the expected stage", what, modulations);
     check(!count_blocks(plan, hoisted ? "denoise" : "hoist", "modulation", !hoisted),
-          "%s: modulations where they do not belong", what);
-    check(count_blocks(plan, hoisted ? "hoist" : "denoise", "time", hoisted) == 1, "%s: no time", what);
-    check(count_blocks(plan, "hoist", "context_refiner", true) >= 1, "%s: no context refiner", what);
+          "%s: modulation blocks in the wrong stage", what);
+    check(count_blocks(plan, hoisted ? "hoist" : "denoise", "time", hoisted) == 1, "%s: no time embedding block", what);
+    check(count_blocks(plan, "hoist", "context_refiner", true) >= 1, "%s: no hoisted context refiner", what);
     check(!count_blocks(plan, "hoist", "", false) && !count_blocks(plan, "denoise", "", true),
-          "%s: a stage with blocks of both kinds", what);
+          "%s: a stage mixes hoisted and other blocks", what);
     check(number(stage_of(plan, "hoist"), "state_bytes") == number(stage_of(plan, "denoise"), "state_bytes"),
-          "%s: the stages share their state", what);
-    check(streamed(plan, "hoist") == streaming_bytes(stage_of(plan, "hoist")), "%s: what passes once", what);
+          "%s: hoist and denoise have different state_bytes", what);
+    check(streamed(plan, "hoist") == streaming_bytes(stage_of(plan, "hoist")), "%s: the hoist stage does not stream its blocks exactly once", what);
 }
 
 static json_int_t weight_bytes(const struct component *c) {
@@ -136,7 +135,7 @@ static json_int_t weight_bytes(const struct component *c) {
     return bytes;
 }
 
-/* Bytes that the state of a plan takes beyond one row of each. */
+/* Returns the state bytes that hoisting adds: rows of all steps instead of one row each. */
 static json_int_t rows_bytes(struct rig *rig, struct sluice_request request) {
     json_t *hoisted = query(rig, &request, NULL);
     rig->model->no_hoist = true;
@@ -158,12 +157,12 @@ static bool is_hoisted(struct rig *rig, int steps, int batch, int64_t budget) {
     return hoisted;
 }
 
-/* Up to so many steps rows take less than the weights and are hoisted; beyond they are not. */
-static void rule(const char *folder) {
+/* Finds the largest number of steps that is hoisted: up to there the rows take fewer bytes than the weights. */
+static void test_only_steps_decide_hoisting(const char *folder) {
     struct rig rig;
     int low = 2, high = 10000;
     if (!rig_open(&rig, folder, 1, 9)) return;
-    check(is_hoisted(&rig, low, 1, plenty) && !is_hoisted(&rig, high, 1, plenty), "%s: no limit of steps",
+    check(is_hoisted(&rig, low, 1, plenty) && !is_hoisted(&rig, high, 1, plenty), "%s: hoisting does not depend on the number of steps",
           folder);
     while (high - low > 1) {
         int middle = (low + high) / 2;
@@ -175,7 +174,7 @@ static void rule(const char *folder) {
           folder, low, (long long)rows, (long long)weights);
     for (int i = 0; i < 2; i++)
         check(is_hoisted(&rig, low + i, 4, plenty) == !i && is_hoisted(&rig, low + i, 1, 1) == !i,
-              "%s: %d steps: batch or budget decide", folder, low + i);
+              "%s: %d steps: batch size or budget changes hoisting", folder, low + i);
     printf("%s: hoisted up to %d steps, rows %lld bytes for weights of %lld\n", folder, low, (long long)rows,
            (long long)weights);
     rig_close(&rig);
@@ -183,9 +182,9 @@ static void rule(const char *folder) {
 
 /* ---- runs ---- */
 
-static int n_streamed; /* plain runs that read weights in each step: without them nothing was compared */
+static int n_streamed; /* runs without hoisting that read the weights in every step */
 
-/* At the least, between, and with everything resident. */
+/* Compares runs with and without hoisting at the minimum budget, between, and with everything resident. */
 static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,
                         const char *name) {
     json_int_t least, all, plain_least, plain_all;
@@ -212,13 +211,13 @@ static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_re
         check_plan(got.plan, false, what);
         result_free(&got);
     }
-    printf("%s, %d steps, batch %d, cfg %g: least %lld hoisted, %lld plain\n", name, request.steps,
+    printf("%s, %d steps, batch %d, cfg %g: minimum budget %lld with hoisting, %lld without\n", name, request.steps,
            request.batch, request.cfg_scale, (long long)least, (long long)plain_least);
     result_free(&want);
 }
 
-/* One session that keeps its residents: the ways alternate, so that blocks change their stages. */
-static void alternate(struct rig *rig, const char *name) {
+/* One session that keeps its residents: the ways alternate_hoisting, so that blocks change their stages. */
+static void alternate_hoisting(struct rig *rig, const char *name) {
     struct sluice_request request = request_of(3, 2, 4);
     request.no_decode = false;
     struct result want = run_fresh(rig, &request);
@@ -235,7 +234,7 @@ static void alternate(struct rig *rig, const char *name) {
     result_free(&want);
 }
 
-static void gate(const char *folder, const char *name) {
+static void test_hoisting_keeps_bits(const char *folder, const char *name) {
     static const int steps[] = {1, 2, 7};
     struct rig hoisted, plain;
     if (!open_counting(&plain, folder, true)) return;
@@ -246,27 +245,27 @@ static void gate(const char *folder, const char *name) {
                 struct sluice_request r = request_of(steps[i], lanes == 2 ? 2 : 1, lanes ? 3.5 : 1);
                 one_request(&hoisted, &plain, r, name);
             }
-        alternate(&hoisted, name);
+        alternate_hoisting(&hoisted, name);
         rig_close(&hoisted);
     }
     rig_close(&plain);
 }
 
-/* ---- what depends on the prompt ---- */
+/* ---- blocks that depend on the prompt ---- */
 
-static bool of_prompts(const struct block_kind *kind) {
+static bool is_per_prompt(const struct block_kind *kind) {
     return kind->update_rate == UPDATE_PER_PROMPT;
 }
 
-/* Blocks whose names have `word` in them, all in the hoist stage. */
+/* The model has `blocks` blocks with `word` in their names, all in the hoist stage. */
 struct once {
     const char *folder, *name, *word;
     int blocks, frames;
 };
 
-/* Their weights pass once, however many steps and prompts there are, also where nothing stays: keys and
- * values of WAN's text, all that Stable Diffusion 3 makes of timestep and prompt. */
-static void once_a_run(struct once o) {
+/* At the minimum budget the weights are read once, for any number of steps and prompts: Wan's cross-attention keys and
+ * values, SD3's modulation. */
+static void test_prompt_blocks_are_read_once(struct once o) {
     struct rig rig;
     if (!open_counting(&rig, o.folder, false)) return;
     for (int steps = 1; steps <= 3; steps += 2) {
@@ -281,15 +280,15 @@ static void once_a_run(struct once o) {
         check(got.code == SLUICE_OK, "%s: %s", what, got.error.what);
         check_reads(1, what);
         int n = count_blocks(got.plan, "hoist", o.word, true);
-        check(n == o.blocks && !count_blocks(got.plan, "denoise", o.word, false), "%s: %d in the hoist stage",
+        check(n == o.blocks && !count_blocks(got.plan, "denoise", o.word, false), "%s: %d blocks in the hoist stage",
               what, n);
         result_free(&got);
     }
     rig_close(&rig);
 }
 
-/* Of a table of positions the rows that a picture needs, once a run, with the least memory and with all. */
-static void positions(const char *folder, const char *name) {
+/* Only the rows of the position embedding that the image needs are read, once per run, at minimum and full budget. */
+static void test_position_rows_are_read_once(const char *folder, const char *name) {
     struct rig rig;
     json_int_t budget[2];
     if (!open_counting(&rig, folder, false)) return;
@@ -307,7 +306,7 @@ static void positions(const char *folder, const char *name) {
         struct result got = run(&rig, &request);
         long long read = atomic_load(&ledger.segment[0].bytes), row = table->tensors[0].shape.row_bytes;
         long long rows = request.width / 16 * (request.height / 16);
-        check(got.code == SLUICE_OK && read == rows * row, "%s, budget %d: %lld bytes of positions, not %lld",
+        check(got.code == SLUICE_OK && read == rows * row, "%s, budget %d: read %lld bytes of positions, expected %lld",
               name, i, read, rows * row);
         result_free(&got);
     }
@@ -317,16 +316,16 @@ static void positions(const char *folder, const char *name) {
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    const char *wide = wide_checkpoint(); /* f32; the fixture is bf16 */
-    gate(wide, "wide");
-    gate("test/golden/zimage_b/model", "zimage_b");
-    check(n_streamed >= (thorough() ? 2 : 1), "only %d plain runs streamed", n_streamed);
-    rule(wide);
-    rule("test/golden/zimage_a/model");
-    counted = of_prompts;
-    once_a_run((struct once){"test/golden/wan21/model", "wan21", ".seen", 3, 5});
+    const char *wide = wide_checkpoint(); /* f32 weights; the fixture has bf16 */
+    test_hoisting_keeps_bits(wide, "wide");
+    test_hoisting_keeps_bits("test/golden/zimage_b/model", "zimage_b");
+    check(n_streamed >= (thorough() ? 2 : 1), "only %d runs without hoisting streamed weights", n_streamed);
+    test_only_steps_decide_hoisting(wide);
+    test_only_steps_decide_hoisting("test/golden/zimage_a/model");
+    counted = is_per_prompt;
+    test_prompt_blocks_are_read_once((struct once){"test/golden/wan21/model", "wan21", ".seen", 3, 5});
     counted = block_hoists;
-    once_a_run((struct once){"test/golden/sd3_medium/model", "sd3_medium", ".modulation", 3, 0});
-    positions("test/golden/sd3_medium/model", "sd3_medium");
+    test_prompt_blocks_are_read_once((struct once){"test/golden/sd3_medium/model", "sd3_medium", ".modulation", 3, 0});
+    test_position_rows_are_read_once("test/golden/sd3_medium/model", "sd3_medium");
     return finish();
 }

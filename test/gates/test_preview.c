@@ -88,7 +88,7 @@ static int n_expected(const struct sluice_request *r, int of) {
 static void looked_at(struct rig *rig, const char *folder, struct sluice_request r, const char *what) {
     struct sluice_request plain = r;
     plain.preview = NULL;
-    struct result want = fresh(folder, 2, plain);
+    struct result want = run_fresh(folder, 2, plain);
     looking.n = 0;
     struct result got = run(rig, &r);
     same(&want, &got, what);

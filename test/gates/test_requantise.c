@@ -28,7 +28,7 @@ enum { TYPES = sizeof types / sizeof *types };
 static struct result gate(const char *folder, const char *type, int threads, bool all) {
     struct rig rig;
     struct sluice_request request = request_of(type);
-    struct result want = fresh(folder, threads, request);
+    struct result want = run_fresh(folder, threads, request);
     if (!rig_open(&rig, folder, threads, 3)) return want;
     rig.fault_sys.delay_us = 300;
     rig.fault_sys.short_reads = true;
@@ -64,7 +64,7 @@ static void compare(const struct result *results) {
 
 /* f32 holds every bf16. */
 static void lossless(const char *folder, const struct result *f32) {
-    struct result stored = fresh(folder, 2, request_of(NULL));
+    struct result stored = run_fresh(folder, 2, request_of(NULL));
     check(!strcmp(stored.latent[0], f32->latent[0]), "bf16 weights kept in f32 give other bits");
     result_free(&stored);
 }

@@ -7,15 +7,15 @@
  *     which blocks are resident         budgets (the solver's sets), edited_plans (random ones)
  *     ring, from the least to the whole edited_plans
  *     depth, no_wrap, waits             edited_plans
- *     direct reads, size of the bounce  direct_reads, edited_plans, shapes, test_direct.c
+ *     direct reads, size of the bounce  direct_reads, edited_plans, shapes, test_direct_io.c
  *     what of the decoder is kept       edited_plans, test_decode.c; in larger pictures test/lib/blocks_vae.c
  *     keep, from one run to the next    edited_plans (every pair), sessions_past
  *     batch, with and without guidance  shapes, batch_against_seeds
  *     length of prompts, shape          shapes, sessions_past
- *     images that compute together      test_lanes.c
+ *     images that compute together      test_batch_lanes.c
  *     hoisted or plain                  test_hoist.c
- *     pieces, and when they are there   test_pieces.c, test_early.c
- *     another plan in mid-run           test_pressure.c, test_evict.c
+ *     pieces, and when they are there   test_partial_blocks.c, test_weight_waits.c
+ *     another plan in mid-run           test_memory_pressure.c, test_evict.c
  *     precision                         in_bf16: budgets, edited_plans, batch_against_seeds again
  *     types that weights are stored in  test_residency_types.c, test_requantise.c
  *
@@ -77,7 +77,7 @@ static void cancelled(struct rig *rig, struct sluice_request request, int64_t bu
 static void sessions_past(struct rig *rig, const char *folder, const struct gate *gate,
                           const struct result *want, json_int_t least, const char *name) {
     struct sluice_request first = gate->request, other = gate->other;
-    struct result r, elsewhere = fresh(folder, gate->threads, other);
+    struct result r, elsewhere = run_fresh(folder, gate->threads, other);
     for (int i = thorough() ? 0 : 3; i < 4; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s session's past %d", name, i);
@@ -142,7 +142,7 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
 /* What is wide streams in all stages but that of what is hoisted. */
 static void some_budgets(struct rig *rig, struct sluice_request request, const struct result *want, bool wide,
                          const char *name) {
-    struct tally t = budgets(rig, request, want, some(BUDGETS_MOST, 3), name);
+    struct tally t = budgets(rig, request, want, thorough_or(BUDGETS_MOST, 3), name);
     if (!wide || !thorough()) return;
     check(t.different >= 6, "%s: only %d resident sets", name, t.different);
     for (int i = 0; i < t.n_stages; i++)
@@ -156,7 +156,7 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
     struct sluice_request request = gate->request;
     json_int_t least, all;
     if (!rig_open(&rig, folder, gate->threads, (uint64_t)gate->threads)) return;
-    struct result want = fresh(folder, gate->threads, request);
+    struct result want = run_fresh(folder, gate->threads, request);
     bounds(&rig, request, &least, &all);
     rig.fault_sys.delay_us = 300;
     rig.fault_sys.short_reads = true;
@@ -169,7 +169,7 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
         request.no_decode = false;
     }
     if (thorough()) direct_reads(&rig, request, &want, 5, name);
-    edited_plans(&rig, request, &want, some(EDITS_ALL, 6), name);
+    edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 6), name);
     least_budget(&rig, request, name);
     shapes(&rig, gate, name);
     batch_against_seeds(&rig, request, least, name);
@@ -217,12 +217,12 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
     if (lacks) {
         printf("SKIP %s in bf16: %s\n", name, lacks);
     } else {
-        struct result want = fresh(folder, gate->threads, request);
+        struct result want = run_fresh(folder, gate->threads, request);
         bounds(&rig, request, &least, &all);
         rig.fault_sys.delay_us = 300;
         rig.fault_sys.short_reads = true;
         some_budgets(&rig, request, &want, gate->wide, name);
-        edited_plans(&rig, request, &want, some(EDITS_ALL, 3), name);
+        edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), name);
         least_budget(&rig, request, name);
         batch_against_seeds(&rig, request, least, name);
         precisions_differ(&rig, request, &want);

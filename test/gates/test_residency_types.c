@@ -80,7 +80,7 @@ static void gate(const struct stored *s, int threads, const char *precision) {
     request.precision = precision;
     if (!rig_open(&rig, folder, threads, 7)) return;
     check_types(&rig, s);
-    struct result want = fresh(folder, threads, request);
+    struct result want = run_fresh(folder, threads, request);
     rig.fault_sys.delay_us = 300;
     rig.fault_sys.short_reads = true;
     struct tally t = budgets(&rig, request, &want, TYPE_BUDGETS, s->dtype);

@@ -257,7 +257,7 @@ static void test_other_component(void **state) {
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
     for (int i = 0; i < 3; i++) {
         memory_checker_restart();
-        struct block other = store_fixture.own[0][0];
+        struct block other = store_fixture.base[0][0];
         if (i == 2) store_fixture.list[0][0] = &other;
         run_again();
         assert_int_equal(memory_checker.n_reads, i != 1);

@@ -1,4 +1,3 @@
-/* Adapters' files: see adapter_files.h. */
 #include "test/lib/adapter_files.h"
 
 #include <inttypes.h>
@@ -60,7 +59,7 @@ void adapter_writer_add_f32(struct adapter_writer *w, const char *name, const fl
     adapter_writer_add(w, name, "F32", 4, rank, dim, values);
 }
 
-/* Quotes of a text in a text. */
+/* Escapes the quotes of a JSON text inside a JSON string. */
 static void put_escaped(struct adapter_writer *w, const char *text) {
     for (; *text; text++) put(w, *text == '"' ? "\\%c" : "%c", *text);
 }

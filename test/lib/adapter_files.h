@@ -1,11 +1,12 @@
-/* Adapters' files, made tensor by tensor. What has no values takes no place on the disk. */
+/* Writes adapter files (safetensors) tensor by tensor. A tensor without values is a hole in a sparse file: it
+ * takes no disk space. */
 #ifndef SLUICE_TEST_ADAPTER_FILES_H
 #define SLUICE_TEST_ADAPTER_FILES_H
 
 #include "engine/open/adapter_file.h"
 
 struct adapter_writer {
-    char *header; /* the members so far */
+    char *header; /* members of the JSON header so far */
     size_t bytes, room;
     uint64_t data_bytes;
     struct {
@@ -16,12 +17,13 @@ struct adapter_writer {
 };
 
 void adapter_writer_begin(struct adapter_writer *w);
-/* type: as safetensors has it, of so many bytes an element. data: NULL for zeros. */
+/* type: the safetensors type name, of `size` bytes an element. data: NULL writes zeros. */
 void adapter_writer_add(struct adapter_writer *w, const char *name, const char *type, int size, int rank,
                         const int32_t *dim, const void *data);
-/* f32; dims end with 0. */
+/* Adds an f32 tensor; the variable arguments are its dimensions, ended by 0. */
 void adapter_writer_add_f32(struct adapter_writer *w, const char *name, const float *values, ...);
-/* Writes and ends it. metadata: JSON text that becomes lora_adapter_metadata, or NULL. Returns path. */
+/* Writes the file and frees the writer. metadata: JSON text for the key lora_adapter_metadata, or NULL.
+ * Returns path. */
 const char *adapter_writer_end(struct adapter_writer *w, const char *path, const char *metadata);
 
 #endif

@@ -7,7 +7,7 @@ static float *float_row(const struct tensor *t, int64_t row) {
     return (float *)((char *)t->data + row * t->row_bytes);
 }
 
-/* Any weight, widened exactly; f16 is not used here. */
+/* Returns one weight, widened exactly to f32; f16 is not needed. */
 static float weight_at(const struct tensor *t, int64_t row, int64_t column) {
     const char *from = (const char *)t->data + row * t->row_bytes;
     float value;
@@ -35,7 +35,7 @@ static void arithmetic_linear(const struct op *op, float *widened) {
     }
 }
 
-/* What adapters add: of the side each its columns, in their order. */
+/* Adds the adapters' part: each adapter multiplies its own columns of the low-rank input, in order. */
 static void arithmetic_add_side(const struct op *op) {
     int32_t column = 0, row;
     struct tensor up;
@@ -97,7 +97,7 @@ enum status arithmetic_run(struct device *device, const struct op *op, void *wor
                 float_row(&op->out, t)[c] = arithmetic_element(op, t, c);
         return OK;
     default:
-        return error_set(e, INTERNAL, "the arithmetic device has no operator %s", op_name(op->kind));
+        return error_set(e, INTERNAL, "arithmetic device: operator %s is not implemented", op_name(op->kind));
     }
 }
 

@@ -1,8 +1,8 @@
-/* A small device that computes for real, in plain C: the operators of the synthetic family and no others.
+/* A small CPU device in plain C that has only the operators of the synthetic family.
  *
- * It is here so that store and executor can be proven without oneDNN, whose OpenMP the thread sanitizer does
- * not understand. Its cost table is simple enough to add up by hand: the products take a workspace of one
- * widened row of weights, hide ARITHMETIC_HIDDEN bytes, and need one primitive for each shape. */
+ * With it, store and executor run under the thread sanitizer, which reports false races in oneDNN's OpenMP.
+ * Its cost table can be added up by hand: a product takes a workspace of one weight row widened to f32, hides
+ * ARITHMETIC_HIDDEN bytes, and needs one primitive per shape. */
 #ifndef SLUICE_TEST_ARITHMETIC_DEVICE_H
 #define SLUICE_TEST_ARITHMETIC_DEVICE_H
 
@@ -17,7 +17,7 @@ struct arithmetic {
 
 struct arithmetic arithmetic_make(void);
 
-/* What the device runs, for those who run something else now and then. */
+/* The device's run function; tests that replace it call it for the other operators. */
 enum status arithmetic_run(struct device *device, const struct op *op, void *workspace, struct error *e);
 
 #endif

@@ -3,7 +3,7 @@
 
 #include "engine/base/error.h"
 
-/* Fails the cmocka test that runs, with the error's line. */
+/* Fails the running cmocka test with the error's line, unless the code is OK. */
 void assert_ok(const struct error *e);
 
 #endif

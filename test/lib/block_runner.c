@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { BENCH_SCRATCH = 64 << 20 };
+enum { RUNNER_SCRATCH = 64 << 20 };
 
 static void eager_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
@@ -31,7 +31,8 @@ static enum status eager_run(struct device *device, const struct op *op, void *n
 }
 
 struct eager eager_open(struct device *target) {
-    return (struct eager){.device = {.name = "eager", .cost = eager_cost, .run = eager_run}, .target = target};
+    return (struct eager){.device = {.name = "eager", .cost = eager_cost, .run = eager_run},
+                          .target = target};
 }
 
 void eager_close(struct eager *eager) {
@@ -40,7 +41,8 @@ void eager_close(struct eager *eager) {
     eager->workspace_bytes = 0;
 }
 
-/* Reference tensors of pictures have no frames, lanes' do: [C, Y, X] becomes [C, 1, Y, X]. */
+/* Adds the frame dimension that lane latents have and reference tensors lack: [C, Y, X] becomes [C, 1, Y, X].
+ */
 static void one_frame(struct tensor *latent) {
     if (latent->rank == 3)
         *latent = tensor_reshape(*latent, 4, (int32_t[]){latent->dim[0], 1, latent->dim[1], latent->dim[2]});
@@ -67,7 +69,7 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
     memset(b->lane.state, 0, b->component->family->lane_state_bytes);
     b->component->family->declare(b->component, &b->lane, 1, &b->state, &b->state, &ok);
     assert_true(ok);
-    b->scratch = (struct arena){.bytes = BENCH_SCRATCH, .base = device_bytes(BENCH_SCRATCH)};
+    b->scratch = (struct arena){.bytes = RUNNER_SCRATCH, .base = device_bytes(RUNNER_SCRATCH)};
     b->eager = eager_open(golden_state.device);
     b->context = (struct context){.device = &b->eager.device,
                                   .precision = golden_state.precision,
@@ -78,12 +80,12 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
 
 struct tensor runner_state(const struct block_runner *b, const char *name) {
     struct tensor t = component_state_tensor(b->component, &b->lane, name);
-    if (!t.rank) fail_msg("the family %s publishes no %s", b->component->family->name, name);
+    if (!t.rank) fail_msg("family %s publishes no state tensor %s", b->component->family->name, name);
     return t;
 }
 
 void runner_close(struct block_runner *b) {
-    device_bytes_free(b->scratch.base, BENCH_SCRATCH);
+    device_bytes_free(b->scratch.base, RUNNER_SCRATCH);
     eager_close(&b->eager);
 }
 
@@ -92,7 +94,7 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
     void *weights = calloc(1, block->kind->weights_bytes);
     struct reader reader = {0};
     reader_read(&reader, block, 0, block->bytes, packed, &b->error);
-    block_point(block, packed_together(block, packed), weights);
+    block_point(block, packed_contiguous(block, packed), weights);
     struct visit_scope scope = {.settings = b->settings,
                                 .lane = &b->lane,
                                 .number = block->number,
@@ -109,7 +111,7 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
 const struct block *runner_block(const struct block_runner *b, const char *name) {
     for (int i = 0; i < b->component->n_blocks; i++)
         if (!strcmp(b->component->blocks[i].name, name)) return &b->component->blocks[i];
-    fail_msg("there is no block %s", name);
+    fail_msg("component has no block %s", name);
     return NULL;
 }
 
@@ -158,7 +160,7 @@ void runner_run_all(struct block_runner *b, float timestep) {
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     for (int i = 0; i < list.n_visits; i++) {
         int block = list.visits[i].block;
-        if (!list.visits[i].n_lanes) continue; /* the lane leaves it out */
+        if (!list.visits[i].n_lanes) continue; /* skipped by the lane */
         if (block < n_blocks)
             runner_run(b, &b->component->blocks[block], timestep);
         else
@@ -178,8 +180,8 @@ void runner_run_all_without(struct block_runner *b, int block, int weight) {
     }
 }
 
-struct tensor runner_convolve(struct block_runner *b, struct tensor in, struct tensor weight, struct tensor bias,
-                             struct tensor residual, int up, enum finishing finish) {
+struct tensor runner_convolve(struct block_runner *b, struct tensor in, struct tensor weight,
+                              struct tensor bias, struct tensor residual, int up, enum finishing finish) {
     int32_t dim[3] = {up * in.dim[0], up * in.dim[1], weight.dim[0]};
     struct tensor out = test_tensor(DTYPE_F32, 3, dim);
     op_conv2d(&b->context, out, in, weight, (struct epilogue){.bias = bias, .residual = residual},

@@ -44,8 +44,8 @@ void mmdit_expect_embedders(const struct golden *g, struct block_runner *b, cons
     runner_close(b);
 }
 
-/* The last layer writes the drawn rows only, so here all rows of the tensor are drawn: the picture is as wide
- * as there are rows. */
+/* The last layer writes only the rows of the generated image. The lane's image is therefore as wide as the
+ * reference tensor has rows. */
 static void expect_final(const struct golden *g, const char *name) {
     char in_name[64], out_name[64];
     snprintf(in_name, sizeof in_name, "%s.in", name);

@@ -1,31 +1,32 @@
-/* What tests of transformers over two streams (models/mmdit.h) have in common: case 0 after its first step,
- * and the parts that these families have alike. */
+/* Shared by the block tests of two-stream transformers (models/mmdit.h): the lane of case 0 after its first
+ * step, and checks of the parts that these families have in common. */
 #ifndef SLUICE_TEST_BLOCK_RUNNER_MMDIT_H
 #define SLUICE_TEST_BLOCK_RUNNER_MMDIT_H
 
 #include "test/lib/block_runner.h"
 
-/* Of the fixture's blocks in expect.json. */
+/* Returns member `name` of "blocks"."block" in the fixture's expect.json. */
 const json_t *mmdit_expectation(const struct golden *g, const char *name);
 
-/* The first tokens of the text, the latent and what it refers to. */
+/* Returns case 0 after its first step: the first text tokens, the latent and the reference latents. */
 struct lane mmdit_lane(const struct golden *g);
 
 float mmdit_timestep(const struct golden *g);
 
 struct block_runner *runner_open_mmdit(const struct golden *g, struct lane lane);
 
-/* What the numbered block of that name's format makes of the state; its modulation too. */
+/* Runs block `format` % number and its modulation block. */
 void mmdit_run(struct block_runner *b, const char *format, int number);
 
-/* Rope and both streams' first rows, the text's being there; embedder: the block that embeds pictures.
- * Closes the bench. */
+/* Compares the RoPE table and the first rows of both streams with the reference. The text rows must be
+ * embedded already; embedder names the block that embeds the image. Closes b. */
 void mmdit_expect_embedders(const struct golden *g, struct block_runner *b, const char *embedder);
 
-/* The last layers on all rows of "block.final", then on small ones, under the reference's conditioning. */
+/* Compares the final layers on all rows of "block.final" and on those of "block.final_small", under the
+ * reference's conditioning. */
 void mmdit_expect_final(const struct golden *g);
 
-/* A whole forward's prediction; tolerance: its name. */
+/* Compares the prediction of a whole forward pass; `tolerance` names the row of the tolerance table. */
 void mmdit_expect_velocity(const struct golden *g, struct lane lane, const char *tolerance);
 
 #endif

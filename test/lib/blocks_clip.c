@@ -1,4 +1,4 @@
-/* CLIP's blocks one by one, each on the reference's input; see blocks_flux.c. */
+/* Tests CLIP's blocks one by one, each on the reference's input; see blocks_flux.c. */
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
@@ -50,7 +50,8 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* The first of the tokens that end the text: the last one that is no padding is one. */
+/* Returns the position of the first end-of-text token. The last token that is not padding is an end-of-text
+ * token. */
 static int end_of(struct tensor ids, const json_t *one) {
     const int32_t *id = ids.data;
     int n = (int)json_integer_value(json_object_get(one, "ids_cond")), i = 0;
@@ -59,7 +60,8 @@ static int end_of(struct tensor ids, const json_t *one) {
     return i;
 }
 
-/* Tokens and the pooled row together, the tokens in columns of longer rows: the pooled row is one of them. */
+/* Token rows and the pooled row. The token rows are a column range of wider rows that also hold the pooled
+ * row. */
 static void test_tokens(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), pooled;
     int last = ids.dim[0] - 1;
@@ -81,7 +83,7 @@ static void test_tokens(const struct golden *g) {
     runner_close(b);
 }
 
-/* Every prompt that the reference encoded. */
+/* The pooled row of every prompt that the reference encoded. */
 static void test_pooled(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *one;
     size_t i;

@@ -1,6 +1,6 @@
-/* CLIP's kinds against the reference, on data of their own (test/golden/clip.py): the rows of every layer
- * that can be read, window by window, and the pooled row; from files under transformers' names and under
- * OpenCLIP's with the same bits; and every weight's influence on them. */
+/* Tests CLIP-L, OpenCLIP-H and OpenCLIP-G alone, on their own data (test/golden/clip.py): the hidden states
+ * of every usable layer, window by window, and the pooled row. Files with transformers' names and with
+ * OpenCLIP's must give the same bits, and every weight must influence the result. */
 #include "loaders/loaders.h"
 #include "models/models.h"
 #include "test/lib/block_runner.h"
@@ -17,14 +17,14 @@ static const struct tolerance tolerances[] = {{"rows.1", 4.27e-7, 1.3e-6},
                                               {"pooled", 5.56e-7, 1.7e-6},
                                               {0}};
 
-enum { WINDOW = 77, EVERY = 7 }; /* of the rows that are in the data */
+enum { WINDOW = 77, EVERY = 7 }; /* every 7th row is in the data */
 
 /* ---- opening ---- */
 
-/* Files under transformers' names, and under OpenCLIP's. */
+/* One file has transformers' names, one OpenCLIP's. */
 enum { FILES = 2 };
 
-/* What SD1, SD2 and SDXL read. */
+/* Returns the outputs that SD1, SD2 and SDXL use. */
 static struct text_reads reads_of(const struct golden *g) {
     if (!strcmp(g->name, "clip/l"))
         return (struct text_reads){.tokens = true, .pooled = true, .final_norm = true};
@@ -33,17 +33,18 @@ static struct text_reads reads_of(const struct golden *g) {
     return (struct text_reads){.hidden_state_from_end = 1, .tokens = true, .pooled = true, .projected = true};
 }
 
-/* What is said of a single file's text encoder, whose heads are not 64 wide. */
+/* Reads the configuration. For the OpenCLIP file only the number of heads is passed: single files have no
+ * configuration, but the heads here are not 64 wide. */
 static void read_config(const struct golden *g, bool open, struct config *config, struct error *e) {
-    char path[GOLDEN_PATH + 64], said[64];
+    char path[GOLDEN_PATH + 64], json[64];
     int heads = 0;
     snprintf(path, sizeof path, "%s/config.json", g->path);
     config_read(&golden_state.sys, path, config, e);
     if (!open) return;
     config_int(config, "num_attention_heads", 1, 99, &heads, e);
     config_destroy(config);
-    snprintf(said, sizeof said, "{\"num_attention_heads\": %d}", heads);
-    config_parse(&golden_state.sys, path, said, NULL, config, e);
+    snprintf(json, sizeof json, "{\"num_attention_heads\": %d}", heads);
+    config_parse(&golden_state.sys, path, json, NULL, config, e);
 }
 
 static void open_file(struct golden *g, bool open) {
@@ -96,14 +97,14 @@ static struct block_runner *encode_open(const struct golden *g, int file, int cl
     return runner_open(g, file, lane);
 }
 
-/* With nothing in the place of one weight; -1: with all. */
+/* Runs the encoder with one weight left zero; weight -1: with all weights. */
 static void encode(const struct golden *g, struct block_runner *b, int block, int weight) {
     struct visit_list list = {.sys = &golden_state.sys};
     runner_gather(b, golden(g, "ids"));
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     for (int i = 0; i < list.n_visits; i++) {
         struct packed_segment segments[BLOCK_WEIGHTS_MAX];
-        if (list.visits[i].block >= b->component->n_blocks) continue; /* the table's rows */
+        if (list.visits[i].block >= b->component->n_blocks) continue; /* the embedding table */
         struct block copy = b->component->blocks[list.visits[i].block];
         const struct block *whole = &b->component->blocks[list.visits[i].block];
         for (int k = copy.n_segments = 0; k < whole->n_segments; k++)
@@ -134,7 +135,7 @@ static void expect_rows(const struct golden *g, struct tensor text, int clip_ski
     expect_close(g, name, some, truth.data);
 }
 
-/* Every clip skip that a file can serve; no other layer is visited than what it needs. */
+/* Every clip skip that a file can serve; only the layers that it needs are visited. */
 static void test_rows(const struct golden *g) {
     for (int file = 0; file < FILES; file++) {
         const struct component *c = file_of(g, file);
@@ -189,7 +190,7 @@ static int count_visits(const struct golden *g, int skip, bool pools) {
     return n;
 }
 
-/* A layer that nothing is read of is not visited; for a pooled row all are. */
+/* Layers whose output is unused are not visited; for a pooled row all layers are. */
 static void test_visits(const struct golden *g) {
     const struct component *c = file_of(g, 0);
     for (int skip = c->skip_least; skip < c->skip_most; skip++) {
@@ -198,7 +199,8 @@ static void test_visits(const struct golden *g) {
     }
 }
 
-/* A key bias adds the same to all scores of a query: softmax cancels it. */
+/* False for the key bias, which has no influence: it adds the same to all scores of a query, and softmax
+ * cancels it. */
 static bool matters(const struct block *block, int weight) {
     return !strstr(block->tensors[weight].entry->name, "k_proj.bias");
 }
@@ -218,11 +220,12 @@ static void test_influence(const struct golden *g) {
                 moved +=
                     distance(b->lane.pooled.data, whole->lane.pooled.data, tensor_elements(&b->lane.pooled));
             if (matters(&c->blocks[i], w) ? moved < LEAST : moved > NOTHING)
-                fail_msg("%s moved by %g", c->blocks[i].tensors[w].entry->name, moved);
+                fail_msg("zeroing %s changes the output by only %g", c->blocks[i].tensors[w].entry->name,
+                         moved);
             if (matters(&c->blocks[i], w) && moved < least) least = moved;
             runner_close(b);
         }
-    printf("  %-12s every weight moves what is read by %.2e at least\n", g->name, least);
+    printf("  %-12s zeroing any weight changes the output by at least %.2e\n", g->name, least);
     runner_close(whole);
 }
 

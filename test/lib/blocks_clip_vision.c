@@ -1,4 +1,4 @@
-/* The blocks of CLIP's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
+/* Tests the blocks of CLIP's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
 #include "engine/pictures/resample.h"
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
@@ -10,7 +10,7 @@
 static const struct tolerance tolerances[] = {
     {"vision.norm", 4.7e-7, 1.4e-6}, {"block.vision", 7.81e-8, 2.4e-7}, {"seen", 5.05e-7, 1.5e-6}, {0}};
 
-/* What the reference shows to the tower, [3, Y, X] as it is normalised; NULL: there is none. */
+/* Opens a runner on the reference's normalised input image [3, Y, X]; NULL if there is none. */
 static struct block_runner *open_picture(const struct golden *g, size_t one, const char *which) {
     int slot = recipe_slot(g->model->recipe, FAMILY_VISION);
     const struct component *c = &g->model->component[slot];
@@ -47,8 +47,9 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* The part of a picture that is read, resampled as the family says. */
-static void cut_out(const struct component *c, struct tensor picture, struct vision_grid *grid, uint8_t **made) {
+/* Resamples and crops the image as the family does. */
+static void cut_out(const struct component *c, struct tensor picture, struct vision_grid *grid,
+                    uint8_t **made) {
     struct picture_size from = {picture.dim[1], picture.dim[0]};
     *grid = c->family->vision_grid(c, from.width, from.height);
     struct picture_part part = {.by = TORCH_BICUBIC,
@@ -68,7 +69,7 @@ static void cut_out(const struct component *c, struct tensor picture, struct vis
     free(memory);
 }
 
-/* To the last bit what the reference's image processor makes of a picture, before it is normalised. */
+/* The pixels equal the output of the reference's image processor before normalisation, to the last bit. */
 static void test_pixels(const struct golden *g) {
     const struct component *c = &g->model->component[recipe_slot(g->model->recipe, FAMILY_VISION)];
     struct tensor planes = golden(g, "case0.pixels.init");
@@ -87,8 +88,8 @@ static void test_pixels(const struct golden *g) {
     assert_int_equal(differing, 0);
 }
 
-/* Every picture that the reference was shown. */
-static void test_seen(const struct golden *g) {
+/* The output for every input image of the reference. */
+static void test_vision_tokens(const struct golden *g) {
     static const char *const pictures[] = {"init", "last"};
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t k = 0; k < 2 * n; k++) {
@@ -98,9 +99,9 @@ static void test_seen(const struct golden *g) {
         snprintf(name, sizeof name, "case%zu.seen.%s", k / 2, pictures[k % 2]);
         snprintf(detail, sizeof detail, "case %zu %s", k / 2, pictures[k % 2]);
         runner_run_all(b, 0);
-        struct tensor seen = golden(g, name);
-        assert_int_equal(tensor_elements(&seen), tensor_elements(&b->lane.text));
-        expect_values(g, "seen", detail, b->lane.text.data, seen.data, tensor_elements(&seen));
+        struct tensor truth = golden(g, name);
+        assert_int_equal(tensor_elements(&truth), tensor_elements(&b->lane.text));
+        expect_values(g, "seen", detail, b->lane.text.data, truth.data, tensor_elements(&truth));
         runner_close(b);
     }
 }
@@ -109,10 +110,10 @@ static const struct golden_test tests[] = {
     {"pixels", test_pixels, PRECISION_F32, false, "case0.pixels.init"},
     {"patches", test_patches, PRECISION_F32, false, "block.vision.in"},
     {"layer", test_layer, PRECISION_F32, false, "block.vision.in"},
-    {"seen", test_seen, PRECISION_F32, false, "case0.seen.init"},
+    {"vision tokens", test_vision_tokens, PRECISION_F32, false, "case0.seen.init"},
     {"patches, bf16", test_patches, PRECISION_BF16, true, "block.vision.in"},
     {"layer, bf16", test_layer, PRECISION_BF16, true, "block.vision.in"},
-    {"seen, bf16", test_seen, PRECISION_BF16, true, "case0.seen.init"},
+    {"vision tokens, bf16", test_vision_tokens, PRECISION_BF16, true, "case0.seen.init"},
 };
 
 const struct suite blocks_clip_vision = {"clip_vision", tests, COUNT_OF(tests), tolerances, tolerances};

@@ -1,6 +1,6 @@
-/* Flux.1's blocks one by one, each on the reference's input: a wrong one cannot hide behind a right one.
+/* Tests Flux.1's blocks one by one, each on the reference's input, so that two errors cannot cancel.
  *
- * What goes into a block lies in the family's own lane state, of which it publishes some tensors by name. */
+ * A block's input is in the family's lane state, whose tensors the family publishes by name. */
 #include "test/lib/block_runner_mmdit.h"
 #include "test/lib/suites.h"
 
@@ -30,16 +30,19 @@ static struct lane lane_of(const struct golden *g) {
     return lane;
 }
 
-/* Case 0 after its first step, the text embedded: rope tables are there. */
+/* Case 0 after its first step, with embedded text: the RoPE tables are computed. */
 static struct block_runner *open_case(const struct golden *g) {
     struct block_runner *b = runner_open_mmdit(g, lane_of(g));
     runner_run(b, runner_block(b, "context_embedder"), 0);
     return b;
 }
 
-/* A guidance of 3.5 is an angle of 3500 times a frequency, one of 30 is 30000, and 3 of PyTorch's 128
- * frequencies are an ulp off (its exp is). With ours in their place the reference's own conditioning moves by
- * what we differ from it, within 5 %, so these tolerances are above 1e-5. */
+/* Returns the tolerance's name: guidance above 10 has its own, larger tolerance.
+ *
+ * The guidance embedding takes angles of guidance * 1000 * frequency: 3500 times a frequency for
+ * guidance 3.5, 30000 times for 30. 3 of PyTorch's 128 frequencies are an ulp off (its exp is). With the
+ * engine's frequencies the reference's own conditioning changes by the difference that these tests measure,
+ * within 5 %. */
 static const char *by_guidance(const struct lane *lane, const char *name, const char *far) {
     return lane->guidance > 10 ? far : name;
 }
@@ -77,7 +80,7 @@ static void test_single(const struct golden *g) {
     expect_block(g, "single", "single_transformer_blocks.%d");
 }
 
-/* Of references the reference's transformer gives rows too, which nobody reads. */
+/* The reference's transformer also returns rows for reference images; these are ignored. */
 static void test_transformer(const struct golden *g) {
     struct lane lane = lane_of(g);
     mmdit_expect_velocity(g, lane, by_guidance(&lane, "block.velocity", "block.velocity.far"));

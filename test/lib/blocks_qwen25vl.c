@@ -1,5 +1,5 @@
-/* The blocks of Qwen2.5-VL's language model one by one, each on the reference's input; see blocks_flux.c.
- * What the vision encoder would make of pictures is the reference's. */
+/* Tests the blocks of Qwen2.5-VL's language model one by one, each on the reference's input; see
+ * blocks_flux.c. Image tokens come from the reference's vision encoder. */
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
@@ -22,37 +22,37 @@ static const struct component *tower_of(const struct golden *g) {
     return model_component(g->model, FAMILY_VISION);
 }
 
-/* Picture number i of a case: its rows, and the grid that the tower makes of a picture of that size. */
+/* Returns image i of a case: its vision tokens, and the token grid for an image of that size. */
 static struct vision_span picture_of(const struct golden *g, size_t one, int i) {
     char rows[64], pixels[64];
-    struct vision_span seen = {0};
+    struct vision_span span = {0};
     snprintf(rows, sizeof rows, "case%zu.seen.reference_%03d", one, i);
     snprintf(pixels, sizeof pixels, "case%zu.pixels.reference_%03d", one, i);
-    if (!has_golden(g, rows)) return seen;
+    if (!has_golden(g, rows)) return span;
     const struct component *c = tower_of(g);
     struct tensor picture = golden(g, pixels);
     struct vision_grid grid = c->family->vision_grid(c, picture.dim[1], picture.dim[0]);
-    seen.rows = golden(g, rows);
-    seen.height = grid.rows;
-    seen.width = grid.columns;
-    assert_int_equal(seen.height * seen.width, seen.rows.dim[0]);
-    return seen;
+    span.rows = golden(g, rows);
+    span.height = grid.rows;
+    span.width = grid.columns;
+    assert_int_equal(span.height * span.width, span.rows.dim[0]);
+    return span;
 }
 
-/* Its tokens' rows lie in longer ones, as where some of them are dropped. */
+/* Opens a runner whose token rows are part of longer rows, as when tokens of the template are dropped. */
 static struct block_runner *open_case(const struct golden *g, size_t one, struct tensor ids) {
     int32_t columns = g->model->component[slot_of(g)].text_columns, n = ids.dim[0], at = 0;
     int32_t pad = tokenizer_special(g->model->tokenizer[slot_of(g)], "<|image_pad|>");
     struct lane lane = {.n_tokens = n, .text = test_tensor(DTYPE_F32, 2, (int32_t[]){n, columns})};
     const int32_t *id = ids.data;
     for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
-        struct vision_span seen = picture_of(g, one, i);
-        if (!seen.height) break;
+        struct vision_span span = picture_of(g, one, i);
+        if (!span.height) break;
         while (at < n && id[at] != pad) at++;
-        seen.first = at;
-        at += seen.rows.dim[0];
+        span.first = at;
+        at += span.rows.dim[0];
         assert_true(at < n && id[at - 1] == pad && id[at] != pad);
-        lane.vision_spans[i] = seen;
+        lane.vision_spans[i] = span;
     }
     return runner_open(g, slot_of(g), lane);
 }
@@ -90,15 +90,16 @@ static void expect_hidden(const struct golden *g, size_t one, const char *branch
     if (!has_golden(g, hidden_name)) return;
     struct tensor ids = golden(g, ids_name), hidden = golden(g, hidden_name);
     struct block_runner *b = open_case(g, one, ids);
-    if (b->lane.vision_spans[0].height) dropped = g->model->recipe->slot[slot_of(g)].text.image_prompt.drop_idx;
+    if (b->lane.vision_spans[0].height)
+        dropped = g->model->recipe->slot[slot_of(g)].text.image_prompt.drop_idx;
     runner_gather(b, ids);
     for (int k = 0; k < b->component->n_blocks; k++) runner_run(b, &b->component->blocks[k], 0);
-    struct tensor given = tensor_slice(b->lane.text, dropped, hidden.dim[0]);
-    expect_values(g, "hidden", detail, given.data, hidden.data, tensor_elements(&hidden));
+    struct tensor ours = tensor_slice(b->lane.text, dropped, hidden.dim[0]);
+    expect_values(g, "hidden", detail, ours.data, hidden.data, tensor_elements(&hidden));
     runner_close(b);
 }
 
-/* Every prompt that the reference encoded and whose states are in the data. */
+/* The hidden states of every prompt for which the data have them. */
 static void test_hidden(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t i = 0; i < n; i++) {

@@ -1,4 +1,5 @@
-/* The blocks of Qwen2.5-VL's vision encoder one by one, each on the reference's input; see blocks_flux.c. */
+/* Tests the blocks of Qwen2.5-VL's vision encoder one by one, each on the reference's input; see
+ * blocks_flux.c. */
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
@@ -19,7 +20,7 @@ static int slot_of(const struct golden *g) {
     return recipe_slot(g->model->recipe, FAMILY_VISION);
 }
 
-/* Colours as the family has them, of what is shown to the tower at the size that it reads. */
+/* Returns the image normalised as the family expects, at the encoder's input size. */
 static struct tensor show(const struct component *c, struct tensor pixels) {
     struct tensor picture = test_tensor(DTYPE_F32, 3, pixels.dim);
     const struct picture_format *format = &c->picture_format;
@@ -30,7 +31,7 @@ static struct tensor show(const struct component *c, struct tensor pixels) {
     return picture;
 }
 
-/* Reference i of a case; NULL: there is none. */
+/* Opens a runner on reference image i of a case; NULL if there is none. */
 static struct block_runner *open_picture(const struct golden *g, size_t one, int i) {
     const struct component *c = &g->model->component[slot_of(g)];
     char name[64];
@@ -53,7 +54,7 @@ static void test_patches(const struct golden *g) {
     runner_close(b);
 }
 
-/* One that looks into windows and one that looks everywhere. */
+/* One layer with window attention and one with full attention. */
 static void test_layers(const struct golden *g) {
     static const char *const names[] = {"block.tower", "block.tower_full"};
     for (int i = 0; i < 2; i++) {
@@ -71,7 +72,8 @@ static void test_layers(const struct golden *g) {
     }
 }
 
-/* The reference's rows go window by window; in raster order they are its pictures', see below. */
+/* The merger's rows. The reference orders them by window; in raster order they are the image's tokens
+ * (test_vision_tokens). */
 static void test_merger(const struct golden *g) {
     struct block_runner *b = open_picture(g, 0, 0);
     struct tensor out = golden_single(g, "tower.merger.out");
@@ -91,8 +93,8 @@ static void test_merger(const struct golden *g) {
     runner_close(b);
 }
 
-/* Every picture that the reference was shown. */
-static void test_seen(const struct golden *g) {
+/* The tokens of every input image of the reference. */
+static void test_vision_tokens(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t one = 0; one < n; one++)
         for (int i = 0; i < LANE_REFERENCES_MAX; i++) {
@@ -102,9 +104,9 @@ static void test_seen(const struct golden *g) {
             snprintf(name, sizeof name, "case%zu.seen.reference_%03d", one, i);
             snprintf(detail, sizeof detail, "case %zu reference_%03d", one, i);
             for (int k = 0; k < b->component->n_blocks; k++) runner_run(b, &b->component->blocks[k], 0);
-            struct tensor seen = golden(g, name);
-            assert_int_equal(tensor_elements(&seen), tensor_elements(&b->lane.text));
-            expect_values(g, "seen", detail, b->lane.text.data, seen.data, tensor_elements(&seen));
+            struct tensor truth = golden(g, name);
+            assert_int_equal(tensor_elements(&truth), tensor_elements(&b->lane.text));
+            expect_values(g, "seen", detail, b->lane.text.data, truth.data, tensor_elements(&truth));
             runner_close(b);
         }
 }
@@ -113,11 +115,11 @@ static const struct golden_test tests[] = {
     {"patches", test_patches, PRECISION_F32, false, "tower.patches.out"},
     {"layers", test_layers, PRECISION_F32, false, "block.tower.in"},
     {"merger", test_merger, PRECISION_F32, false, "tower.merger.in"},
-    {"seen", test_seen, PRECISION_F32, false, "case0.seen.reference_000"},
+    {"vision tokens", test_vision_tokens, PRECISION_F32, false, "case0.seen.reference_000"},
     {"patches, bf16", test_patches, PRECISION_BF16, true, "tower.patches.out"},
     {"layers, bf16", test_layers, PRECISION_BF16, true, "block.tower.in"},
     {"merger, bf16", test_merger, PRECISION_BF16, true, "tower.merger.in"},
-    {"seen, bf16", test_seen, PRECISION_BF16, true, "case0.seen.reference_000"},
+    {"vision tokens, bf16", test_vision_tokens, PRECISION_BF16, true, "case0.seen.reference_000"},
 };
 
 const struct suite blocks_qwen25vl_vision = {"qwen25vl_vision", tests, COUNT_OF(tests), tolerances,

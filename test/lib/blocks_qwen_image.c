@@ -1,4 +1,4 @@
-/* Qwen-Image's blocks one by one, each on the reference's input; see blocks_flux.c. */
+/* Tests Qwen-Image's blocks one by one, each on the reference's input; see blocks_flux.c. */
 #include "test/lib/block_runner_mmdit.h"
 #include "test/lib/suites.h"
 
@@ -10,15 +10,16 @@ static const struct tolerance tolerances[] = {
     {"block.velocity", 7e-7, 2.1e-6}, {0},
 };
 
-/* The reference's conditioning: of its timestep and, where references are modulated apart, of 0. */
+/* Sets the reference's conditioning: of its timestep and, if reference images are modulated separately, of
+ * timestep 0. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor both = golden(g, "block.temb");
     runner_put(runner_state(b, "condition"), tensor_slice(both, 0, 1));
     if (both.dim[0] > 1 && b->lane.reference[0].rank)
-        runner_put(runner_state(b, "still_condition"), tensor_slice(both, 1, 1));
+        runner_put(runner_state(b, "clean_condition"), tensor_slice(both, 1, 1));
 }
 
-/* Case 0 after its first step, the text embedded: rope tables are there. */
+/* Case 0 after its first step, with embedded text: the RoPE tables are computed. */
 static struct block_runner *open_case(const struct golden *g) {
     struct block_runner *b = runner_open_mmdit(g, mmdit_lane(g));
     runner_run(b, runner_block(b, "txt_in"), 0);
@@ -32,7 +33,7 @@ static void test_conditioning(const struct golden *g) {
     runner_run(b, runner_block(b, "time_text_embed"), mmdit_timestep(g));
     expect_close(g, "block.temb", runner_state(b, "condition"), both.data);
     if (both.dim[0] > 1)
-        expect_close(g, "block.temb", runner_state(b, "still_condition"), tensor_slice(both, 1, 1).data);
+        expect_close(g, "block.temb", runner_state(b, "clean_condition"), tensor_slice(both, 1, 1).data);
     runner_close(b);
 }
 
@@ -52,7 +53,7 @@ static void test_dual(const struct golden *g) {
     runner_close(b);
 }
 
-/* Of the last block only the drawn rows are of use. */
+/* The last block; only the rows of the generated image are used. */
 static void test_last(const struct golden *g) {
     struct block_runner *b = open_case(g);
     struct tensor out = golden_single(g, "block.last.out");

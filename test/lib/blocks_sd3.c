@@ -1,12 +1,12 @@
-/* Stable Diffusion 3's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards
- * are tried at two timesteps, and once without the layers that guidance leaves out. */
+/* Tests Stable Diffusion 3's blocks one by one, each on the reference's input; see blocks_flux.c. Whole
+ * forward passes run at two timesteps, and once without the layers that skip-layer guidance skips. */
 #include "test/lib/block_runner_mmdit.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* measured: of the committed data, AVX2's too; no other seeds are drawn. */
+/* measured: on the committed data, also with AVX2; no other seeds. */
 static const struct tolerance tolerances[] = {
     {"block.temb", 2.07e-6, 6.2e-6},      {"positions", 0, 0},
     {"embed.text", 6.84e-8, 2.1e-7},      {"embed.image", 6.92e-8, 2.1e-7},
@@ -23,7 +23,7 @@ static struct lane lane_of(const struct golden *g) {
     return lane;
 }
 
-/* Case 0 after its first step, under the reference's conditioning. */
+/* Case 0 after its first step, with the reference's conditioning. */
 static struct block_runner *open_case(const struct golden *g) {
     struct block_runner *b = runner_open_mmdit(g, lane_of(g));
     runner_put(runner_state(b, "condition"), golden(g, "block.temb"));
@@ -37,7 +37,7 @@ static void test_conditioning(const struct golden *g) {
     runner_close(b);
 }
 
-/* Positions are rows of the table as they are; patches are added to them. */
+/* Positions are unmodified rows of the table; patches are added to them. */
 static void test_embedders(const struct golden *g) {
     struct block_runner *b = open_case(g);
     struct tensor tokens = runner_state(b, "tokens");
@@ -50,7 +50,7 @@ static void test_embedders(const struct golden *g) {
     runner_close(b);
 }
 
-/* A block of that kind; of the last one only the picture's rows are of use. */
+/* Tests a block of that kind; of the last one only the image rows are used. */
 static void expect_block(const struct golden *g, const char *kind, bool last) {
     char name[64], in[80], out[80];
     snprintf(name, sizeof name, "block.%s", kind);
@@ -71,7 +71,7 @@ static void test_layers(const struct golden *g) {
     expect_block(g, "last", true);
 }
 
-/* A whole forward of all the text, as expect.json says it. */
+/* A whole forward pass over all text tokens, as expect.json describes it. */
 static void expect_call(const struct golden *g, const json_t *call) {
     const char *name = json_string_value(json_object_get(call, "name"));
     const json_t *left_out = json_object_get(call, "left_out");

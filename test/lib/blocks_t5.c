@@ -1,4 +1,4 @@
-/* T5's and umT5's blocks one by one, each on the reference's input; see blocks_flux.c. */
+/* Tests T5's and umT5's blocks one by one, each on the reference's input; see blocks_flux.c. */
 #include "models/models.h"
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
@@ -14,11 +14,11 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* Where the encoder stands in a pipeline, and what its reference tensors are called. */
+/* The encoder's slot in the pipeline and the names of its reference tensors. */
 struct t5 {
     int slot;
     const char *embedding, *bias, *in, *out, *block, *ids;
-    bool of_every_layer; /* each has a table of distances */
+    bool of_every_layer; /* each layer has its own table of relative positions */
 };
 
 static struct t5 t5_of(const struct golden *g) {
@@ -57,7 +57,7 @@ static int layer_of(const struct golden *g, struct t5 t5) {
     return (int)json_integer_value(json_object_get(about, "layer"));
 }
 
-/* The layer's table, or that of all. */
+/* Runs the block of the layer's position table, or of the shared one. */
 static void visit_bias(const struct golden *g, struct block_runner *b) {
     char name[64];
     struct t5 t5 = t5_of(g);
@@ -65,7 +65,7 @@ static void visit_bias(const struct golden *g, struct block_runner *b) {
     runner_run(b, runner_block(b, name), 0);
 }
 
-/* Copies of numbers of the table: equal bits. */
+/* The position bias copies values of the table: equal bits. */
 static void test_bias(const struct golden *g) {
     struct tensor bias = golden(g, t5_of(g).bias);
     struct block_runner *b = open_rows(g, (bias.dim[1] + 1) / 2);
@@ -87,7 +87,7 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* Every prompt that the reference encoded and whose states are in the data. */
+/* The hidden states of every prompt for which the data have them. */
 static void test_hidden(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     struct t5 t5 = t5_of(g);

@@ -1,6 +1,6 @@
-/* The tiny decoder of videos against the reference, on data of its own (test/golden/taehv.py): its frames,
- * every weight's influence on them; and the bits of its operators one after another over whole frames, also
- * where it works in many bands. Its runs are tried with the other video VAEs (test/models/test_vae_causal.c). */
+/* Tests the tiny video decoder (TAEHV) on its own data (test/golden/taehv.py): its frames, the influence of
+ * every weight, and equal bits between its blocks and its operators run one after another over whole frames,
+ * also when it works in many bands. test/models/test_vae_causal.c runs it with the other video VAEs. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -14,7 +14,7 @@
 #include <string.h>
 
 static const struct tolerance tolerances[] = {{"frames", 6.7e-7, 1e-6}, {0}};
-/* Convolutions round their operands to TF32 there. measured: under emulation. */
+/* measured: under emulation; GPU convolutions round their operands to TF32. */
 static const struct tolerance gpu_tolerances[] = {{"frames", 7.74e-4, 2.3e-3}, {0}};
 
 /* ---- opening ---- */
@@ -26,20 +26,21 @@ static bool named_by_diffusers(const struct golden *g) {
 }
 
 void taehv_open(struct golden *g) {
-    golden_open_alone(g, (struct component){.family = &family_taehv, .video = true}, named_by_diffusers(g));
+    golden_open_component(g, (struct component){.family = &family_taehv, .video = true},
+                          named_by_diffusers(g));
 }
 
 void taehv_close(struct golden *g) {
-    golden_close_alone(g);
+    golden_close_component(g);
 }
 
 static const struct component *taehv_of(const struct golden *g) {
-    return &g->model->component[ALONE_SLOT];
+    return &g->model->component[ONLY_SLOT];
 }
 
 /* ---- decoding a video ---- */
 
-/* A lane and all frames that a decoder makes of it. */
+/* A lane and all frames that the decoder makes of it. */
 struct video_run {
     struct block_runner *block_runner;
     struct tensor frames;
@@ -55,10 +56,10 @@ static struct video_run video_open(const struct golden *g, struct tensor latent)
     int32_t dim[4] = {F > 1 ? FRAMES : 1, side * latent.dim[2], side * latent.dim[3], 3};
     struct lane lane = {.latent = latent, .picture = test_tensor(DTYPE_F32, 4, dim)};
     dim[0] = FRAMES * (F - 1) + 1;
-    return (struct video_run){runner_open(g, ALONE_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
+    return (struct video_run){runner_open(g, ONLY_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
 }
 
-/* Without weight number `weight` of a block, which is left zero; block -1: with all. */
+/* Decodes with weight number `weight` of block `without` left zero; without -1: with all weights. */
 static void video_decode(struct video_run *f, int without, int weight) {
     struct block_runner *b = f->block_runner;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
@@ -75,7 +76,7 @@ static void video_decode(struct video_run *f, int without, int weight) {
         }
         const struct frame_chunk *c = &chunks[b->chunk];
         runner_put(frames_of(f->frames, c->first_frame, c->n_frames),
-                  frames_of(b->lane.picture, 0, c->n_frames));
+                   frames_of(b->lane.picture, 0, c->n_frames));
     }
 }
 
@@ -114,18 +115,20 @@ static void test_influence(const struct golden *g) {
         for (int k = 0; k < block->n_tensors; k++, n++) {
             video_decode(&f, i, k);
             double moved = distance(f.frames.data, truth.data, tensor_elements(&truth));
-            if (!(moved > LEAST)) fail_msg("%s: tensor %d zeroed moves them by %.2e", block->name, k, moved);
+            if (!(moved > LEAST))
+                fail_msg("%s: zeroing tensor %d changes the frames by only %.2e", block->name, k, moved);
             least = fmin(least, moved);
         }
     }
-    printf("  %-13s %d tensors zeroed, the least moves the frames by %.2e\n", g->name, n, least);
+    printf("  %-13s %d tensors zeroed in turn; the smallest change of the frames is %.2e\n", g->name, n,
+           least);
     assert_int_equal(n, c->index.n_entries - encoder + of_two);
     video_close(&f);
 }
 
 /* ---- whole frames ---- */
 
-/* The authors' name of a tensor of a layer, or diffusers'. */
+/* Returns the name of a layer's tensor, the checkpoint's or diffusers'. */
 static void name_of(bool diffusers, int layer, const char *rest, char *name, size_t bytes) {
     static const char *const words[] = {"time_grow", "conv_out"};
     int level = (layer - 3) / 6, place = (layer - 3) % 6;
@@ -133,7 +136,7 @@ static void name_of(bool diffusers, int layer, const char *rest, char *name, siz
         snprintf(name, bytes, "decoder.%d.%s", layer, rest);
     else if (layer == 1 || layer == 22)
         snprintf(name, bytes, "decoder.%s.%s", layer == 1 ? "conv_in" : "conv_out", rest);
-    else if (place < 3) /* of "conv.0.weight" */
+    else if (place < 3) /* rest is "conv.0.weight" or alike */
         snprintf(name, bytes, "decoder.blocks.%d.mem_blocks.%d.conv%d%s", level, place,
                  (rest[5] - '0') / 2 + 1, rest + 6);
     else
@@ -146,7 +149,7 @@ static struct tensor weight_of(const struct golden *g, int layer, const char *re
     return read_tensor(&taehv_of(g)->index, name);
 }
 
-/* Inputs [part C, part C + C) of a weight [N, 2 C, k, k]. */
+/* Returns input channels [part C, part C + C) of a weight [N, 2 C, k, k]. */
 static struct tensor inputs_of(struct tensor weight, int part) {
     int32_t dim[4] = {weight.dim[0], weight.dim[1] / 2, weight.dim[2], weight.dim[3]};
     struct tensor out = test_tensor(weight.dtype, 4, dim);
@@ -157,7 +160,7 @@ static struct tensor inputs_of(struct tensor weight, int part) {
     return out;
 }
 
-/* past: rank 0 before the first frame. */
+/* past: the previous frame; rank 0 for the first. */
 static struct tensor whole_block(struct block_runner *b, const struct golden *g, int layer, struct tensor in,
                                  struct tensor past) {
     const struct tensor none = {0};
@@ -169,12 +172,12 @@ static struct tensor whole_block(struct block_runner *b, const struct golden *g,
     }
     h = runner_convolve(b, in, inputs_of(two, 0), bias, h, 1, FINISH_RELU);
     h = runner_convolve(b, h, weight_of(g, layer, "conv.2.weight"), weight_of(g, layer, "conv.2.bias"), none,
-                       1, FINISH_RELU);
+                        1, FINISH_RELU);
     return runner_convolve(b, h, weight_of(g, layer, "conv.4.weight"), weight_of(g, layer, "conv.4.bias"), in,
-                          1, FINISH_RELU);
+                           1, FINISH_RELU);
 }
 
-/* All frames of a layer. */
+/* All frames of a layer's output. */
 enum { WHOLE_MOST = 16 };
 struct whole {
     int n;
@@ -191,8 +194,8 @@ static void whole_begin(struct block_runner *b, const struct golden *g, struct w
         struct tensor at = test_tensor(DTYPE_F32, 3, (int32_t[]){dim[2], dim[3], dim[0]});
         for (int32_t c = 0; c < dim[0]; c++)
             runner_put(tensor_slice(planes, c, 1),
-                      tensor_slice(tensor_reshape(latent, 3, (int32_t[]){dim[0] * dim[1], dim[2], dim[3]}),
-                                   c * dim[1] + i, 1));
+                       tensor_slice(tensor_reshape(latent, 3, (int32_t[]){dim[0] * dim[1], dim[2], dim[3]}),
+                                    c * dim[1] + i, 1));
         op_latent_to_image(&b->context, at, planes, format);
         w->frame[i] =
             runner_convolve(b, at, weight_of(g, 1, "weight"), weight_of(g, 1, "bias"), none, 1, FINISH_RELU);
@@ -217,7 +220,7 @@ static void whole_up(struct block_runner *b, const struct golden *g, int layer, 
     w->n *= each;
 }
 
-/* The layers in their order, each over all frames, of which the first three go. */
+/* Decodes layer by layer, each over all frames; the first three output frames are dropped. */
 static struct tensor whole_decode(struct block_runner *b, const struct golden *g, struct tensor like) {
     struct whole w = {0};
     struct tensor out = test_tensor(DTYPE_F32, 4, like.dim);
@@ -228,7 +231,7 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
     }
     for (int32_t i = 0; i < out.dim[0]; i++) {
         struct tensor at = runner_convolve(b, w.frame[i + 3], weight_of(g, 22, "weight"),
-                                          weight_of(g, 22, "bias"), (struct tensor){0}, 1, FINISH_TO_SIGNED);
+                                           weight_of(g, 22, "bias"), (struct tensor){0}, 1, FINISH_TO_SIGNED);
         struct tensor frame = tensor_reshape(frames_of(out, i, 1), 3, out.dim + 1);
         struct tensor pixels = tensor_reshape(at, 2, (int32_t[]){at.dim[0] * at.dim[1], at.dim[2]});
         if (at.dim[2] == 3)
@@ -241,7 +244,8 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
     return out;
 }
 
-/* With garbage in all memory. Bands: one; several in the last level, in the last two, in all. */
+/* The bits agree with NaN in all state memory. The sizes give one band; several in the last level, in the
+ * last two, in all. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][3] = {{1, 1, 1},   {3, 1, 2},   {1, 5, 120}, {2, 4, 130},
                                        {1, 33, 31}, {2, 3, 520}, {1, 9, 260}, {1, 20, 520}};

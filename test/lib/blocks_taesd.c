@@ -1,6 +1,6 @@
-/* The tiny decoder against the reference, on data of its own (test/golden/taesd.py): its pictures, every
- * weight's influence on them; the bits of its operators one after another over whole pictures, also where it
- * works in many bands; and the same bits with its full-frame buffer on the device and on the host. */
+/* Tests the tiny image decoder (TAESD) on its own data (test/golden/taesd.py): its images and the influence
+ * of every weight. Its blocks give the same bits as its operators run one after another over whole images,
+ * also in many bands, and with the full-frame buffer on the device or on the host. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -14,23 +14,24 @@
 #include <string.h>
 
 static const struct tolerance tolerances[] = {{"picture", 2.28e-7, 7e-7}, {0}};
-/* Convolutions round their operands to TF32 there. measured: under emulation. */
+/* measured: under emulation; GPU convolutions round their operands to TF32. */
 static const struct tolerance gpu_tolerances[] = {{"picture", 2.19e-4, 7e-4}, {0}};
 
 /* ---- opening ---- */
 
 void taesd_open(struct golden *g) {
-    golden_open_alone(g, (struct component){.family = &family_taesd}, strcmp(g->name, "taesd/authors") != 0);
+    golden_open_component(g, (struct component){.family = &family_taesd},
+                          strcmp(g->name, "taesd/authors") != 0);
     for (const struct family *const *f = families; *f; f++)
-        assert_int_equal((*f)->probe(&g->model->component[ALONE_SLOT].index), *f == &family_taesd);
+        assert_int_equal((*f)->probe(&g->model->component[ONLY_SLOT].index), *f == &family_taesd);
 }
 
 void taesd_close(struct golden *g) {
-    golden_close_alone(g);
+    golden_close_component(g);
 }
 
 static const struct component *taesd_of(const struct golden *g) {
-    return &g->model->component[ALONE_SLOT];
+    return &g->model->component[ONLY_SLOT];
 }
 
 /* ---- lanes ---- */
@@ -58,11 +59,12 @@ static struct lane random_lane(const struct golden *g, int32_t Y, int32_t X) {
 
 static void test_picture(const struct golden *g) {
     const struct component *c = taesd_of(g);
-    bool told = !strcmp(g->name, "taesd/bf16");
-    assert_true(*c->latent_format.scale == (told ? 0.7f : 1) && *c->latent_format.shift == (told ? 0.1f : 0));
+    bool scaled = !strcmp(g->name, "taesd/bf16");
+    assert_true(*c->latent_format.scale == (scaled ? 0.7f : 1) &&
+                *c->latent_format.shift == (scaled ? 0.1f : 0));
     for (int i = 0; i < 2; i++) {
         char name[32];
-        struct block_runner *b = runner_open(g, ALONE_SLOT, golden_lane(g, i));
+        struct block_runner *b = runner_open(g, ONLY_SLOT, golden_lane(g, i));
         runner_run_all(b, 0);
         snprintf(name, sizeof name, "picture%d", i);
         struct tensor truth = golden(g, name), ours = lane_picture(&b->lane);
@@ -74,7 +76,7 @@ static void test_picture(const struct golden *g) {
 
 static void test_influence(const struct golden *g) {
     const double LEAST = 1e-3;
-    struct block_runner *b = runner_open(g, ALONE_SLOT, golden_lane(g, 0));
+    struct block_runner *b = runner_open(g, ONLY_SLOT, golden_lane(g, 0));
     double least = INFINITY;
     int n = 0;
     runner_run_all(b, 0);
@@ -85,18 +87,20 @@ static void test_influence(const struct golden *g) {
         for (int k = 0; k < block->n_tensors; k++, n++) {
             runner_run_all_without(b, i, k);
             double moved = distance(b->lane.picture.data, truth.data, tensor_elements(&truth));
-            if (!(moved > LEAST)) fail_msg("%s: tensor %d zeroed moves it by %.2e", block->name, k, moved);
+            if (!(moved > LEAST))
+                fail_msg("%s: zeroing tensor %d changes the image by only %.2e", block->name, k, moved);
             least = fmin(least, moved);
         }
     }
-    printf("  %-10s %d tensors zeroed, the least moves the picture by %.2e\n", g->name, n, least);
+    printf("  %-10s %d tensors zeroed in turn; the smallest change of the image is %.2e\n", g->name, n,
+           least);
     assert_int_equal(n, b->component->index.n_entries);
     runner_close(b);
 }
 
 /* ---- whole pictures ---- */
 
-/* What one of the files says of layer `layer`, as diffusers counts. */
+/* Reads a weight of layer `layer`, in diffusers' numbering, from the fixture's file. */
 static struct tensor weight_of(const struct golden *g, int layer, const char *rest) {
     bool authors = !strcmp(g->name, "taesd/authors");
     char name[64];
@@ -104,17 +108,18 @@ static struct tensor weight_of(const struct golden *g, int layer, const char *re
     return read_tensor(&taesd_of(g)->index, name);
 }
 
-static struct tensor whole_block(struct block_runner *b, const struct golden *g, int layer, struct tensor in) {
+static struct tensor whole_block(struct block_runner *b, const struct golden *g, int layer,
+                                 struct tensor in) {
     static const char *const weights[] = {"conv.0.weight", "conv.2.weight", "conv.4.weight"};
     static const char *const biases[] = {"conv.0.bias", "conv.2.bias", "conv.4.bias"};
     struct tensor out = in;
     for (int i = 0; i < 3; i++)
         out = runner_convolve(b, out, weight_of(g, layer, weights[i]), weight_of(g, layer, biases[i]),
-                             i == 2 ? in : (struct tensor){0}, 1, FINISH_RELU);
+                              i == 2 ? in : (struct tensor){0}, 1, FINISH_RELU);
     return out;
 }
 
-/* The layers in their order, each over all of its picture. */
+/* Decodes layer by layer, each over the whole image. */
 static struct tensor whole_decode(struct block_runner *b, const struct golden *g) {
     const struct tensor none = {0}, latent = b->lane.latent;
     const int32_t *dim = latent.dim;
@@ -130,16 +135,16 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
     }
     at = whole_block(b, g, 17, at);
     return runner_convolve(b, at, weight_of(g, 18, "weight"), weight_of(g, 18, "bias"), none, 1,
-                          FINISH_TO_SIGNED);
+                           FINISH_TO_SIGNED);
 }
 
-/* With garbage in the full-frame buffer. Bands: one; two and three in the last level, the last of a few rows; some in
- * all levels. */
+/* The bits agree with NaN in the full-frame buffer. The sizes give one band; two and three in the last level,
+ * the last of a few rows; several in all levels. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][2] = {{1, 1}, {2, 9}, {5, 120}, {8, 130}, {33, 31}, {4, 700}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
         void *mark = golden_state.memory;
-        struct block_runner *b = runner_open(g, ALONE_SLOT, random_lane(g, sizes[i][0], sizes[i][1]));
+        struct block_runner *b = runner_open(g, ONLY_SLOT, random_lane(g, sizes[i][0], sizes[i][1]));
         struct tensor whole = whole_decode(b, g);
         memset(b->state.base, 0xff, b->state.bytes);
         runner_run_all(b, 0);
@@ -155,7 +160,7 @@ static void test_whole(const struct golden *g) {
 static void test_places(const struct golden *g) {
     static struct vae_run r;
     const uint64_t plenty = (uint64_t)1 << 40;
-    struct block_runner *b = runner_open(g, ALONE_SLOT, random_lane(g, 9, 40));
+    struct block_runner *b = runner_open(g, ONLY_SLOT, random_lane(g, 9, 40));
     runner_run_all(b, 0);
     struct tensor want = test_copy(b->lane.picture), picture = b->lane.picture;
     struct device *paced = paced_open(&golden_state.sys, b->eager.target, 0, &b->error);

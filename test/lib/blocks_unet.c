@@ -1,14 +1,15 @@
-/* The UNets' blocks one by one, each on the reference's input, then whole forwards; see blocks_flux.c.
+/* Tests the UNets' blocks one by one, each on the reference's input, then whole forward passes; see
+ * blocks_flux.c.
  *
- * The reference's pictures are [C, Y, X], ours [Y, X, C]. Two resnets a level on the way down make three
- * skips of each: what it begins with, and one a resnet. */
+ * The reference's images are [C, Y, X], the engine's [Y, X, C]. The two resnets of a down level make three
+ * skip connections: the level's input and the output of each resnet. */
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* measured: of the committed data alone. */
+/* measured: on the committed data only. */
 static const struct tolerance tolerances[] = {
     {"block.temb", 1.23e-7, 4e-7},
     {"block.conv_in", 1.98e-7, 6e-7},
@@ -28,7 +29,7 @@ enum { SKIPS = 3, CALLS = 4 };
 
 /* ---- tensors ---- */
 
-/* A picture of the reference as ours. */
+/* Reads a reference image as [Y, X, C]. */
 static struct tensor picture(const struct golden *g, const char *name, const char *end) {
     char full[64];
     snprintf(full, sizeof full, "%s.%s", name, end);
@@ -41,7 +42,7 @@ static struct tensor picture(const struct golden *g, const char *name, const cha
     return to;
 }
 
-/* At the beginning of a buffer that takes pictures of any level. */
+/* Copies an image to the start of a buffer that fits images of any level. */
 static struct tensor put(struct tensor to, struct tensor from) {
     assert_true(tensor_elements(&to) >= tensor_elements(&from));
     memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
@@ -54,13 +55,13 @@ static struct tensor skip_of(const struct block_runner *b, int i) {
     return runner_state(b, name);
 }
 
-/* The picture of that name in a buffer of any size. */
+/* Compares the image at the start of a buffer with the reference's. */
 static void expect_picture(const struct golden *g, const char *name, struct tensor buffer) {
     struct tensor truth = picture(g, name, "out");
     expect_close(g, name, tensor_make(buffer.data, DTYPE_F32, 3, truth.dim), truth.data);
 }
 
-/* Channels [first, first + n) of pixels. */
+/* Returns channels [first, first + n) of all pixels. */
 static struct tensor channels(struct tensor all, int32_t first, int32_t n) {
     int32_t C = all.dim[2], pixels = all.dim[0] * all.dim[1];
     struct tensor some = test_tensor(DTYPE_F32, 3, (int32_t[]){all.dim[0], all.dim[1], n});
@@ -69,13 +70,13 @@ static struct tensor channels(struct tensor all, int32_t first, int32_t n) {
     return some;
 }
 
-/* ---- a forward ---- */
+/* ---- a forward pass ---- */
 
 static json_t *call_of(const struct golden *g, int call) {
     return json_array_get(json_object_get(g->expect, "unet"), (size_t)call);
 }
 
-/* The latent is the first channels of what goes in. */
+/* The latent is the first channels of the UNet's input; the others are concatenated. */
 static struct block_runner *open_call(const struct golden *g, int call) {
     char name[32];
     snprintf(name, sizeof name, "unet.%d.in", call);
@@ -103,21 +104,21 @@ static float timestep_of(const struct golden *g, int call) {
 
 /* ---- one block ---- */
 
-enum { BLOCKS_OF = 2 }; /* the call whose blocks there are */
+enum { BLOCKS_OF = 2 }; /* the call whose block data exist */
 
 static const char *module_of(const struct golden *g, const char *name) {
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
     return json_string_value(json_object_get(about, "module"));
 }
 
-/* Open, the reference's conditioning known. */
+/* Opens the call with the reference's conditioning. */
 static struct block_runner *open_blocks(const struct golden *g) {
     struct block_runner *b = open_call(g, BLOCKS_OF);
     put(runner_state(b, "condition"), golden(g, "block.temb"));
     return b;
 }
 
-/* All blocks whose names begin so, in their order. */
+/* Runs all blocks whose names begin with the prefix, in order. */
 static void visit_all(struct block_runner *b, const char *prefix) {
     size_t n = strlen(prefix);
     for (int i = 0; i < b->component->n_blocks; i++) {
@@ -143,9 +144,9 @@ static void test_resnets(const struct golden *g) {
     visit_all(b, module_of(g, "block.resnet_plain"));
     expect_picture(g, "block.resnet_plain", runner_state(b, "stream"));
     struct tensor joined = picture(g, "block.resnet_joined", "in");
-    int32_t beside = skip_of(b, 1).dim[2], own = joined.dim[2] - beside;
-    put(runner_state(b, "stream"), channels(joined, 0, own));
-    put(skip_of(b, 1), channels(joined, own, beside));
+    int32_t n_skip = skip_of(b, 1).dim[2], n_stream = joined.dim[2] - n_skip;
+    put(runner_state(b, "stream"), channels(joined, 0, n_stream));
+    put(skip_of(b, 1), channels(joined, n_stream, n_skip));
     visit_all(b, module_of(g, "block.resnet_joined"));
     expect_picture(g, "block.resnet_joined", runner_state(b, "stream"));
     runner_close(b);
@@ -190,7 +191,7 @@ static void test_ends(const struct golden *g) {
     runner_close(b);
 }
 
-/* Two sizes at two timesteps; sizes are odd at some level. */
+/* Whole forward passes: two sizes at two timesteps; the sizes are odd at some level. */
 static void test_whole(const struct golden *g) {
     for (int i = 0; i < CALLS; i++) {
         char name[32], key[32];

@@ -1,7 +1,7 @@
-/* The decoder's blocks one by one, each on the reference's input, the whole of it, and the whole of it
- * through the executor with the full-frame buffer on the device or the host.
+/* Tests the VAE decoder's blocks one by one, each on the reference's input; the whole decoder; and the whole
+ * decoder through the executor, with the full-frame buffer on the device or on the host.
  *
- * A block's input is a picture in the family's full-frame buffer. */
+ * A block's input is an image in the family's full-frame buffer. */
 #include "engine/base/random.h"
 #include "models/vae_blocks.h"
 #include "test/lib/block_runner.h"
@@ -21,8 +21,8 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* Convolutions round their operands to TF32 there, attention and its products to bf16. measured: under
- * emulation. */
+/* measured: under emulation; a GPU rounds operands of convolutions to TF32, those of attention and its
+ * products to bf16. */
 static const struct tolerance gpu_tolerances[] = {
     {"vae.resnet", 1.73e-4, 5e-4},
     {"vae.resnet_shortcut", 3.01e-4, 9e-4},
@@ -41,7 +41,7 @@ static struct block_runner *open_decoder(const struct golden *g) {
     return runner_open(g, recipe_slot(g->model->recipe, FAMILY_DECODER), lane);
 }
 
-/* From "up_blocks.2.resnets.0"; the middle counts as the deepest. */
+/* Returns the level in a name such as "up_blocks.2.resnets.0"; the mid block is at the deepest level. */
 static int level_of(const struct block *block) {
     int level = 0;
     sscanf(block->name, "up_blocks.%d", &level);
@@ -77,7 +77,7 @@ static void test_mid(const struct golden *g) {
     runner_close(b);
 }
 
-/* The reference's latent is scaled and shifted already. */
+/* The whole decoder; the reference's latent is already scaled and shifted. */
 static void test_decoder(const struct golden *g) {
     struct block_runner *b = open_decoder(g);
     const struct latent_format *format = &b->component->latent_format;
@@ -95,7 +95,7 @@ static void test_decoder(const struct golden *g) {
 
 /* ---- full-frame buffer on device or host ---- */
 
-/* The picture's bits are those of the blocks one by one. */
+/* Runs the decoder through the executor; expects the bits of the blocks run one by one. */
 static void decode_run(struct vae_run *r, struct block_runner *b, const void *want) {
     struct tensor picture = b->lane.picture;
     memset(picture.data, 0, (size_t)tensor_bytes(&picture));
@@ -119,7 +119,7 @@ static void test_places(const struct golden *g) {
         decode_run(&d, b, want.data);
         peak[host] = d.plan.vram_peak_bytes;
     }
-    printf("  %-10s device memory of the decoder: %llu with the full-frame buffer there, %llu without\n", g->name,
+    printf("  %-10s decoder device memory: %llu with the full-frame buffer, %llu without it\n", g->name,
            (unsigned long long)peak[0], (unsigned long long)peak[1]);
     visit_list_destroy(&d.visits);
     paced->destroy(paced);
@@ -133,7 +133,8 @@ static void test_places(const struct golden *g) {
 
 /* ---- a small full-frame buffer ---- */
 
-/* A latent of these sizes, decoded with a large or a small full-frame buffer, whose bytes go to *buffer_bytes. */
+/* Decodes a latent of this size with a large or a small (tiled) full-frame buffer; its bytes go to
+ * *buffer_bytes. */
 static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled,
                                uint64_t *buffer_bytes) {
     const struct component *c = model_component(g->model, FAMILY_DECODER);
@@ -153,7 +154,7 @@ static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, boo
     return lane_picture(&b->lane);
 }
 
-/* The same bits; less memory where pictures are many times as high as a band. */
+/* Tiled decoding gives the same bits, and takes less memory if images are many times as high as a band. */
 static void test_tiled(const struct golden *g) {
     static const int32_t sizes[][2] = {{2, 2}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
@@ -163,7 +164,7 @@ static void test_tiled(const struct golden *g) {
         struct tensor kept = decode_in(g, Y, X, false, &kept_bytes),
                       tiled = decode_in(g, Y, X, true, &tiled_bytes);
         assert_memory_equal(kept.data, tiled.data, (size_t)tensor_bytes(&kept));
-        printf("  %-10s full-frame buffer of a latent of %dx%d: %llu, small %llu\n", g->name, Y, X,
+        printf("  %-10s full-frame buffer of a latent of %dx%d: %llu bytes, tiled %llu\n", g->name, Y, X,
                (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
         assert_true(tiled_bytes <= kept_bytes);
         if (Y * X >= 37 * 50) assert_true(tiled_bytes * 10 < kept_bytes * 9);

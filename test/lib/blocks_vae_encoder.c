@@ -1,6 +1,6 @@
-/* The encoder against the reference, on data of its own (test/golden/vae_encoder.py): its moments, every
- * weight's influence on them, the same bits with a large and a small full-frame buffer, on the device and on the host,
- * and for pictures of several sizes in one stage. Of pipelines that have them, its parts too. */
+/* Tests the VAE encoder on its own data (test/golden/vae_encoder.py): its moments and the influence of every
+ * weight. A large and a small full-frame buffer, on the device and on the host, and images of several sizes
+ * in one stage give the same bits. Pipelines with data test its blocks too. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -17,8 +17,8 @@
 static const struct tolerance tolerances[] = {
     {"moments", 9.05e-7, 2.7e-6},   {"encoder", 3.49e-7, 1.1e-6},           {"encoder.resnet", 2.7e-7, 9e-7},
     {"encoder.mid", 1.73e-7, 6e-7}, {"encoder.downsampler", 1.36e-7, 5e-7}, {0}};
-/* Convolutions round their operands to TF32 there, attention and its products to bf16. measured: under
- * emulation. */
+/* measured: under emulation; a GPU rounds operands of convolutions to TF32, those of attention and its
+ * products to bf16. */
 static const struct tolerance gpu_tolerances[] = {{"moments", 2.89e-3, 8e-3},
                                                   {"encoder", 1.19e-3, 4e-3},
                                                   {"encoder.resnet", 5.88e-4, 1.8e-3},
@@ -29,16 +29,16 @@ static const struct tolerance gpu_tolerances[] = {{"moments", 2.89e-3, 8e-3},
 /* ---- opening ---- */
 
 static int encoder_slot(const struct golden *g) {
-    return g->model->recipe ? recipe_slot(g->model->recipe, FAMILY_ENCODER) : ALONE_SLOT;
+    return g->model->recipe ? recipe_slot(g->model->recipe, FAMILY_ENCODER) : ONLY_SLOT;
 }
 
 void vae_encoder_open(struct golden *g) {
-    golden_open_alone(g, (struct component){.family = &family_vae_kl_encoder}, true);
-    assert_true(!family_vae_kl.probe(&g->model->component[ALONE_SLOT].index));
+    golden_open_component(g, (struct component){.family = &family_vae_kl_encoder}, true);
+    assert_true(!family_vae_kl.probe(&g->model->component[ONLY_SLOT].index));
 }
 
 void vae_encoder_close(struct golden *g) {
-    golden_close_alone(g);
+    golden_close_component(g);
 }
 
 static const struct component *encoder_of(const struct golden *g) {
@@ -60,7 +60,7 @@ static struct lane golden_lane(const struct golden *g, int i) {
     return lane_of(g, golden(g, name), false);
 }
 
-/* Of so many latent pixels. */
+/* Returns a lane with a random image of Y x X latent pixels. */
 static struct lane random_lane(const struct golden *g, int32_t Y, int32_t X, bool tiled) {
     int32_t factor = encoder_of(g)->pixel_factor;
     uint64_t random = (uint64_t)Y + 1;
@@ -92,14 +92,14 @@ static void test_moments(const struct golden *g) {
     }
 }
 
-/* ---- its parts ---- */
+/* ---- blocks ---- */
 
 static struct block_runner *open_parts(const struct golden *g) {
     struct tensor picture = vae_channels_last(golden_single(g, "encoder.in"));
     return runner_open(g, encoder_slot(g), lane_of(g, picture, false));
 }
 
-/* Blocks are counted in a row: those of a level, then what goes to the next. */
+/* Returns the level of a block. Numbers run through all levels: a level's resnets, then its down-sampler. */
 static int level_of(const struct block_runner *b, const struct block *block) {
     int number = 0;
     sscanf(block->name, "down_blocks.%d", &number);
@@ -132,7 +132,8 @@ static void test_parts(const struct golden *g) {
     runner_close(b);
 }
 
-/* A key bias adds the same to all scores of a query: softmax cancels it. */
+/* False for the key bias, which has no influence: it adds the same to all scores of a query, and softmax
+ * cancels it. */
 static bool matters(const struct block *block, int weight) {
     return block->tensors[weight].offset != offsetof(struct attention_weights, k_bias) ||
            strcmp(block->kind->name, "attention");
@@ -152,17 +153,17 @@ static void test_influence(const struct golden *g) {
             runner_run_all_without(b, i, k);
             double moved = distance(b->lane.moments.data, truth.data, tensor_elements(&truth));
             bool right = matters(block, k) ? moved > LEAST : moved < NOTHING;
-            if (!right) fail_msg("%s: tensor %d zeroed moves the moments by %.2e", block->name, k, moved);
+            if (!right) fail_msg("%s: zeroing tensor %d changes the moments by %.2e", block->name, k, moved);
             if (matters(block, k) && moved < least) least = moved;
         }
     }
-    printf("  %-10s %d tensors zeroed, the least that matters moves the moments by %.2e\n", g->name, n,
+    printf("  %-10s %d tensors zeroed in turn; the smallest change of the moments is %.2e\n", g->name, n,
            least);
     assert_int_equal(n, b->component->index.n_entries);
     runner_close(b);
 }
 
-/* With garbage in the full-frame buffer; its bytes to *bytes. */
+/* Encodes a random image with NaN in the full-frame buffer, whose bytes go to *bytes. */
 static struct tensor encode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled, uint64_t *bytes) {
     struct block_runner *b = runner_open(g, encoder_slot(g), random_lane(g, Y, X, tiled));
     *bytes = b->state.bytes;
@@ -172,7 +173,7 @@ static struct tensor encode_in(const struct golden *g, int32_t Y, int32_t X, boo
     return b->lane.moments;
 }
 
-/* The same bits; less memory where pictures are many times as high as a band. */
+/* Tiled encoding gives the same bits, and takes less memory if images are many times as high as a band. */
 static void test_tiled(const struct golden *g) {
     static const int32_t sizes[][2] = {{1, 1}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
@@ -182,7 +183,7 @@ static void test_tiled(const struct golden *g) {
         struct tensor kept = encode_in(g, Y, X, false, &kept_bytes),
                       tiled = encode_in(g, Y, X, true, &tiled_bytes);
         assert_same(kept, tiled);
-        printf("  %-10s full-frame buffer for moments of %dx%d: %llu, small %llu\n", g->name, Y, X,
+        printf("  %-10s full-frame buffer for moments of %dx%d: %llu bytes, tiled %llu\n", g->name, Y, X,
                (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
         assert_true(tiled_bytes <= kept_bytes);
         if (encoder_of(g)->pixel_factor == 8 && Y * X >= 37 * 50)
@@ -193,7 +194,7 @@ static void test_tiled(const struct golden *g) {
 
 enum { LANES = 3 };
 
-/* A stage of pictures of these sizes: each has the bits that it has alone. */
+/* Runs a stage with images of these sizes; each has the bits that it has alone. */
 static void run_lanes(struct vae_run *r, struct device *device, const struct lane *alone, bool on_host) {
     const uint64_t plenty = (uint64_t)1 << 40;
     plan_solve(&r->need, plenty, plenty, &r->plan);
@@ -214,7 +215,8 @@ static void test_lanes(const struct golden *g) {
     assert_ok(&e);
     for (int tiled = 0; tiled < 2; tiled++) {
         for (int i = 0; i < LANES; i++) {
-            struct block_runner *b = runner_open(g, encoder_slot(g), random_lane(g, sizes[i][0], sizes[i][1], tiled));
+            struct block_runner *b =
+                runner_open(g, encoder_slot(g), random_lane(g, sizes[i][0], sizes[i][1], tiled));
             runner_run_all(b, 0);
             runner_close(b);
             alone[i] = lanes[i] = b->lane;

@@ -1,5 +1,5 @@
-/* WAN's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forwards are tried at two
- * timesteps, and those of a second expert. */
+/* Tests WAN's blocks one by one, each on the reference's input; see blocks_flux.c. Whole forward passes run
+ * at two timesteps, and with a second expert. */
 #include "models/models.h"
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A block's: some 480 of 512 rows of keys and values are the same, and sums of equal numbers round to one
- * side. */
+/* A block's tolerance is larger: some 480 of its 512 rows of keys and values are equal, and sums of equal
+ * numbers round to one side. */
 static const struct tolerance tolerances[] = {
     {"block.e", 4.75e-6, 1.5e-5},
     {"block.e6", 5.18e-8, 1.6e-7},
@@ -36,7 +36,7 @@ static int number_in(const json_t *object, const char *key) {
 
 /* ---- lanes ---- */
 
-/* The rows of a prompt, zeros behind them. */
+/* Returns the prompt's rows, padded with zeros to TEXT_ROWS. */
 static struct tensor padded_text(const struct golden *g) {
     struct tensor hidden = golden(g, "case0.hidden.cond");
     struct tensor text = test_tensor(DTYPE_F32, 2, (int32_t[]){TEXT_ROWS, hidden.dim[1]});
@@ -44,8 +44,8 @@ static struct tensor padded_text(const struct golden *g) {
     return text;
 }
 
-/* What a vision encoder saw of the first frame, and below of the last; rank 0: nothing. */
-static struct tensor seen_rows(const struct golden *g) {
+/* Returns the vision encoder's rows of the first frame, followed by those of the last; rank 0: none. */
+static struct tensor vision_rows(const struct golden *g) {
     if (!has_golden(g, "case0.seen.init")) return (struct tensor){0};
     struct tensor first = golden(g, "case0.seen.init"), last = {0};
     if (has_golden(g, "case0.seen.last")) last = golden(g, "case0.seen.last");
@@ -56,7 +56,7 @@ static struct tensor seen_rows(const struct golden *g) {
     return all;
 }
 
-/* Over the latent's first frame, [C, F, Y, X]. */
+/* Replaces the first frame of a latent [C, F, Y, X]. */
 static void put_frame(struct tensor latent, struct tensor frame) {
     int32_t pixels = latent.dim[2] * latent.dim[3];
     for (int32_t c = 0; c < latent.dim[0]; c++)
@@ -64,10 +64,10 @@ static void put_frame(struct tensor latent, struct tensor frame) {
                sizeof(float) * (size_t)pixels);
 }
 
-/* Case 0 at this latent, with what is read beside it. */
+/* Returns case 0 at this latent, with its concatenated channels. */
 static struct lane lane_at(const struct golden *g, const char *latent) {
     struct lane lane = {
-        .text = padded_text(g), .image = seen_rows(g), .latent = test_copy(golden_single(g, latent))};
+        .text = padded_text(g), .image = vision_rows(g), .latent = test_copy(golden_single(g, latent))};
     lane.n_clean_frames = number_in(about(g, "block"), "given");
     if (lane.n_clean_frames) put_frame(lane.latent, golden(g, "case0.encoded.init"));
     if (has_golden(g, "case0.concat")) lane.concat = golden(g, "case0.concat");
@@ -94,15 +94,16 @@ static float timestep_of(const struct golden *g, const char *name) {
     return *(float *)golden(g, name).data;
 }
 
-/* Of the timestep, and where frames are given first that of theirs. */
+/* Sets the reference's conditioning: of the timestep, preceded by that of the clean frames if there are any.
+ */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor e = golden(g, "block.e"), e6 = golden(g, "block.e6");
     int32_t last = e.dim[0] - 1;
     runner_put(runner_state(b, "condition"), tensor_slice(e, last, 1));
     runner_put(runner_state(b, "modulation"), tensor_slice(e6, last, 1));
     if (!b->lane.n_clean_frames) return;
-    runner_put(runner_state(b, "still_condition"), tensor_slice(e, 0, 1));
-    runner_put(runner_state(b, "still_modulation"), tensor_slice(e6, 0, 1));
+    runner_put(runner_state(b, "clean_condition"), tensor_slice(e, 0, 1));
+    runner_put(runner_state(b, "clean_modulation"), tensor_slice(e6, 0, 1));
 }
 
 /* ---- tests ---- */
@@ -118,17 +119,18 @@ static void test_conditioning(const struct golden *g) {
     runner_run(b, runner_block(b, "condition_embedder.time_embedder"), t);
     expect_rows(g, "block.e", runner_state(b, "condition"), "block.e");
     if (b->lane.n_clean_frames)
-        expect_close(g, "block.e", runner_state(b, "still_condition"), golden(g, "block.e").data);
+        expect_close(g, "block.e", runner_state(b, "clean_condition"), golden(g, "block.e").data);
     put_conditioning(g, b);
     runner_run(b, runner_block(b, "condition_embedder.time_proj"), t);
     expect_rows(g, "block.e6", runner_state(b, "modulation"), "block.e6");
     if (b->lane.n_clean_frames)
-        expect_close(g, "block.e6", runner_state(b, "still_modulation"), golden(g, "block.e6").data);
+        expect_close(g, "block.e6", runner_state(b, "clean_modulation"), golden(g, "block.e6").data);
     runner_close(b);
 }
 
-/* Text and rows of pictures; a prompt's and, below, what all rows of zeros become. */
-static void visit_seen(struct block_runner *b) {
+/* Runs the text embedder and, if there is an image, the image embedder. Below the prompt's rows are those of
+ * zero padding. */
+static void run_embedders(struct block_runner *b) {
     runner_run(b, runner_block(b, "condition_embedder.text_embedder"), 0);
     if (b->lane.image.rank) runner_run(b, runner_block(b, "condition_embedder.image_embedder"), 0);
 }
@@ -137,7 +139,7 @@ static void test_embedders(const struct golden *g) {
     struct block_runner *b = open_case(g);
     struct tensor text = golden(g, "embed.text.out");
     int32_t last = text.dim[0] - 1;
-    visit_seen(b);
+    run_embedders(b);
     struct tensor ours = runner_state(b, "text");
     expect_close(g, "rope", runner_state(b, "rope"), golden(g, "rope").data);
     expect_close(g, "embed.text", tensor_slice(ours, 0, last + 1), text.data);
@@ -150,20 +152,20 @@ static void test_embedders(const struct golden *g) {
 }
 
 static void test_layer(const struct golden *g) {
-    char name[64], seen[80];
+    char name[64], cross[80];
     struct block_runner *b = open_case(g);
     snprintf(name, sizeof name, "blocks.%d", number_in(about(g, "block"), "layer"));
-    snprintf(seen, sizeof seen, "%s.seen", name);
-    visit_seen(b);
+    snprintf(cross, sizeof cross, "%s.seen", name);
+    run_embedders(b);
     put_conditioning(g, b);
-    runner_run(b, runner_block(b, seen), 0);
+    runner_run(b, runner_block(b, cross), 0);
     runner_put(runner_state(b, "tokens"), golden(g, "block.layer.in"));
     runner_run(b, runner_block(b, name), 0);
     expect_close(g, "block.layer", runner_state(b, "tokens"), golden(g, "block.layer.out").data);
     runner_close(b);
 }
 
-/* Patches of the prediction (row, column, channel), as the last product gives them. */
+/* Returns the patches of the prediction (row, column, channel), the layout of the last linear layer. */
 static struct tensor patches_of(struct block_runner *b) {
     struct tensor planes = latent_planes(b->lane.prediction);
     int32_t rows = planes.dim[1] / RUNNER_PATCH * (planes.dim[2] / RUNNER_PATCH);
@@ -186,7 +188,7 @@ static void expect_final(const struct golden *g, struct block_runner *b, const c
     runner_close(b);
 }
 
-/* Small rows are a clip's of one frame, as wide as there are of them. */
+/* The final layers. Rows of small values are those of a one-frame video that is as wide as there are rows. */
 static void test_final(const struct golden *g) {
     struct tensor small = golden_single(g, "block.final_small.in");
     struct lane lane = lane_at(g, "case0.latent_001");

@@ -1,6 +1,6 @@
-/* Z-Image's blocks one by one, each on the reference's input: a wrong one cannot hide behind a right one.
+/* Tests Z-Image's blocks one by one, each on the reference's input, so that two errors cannot cancel.
  *
- * What goes into a block lies in the family's own lane state, of which it publishes some tensors by name. */
+ * A block's input is in the family's lane state, whose tensors the family publishes by name. */
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
@@ -24,7 +24,8 @@ static int32_t n_caption_rows(const struct block_runner *b) {
     return runner_state(b, "caption").dim[0];
 }
 
-/* The image's rows of a tensor with all, padded; and the caption's. */
+/* Returns the padded image rows of a state tensor that also holds the caption's rows; caption_rows returns
+ * those. */
 static struct tensor image_rows(const struct block_runner *b, const char *name) {
     struct tensor all = runner_state(b, name);
     return tensor_slice(all, 0, all.dim[0] - n_caption_rows(b));
@@ -35,7 +36,7 @@ static struct tensor caption_rows(const struct block_runner *b, const char *name
     return tensor_slice(all, all.dim[0] - n_caption_rows(b), n_caption_rows(b));
 }
 
-/* A number in the settings, by its key in config.json. */
+/* Sets a float in the settings by its config.json key. */
 static void set_float(struct component *c, const char *key, float value) {
     const struct setting *s = c->family->settings;
     while (strcmp(s->keys[0], key)) s++;
@@ -47,9 +48,10 @@ static struct block_runner *open_lane(const struct golden *g, struct tensor text
     return runner_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
 }
 
-/* Case 0 at its step 1, the caption embedded: rope tables are there. */
+/* Case 0 at step 1, with embedded caption: the RoPE tables are computed. */
 static struct block_runner *open_case(const struct golden *g) {
-    struct block_runner *b = open_lane(g, golden(g, "case0.hidden.cond"), golden_single(g, "case0.latent_001"));
+    struct block_runner *b =
+        open_lane(g, golden(g, "case0.hidden.cond"), golden_single(g, "case0.latent_001"));
     runner_run(b, runner_block(b, "cap_embedder"), 0);
     return b;
 }
@@ -64,7 +66,7 @@ static void test_timestep(const struct golden *g) {
                   out = golden(g, "t_embedder.out");
     struct tensor ours = test_tensor(DTYPE_F32, 2, freq.dim), time = test_tensor(DTYPE_F32, 2, out.dim);
     struct component unscaled = *b->component;
-    set_float(&unscaled, "t_scale", 1); /* the reference's inputs are scaled already */
+    set_float(&unscaled, "t_scale", 1); /* the reference's timesteps are already scaled */
     runner_run(b, runner_block(b, "time"), scalar(g, "block.t"));
     expect_close(g, "block.adaln_input", runner_state(b, "time"), golden(g, "block.adaln_input").data);
     b->settings = unscaled.settings;
@@ -83,8 +85,8 @@ static void test_caption(const struct golden *g) {
     struct block_runner *b = open_case(g);
     expect_close(g, "rope.image", image_rows(b, "rope"), golden(g, "rope.image").data);
     expect_close(g, "rope.caption", caption_rows(b, "rope"), golden(g, "rope.caption").data);
-    /* The reference has the linear layer's rows, pads being other rows there; the refiner's input has ours.
-     */
+    /* The reference holds the linear layer's rows, whose padding differs; the refiner's input has the
+     * engine's padding. */
     struct tensor text = tensor_slice(runner_state(b, "caption"), 0, b->lane.text.dim[0]);
     expect_close(g, "embed.caption.out", text, golden(g, "embed.caption.out").data);
     expect_close(g, "context_refiner.in", runner_state(b, "caption"),
@@ -130,8 +132,8 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* A velocity back as rows of patches, as the reference's final layer gives them, without our change of sign.
- */
+/* Returns a velocity as patch rows, the layout of the reference's final layer, without the engine's change of
+ * sign. */
 static struct tensor to_patches(struct tensor latent) {
     int32_t C = latent.dim[0], Y = latent.dim[1], X = latent.dim[2], P = PATCH_SIDE;
     struct tensor rows = test_tensor(DTYPE_F32, 2, (int32_t[]){Y / P * (X / P), P * P * C});
@@ -145,7 +147,8 @@ static struct tensor to_patches(struct tensor latent) {
     return rows;
 }
 
-/* The final layer writes the image's rows only, so here all rows of the tensor are an image's. */
+/* The final layer writes only the image's rows. The lane's image therefore has as many rows as the reference
+ * tensor. */
 static void final_layer(const struct golden *g, const char *name) {
     char path[64];
     snprintf(path, sizeof path, "%s.in", name);
@@ -172,7 +175,7 @@ static void negate(struct tensor t) {
     for (int64_t i = 0; i < tensor_elements(&t); i++) ((float *)t.data)[i] *= -1;
 }
 
-/* Two timesteps at two sizes. */
+/* Whole forward passes: two timesteps at two sizes. */
 static void test_transformer(const struct golden *g) {
     json_t *calls = json_object_get(g->expect, "transformer"), *call;
     size_t i;
@@ -187,7 +190,7 @@ static void test_transformer(const struct golden *g) {
         struct block_runner *b = open_lane(g, text, golden(g, in));
         runner_run_all(b, scalar(g, t));
         struct tensor velocity = latent_planes(b->lane.prediction);
-        negate(velocity); /* the family gives what the sampler wants */
+        negate(velocity); /* the family returns the sampler's velocity, with the opposite sign */
         expect_values(g, "transformer", strrchr(name, '.') + 1, velocity.data, golden(g, out).data,
                       tensor_elements(&velocity));
         runner_close(b);

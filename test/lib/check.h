@@ -1,4 +1,4 @@
-/* Checks that are counted and never end the program, so that one wrong run does not hide the next. */
+/* Counted checks that never end the program: one wrong run does not hide the next. */
 #ifndef SLUICE_TEST_CHECK_H
 #define SLUICE_TEST_CHECK_H
 
@@ -8,14 +8,14 @@ extern int n_passed, n_failed;
 
 __attribute__((format(printf, 2, 3))) bool check(bool good, const char *format, ...);
 
-/* THOROUGH is set: all budgets, worlds and plans, as make check-all asks; else fewer of each, and every kind.
- */
+/* True if THOROUGH is set (make check-all): tests try every budget, fixture and plan instead of some of each
+ * kind. */
 bool thorough(void);
 
-/* File descriptors of this process. */
+/* Returns the number of open file descriptors of this process. */
 int count_open_files(void);
 
-/* Prints the sum; what main returns. */
+/* Prints the totals; returns the exit status for main. */
 int finish(void);
 
 #endif

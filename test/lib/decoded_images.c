@@ -37,7 +37,8 @@ static int levels_off(unsigned char level, float colour) {
     return abs((int)lrintf(127.5F * (fminf(fmaxf(colour, -1), 1) + 1)) - level);
 }
 
-void decoded_images_expect(const struct decoded_images *decoded, int height, int width, const float *truth, const char *what) {
+void decoded_images_expect(const struct decoded_images *decoded, int height, int width, const float *truth,
+                           const char *what) {
     int n = decoded->frames * decoded->width * decoded->height * 3, off = 0, most = 0;
     if (!check(decoded->height == height && decoded->width == width, "%s: %dx%d", what, decoded->width,
                decoded->height))

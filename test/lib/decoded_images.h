@@ -1,21 +1,22 @@
-/* What is shown of latents that are decoded: pictures and frames, compared with a reference's colours. */
+/* Decodes latents to images and frames, and compares them with reference pixels. */
 #ifndef SLUICE_TEST_DECODED_IMAGES_H
 #define SLUICE_TEST_DECODED_IMAGES_H
 
 #include "test/lib/layout_checks.h"
 
 struct decoded_images {
-    unsigned char *rgb; /* frame by frame; the caller frees it */
+    unsigned char *rgb; /* frame by frame; freed by the caller */
     int width, height, frames;
-    char decoder[16]; /* a tiny one's family, or "none" */
+    char decoder[16]; /* family of the tiny decoder that was used, or "none" */
 };
 
-/* A latent's file. */
+/* Decodes a latent file. */
 struct decoded_images decode_images(options from, const char *latent);
-/* truth: [frames, height, width, 3], or the first of more, from -1 to 1 and beyond. A colour that lies
- * between two levels may be rounded to either. */
-void decoded_images_expect(const struct decoded_images *decoded, int height, int width, const float *truth, const char *what);
-/* A latent's file, of [1, C, Y, X] or [1, C, F, Y, X]. */
+/* truth: [frames, height, width, 3] or more frames; nominal range -1 to 1. A value between two 8-bit levels
+ * may be rounded to either. */
+void decoded_images_expect(const struct decoded_images *decoded, int height, int width, const float *truth,
+                           const char *what);
+/* Writes a latent file [1, C, Y, X] or [1, C, F, Y, X]; returns its path. */
 const char *write_latent_file(const char *name, int rank, const int32_t *dim, const void *values);
 
 #endif

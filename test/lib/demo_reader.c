@@ -12,8 +12,8 @@ static const int palette[N_COLOURS][3] = {{215, 30, 35},  {40, 165, 60},  {35, 7
 
 /* ---- colours ---- */
 
-/* A colour is clear if the second nearest is this much farther away; what lies between two (a blurred edge, a
- * model that hedges) belongs to neither. */
+/* A pixel's colour is clear if the second nearest palette colour is this much farther away. A mixture of two
+ * colours (a blurred edge, an undecided model) belongs to neither. */
 static const double clear_ratio = 1.2;
 
 static int colour_class(const uint8_t *rgb) {
@@ -34,23 +34,24 @@ static int colour_class(const uint8_t *rgb) {
 
 /* ---- masks ---- */
 
-/* label: colour classes. mask: of one colour. part: of one component. spare: the other half of a pass. */
-struct canvas {
+/* label: colour class of each pixel; mask: pixels of one colour; part: pixels of one component; spare: the
+ * other buffer of a pass. */
+struct workspace {
     int width, height, n;
     uint8_t *label, *mask, *part, *spare;
     int *stack;
 };
 
 struct box {
-    int x0, y0, x1, y1; /* half open */
+    int x0, y0, x1, y1; /* half-open ranges */
 };
 
-static bool canvas_open(struct canvas *c, const struct picture *p) {
+static bool workspace_open(struct workspace *c, const struct picture *p) {
     int n = p->width * p->height;
     uint8_t *bytes = calloc((size_t)n, 4 + sizeof(int));
-    *c = (struct canvas){p->width, p->height, n, NULL, NULL, NULL, NULL, NULL};
+    *c = (struct workspace){p->width, p->height, n, NULL, NULL, NULL, NULL, NULL};
     if (!bytes) return false;
-    c->stack = (int *)(void *)bytes; /* first: it must be aligned */
+    c->stack = (int *)(void *)bytes; /* first, because it must be aligned */
     c->label = bytes + (size_t)n * sizeof(int);
     c->mask = c->label + n;
     c->part = c->mask + n;
@@ -59,9 +60,9 @@ static bool canvas_open(struct canvas *c, const struct picture *p) {
     return true;
 }
 
-/* Pixels of value `from` beside a pixel of the other value take that: from 1 erodes, from 0 dilates. What
- * lies outside the picture is as the pixel itself. */
-static void init_scale(const struct canvas *c, uint8_t *mask, uint8_t from, int passes) {
+/* Sets pixels of value `from` that touch a pixel of the other value to that value: from 1 erodes, from 0
+ * dilates. Pixels beyond the image's edge count as equal to the pixel itself. */
+static void erode_or_dilate(const struct workspace *c, uint8_t *mask, uint8_t from, int passes) {
     for (; passes > 0; passes--) {
         memcpy(c->spare, mask, (size_t)c->n);
         for (int i = 0; i < c->n; i++) {
@@ -74,8 +75,8 @@ static void init_scale(const struct canvas *c, uint8_t *mask, uint8_t from, int 
     }
 }
 
-/* Moves the 4-connected component around start from mask to part, which is empty; its pixels. */
-static int flood(const struct canvas *c, int start) {
+/* Moves the 4-connected component around start from mask to the empty part; returns its number of pixels. */
+static int flood(const struct workspace *c, int start) {
     int n = 0, top = 0;
     c->stack[top++] = start;
     c->mask[start] = 0;
@@ -95,11 +96,11 @@ static int flood(const struct canvas *c, int start) {
 
 /* ---- shapes ---- */
 
-/* As draw.py draws them, with half-side 1, y down, around the centroid: standard deviations of their pixels.
- */
+/* Standard deviations of a shape's pixels around its centroid, for the shapes as draw.py draws them with
+ * half-side 1 and y down. */
 static const double shape_spread[N_SHAPES][2] = {
     {.5, .5}, {.519615, .519615}, {.408248, .424264}, {0.374973, 0.374973}};
-/* The right half of the star's outline, from the top; the left one mirrors it. */
+/* The right half of the star's outline, from the top; the left half mirrors it. */
 static const double star_half[6][2] = {{0, -1.05},         {.264503, -.364058}, {.998609, -.324468},
                                        {.427975, .139058}, {.617174, .849468},  {0, .45}};
 
@@ -126,14 +127,14 @@ static bool in_template(int shape, double x, double y) {
     }
 }
 
-/* Where a component is: its box, its centroid, its standard deviations and its pixels. */
+/* Extent of a component: box, centroid, standard deviations, number of pixels. */
 struct extent {
     struct box box;
     double x, y, spread_x, spread_y;
     int n;
 };
 
-static struct extent part_extent(const struct canvas *c) {
+static struct extent part_extent(const struct workspace *c) {
     struct extent e = {.box = {c->width, c->height, 0, 0}};
     for (int i = 0; i < c->n; i++) {
         int x = i % c->width, y = i / c->width;
@@ -150,29 +151,30 @@ static struct extent part_extent(const struct canvas *c) {
     }
     e.x /= e.n;
     e.y /= e.n;
-    /* Never 0: an eroded and dilated component is 3 pixels wide. */
+    /* The deviations are never 0: a component that survives erosion and dilation is at least 3 pixels wide.
+     */
     e.spread_x = sqrt(e.spread_x / e.n - e.x * e.x);
     e.spread_y = sqrt(e.spread_y / e.n - e.y * e.y);
     return e;
 }
 
-/* Intersection over union of the component with the template stretched to its standard deviations, centroid
- * on centroid. Stretched to the box instead, as draw.py's reader has it, a star whose tips are blurred away
- * reads as a circle or a triangle; not stretched at all, an oblong square does. */
-static double overlap(const struct canvas *c, const struct extent *e, int shape) {
+/* Returns the IoU of the component with the template, centroid on centroid, stretched to the component's
+ * standard deviations. Stretched to the box instead, as in draw.py's reader, a star with blurred tips reads
+ * as a circle or a triangle. Not stretched at all, an oblong square does. */
+static double overlap(const struct workspace *c, const struct extent *e, int shape) {
     double scale_x = e->spread_x / shape_spread[shape][0], scale_y = e->spread_y / shape_spread[shape][1];
-    int both = 0, wanted = 0;
+    int both = 0, n_template = 0;
     for (int i = 0; i < c->n; i++) {
         double x = (i % c->width + .5 - e->x) / scale_x, y = (i / c->width + .5 - e->y) / scale_y;
         bool inside = in_template(shape, x, y);
-        wanted += inside;
+        n_template += inside;
         both += inside && c->part[i];
     }
-    return (double)both / (e->n + wanted - both);
+    return (double)both / (e->n + n_template - both);
 }
 
-/* What resembles its best template less than this, or has to be stretched more along one axis than the other,
- * is no shape. True drawings overlap by 0.85 and more and are stretched by 1.1 at most. */
+/* A component whose best IoU is below least_overlap, or that needs more than most_stretch between the two
+ * axes, is no shape. Correct drawings have an IoU of at least 0.85 and a stretch of at most 1.1. */
 static const double least_overlap = .65, most_stretch = 1.6;
 
 static bool is_stretched(const struct extent *e, int shape) {
@@ -180,10 +182,10 @@ static bool is_stretched(const struct extent *e, int shape) {
     return ratio > most_stretch || ratio < 1 / most_stretch;
 }
 
-static struct component_file describe(const struct canvas *c, int colour) {
+static struct detected_region describe(const struct workspace *c, int colour) {
     struct extent e = part_extent(c);
     double side = c->width < c->height ? c->width : c->height;
-    struct component_file p = {.colour = colour, .n_pixels = e.n};
+    struct detected_region p = {.colour = colour, .n_pixels = e.n};
     p.dx = ((e.box.x0 + e.box.x1) / 2. - c->width / 2.) / side;
     p.dy = ((e.box.y0 + e.box.y1) / 2. - c->height / 2.) / side;
     for (int shape = 0; shape < N_SHAPES; shape++) {
@@ -199,12 +201,11 @@ static struct component_file describe(const struct canvas *c, int colour) {
 
 /* ---- the reader ---- */
 
-/* Components smaller than this share of the picture are not shapes; the smallest that is drawn takes 2.4 %.
- */
+/* Components below this share of the image are not shapes; the smallest drawn shape takes 2.4 %. */
 static const double least_share = .008;
 
-/* The commonest colour within 3 pixels of the edge: shapes hardly ever reach it. */
-static int background_class(const struct canvas *c) {
+/* Returns the most common colour within 3 pixels of the edge, which shapes hardly ever reach. */
+static int background_class(const struct workspace *c) {
     int count[N_COLOURS + 1] = {0}, best = 0;
     for (int i = 0; i < c->n; i++) {
         int x = i % c->width, y = i / c->width;
@@ -215,27 +216,27 @@ static int background_class(const struct canvas *c) {
     return best;
 }
 
-/* Anti-aliasing leaves seams of mixed colour around shapes (red on yellow has an orange rim): eroding removes
- * them, and dilating what is left gives a shape its size back. */
-static void read_colour(const struct canvas *c, int colour, struct reading *r) {
+/* Finds the shapes of one colour. Anti-aliasing leaves seams of mixed colour around shapes (red on yellow has
+ * an orange rim): erosion removes the seams, and dilation restores the shapes' size. */
+static void read_colour(const struct workspace *c, int colour, struct reading *r) {
     int seam = (c->width < c->height ? c->width : c->height) / 128;
     seam = seam < 1 ? 1 : seam;
     for (int i = 0; i < c->n; i++) c->mask[i] = c->label[i] == colour;
-    init_scale(c, c->mask, 1, seam);
+    erode_or_dilate(c, c->mask, 1, seam);
     for (int i = 0; i < c->n; i++) {
         if (!c->mask[i]) continue;
         memset(c->part, 0, (size_t)c->n);
         int n = flood(c, i);
-        if (n < least_share * c->n || r->n_parts == COMPONENT_FILES_MAX) continue;
-        init_scale(c, c->part, 0, seam);
-        r->file[r->n_parts++] = describe(c, colour);
+        if (n < least_share * c->n || r->n_regions == REGIONS_MAX) continue;
+        erode_or_dilate(c, c->part, 0, seam);
+        r->region[r->n_regions++] = describe(c, colour);
     }
 }
 
 struct reading read_picture(const struct picture *p) {
     struct reading r = {.background = UNCLEAR};
-    struct canvas c;
-    if (!canvas_open(&c, p)) return r;
+    struct workspace c;
+    if (!workspace_open(&c, p)) return r;
     r.background = background_class(&c);
     for (int i = 0; i < c.n; i++)
         if (c.label[i] != UNCLEAR) r.share[c.label[i]] += 1. / c.n;

@@ -1,16 +1,16 @@
-/* A plain reader: what is drawn in a picture of flat shapes on a plain background. Colour classes by the
- * nearest colour of the palette, shapes as connected components, their kind by overlap with templates.
+/* Finds flat shapes on a plain background in an image. Colours are classed by the nearest palette colour;
+ * shapes are connected components, classed by their overlap with templates.
  *
- * models/demo_train/draw.py has the same reader in Python, and the palette and shapes drawn there are those
- * here. Pure: no state, no files, nothing of the engine. Any size; out of memory reads as an empty picture.
- */
+ * models/demo_train/draw.py has the same reader in Python and draws the same palette and shapes. Pure
+ * functions of the pixels: no state, no files, nothing of the engine. Any image size; without memory the
+ * image reads as empty. */
 #ifndef SLUICE_TEST_DEMO_READER_H
 #define SLUICE_TEST_DEMO_READER_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-enum { N_COLOURS = 8, N_SHAPES = 4, COMPONENT_FILES_MAX = 64, UNCLEAR = N_COLOURS };
+enum { N_COLOURS = 8, N_SHAPES = 4, REGIONS_MAX = 64, UNCLEAR = N_COLOURS };
 enum shape { CIRCLE, SQUARE, TRIANGLE, STAR, NO_SHAPE };
 
 extern const char *const colour_words[N_COLOURS];
@@ -18,22 +18,20 @@ extern const char *const shape_words[N_SHAPES + 1];
 
 struct picture {
     int width, height;
-    const uint8_t *rgb; /* height rows of width triples, packed */
+    const uint8_t *rgb; /* RGB, height rows of width pixels, packed */
 };
 
-struct component_file {
+struct detected_region {
     int colour, shape, n_pixels;
-    double overlap; /* with the shape's template, 0 to 1 */
-    double dx, dy;  /* from the picture's centre to the box's, in shorter sides */
+    double overlap; /* IoU with the shape's template, 0 to 1 */
+    double dx, dy;  /* from the image's centre to the box's centre, in units of the shorter side */
 };
 
 struct reading {
-    int background, n_parts;
-    struct component_file file[COMPONENT_FILES_MAX];
-    double share[N_COLOURS]; /* of the picture's area */
+    int background, n_regions;
+    struct detected_region region[REGIONS_MAX];
+    double share[N_COLOURS]; /* share of the image's area, by colour */
 };
-
-/* ---- the reader ---- */
 
 struct reading read_picture(const struct picture *p);
 

@@ -57,11 +57,11 @@ void caption(const struct scene *s, char text[CAPTION_MAX]) {
     append(text, " on %s %s background", article(background), background);
 }
 
-/* ---- what a reading got right ---- */
+/* ---- score of a reading ---- */
 
 const char *const aspect_words[N_ASPECTS] = {"background", "colour", "side", "shape", "count"};
 
-/* The parts in a group's colour: how many, how many of its shape, and their mean place. */
+/* The detected shapes of a group's colour: their number, how many have its shape, their mean position. */
 struct found {
     int n, n_shape;
     double dx, dy;
@@ -69,8 +69,8 @@ struct found {
 
 static struct found find_group(const struct group *g, const struct reading *r) {
     struct found f = {0};
-    for (int i = 0; i < r->n_parts; i++) {
-        const struct component_file *p = &r->file[i];
+    for (int i = 0; i < r->n_regions; i++) {
+        const struct detected_region *p = &r->region[i];
         if (p->colour != g->colour) continue;
         f.n++;
         f.n_shape += p->shape == g->shape;
@@ -97,12 +97,12 @@ static bool side_right(const struct scene *s, const struct found *f) {
     return f[0].n && f[1].n && (s->relation == LEFT_OF || s->relation == ABOVE ? gap : -gap) > .15;
 }
 
-/* The colours of the parts are exactly those that the scene names. */
+/* True if the detected colours are exactly those of the scene. */
 static bool colours_right(const struct scene *s, const struct reading *r) {
-    unsigned named = 0, seen = 0;
+    unsigned named = 0, detected = 0;
     for (int i = 0; i < s->n_groups; i++) named |= 1u << s->group[i].colour;
-    for (int i = 0; i < r->n_parts; i++) seen |= 1u << r->file[i].colour;
-    return named == seen;
+    for (int i = 0; i < r->n_regions; i++) detected |= 1u << r->region[i].colour;
+    return named == detected;
 }
 
 struct score score_scene(const struct scene *s, const struct reading *r) {

@@ -1,7 +1,7 @@
-/* The demo model's grammar in C: scenes, the captions that models/demo_train/draw.py writes for them, and
- * what of a scene a reading got right. Words stand in draw.py's order; -1 is "not said".
+/* The demo model's scenes in C: the captions that models/demo_train/draw.py writes for them, and the score of
+ * a reading (demo_reader.h) against a scene. Word lists have draw.py's order; -1 means "not in the caption".
  *
- * Knows nothing of pixels (demo_reader.h) and nothing of the engine. */
+ * Independent of pixels and of the engine. */
 #ifndef SLUICE_TEST_DEMO_SCENE_H
 #define SLUICE_TEST_DEMO_SCENE_H
 
@@ -14,7 +14,7 @@ enum { N_SIZES = 2, GROUPS_MAX = 2, COUNT_MAX = 3, CAPTION_MAX = 160, UNSAID = -
 extern const char *const size_words[N_SIZES];
 extern const char *const place_words[N_PLACES];
 extern const char *const relation_words[N_RELATIONS];
-/* Where a relation puts its first group; the second is on the opposite side. */
+/* Position of each group of a relation: the second is opposite the first. */
 extern const enum place relation_sides[N_RELATIONS][GROUPS_MAX];
 
 struct group {
@@ -22,7 +22,7 @@ struct group {
 };
 
 struct scene {
-    int background, relation, n_groups; /* a relation has two groups */
+    int background, relation, n_groups; /* n_groups is 2 if there is a relation */
     struct group group[GROUPS_MAX];
 };
 
@@ -32,7 +32,7 @@ int word_index(const char *word, const char *const *words, int n);
 
 void caption(const struct scene *s, char text[CAPTION_MAX]);
 
-/* ---- what a reading got right ---- */
+/* ---- score of a reading ---- */
 
 enum aspect { BACKGROUND, COLOUR, SIDE, SHAPE, COUNT, N_ASPECTS };
 
@@ -42,13 +42,13 @@ struct score {
     int asked[N_ASPECTS], right[N_ASPECTS];
 };
 
-/* One scene's score; draw.py's score() by its definitions, but that a group which is not there has no right
- * shape (there it has none either: 0 > 0 is false). Every group must have a colour. */
+/* Returns one scene's score, with the definitions of draw.py's score(), except that a missing group has no
+ * right shape (there 0 > 0 is false as well). Every group must have a colour. */
 struct score score_scene(const struct scene *s, const struct reading *r);
 void score_add(struct score *to, const struct score *from);
 double score_percent(const struct score *s, enum aspect aspect);
 
-/* Right answers of all that were asked, every aspect the same weight. */
+/* Returns the mean percentage of right answers; every aspect has the same weight. */
 double score_mean(const struct score *s);
 
 #endif

@@ -1,4 +1,4 @@
-/* Which device a test runs on: the CPU, or what SLUICE_TEST_DEVICE says. */
+/* Returns the device that tests run on: the CPU, or the one named by SLUICE_TEST_DEVICE. */
 #ifndef SLUICE_TEST_DEVICE_H
 #define SLUICE_TEST_DEVICE_H
 

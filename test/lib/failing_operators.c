@@ -1,4 +1,3 @@
-/* Failing operators: see failing_operators.h. */
 #include "test/lib/failing_operators.h"
 
 #include "kernels/ops.h"
@@ -42,12 +41,12 @@ void operators_fail_in_turn(struct rig *rig, const struct sluice_request *reques
     for (int i = 0; i < TRIES; i++) {
         operators_fail_at(1 + n * i / TRIES);
         struct result got = run(rig, request);
-        if (got.code == SLUICE_OK) same(&want, &got, "an operator fails");
+        if (got.code == SLUICE_OK) same(&want, &got, "with a failing operator");
         again += got.code == SLUICE_OK;
         result_free(&got);
     }
     operators_end(rig);
     result_free(&want);
-    printf("operators: %d of %d runs went on\n", again, TRIES);
-    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
+    printf("operators: %d of %d runs with a failing operator succeeded\n", again, TRIES);
+    check(again >= TRIES / 2, "only %d of %d runs with a failing operator succeeded", again, TRIES);
 }

@@ -1,19 +1,19 @@
-/* A session's device one of whose operators finds no memory. One at a time. */
+/* Makes one operator of a session's device fail with MEMORY. One session at a time. */
 #ifndef SLUICE_TEST_FAILING_OPERATORS_H
 #define SLUICE_TEST_FAILING_OPERATORS_H
 
 #include "test/lib/rig.h"
 
-/* From here on operators are counted; none fails yet. */
+/* Starts counting operators; none fails yet. */
 void operators_begin(struct rig *rig);
-/* How many there were since the last call, or since the beginning. */
+/* Returns the number of operators since operators_begin or operators_fail_at. */
 long operators_counted(void);
-/* Counts anew: number `at`, from 1, fails; 0: none. */
+/* Restarts the count; operator number `at`, from 1, fails. 0: none fails. */
 void operators_fail_at(long at);
 void operators_end(struct rig *rig);
 
-/* Runs the request as it is and then with each of some operators of it failing, from the first on: at least
- * half of these runs go on, all to the same result. */
+/* Runs the request once as it is, then with one operator failing each time, at positions spread over the run.
+ * At least half of these runs must succeed, with the same result. */
 void operators_fail_in_turn(struct rig *rig, const struct sluice_request *request);
 
 #endif

@@ -50,9 +50,10 @@ static void forget_peaks(struct sys *sys) {
 }
 
 static int faulty_thread_start(struct sys *sys, struct sys_thread **thread, void (*body)(void *),
-                              void *argument) {
+                               void *argument) {
     struct fault_sys *w = (struct fault_sys *)sys;
-    /* Readers start when what an earlier run kept has been given back: from here on the plan is a promise. */
+    /* The readers start after the memory kept by an earlier run is freed: from here on the peaks must stay
+     * within the plan. */
     if (!atomic_load(&w->count[CALL_THREAD])) forget_peaks(sys);
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
@@ -122,7 +123,7 @@ static int64_t faulty_write(struct sys *sys, int file, const void *from, size_t 
     return w->machine.write(sys, file, from, bytes);
 }
 
-/* Durability is the machine's; here it would only take time. */
+/* Does not flush: it would only take time. */
 static int faulty_flush(struct sys *sys, int file) {
     struct fault_sys *w = (struct fault_sys *)sys;
     (void)file;
@@ -134,14 +135,14 @@ static int faulty_rename(struct sys *sys, const char *from, const char *to) {
     return fails(w, CALL_RENAME) ? -EACCES : w->machine.rename(sys, from, to);
 }
 
-/* Asked by the thread that runs. */
+/* Called by the running thread only. */
 static uint64_t faulty_free_bytes(struct sys *sys) {
     struct fault_sys *w = (struct fault_sys *)sys;
     bool little = w->n_free++ && (int)(random_next_atomic(&w->random) % 100) < w->free_percent;
     return little ? w->free_bytes : (uint64_t)1 << 40;
 }
 
-/* A NaN in every float: whoever reads a released slot cannot miss it. */
+/* Fills the memory with NaN, so that a read of a released slot shows in the results. */
 static void faulty_discard(struct sys *sys, void *memory, size_t bytes) {
     struct fault_sys *w = (struct fault_sys *)sys;
     if (w->poison) memset(memory, 0xff, bytes);

@@ -1,4 +1,5 @@
-/* A struct sys that watches, delays, poisons and fails. */
+/* A struct sys for fault injection: it counts calls and peaks, delays and shortens reads, overwrites
+ * discarded memory, and lets chosen calls fail. */
 #ifndef SLUICE_TEST_FAULT_SYS_H
 #define SLUICE_TEST_FAULT_SYS_H
 
@@ -24,50 +25,51 @@ enum call {
     N_CALLS
 };
 
-/* How a read or a write fails; every other call has but one way. */
+/* How a read or a write fails; every other call fails in one way. */
 enum fault { FAULT_ERROR, FAULT_SHORT, FAULT_INTERRUPTED, FAULT_END };
 
 struct fault_sys {
-    struct sys sys;     /* first: the engine hands its address back to the functions */
-    struct sys machine; /* what really happens; counts in sys.use above */
+    struct sys sys;     /* first member: the functions cast the engine's pointer back to struct fault_sys */
+    struct sys machine; /* the real system calls; their memory use is counted in sys.use above */
     bool short_reads, interrupts, poison;
-    int delay_us; /* a read takes up to so long, each another time */
+    int delay_us; /* random delay of each read, up to this */
     atomic_ullong random;
     atomic_long count[N_CALLS];
     enum call fail;
     enum fault fault;
-    atomic_long fail_at; /* 0: never */
-    long fail_more;      /* and so many behind it */
+    atomic_long fail_at; /* number of the first failing call, from 1; 0: none */
+    long fail_more;      /* further calls that fail after it */
     void (*on_read)(void *user, long n);
     void *on_read_user;
-    /* What other programs leave: plenty, but so little when the run asks between two evaluations, with a
-     * chance of so many percent. The first question is the run's own, before it begins. */
+    /* Free memory that the system reports: plenty, but free_bytes with a chance of free_percent when the run
+     * asks between two evaluations. The first question comes from the run's start and always gets plenty. */
     uint64_t free_bytes;
     int free_percent;
     long n_free;
-    /* Releases of ring slots since something was last allocated: a run of them is the inside of a stage. */
+    /* Releases of ring slots, and groups of them without an allocation in between. One group is the inside of
+     * a stage. */
     atomic_long n_discards, n_groups;
     atomic_bool in_group;
 };
 
-/* splitmix64, Steele et al. 2014 */
+/* splitmix64 (Steele et al. 2014), on an atomic state */
 uint64_t random_next_atomic(atomic_ullong *state);
 
-/* A part of these bytes by chance r: of a direct file whole blocks. */
+/* Returns a random part of `bytes`, from random number r: whole blocks for a file opened with O_DIRECT. */
 size_t fault_sys_shorten(int file, size_t bytes, uint64_t r);
 
 int64_t fault_sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
 
 void fault_sys_init(struct fault_sys *w, uint64_t seed);
 
-/* Counts calls and peaks from here on, fails nothing. */
+/* Restarts the counts and peaks; no call fails. */
 void fault_sys_restart(struct fault_sys *w);
 
-/* Counts from here on too; the at-th call fails, none if that is 0, and so many behind it: LONG_MAX is all.
- */
+/* Restarts the counts; call number `at` fails (0: none), and the `more` calls after it. LONG_MAX: all of
+ * them. */
 void fault_sys_fail(struct fault_sys *w, enum call call, long at, long more);
 
-/* Bytes that live, of all lines. */
+/* Returns the live bytes of all memory lines. */
 int64_t fault_sys_live_bytes(struct fault_sys *w);
 
 #endif

@@ -1,15 +1,15 @@
-/* Fixtures: the models that every proof goes over. A proof is one program with a loop over these rows; a
- * family is a row for each of its recipes and what they share: suites of its blocks, its layouts, its
- * misfits. A family's own files are blocks_FAMILY.c, layouts_FAMILY.c and misfits_FAMILY.c beside this one.
+/* Fixtures: the models that the test programs run over. Each program loops over these rows. A family adds a
+ * row per recipe and what its recipes share: block suites, file layouts, invalid models, in blocks_FAMILY.c,
+ * layouts_FAMILY.c and invalid_models_FAMILY.c in this folder.
  *
- *     test_blocks              blocks one by one against the reference, each on the reference's input
+ *     test_blocks              each block against the reference, on the reference's input
  *     test_golden              whole pipelines against the reference
- *     test_influence           that every tensor counts
- *     test_residency           that no plan changes a bit; test_cuda_gate the same on the CUDA device
- *     test_stored              pipelines from weights as people's files have them
- *     test_loras               pipelines with adapters, of every dialect
- *     test_layouts             other layouts of the same weights
- *     test_misfits             models that are nearly ones of the family */
+ *     test_influence           every tensor influences the result
+ *     test_residency           no plan changes a bit; test_cuda_gate: the same on the CUDA device
+ *     test_stored              pipelines from quantised and repacked weight files
+ *     test_loras               pipelines with adapters of every file format
+ *     test_layouts             other file layouts of the same weights
+ *     test_invalid_models      models that resemble the family and must be refused */
 #ifndef SLUICE_TEST_FIXTURES_H
 #define SLUICE_TEST_FIXTURES_H
 
@@ -21,30 +21,31 @@ struct gate;
 struct golden;
 struct layouts;
 struct invalid_models;
-struct named_recipe;
+struct expected_recipe;
 struct suite;
 struct tolerance;
 
-/* Weights as people's files have them. */
+/* Weight files as published on model hubs (GGUF, fp8, ComfyUI). */
 struct stored {
-    const struct model_paths *flags; /* each part by its flag, below model/ */
-    const char *text_encoder,
-        *tokenizer; /* folders below model/ that Hugging Face's layout calls so; or NULL */
+    const struct model_paths *flags;      /* path of each part by its flag, relative to model/ */
+    const char *text_encoder, *tokenizer; /* folders below model/ that stand for these folders of the Hugging
+                                             Face layout, or NULL */
 };
 
 struct fixture {
-    const char *name;                       /* and its folder of reference data in test/golden */
-    const struct suite *const *blocks;      /* ends with NULL; NULL: no reference data */
-    bool pipeline;                          /* there are data of whole runs, too */
-    const struct tolerance *gpu_tolerances; /* of a GPU's pictures, before those of a suite; or NULL */
-    const struct stored *stored;            /* these are of runs from stored weights */
-    bool adapted;                           /* these are of runs with adapters */
-    const struct gate *gate;                /* NULL: its residency is not tried */
-    const struct layouts *layouts;          /* layouts are made from its model */
-    const struct named_recipe *named;       /* what is said of its folder */
-    const struct invalid_models *invalid_models;          /* are made from its model */
-    const char *(*model)(void); /* writes the model and returns its folder; NULL: it lies with the data */
-    /* Where these data are not of a whole model in model/: opens and closes what there is. */
+    const char *name;                  /* also the folder of its reference data in test/golden */
+    const struct suite *const *blocks; /* suites of block tests, ended by NULL; NULL: no reference data */
+    bool pipeline;                     /* has reference data of whole runs */
+    const struct tolerance *gpu_tolerances; /* GPU tolerances that override those of the suites, or NULL */
+    const struct stored *stored;            /* the reference data are of runs from these files, or NULL */
+    bool has_adapters;                      /* the reference data are of runs with adapters */
+    const struct gate *gate;                /* residency test; NULL: not run */
+    const struct layouts *layouts;          /* file layouts made from its model, or NULL */
+    const struct expected_recipe *expected; /* what opening and inspecting its folder must report, or NULL */
+    const struct invalid_models *invalid_models; /* invalid models made from its model, or NULL */
+    const char *(*model)(
+        void); /* writes the model and returns its folder; NULL: the model is in the reference data */
+    /* For data without a whole model in model/: opens and closes what is there. */
     void (*open)(struct golden *g);
     void (*close)(struct golden *g);
 };
@@ -52,10 +53,10 @@ struct fixture {
 extern const struct fixture fixtures[];
 extern const int n_fixtures;
 
-/* A program's arguments name fixtures; without any it is all of them. */
+/* True if the program's arguments name the fixture, or name none. */
 bool fixture_is_selected(const struct fixture *f, char **names);
 
-/* The folder of its model, written if need be. */
+/* Returns the folder of the fixture's model, which is written first if necessary. */
 const char *fixture_model(const struct fixture *f);
 
 #endif

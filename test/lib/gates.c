@@ -2,7 +2,7 @@
 
 #include "test/lib/fault_sys.h"
 
-/* A short prompt against another; any budget will do. */
+/* A short prompt and negative prompt, with a budget above any need. */
 #define REQUEST(...)                                                                                         \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
@@ -119,7 +119,7 @@ const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2
 
 /* ---- Stable Diffusion ---- */
 
-/* PNDM keeps four tensors of every image; with the mask the host keeps two more. */
+/* PNDM keeps four tensors per image; a mask adds two on the host. */
 #define MASKED(batch_) FROM_PICTURE(batch_), .cfg_scale = 1, .mask = &mask
 
 const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
@@ -143,12 +143,12 @@ const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale
 
 /* ---- WAN ---- */
 
-/* Of so many frames: at 5 each half of an autoencoder works in two chunks. */
-#define VIDEO(frames_, batch_, cfg_scale_)                                                                    \
+/* With 5 frames each half of a VAE works in two chunks. */
+#define VIDEO(frames_, batch_, cfg_scale_)                                                                   \
     .steps = 2, .frames = frames_, .batch = batch_, .cfg_scale = cfg_scale_
 #define FROM_FRAME     .init_image = &picture, .strength = 1
 #define BETWEEN_FRAMES FROM_FRAME, .end_image = &end_picture
-/* Sides are multiples of 32. */
+/* A request whose width and height are multiples of 32. */
 #define WIDER(...)                                                                                           \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
@@ -174,7 +174,7 @@ const struct gate gate_wan_ti2v = {.request = WIDER(VIDEO(5, 2, 2.5), FROM_FRAME
                                    .other = WIDER(VIDEO(5, 1, 1)),
                                    .threads = 1,
                                    .always = true};
-/* Each of the two steps is another's. */
+/* Each of the two steps uses another expert. */
 const struct gate gate_wan22 = {.request = REQUEST(VIDEO(5, 2, 2.5), .cfg_scale_low = 4),
                                 .other = REQUEST(VIDEO(5, 1, 2.5), .cfg_scale_low = 1),
                                 .threads = 1,
@@ -183,7 +183,7 @@ const struct gate gate_wan22_i2v = {.request = REQUEST(VIDEO(5, 1, 2.5), BETWEEN
                                     .other = REQUEST(VIDEO(5, 1, 1), FROM_FRAME),
                                     .threads = 2};
 
-/* Led by a video, and by two pictures in front of it. */
+/* A control video, and two reference images. */
 static const struct sluice_picture *const leading[] = {&picture, &end_picture, &picture, &picture,
                                                        &end_picture};
 const struct gate gate_wan_vace = {
@@ -193,7 +193,7 @@ const struct gate gate_wan_vace = {
 
 /* ---- Stable Diffusion 3 ---- */
 
-/* A lane that is of the second of three evaluations alone, and leaves a layer out. */
+/* Skip-layer guidance in the second of three evaluations only. */
 static const int middle_layer[] = {1};
 #define SKIPPED(batch_)                                                                                      \
     .steps = 3, .batch = batch_, .cfg_scale = 2.5, .slg_layers = middle_layer, .n_slg_layers = 1,            \
@@ -211,7 +211,7 @@ const struct gate gate_sd35_large = {.request = REQUEST(FROM_PICTURE(2), .cfg_sc
                                      .threads = 2,
                                      .always = true};
 
-/* ---- the synthetic ---- */
+/* ---- the synthetic pipeline ---- */
 
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,
                                                  .width = 8,
@@ -223,28 +223,30 @@ static const struct sluice_picture small_wide = {.struct_size = sizeof small_wid
                                                  .height = 14,
                                                  .rgb = noise_rgb + 777,
                                                  .name = "small tall picture"};
-static const struct sluice_picture *const seen[] = {&small_wide, &small_tall};
+static const struct sluice_picture *const vision_images[] = {&small_wide, &small_tall};
 
-/* Of four steps the second, of the first denoiser's last, and the third, of the second's first. */
+/* Skip-layer guidance in two of four steps: the last step of the first denoiser and the first of the second.
+ */
 static const int synthetic_skip_layers[] = {3, 1};
 #define SKIPPING                                                                                             \
-    .slg_layers = synthetic_skip_layers, .n_slg_layers = 2, .slg_scale = 1.5, .slg_start = 0.01, .slg_end = 0.7
+    .slg_layers = synthetic_skip_layers, .n_slg_layers = 2, .slg_scale = 1.5, .slg_start = 0.01,             \
+    .slg_end = 0.7
 
-/* Of so many frames, with so many pictures that are seen; more initialisers may follow. */
-#define SYNTHETIC(width_, height_, frames_, steps_, batch_, cfg_scale_, n_seen, ...)                               \
+/* A video request with n_images reference images; more initialisers may follow. */
+#define SYNTHETIC(width_, height_, frames_, steps_, batch_, cfg_scale_, n_images, ...)                       \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \
         .negative_prompt = "blurry", .width = width_, .height = height_, .frames = frames_, .steps = steps_, \
-        .batch = batch_, .cfg_scale = cfg_scale_, .references = seen, .n_references = n_seen, .seed = 42,    \
-        .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                                       \
+        .batch = batch_, .cfg_scale = cfg_scale_, .references = vision_images, .n_references = n_images,     \
+        .seed = 42, .max_ram_bytes = (int64_t)1 << 36, __VA_ARGS__                                           \
     }
-static const struct sluice_request synthetic_shapes[] = {SYNTHETIC(4, 16, 7, 1, 3, 3.5, 2, ), SYNTHETIC(14, 6, 1, 3, 2, 1, 0, ),
-                                                   SYNTHETIC(6, 6, 5, 2, 1, 2, 1, )};
+static const struct sluice_request synthetic_shapes[] = {
+    SYNTHETIC(4, 16, 7, 1, 3, 3.5, 2, ), SYNTHETIC(14, 6, 1, 3, 2, 1, 0, ), SYNTHETIC(6, 6, 5, 2, 1, 2, 1, )};
 const struct gate gate_synthetic = {.request = SYNTHETIC(12, 8, 9, 4, 2, 2.5, 2, SKIPPING),
-                              .other = SYNTHETIC(10, 10, 5, 2, 1, 1, 1, ),
-                              .shapes = synthetic_shapes,
-                              .n_shapes = sizeof synthetic_shapes / sizeof *synthetic_shapes,
-                              .threads = 1,
-                              .always = true,
-                              .cuda = CUDA_BUDGETS_AND_PLANS,
-                              .small = true};
+                                    .other = SYNTHETIC(10, 10, 5, 2, 1, 1, 1, ),
+                                    .shapes = synthetic_shapes,
+                                    .n_shapes = sizeof synthetic_shapes / sizeof *synthetic_shapes,
+                                    .threads = 1,
+                                    .always = true,
+                                    .cuda = CUDA_BUDGETS_AND_PLANS,
+                                    .small = true};

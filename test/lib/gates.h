@@ -1,4 +1,4 @@
-/* What the residency gates vary of each fixture, and the requests that they run. */
+/* Requests and variations that the residency tests run for each fixture. */
 #ifndef SLUICE_TEST_GATES_H
 #define SLUICE_TEST_GATES_H
 
@@ -6,22 +6,23 @@
 
 #include <stdbool.h>
 
-/* What test_cuda_gate.c runs of it; the last of all is lost with its GPU. */
+/* How much test_cuda_gate.c runs of the fixture; CUDA_AND_THEN_LOST ends with a lost GPU. */
 enum cuda_extent { NOT_ON_CUDA, CUDA_BUDGETS_AND_PLANS, CUDA_EVERYTHING, CUDA_AND_THEN_LOST };
 
 struct gate {
-    struct sluice_request request; /* with pictures in, where its recipe takes them */
-    struct sluice_request other;   /* that a session runs in between */
+    struct sluice_request request; /* with input images, if its recipe takes them */
+    struct sluice_request other;   /* run by the same session in between */
     const struct sluice_request
-        *shapes; /* more of them: batches, guidance, shapes, prompts of other lengths */
+        *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
     int n_shapes;
     int threads;
-    bool always;    /* make check runs it, too: a fixture a recipe, and one whose every stage streams */
-    bool wide;      /* weights are so many that every stage streams at some budgets */
-    bool no_decode; /* once more without the decoder: the least is lower then, and more of the rest streams */
-    bool in_bf16;   /* once more in the types that text encoders and transformers are published in */
+    bool always;    /* make check runs it too: one fixture per recipe, and one whose every stage streams */
+    bool wide;      /* weights outweigh activations, so that every stage streams at some budgets */
+    bool no_decode; /* also run without decoding: the least budget is lower and more blocks stream */
+    bool in_bf16;   /* also run with weights in the published types of text encoders and transformers */
     enum cuda_extent cuda;
-    bool small; /* on a GPU the request is run as it is; of others a smaller one */
+    bool small; /* small enough that a real GPU runs the request itself; other fixtures run a smaller request
+                   there */
 };
 
 extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_schnell, gate_flux_kontext,
@@ -30,7 +31,7 @@ extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_sch
     gate_wan_ti2v, gate_wan22, gate_wan22_i2v, gate_wan_vace, gate_sd3_medium, gate_sd35_medium,
     gate_sd35_large, gate_synthetic;
 
-/* Before any of their requests is run: fills the pictures. */
+/* Fills the input images; call before running any request. */
 void gates_begin(void);
 
 #endif

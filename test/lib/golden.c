@@ -11,9 +11,9 @@
 
 struct golden_state golden_state;
 
-/* ---- a component by itself ---- */
+/* ---- a component without a pipeline ---- */
 
-void golden_open_alone(struct golden *g, struct component component, bool configured) {
+void golden_open_component(struct golden *g, struct component component, bool configured) {
     struct sys *sys = &golden_state.sys;
     struct config config = {0};
     struct error e = {0};
@@ -21,7 +21,7 @@ void golden_open_alone(struct golden *g, struct component component, bool config
     g->model = calloc(1, sizeof *g->model);
     assert_non_null(g->model);
     g->bf16 = json_object();
-    struct component *c = &g->model->component[ALONE_SLOT];
+    struct component *c = &g->model->component[ONLY_SLOT];
     *c = component;
     c->sys = sys;
     snprintf(path, sizeof path, "%s/diffusion_pytorch_model.safetensors", g->path);
@@ -36,8 +36,8 @@ void golden_open_alone(struct golden *g, struct component component, bool config
     config_destroy(&config);
 }
 
-void golden_close_alone(struct golden *g) {
-    component_destroy(&g->model->component[ALONE_SLOT]);
+void golden_close_component(struct golden *g) {
+    component_destroy(&g->model->component[ONLY_SLOT]);
     free(g->model);
 }
 
@@ -97,7 +97,7 @@ struct tensor test_copy(struct tensor t) {
 
 struct tensor read_tensor(const struct tensor_index *index, const char *name) {
     const struct index_entry *entry = index_find(index, name);
-    if (!entry) fail_msg("there is no tensor %s", name);
+    if (!entry) fail_msg("no tensor %s in the file", name);
     struct error e = {0};
     struct tensor t = test_tensor(entry->dtype, entry->rank, entry->dim);
     source_read(&index->sources[entry->source], t.data, entry->bytes, entry->offset, &e);
@@ -141,7 +141,7 @@ double largest_difference(const float *a, const float *b, int64_t n) {
     return largest;
 }
 
-/* Of this tensor; else the table's empty row. */
+/* Returns the tensor's row, or the empty row at the table's end. */
 static const struct tolerance *tolerance_of(const struct tolerance *table, const char *tensor) {
     while (table->tensor && strcmp(table->tensor, tensor)) table++;
     return table;
@@ -152,15 +152,15 @@ void expect_error(const struct golden *g, const char *name, const char *detail, 
     const struct tolerance *t =
         tolerance_of(g->fixture->gpu_tolerances && on_gpu() ? g->fixture->gpu_tolerances : none, name);
     if (!t->tensor) t = tolerance_of(golden_state.tolerances, name);
-    if (!t->tensor) fail_msg("no tolerance for %s", name);
+    if (!t->tensor) fail_msg("no row for %s in the tolerance table", name);
     bool good = error <= t->most;
     printf("  %-12s %-24s %-10s %.2e  known %.2e  tolerated %.2e%s\n", g->name, name, detail, error,
            t->measured, t->most, good ? "" : "  MISSED");
     golden_state.misses += !good;
 }
 
-/* By the truth's rms: the largest difference and the mean one. */
-static void init_scale(const float *a, const float *truth, int64_t n, double *largest, double *bias) {
+/* Computes the largest and the mean difference, divided by the reference's rms. */
+static void error_extremes(const float *a, const float *truth, int64_t n, double *largest, double *bias) {
     double size = 0, sum = 0;
     for (int64_t i = 0; i < n; i++) {
         size += (double)truth[i] * (double)truth[i];
@@ -171,9 +171,11 @@ static void init_scale(const float *a, const float *truth, int64_t n, double *la
     *bias = fabs(sum / (double)n) / rms;
 }
 
-/* At most 1.5 times the reference's error. The bias of n errors of its size that have none is below 4 times
- * their mean's deviation; the largest of few errors says little, and 4 times their rms are nothing unusual.
- */
+/* Compares with tolerances of 1.5 times PyTorch's bf16 error.
+ *
+ * The tolerated mean error is at least 4 standard deviations of the mean of n unbiased errors of that size.
+ * The tolerated maximum is at least 4 times their rms, which is not unusual, while the maximum of few errors
+ * says little. */
 static void expect_like_bf16(const struct golden *g, const char *name, const json_t *known, const float *a,
                              const float *truth, int64_t n) {
     double l2 = json_real_value(json_object_get(known, "l2")), largest, bias;
@@ -182,14 +184,14 @@ static void expect_like_bf16(const struct golden *g, const char *name, const jso
     double mean = json_real_value(json_object_get(known, "bias")) +
                   4 * l2 / sqrt(independent > 0 ? independent : (double)n);
     double error = distance(a, truth, n);
-    init_scale(a, truth, n, &largest, &bias);
+    error_extremes(a, truth, n, &largest, &bias);
     bool good = error <= 1.5 * l2 + 1e-7 && largest <= 1.5 * most + 1e-7 && bias <= 1.5 * mean + 1e-7;
-    printf("  %-12s %-30s %.2e max %.2e bias %.2e; of PyTorch's in bf16 %.2f, %.2f%s\n", g->name, name, error,
-           largest, bias, error / l2, largest / most, good && l2 > 0 ? "" : "  MISSED");
+    printf("  %-12s %-30s %.2e max %.2e bias %.2e; ratio to PyTorch's in bf16 %.2f, %.2f%s\n", g->name, name,
+           error, largest, bias, error / l2, largest / most, good && l2 > 0 ? "" : "  MISSED");
     golden_state.misses += !(good && l2 > 0);
 }
 
-/* Where the reference has zeros alone nothing was computed, and nothing is near to them. */
+/* True if all values are 0. Such references are not computed values, so a relative error is meaningless. */
 static bool is_zero(const float *values, int64_t n) {
     int64_t zeros = 0;
     while (zeros < n && values[zeros] == 0) zeros++;
@@ -222,7 +224,7 @@ void expect_close(const struct golden *g, const char *name, struct tensor t, con
 
 /* ---- opening ---- */
 
-/* What every other program opens a model by. */
+/* Opens the model as every other program does. */
 static void open_model(struct golden *g) {
     char path[GOLDEN_PATH + 16];
     struct error e = {0};
@@ -232,7 +234,7 @@ static void open_model(struct golden *g) {
     assert_ok(&e);
 }
 
-/* All but the model. */
+/* Opens the fixture's data without the model. */
 static void open_data(struct golden *g, const struct fixture *f) {
     const char *folder = getenv("GOLDEN");
     char path[GOLDEN_PATH + 32], line[1024];
@@ -245,7 +247,7 @@ static void open_data(struct golden *g, const struct fixture *f) {
     snprintf(path, sizeof path, "%s/bf16.json", g->path);
     g->bf16 = json_load_file(path, 0, NULL);
     snprintf(path, sizeof path, "%s/reference.safetensors", g->path);
-    if (access(path, R_OK) && folder) return; /* not every fixture is drawn */
+    if (access(path, R_OK) && folder) return; /* GOLDEN folders may lack fixtures */
     safetensors_open(&golden_state.sys, path, &g->tensors, &e);
     if (e.code != OK) printf("%s\n", error_line(&e, line, sizeof line));
 }
@@ -301,7 +303,7 @@ static struct golden_run runs[RUNS_MAX];
 static char labels[RUNS_MAX][LABEL];
 static struct CMUnitTest units[RUNS_MAX];
 
-/* Adds a suite's tests behind n others; returns how many there are. */
+/* Adds a suite's tests after n others; returns the new number. */
 static int add_suite(struct golden *g, const struct suite *suite, int n) {
     for (int i = 0; i < suite->n_tests; i++) {
         const struct golden_test *test = &suite->tests[i];
@@ -331,7 +333,7 @@ void golden_end(void) {
     golden_state.device->destroy(golden_state.device);
 }
 
-/* By the suite's name or the fixture's; without names all are. */
+/* True if the names select the suite or the fixture; no names select all. */
 static bool is_named(const struct suite *suite, const struct fixture *fixture, char **names) {
     if (!*names) return true;
     while (*names && strcmp(*names, suite->name) && strcmp(*names, fixture->name)) names++;
@@ -350,7 +352,7 @@ int golden_main(const char *group, const struct suite *const *(*suites_of)(const
         open_data(&golden_state.data[i], &fixtures[i]);
         for (; *suites; suites++)
             if (is_named(*suites, &fixtures[i], names)) n = add_suite(&golden_state.data[i], *suites, n);
-        if (n == before && !on_gpu() && !*names) printf("nothing to compare %s with\n", fixtures[i].name);
+        if (n == before && !on_gpu() && !*names) printf("%s: no reference data\n", fixtures[i].name);
     }
     int failed = n ? _cmocka_run_group_tests(group, units, (size_t)n, NULL, NULL) : 1;
     printf("%d passed, %d failed\n", n > failed ? n - failed : 0, failed);

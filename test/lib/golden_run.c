@@ -27,7 +27,7 @@ char *case_tensor(const json_t *c, const char *tail, char *out) {
     return out;
 }
 
-/* ---- runs through the public header ---- */
+/* ---- runs through the public API ---- */
 
 static void keep_image(void *user, const struct sluice_image *image) {
     struct album *album = user;
@@ -87,7 +87,7 @@ struct tensor read_dump(struct public_run *p, const char *file, const char *name
     return t;
 }
 
-/* Frames of a video are files of their own. */
+/* Each frame of a video is a file of its own. */
 struct tensor read_decoded(struct public_run *p, int frames) {
     struct tensor all = {0};
     for (int i = 0; i < frames; i++) {
@@ -101,7 +101,7 @@ struct tensor read_decoded(struct public_run *p, int frames) {
     return all;
 }
 
-/* What goes in: "case3.TAIL", or NULL. */
+/* Returns the input image "caseN.TAIL", or NULL. */
 static const struct sluice_picture *picture_of(const struct golden *g, const json_t *c, const char *tail) {
     char full[NAME];
     case_tensor(c, tail, full);
@@ -113,7 +113,7 @@ static const struct sluice_picture *picture_of(const struct golden *g, const jso
     return picture;
 }
 
-/* The frames of a video that leads. */
+/* Sets the control video. */
 static void take_control(const struct golden *g, const json_t *c, struct sluice_request *r) {
     char full[NAME];
     if (!has_golden(g, case_tensor(c, "picture.control", full))) return;
@@ -131,7 +131,7 @@ static void take_control(const struct golden *g, const json_t *c, struct sluice_
     r->n_control = all.dim[0];
 }
 
-/* Of guidance that leaves layers out. */
+/* Sets skip-layer guidance. */
 static void take_skipped(const json_t *c, struct sluice_request *r) {
     const json_t *layers = json_object_get(c, "slg_layers");
     int n = (int)json_array_size(layers), *skipped = test_memory(sizeof *skipped * (size_t)(n + 1));
@@ -161,7 +161,7 @@ static void take_pictures(const struct golden *g, const json_t *c, struct sluice
     if (json_object_get(c, "strength")) r->strength = json_number_value(json_object_get(c, "strength"));
 }
 
-/* Files beside the data. */
+/* Sets the adapters, whose files are in the fixture's folder. */
 static void take_adapters(const struct golden *g, const json_t *c, struct sluice_request *r) {
     const json_t *adapters = json_object_get(c, "adapters");
     int n = (int)json_array_size(adapters);
@@ -195,11 +195,12 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     r.steps = number_of(c, "steps");
     r.seed = (uint64_t)json_integer_value(json_object_get(c, "seed"));
     r.batch = number_of(c, "batch");
-    r.flow_shift = json_number_value(json_object_get(c, "flow_shift")); /* null gives 0: the model's */
+    r.flow_shift =
+        json_number_value(json_object_get(c, "flow_shift")); /* null gives 0: the model's default */
     r.guidance = json_number_value(json_object_get(c, "guidance"));
     if (json_object_get(c, "frames")) r.frames = number_of(c, "frames");
-    r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: the same */
-    r.sampler = text_of(c, "sampler");                                        /* null: the model's */
+    r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: cfg_scale */
+    r.sampler = text_of(c, "sampler");                                        /* null: the model's default */
     take_skipped(c, &r);
     take_pictures(p->golden, c, &r);
     take_control(p->golden, c, &r);
@@ -207,13 +208,13 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     return r;
 }
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
 bool has_high_guidance(const json_t *c) {
     return golden_state.precision == PRECISION_F32 && json_number_value(json_object_get(c, "guidance")) > 10;
 }
 
-/* Rows of a prompt that is padded are zeros behind its own. */
+/* Expects zeros in the padding rows after the prompt's. */
 static void expect_zeros(struct tensor ours, int64_t from) {
     for (int64_t i = from; i < tensor_elements(&ours); i++) assert_true(((float *)ours.data)[i] == 0);
 }
@@ -234,7 +235,7 @@ void expect_dump(struct public_run *p, const json_t *c, const char *file, const 
     expect_values(g, tolerance, detail, ours.data, truth.data, n);
 }
 
-/* Ids of the encoders that there are, which are counted as they are dumped. */
+/* Compares token ids. The dumps number only the encoders that the model has. */
 static void expect_tokens(struct public_run *p, const json_t *c, const char *lane, const char *end) {
     static const char *const places[] = {"", "_2", "_3"};
     int n = 0;

@@ -1,4 +1,4 @@
-/* Cases of a fixture, and their runs through the public header. */
+/* The cases of a fixture ("cases" in expect.json), run through the public API. */
 #ifndef SLUICE_TEST_GOLDEN_RUN_H
 #define SLUICE_TEST_GOLDEN_RUN_H
 
@@ -14,12 +14,12 @@ int number_of(const json_t *c, const char *key);
 
 bool is_image(const json_t *c);
 
-/* "case3.hidden.cond" */
+/* Writes the name of a case's tensor, such as "case3.hidden.cond", to out[NAME]. */
 char *case_tensor(const json_t *c, const char *tail, char *out);
 
-/* ---- runs through the public header ---- */
+/* ---- runs through the public API ---- */
 
-/* Pictures, or all videos' frames, in the order in which they came. */
+/* Images, or the frames of all videos, in the order of delivery. */
 struct album {
     int n;
     uint8_t *rgb[IMAGES_MAX];
@@ -38,40 +38,42 @@ void assert_public(int code, const struct sluice_error *error);
 
 const char *model_path(const struct golden *g, char *path);
 
-/* A session on those parts and an empty folder for what it leaves. */
+/* Opens a session on those parts, and an empty folder for its dumps. images: collect the decoded images. */
 struct public_run *open_parts(const struct golden *g, const struct sluice_model_options *from, bool images);
 
 struct public_run *open_run(const struct golden *g, const char *model, bool images);
 
 void close_run(struct public_run *p);
 
-/* A tensor that the run left in its folder as FILE.safetensors. */
+/* Reads a tensor that the run dumped to FILE.safetensors in its folder. */
 struct tensor read_dump(struct public_run *p, const char *file, const char *name);
 
-/* What was decoded of the first image: [frames, 3, Y, X]. */
+/* Reads the decoded frames of the first image: [frames, 3, Y, X]. */
 struct tensor read_decoded(struct public_run *p, int frames);
 
 struct sluice_request request_of(struct public_run *p, const json_t *c);
 
-/* ---- what came out ---- */
+/* ---- results ---- */
 
-/* An angle of the conditioning is 1000 times the guidance times a frequency, of which PyTorch's are an ulp
- * off here and there (its exp is): from a guidance of 12 on that is what latents differ by. */
+/* True for a guidance above 10 in f32. The guidance embedding takes angles of 1000 * guidance * frequency,
+ * and PyTorch's frequencies are an ulp off in places (its exp is). From a guidance of 12 on this error
+ * dominates the latent's difference. */
 bool has_high_guidance(const json_t *c);
 
 void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *tolerance,
                  const char *tail);
 
-/* What both prompts became. */
+/* Compares the text embeddings of both prompts. */
 void expect_texts(struct public_run *p, const json_t *c);
 
-/* The largest difference of noise from this seed from the reference's. */
+/* Returns the largest difference between the engine's noise of this seed and the reference's. */
 double noise_error(struct tensor truth, uint64_t seed);
 
-/* Each image of a batch by itself, against the reference's run with seed + k. */
+/* Compares each image of a batch with the reference's run of seed + k. */
 void expect_latents(struct public_run *p, const json_t *c);
 
-/* Draws a case without decoding it: its texts, the latent after each step and the last. */
+/* Runs a case without decoding and compares its text embeddings, the latent after each step and the final
+ * latent. */
 void run_latents(struct public_run *p, const json_t *c);
 
 #endif

@@ -3,7 +3,7 @@
 #include <sys/time.h>
 #include <unistd.h>
 
-void guard(int processor_seconds, int seconds) {
+void hang_guard(int processor_seconds, int seconds) {
     struct itimerval timer = {.it_value.tv_sec = processor_seconds};
     setitimer(ITIMER_PROF, &timer, NULL);
     alarm((unsigned)seconds);

@@ -1,9 +1,8 @@
-/* Against what never ends: a signal ends the program. */
+/* Ends the program with a signal if a test hangs. */
 #ifndef SLUICE_TEST_HANG_HANG_GUARD_H
 #define SLUICE_TEST_HANG_HANG_GUARD_H
 
-/* Processor seconds that a file or a text may take: others may be busy on the machine. A wait without end is
- * a minute. */
+/* Limits: CPU seconds for one file or text (other programs may load the machine), wall seconds for a wait. */
 #ifdef __SANITIZE_ADDRESS__
 enum { HANG_SECONDS = 20 };
 #else
@@ -11,7 +10,7 @@ enum { HANG_SECONDS = 2 };
 #endif
 enum { WAIT_SECONDS = 60 };
 
-/* From here on so many of either; 0: no more guard. */
-void guard(int processor_seconds, int seconds);
+/* Starts both timers; 0 stops them. */
+void hang_guard(int processor_seconds, int seconds);
 
 #endif

@@ -1,4 +1,4 @@
-/* Models that are nearly Flux.1, CLIP or T5. */
+/* Invalid models that resemble Flux.1, CLIP or T5. */
 #include "test/lib/layouts.h"
 
 #define TRANSFORMER .component = "transformer"
@@ -13,13 +13,16 @@ static void rename_gate(struct tensor_set *p) {
 
 static void add_bias(struct tensor_set *p) {
     struct item *item = tensor_set_find(p, "encoder.block.0." BIAS);
-    tensor_set_add(p, "", "encoder.block.1." BIAS, item->type, item->rank, item->dim, item->data, item->bytes);
+    tensor_set_add(p, "", "encoder.block.1." BIAS, item->type, item->rank, item->dim, item->data,
+                   item->bytes);
 }
 
 static const struct invalid_model rows[] = {
-    /* Of 5 latent channels: 20 columns a token, and 80 + 256 with a mask of 64 pixels a latent pixel. */
+    /* A VAE of 5 latent channels gives 20 input channels, or 20 + 20 + 256 with a mask of 64 pixels per
+       latent pixel. */
     {TRANSFORMER, SHAPED(INPUT, 1, 40),
-     REFUSED(UNSUPPORTED, "x_embedder with 40 input channels", "20 (dev, schnell, Kontext) or 296 (Fill)", "Canny")},
+     REFUSED(UNSUPPORTED, "x_embedder with 40 input channels", "20 (dev, schnell, Kontext) or 296 (Fill)",
+             "Canny")},
     {TRANSFORMER, SHAPED(INPUT, 1, 40 + 4 * 7), REFUSED(UNSUPPORTED, "68 input channels")},
     {TRANSFORMER, SHAPED(INPUT, 1, 22), REFUSED(UNSUPPORTED, "22 input channels")},
     {TRANSFORMER, SHAPED(INPUT, 1, 16), REFUSED(UNSUPPORTED, "16 input channels")},
@@ -37,8 +40,7 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "'feed_forward_proj'", "\"relu\"", "\"gated-gelu\"")},
     {T5, CONFIG("dense_act_fn", "\"silu\""), REFUSED(UNSUPPORTED, "'dense_act_fn'", "\"silu\"")},
     {T5, CONFIG("relative_attention_max_distance", "2"), REFUSED(META, "'relative_attention_max_distance'")},
-    {T5, SHAPED("encoder.block.0." BIAS, 0, 30),
-     REFUSED(SHAPE, "position buckets 30", "a multiple of 4")},
+    {T5, SHAPED("encoder.block.0." BIAS, 0, 30), REFUSED(SHAPE, "position buckets 30", "a multiple of 4")},
     {T5, SHAPED("encoder.block.0." BIAS, 0, 132),
      REFUSED(SHAPE, "position buckets 132", "at most 128 buckets")},
     {T5, SHAPED("encoder.block.0." BIAS, 1, 7), REFUSED(SHAPE, "heads 7", "a multiple of heads")},
@@ -51,17 +53,19 @@ static const struct invalid_model rows[] = {
     {CLIP, CONFIG("num_attention_heads", "3"), REFUSED(SHAPE, "width 20, 3 heads")},
 };
 
-/* Two positions are missing for the 77 tokens that the pipeline pads to. */
+/* CLIP with 75 positions, although the pipeline pads to 77 tokens. */
 static void test_positions(void) {
     struct rig rig;
     struct tensor_set *p = tensor_set_copy(layouts_part("text_encoder"), "");
     const char *prefixed = "text_model.embeddings.position_embedding.weight";
-    layouts_resize(p, tensor_set_find(p, prefixed) ? prefixed : "embeddings.position_embedding.weight", 0, 75);
+    layouts_resize(p, tensor_set_find(p, prefixed) ? prefixed : "embeddings.position_embedding.weight", 0,
+                   75);
     if (!rig_open_paths(&rig, layouts_replace_part("text_encoder", p), "75 positions")) return;
     struct sluice_request r = request_fox(48, 32, 2, 1, 1);
     r.guidance = 3.5;
     struct result got = run(&rig, &r);
-    check(got.code == SLUICE_SHAPE && strstr(got.error.what, "longer than the CLIP text encoder's position table") &&
+    check(got.code == SLUICE_SHAPE &&
+              strstr(got.error.what, "longer than the CLIP text encoder's position table") &&
               !strcmp(got.error.found, "75 positions") && strstr(got.error.expected, "77"),
           "75 positions: %s %s, %s, %s", sluice_code_name(got.code), got.error.what, got.error.found,
           got.error.expected);
@@ -69,6 +73,6 @@ static void test_positions(void) {
     rig_close(&rig);
 }
 
-static void (*const own[])(void) = {test_positions, NULL};
+static void (*const extra_tests[])(void) = {test_positions, NULL};
 
-const struct invalid_models invalid_models_flux = {&layouts_of_flux, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_flux = {&layouts_of_flux, rows, COUNT_OF(rows), extra_tests};

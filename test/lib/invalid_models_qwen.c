@@ -1,4 +1,4 @@
-/* Models that are nearly Qwen-Image. */
+/* Invalid models that resemble Qwen-Image. */
 #include "test/lib/layouts.h"
 
 #define TRANSFORMER .component = "transformer"
@@ -12,7 +12,7 @@ static void of_one_stream(struct tensor_set *p) {
     invalid_models_add_marker(p, "txt_in.text_norm.weight");
 }
 
-/* Its blocks are the transformer's, and there is no way out of it. */
+/* A ControlNet: the transformer's blocks without an output layer. */
 static void of_controlnet(struct tensor_set *p) {
     invalid_models_add_marker(p, "controlnet_blocks.0.weight");
     tensor_set_drop(p, "proj_out.");
@@ -24,7 +24,7 @@ static void of_wide_pixels(struct tensor_set *p) {
     layouts_resize(p, "proj_out.weight", 0, 128);
 }
 
-/* As Qwen-Image-Layered's autoencoder has them. */
+/* A VAE with another number of colour channels, like Qwen-Image-Layered's. */
 static void of_colours(struct tensor_set *p, int32_t colours) {
     layouts_resize(p, "decoder.conv_out.weight", 0, colours);
     layouts_resize(p, "decoder.conv_out.bias", 0, colours);
@@ -45,8 +45,8 @@ static void of_two_slices(struct tensor_set *p) {
 
 static const struct invalid_model rows[] = {
     {TRANSFORMER, CONFIG("axes_dims_rope", "[2, 6, 8, 8]"), REFUSED(META, "'axes_dims_rope'", "4", "3")},
-    {TRANSFORMER, CONFIG("num_layers", "5"), .what = "blocks that were lost",
-     REFUSED(META, "'num_layers'", "5", "has")},
+    {TRANSFORMER, CONFIG("num_layers", "5"), .what = "missing blocks",
+     REFUSED(META, "'num_layers'", "5", "expected 3")},
     {VAE, .change = of_four_colours, .what = "layers' autoencoder",
      REFUSED(UNSUPPORTED, "Qwen-Image-Layered's", "4 image channels",
              "3 image channels, as in Qwen-Image's")},
@@ -68,9 +68,9 @@ static const struct invalid_model rows[] = {
     {VAE, SHAPED("decoder.up_blocks.0.resnets.0.conv1.bias", 0, 1025),
      REFUSED(SHAPE, "unsupported VAE decoder", "attention over 1025 channels")},
     {VAE, SHAPED("decoder.up_blocks.3.resnets.0.conv1.bias", 0, 65537), REFUSED(SHAPE, "widest level 65537")},
-    {VAE, .tensor = "decoder.up_blocks.2.upsamplers.0.resample", .what = "a step to the next level",
+    {VAE, .tensor = "decoder.up_blocks.2.upsamplers.0.resample", .what = "no upsampler",
      REFUSED(MISSING, "'decoder.up_blocks.2.upsamplers.0.resample.1.weight'")},
-    {VAE, .tensor = "post_quant_conv.", .what = "what mixes the latent's channels",
+    {VAE, .tensor = "post_quant_conv.", .what = "no post_quant_conv",
      REFUSED(MISSING, "'post_quant_conv.bias'")},
 
     {TRANSFORMER, .change = of_layers, .what = "layers",
@@ -81,7 +81,7 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "a Qwen-Image ControlNet")},
     {TRANSFORMER, .change = of_wide_pixels, .what = "wide pixels",
      REFUSED(UNSUPPORTED, "Mage-Flow", "128 input channels")},
-    /* Of 5 latent channels. */
+    /* A transformer of 5 latent channels. */
     {TRANSFORMER, SHAPED("img_in.weight", 1, 24),
      REFUSED(UNSUPPORTED, "24 input channels, proj_out with 20 output")},
     {TRANSFORMER, SHAPED("proj_out.weight", 0, 22),
@@ -94,13 +94,13 @@ static const struct invalid_model rows[] = {
     {TRANSFORMER, CONFIG("patch_size", "1"), REFUSED(META, "'patch_size'")},
     {TRANSFORMER, CONFIG("axes_dims_rope", "[4, 6, 4]"), REFUSED(SHAPE, "head 12", "rope axes 4+6+4")},
     {TRANSFORMER, CONFIG("axes_dims_rope", "[3, 5, 4]"), REFUSED(SHAPE, "rope axes 3+5+4")},
-    {TRANSFORMER, .tensor = "transformer_blocks.1.txt_mlp.net.2", .what = "a part of a block",
+    {TRANSFORMER, .tensor = "transformer_blocks.1.txt_mlp.net.2", .what = "no feed-forward output",
      REFUSED(MISSING, "'transformer_blocks.1.txt_mlp.net.2.weight'")},
-    {TRANSFORMER, .tensor = "transformer_blocks.2.attn.add_k_proj", .what = "keys of the last block's text",
+    {TRANSFORMER, .tensor = "transformer_blocks.2.attn.add_k_proj", .what = "no text keys in the last block",
      REFUSED(MISSING, "'transformer_blocks.2.attn.add_k_proj.weight'")},
     {TRANSFORMER, SHAPED("txt_norm.weight", 0, 40), REFUSED(SHAPE, "'txt_norm.weight'", "[48]")},
 };
 
-static void (*const own[])(void) = {NULL};
+static void (*const extra_tests[])(void) = {NULL};
 
-const struct invalid_models invalid_models_qwen = {&layouts_of_qwen, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_qwen = {&layouts_of_qwen, rows, COUNT_OF(rows), extra_tests};

@@ -1,4 +1,4 @@
-/* Models whose text encoder, or what it sees pictures with, is nearly Qwen2.5-VL. */
+/* Invalid models whose text or vision encoder resembles Qwen2.5-VL. */
 #include "test/lib/layouts.h"
 
 #define TEXT      .component = "text_encoder"
@@ -18,7 +18,7 @@ static void sees_as_qwen3(struct tensor_set *p) {
     rename_all(p, "visual.", "merger.ln_q", "merger.norm");
 }
 
-/* As transformers 5 calls them in memory. */
+/* Qwen3-VL's language model, with the names that transformers 5 uses in memory. */
 static void reads_as_qwen3(struct tensor_set *p) {
     rename_all(p, "model.", "model.", "model.language_model.");
     rename_all(p, "model.", "q_proj.bias", "q_norm.weight");
@@ -40,17 +40,18 @@ static const struct invalid_model rows[] = {
     {TEXT, .change = sees_as_qwen3, .what = "Qwen3-VL's eyes",
      REFUSED(UNSUPPORTED, "the vision encoder of Qwen3-VL", "'visual.blocks.0.mlp.linear_fc1.")},
     {TEXT, .change = reads_as_qwen3, .what = "Qwen3-VL's words",
-     REFUSED(UNSUPPORTED, "the language model of Qwen3-VL", "q_norm.weight'", "the language model of Qwen2.5-VL")},
+     REFUSED(UNSUPPORTED, "the language model of Qwen3-VL", "q_norm.weight'",
+             "the language model of Qwen2.5-VL")},
 
     {TEXT, CONFIG("rope_scaling", "{\"type\": \"yarn\", \"mrope_section\": [2, 3, 3]}"),
      REFUSED(UNSUPPORTED, "'rope_scaling.type'", "\"yarn\"")},
-    {TEXT, CONFIG("rope_scaling", "{\"mrope_section\": [2, 3, 4]}"), .what = "sections of more than a head",
-     REFUSED(META, "'mrope_section'", "2, 3, 4", "a sum of 8")},
-    {TEXT, CONFIG("rope_scaling", "{\"mrope_section\": [0, 4, 4]}"), .what = "sections of nothing",
+    {TEXT, CONFIG("rope_scaling", "{\"mrope_section\": [2, 3, 4]}"),
+     .what = "mrope sections larger than a head", REFUSED(META, "'mrope_section'", "2, 3, 4", "a sum of 8")},
+    {TEXT, CONFIG("rope_scaling", "{\"mrope_section\": [0, 4, 4]}"), .what = "empty mrope section",
      REFUSED(META, "'mrope_section'", "0, 4, 4")},
     {TEXT, CONFIG("num_attention_heads", "5"), REFUSED(SHAPE, "queries 48, keys 16, head 0")},
-    {TEXT, CONFIG("num_hidden_layers", "9"), .what = "layers that were lost",
-     REFUSED(META, "'num_hidden_layers'", "9", "has")},
+    {TEXT, CONFIG("num_hidden_layers", "9"), .what = "missing layers",
+     REFUSED(META, "'num_hidden_layers'", "9", "expected 3")},
     {TEXT, CONFIG("use_sliding_window", "true"), REFUSED(UNSUPPORTED, "'use_sliding_window'")},
     {TEXT, CONFIG("hidden_act", "\"gelu\""), REFUSED(UNSUPPORTED, "'hidden_act'", "\"gelu\"", "\"silu\"")},
     {TEXT, .tensor = "model.layers.1.self_attn.k_proj.bias", .what = "a bias",
@@ -65,17 +66,17 @@ static const struct invalid_model rows[] = {
     {TEXT, CONFIG("vision_config", "{\"num_heads\": 5}"), REFUSED(SHAPE, "width 32, heads 5")},
     {TEXT, .change = of_three_frames, .what = "patches of three frames",
      REFUSED(SHAPE, "patches [3, 3, 14, 14]", "patches [3, 2, n, n]")},
-    {TEXT, .change = gives_fewer_columns, .what = "fewer columns than text has",
+    {TEXT, .change = gives_fewer_columns, .what = "fewer columns than the text rows",
      REFUSED(SHAPE, "do not fit together", "40 in the", "48 as in the")},
     {TEXT, SHAPED("visual.merger.mlp.0.weight", 0, 120),
      REFUSED(SHAPE, "'visual.merger.mlp.0.weight'", "[120, 128]", "[128, 128]")},
     {TEXT, .tensor = "visual.blocks.1.attn.qkv.bias", .what = "a fused bias",
      REFUSED(MISSING, "'visual.v.blk.1.attn_q.bias'", "'visual.blocks.1.attn.qkv.bias'")},
-    {TEXT, .tensor = "visual.merger.mlp.2", .what = "a way out of the vision encoder",
+    {TEXT, .tensor = "visual.merger.mlp.2", .what = "no merger output",
      REFUSED(MISSING, "'visual.merger.mlp.2.weight'")},
 };
 
-/* Qwen2 has the same tensors. A folder's configuration is the component's, whatever it says it is. */
+/* Qwen2 has the same tensors. The configuration in a folder is trusted: its model_type decides. */
 static void test_qwen2(void) {
     static const char *const words[] = {"unsupported text encoder", "\"qwen2\"", "\"qwen2_5_vl\"", NULL};
     static const char config[] = "{\"model_type\": \"qwen2\"}";
@@ -88,6 +89,6 @@ static void test_qwen2(void) {
     expect_refused(from, UNSUPPORTED, "Qwen2", words);
 }
 
-static void (*const own[])(void) = {test_qwen2, NULL};
+static void (*const extra_tests[])(void) = {test_qwen2, NULL};
 
-const struct invalid_models invalid_models_qwen25vl = {&layouts_of_qwen, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_qwen25vl = {&layouts_of_qwen, rows, COUNT_OF(rows), extra_tests};

@@ -1,5 +1,5 @@
-/* Models that are nearly Stable Diffusion 3.5 medium, whose fixture has a second attention in blocks 0 and 2
- * of four. */
+/* Invalid models that resemble Stable Diffusion 3.5 medium, whose fixture has a second attention in blocks 0
+ * and 2 of four. */
 #include "test/lib/layouts.h"
 
 #include <stdio.h>
@@ -64,7 +64,7 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "ControlNet", "'pos_embed_input.proj.weight'")},
     {TRANSFORMER, .change = of_pictures, .what = "an IP-Adapter", REFUSED(UNSUPPORTED, "IP-Adapter")},
     {TRANSFORMER, SHAPED("pos_embed.proj.weight", 1, 33),
-     REFUSED(UNSUPPORTED, "pos_embed.proj with 33 input channels, 16 output", "inpainting (33)")},
+     REFUSED(UNSUPPORTED, "pos_embed.proj with 33 input channels, 16 output", "inpainting models (33)")},
 
     LACKS("pos_embed.pos_embed", "pos_embed.pos_embed'"),
     LACKS("transformer_blocks.0.attn.norm_q", "transformer_blocks.0.attn.norm_q.weight'"),
@@ -72,10 +72,11 @@ static const struct invalid_model rows[] = {
     LACKS("transformer_blocks.2.attn2.norm_k", "transformer_blocks.2.attn2.norm_k.weight'"),
     LACKS("transformer_blocks.2.attn2.to_q", "transformer_blocks.2.attn2.to_q.weight'"),
     LACKS("transformer_blocks.0.attn2.to_out", "transformer_blocks.0.attn2.to_out.0.weight'"),
-    {TRANSFORMER, .tensor = "transformer_blocks.3.norm1_context", .what = "no modulation of the last text",
+    {TRANSFORMER, .tensor = "transformer_blocks.3.norm1_context",
+     .what = "no text modulation in the last block",
      REFUSED(MISSING, "'joint_blocks.3.context_block.adaLN_modulation.1.weight'",
              "'transformer_blocks.3.norm1_context.linear.weight'")},
-    {TRANSFORMER, .change = drop_norms, .what = "norms that the configuration says",
+    {TRANSFORMER, .change = drop_norms, .what = "norms in the configuration only",
      REFUSED(META, "'qk_norm'", "no norm tensors", "null, or attn.norm_q")},
     {TRANSFORMER, .change = drop_last, .what = "no last block",
      REFUSED(META, "'num_layers'", "found 4", "3")},
@@ -85,6 +86,6 @@ static const struct invalid_model rows[] = {
      REFUSED(SHAPE, "'transformer_blocks.2.norm1.linear.weight'")},
 };
 
-static void (*const own[])(void) = {NULL};
+static void (*const extra_tests[])(void) = {NULL};
 
-const struct invalid_models invalid_models_sd3 = {&layouts_of_sd35, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_sd3 = {&layouts_of_sd35, rows, COUNT_OF(rows), extra_tests};

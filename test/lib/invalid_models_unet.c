@@ -1,4 +1,4 @@
-/* Models that are nearly UNets of Stable Diffusion; and an autoencoder without its configuration. */
+/* Invalid models that resemble the UNets of Stable Diffusion; and a VAE without a configuration. */
 #include "test/lib/layouts.h"
 
 #define UNET .component = "unet"
@@ -13,7 +13,8 @@ static void of_videos(struct tensor_set *p) {
     invalid_models_add_marker(p, "down_blocks.0.motion_modules.0.transformer_blocks.0.norm1.weight");
 }
 static void of_adapter(struct tensor_set *p) {
-    invalid_models_add_marker(p, "down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.to_k_ip.0.weight");
+    invalid_models_add_marker(
+        p, "down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.to_k_ip.0.weight");
 }
 static void of_other_text(struct tensor_set *p) {
     invalid_models_add_marker(p, "encoder_hid_proj.weight");
@@ -61,7 +62,7 @@ static const struct invalid_model rows[] = {
      REFUSED(MISSING, "down_blocks.1.resnets.0.conv_shortcut.weight",
              "input_blocks.4.0.skip_connection.weight")},
     {UNET, .tensor = "up_blocks.3.attentions.2.transformer_blocks.0.attn2.to_v",
-     .what = "no values of the prompt",
+     .what = "no attention values of the prompt",
      REFUSED(MISSING, "up_blocks.3.attentions.2.transformer_blocks.0.attn2.to_v.weight",
              "output_blocks.11.1.transformer_blocks.0.attn2.to_v.weight")},
     {UNET, SHAPED("mid_block.attentions.0.transformer_blocks.0.attn2.to_k.weight", 1, 48),
@@ -70,15 +71,16 @@ static const struct invalid_model rows[] = {
      REFUSED(SHAPE, "up_blocks.0.resnets.2.conv1.weight")},
 };
 
-/* An autoencoder alone, whose configuration does not say its scale, is taken for one of those whose latents
- * have as many channels. */
+/* A VAE whose configuration has no latent scale gets the scale of the published VAE with as many latent
+ * channels. */
 static void test_decoder_alone(void) {
     sluice_model *m = NULL;
     struct sluice_error e;
     options from = {.vae = temporary_path("bare_vae.safetensors")};
     struct sluice_model_options open = *model_options(&from);
     open.decodes_only = true;
-    write_tensor_set(layouts_part("vae"), from.vae, "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}");
+    write_tensor_set(layouts_part("vae"), from.vae,
+                     "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}");
     if (!check(!sluice_model_open(&open, &m, &e), "%s (%s)", e.what, e.where)) return;
     const struct component *decoder = model_component(m, FAMILY_DECODER);
     check(decoder->latent_format.scale[0] == 0.18215f && decoder->latent_format.shift[0] == 0,
@@ -87,6 +89,6 @@ static void test_decoder_alone(void) {
     sluice_model_close(m);
 }
 
-static void (*const own[])(void) = {test_decoder_alone, NULL};
+static void (*const extra_tests[])(void) = {test_decoder_alone, NULL};
 
-const struct invalid_models invalid_models_unet = {&layouts_of_sd1, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_unet = {&layouts_of_sd1, rows, COUNT_OF(rows), extra_tests};

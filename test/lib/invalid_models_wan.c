@@ -1,4 +1,4 @@
-/* Models that are nearly WAN. */
+/* Invalid models that resemble WAN. */
 #include "test/lib/layouts.h"
 
 #define TRANSFORMER .component = "transformer"
@@ -28,24 +28,24 @@ static void of_frames_apart(struct tensor_set *p) {
     invalid_models_add_marker(p, "fps_embedding.weight");
 }
 
-/* Too few for frames to change between them. */
+/* A VAE of two levels, too few to resample time between levels. */
 static void of_two_levels(struct tensor_set *p) {
     tensor_set_drop(p, "decoder.up_blocks.2.");
     tensor_set_drop(p, "decoder.up_blocks.3.");
 }
 
-/* Frames doubled between the two levels nearest to the picture, too. */
+/* Time is also doubled between the two levels nearest to the image. */
 static void of_more_frames(struct tensor_set *p) {
     invalid_models_add_marker(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
 }
 
 static const struct invalid_model rows[] = {
-    {VAE, .change = of_more_frames, .what = "frames that change between other levels",
+    {VAE, .change = of_more_frames, .what = "time resampled at other levels",
      REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "3 tensors 'time_conv.weight'",
              "2 tensors, one per resampling")},
     {VAE, .change = of_two_levels, .what = "two levels",
      REFUSED(SHAPE, "VAE decoder: 2 levels", "3 to 8 levels")},
-    {VAE, .tensor = "decoder.up_blocks.1.upsamplers.0.time_conv.", .what = "frames that do not change",
+    {VAE, .tensor = "decoder.up_blocks.1.upsamplers.0.time_conv.", .what = "no time resampling",
      REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "1 tensors 'time_conv.weight'")},
     {VAE, SHAPED("decoder.up_blocks.0.upsamplers.0.time_conv.weight", 2, 2),
      REFUSED(SHAPE, "'decoder.up_blocks.0.upsamplers.0.time_conv.weight'")},
@@ -62,7 +62,7 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "Fun-Control", "'ref_conv.", "T2V, I2V, FLF2V, TI2V or VACE")},
     {TRANSFORMER, .change = of_frames_apart, .what = "SkyReels",
      REFUSED(UNSUPPORTED, "SkyReels", "'fps_embedding.")},
-    /* noise, a control's latent and a picture's */
+    /* input channels: noise, a control latent and an image latent */
     {TRANSFORMER, SHAPED("patch_embedding.weight", 1, 15),
      REFUSED(UNSUPPORTED, "Fun-Control", "15 input channels, 5 output channels", "5 (T2V), or 14 (I2V)")},
     {TRANSFORMER, CONFIG("attention_head_dim", "7"),
@@ -71,9 +71,9 @@ static const struct invalid_model rows[] = {
      REFUSED(SHAPE, "unsupported WAN transformer", "head size 4")},
     {TRANSFORMER, CONFIG("attention_head_dim", "16"),
      REFUSED(SHAPE, "unsupported WAN transformer", "head size 16")},
-    {TRANSFORMER, CONFIG("num_layers", "5"), .what = "blocks that were lost",
-     REFUSED(META, "'num_layers'", "5", "has")},
-    {TRANSFORMER, .tensor = "blocks.1.attn2.to_k.", .what = "what text is seen with",
+    {TRANSFORMER, CONFIG("num_layers", "5"), .what = "missing blocks",
+     REFUSED(META, "'num_layers'", "5", "expected 3")},
+    {TRANSFORMER, .tensor = "blocks.1.attn2.to_k.", .what = "no cross-attention keys",
      REFUSED(MISSING, "'blocks.1.attn2.to_k.", "or 'blocks.1.cross_attn.k.")},
     {TRANSFORMER, SHAPED("blocks.2.scale_shift_table", 1, 5),
      REFUSED(SHAPE, "'blocks.2.scale_shift_table'", "[1, 5, 40]", "[1, 6, 40]")},
@@ -83,6 +83,6 @@ static const struct invalid_model rows[] = {
      REFUSED(SHAPE, "'patch_embedding.weight'", "[40, 5, 2, 2, 2]", "[40, 5, 1, 2, 2]")},
 };
 
-static void (*const own[])(void) = {NULL};
+static void (*const extra_tests[])(void) = {NULL};
 
-const struct invalid_models invalid_models_wan = {&layouts_of_wan, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_wan = {&layouts_of_wan, rows, COUNT_OF(rows), extra_tests};

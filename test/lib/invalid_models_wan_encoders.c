@@ -1,4 +1,4 @@
-/* Models whose encoders are nearly umT5, or CLIP's vision encoder, or are another's. */
+/* Invalid WAN models whose encoders resemble umT5 or CLIP's vision encoder, or belong to another model. */
 #include "test/lib/layouts.h"
 
 #define TEXT        .component = "text_encoder"
@@ -10,23 +10,23 @@ static void rename_gate(struct tensor_set *p) {
     rename_part(tensor_set_find(p, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight"), "wi_0", "wi");
 }
 
-/* T5's: one table of distances for all layers. */
+/* T5's bias: one table of relative positions shared by all layers. */
 static void share_bias(struct tensor_set *p) {
     tensor_set_drop(p, BIAS("1"));
     tensor_set_drop(p, BIAS("2"));
 }
 
-/* Of a picture that is no square. */
+/* A position table for an image that is not square. */
 static void see_a_row_less(struct tensor_set *p) {
     layouts_resize(p, "vision_model.embeddings.position_embedding.weight", 0, 13);
 }
 
-/* Of neither one picture's rows nor two's, which are 17 each. */
+/* Image token positions for 20 rows, which fit neither one nor two images of 17 rows. */
 static void place_other_rows(struct tensor_set *p) {
     enum { ROWS = 20, COLUMNS = 24 };
     static const float places[ROWS * COLUMNS];
-    tensor_set_add(p, "", "condition_embedder.image_embedder.pos_embed", "F32", 3, (int32_t[]){1, ROWS, COLUMNS},
-             places, sizeof places);
+    tensor_set_add(p, "", "condition_embedder.image_embedder.pos_embed", "F32", 3,
+                   (int32_t[]){1, ROWS, COLUMNS}, places, sizeof places);
 }
 
 static const struct invalid_model rows[] = {
@@ -39,12 +39,13 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "'feed_forward_proj'", "\"relu\"", "\"gated-gelu\"")},
     {TEXT, CONFIG("relative_attention_max_distance", "3"),
      REFUSED(META, "'relative_attention_max_distance'")},
-    {TEXT, SHAPED(BIAS("0"), 1, 7), REFUSED(SHAPE, "umT5 text encoder sizes", "heads 7", "a multiple of heads")},
+    {TEXT, SHAPED(BIAS("0"), 1, 7),
+     REFUSED(SHAPE, "umT5 text encoder sizes", "heads 7", "a multiple of heads")},
 
     {VISION, CONFIG("num_attention_heads", "5"), REFUSED(SHAPE, "CLIP vision encoder sizes", "5 heads")},
     {VISION, CONFIG("image_size", "28"), REFUSED(META, "'image_size'", "28")},
     {VISION, CONFIG("patch_size", "7"), REFUSED(META, "'patch_size'", "7")},
-    {VISION, CONFIG("num_hidden_layers", "5"), .what = "a layer that was lost",
+    {VISION, CONFIG("num_hidden_layers", "5"), .what = "a missing layer",
      REFUSED(META, "'num_hidden_layers'", "5", "4")},
     {VISION, CONFIG("hidden_act", "\"relu\""),
      REFUSED(UNSUPPORTED, "'hidden_act'", "\"relu\"", "\"quick_gelu\" or \"gelu\"")},
@@ -54,7 +55,7 @@ static const struct invalid_model rows[] = {
     {VISION, .tensor = "vision_model.encoder.layers.2.mlp.fc1.weight", .what = "half a layer",
      REFUSED(MISSING, "encoder.layers.2.mlp.fc1.weight'", "transformer.resblocks.2.mlp.c_fc.weight")},
 
-    {TRANSFORMER, .change = place_other_rows, .what = "places for other rows",
+    {TRANSFORMER, .change = place_other_rows, .what = "positions for another number of tokens",
      REFUSED(SHAPE, "image token positions", "20 in the transformer", "17 ")},
 };
 
@@ -66,6 +67,6 @@ static const struct layout_part parts[] = {
 
 static const struct layout_family encoders = {parts, COUNT_OF(parts), NULL, 0};
 
-static void (*const own[])(void) = {NULL};
+static void (*const extra_tests[])(void) = {NULL};
 
-const struct invalid_models invalid_models_wan_encoders = {&encoders, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_wan_encoders = {&encoders, rows, COUNT_OF(rows), extra_tests};

@@ -1,4 +1,4 @@
-/* Models that are nearly Z-Image or Qwen 3. */
+/* Invalid models that resemble Z-Image or Qwen3. */
 #include "test/lib/layouts.h"
 
 #include "engine/sluice_bench.h"
@@ -14,18 +14,18 @@ static void test_shapes(void) {
     q = tensor_set_copy(p, "diffusion_model.");
     write_tensor_set(q, temporary_path("shape.safetensors"), q->config);
     expect_refused(from, SHAPE, "a fused tensor's shape",
-               WORDS("'diffusion_model.layers.1.attention.qkv.weight'", expected));
+                   WORDS("'diffusion_model.layers.1.attention.qkv.weight'", expected));
     tensor_set_free(q);
     tensor_set_drop(p, "layers.1.attention.qkv");
     write_tensor_set(p, temporary_path("shape.safetensors"), p->config);
     expect_refused(from, MISSING, "no fused tensor",
-               WORDS("layers.1.attention.to_q.weight", "layers.1.attention.qkv.weight"));
+                   WORDS("layers.1.attention.to_q.weight", "layers.1.attention.qkv.weight"));
     tensor_set_free(p);
-    /* Without a configuration a head of 12 is not the published one. */
+    /* Without a configuration the head size must be the published one; 12 is not. */
     p = layouts_checkpoint_part("transformer");
     write_tensor_set(p, temporary_path("shape.safetensors"), NULL);
     expect_refused(from, SHAPE, "published sizes", WORDS("rope axes", "config.json"));
-    /* Two of a kind in one file. */
+    /* Two transformers in one file. */
     q = tensor_set_copy(p, "model.diffusion_model.");
     tensor_set_append(q, p, "");
     write_tensor_set(q, temporary_path("shape.safetensors"), NULL);
@@ -34,7 +34,7 @@ static void test_shapes(void) {
     tensor_set_free(q);
 }
 
-/* More rows than padding explains. */
+/* A tokenizer with fewer ids than the embedding table has rows, by more than padding explains. */
 static void test_rows(void) {
     struct sluice_error e;
     check(!sluice_checkpoint_write(
@@ -44,8 +44,9 @@ static void test_rows(void) {
               "vae0=8,vae1=8,vae2=8,vae3=8,vae_groups=8",
               1, NULL, NULL, &e),
           "%s", e.what);
-    expect_refused((options){.model = temporary_path("rows"), .tokenizer = "test/golden/zimage_a/model/tokenizer"}, SHAPE,
-               "another encoder's tokenizer", WORDS("token ids", "651 in the tokenizer", "text_encoder"));
+    expect_refused(
+        (options){.model = temporary_path("rows"), .tokenizer = "test/golden/zimage_a/model/tokenizer"},
+        SHAPE, "another encoder's tokenizer", WORDS("token ids", "651 in the tokenizer", "text_encoder"));
 }
 
 static const struct invalid_model rows[] = {
@@ -57,6 +58,6 @@ static const struct invalid_model rows[] = {
      .what = "more ids than rows",
      .words = {"token ids", "100", "part.safetensors"}},
 };
-static void (*const own[])(void) = {test_shapes, test_rows, NULL};
+static void (*const extra_tests[])(void) = {test_shapes, test_rows, NULL};
 
-const struct invalid_models invalid_models_zimage = {&layouts_of_zimage, rows, COUNT_OF(rows), own};
+const struct invalid_models invalid_models_zimage = {&layouts_of_zimage, rows, COUNT_OF(rows), extra_tests};

@@ -36,14 +36,14 @@ void expect_same_result(options from, const char *what) {
     r.max_ram_bytes = least;
     got = run(&rig, &r);
     same(&expected_result, &got, what);
-    /* Where opening takes more than any stage, the least there is room to keep what was read. */
+    /* If opening takes more memory than any stage, the least budget leaves room to keep residents. */
     check_memory_released(&rig, json_is_true(json_object_get(got.plan, "keep")), what);
     result_free(&got);
     rig_close(&rig);
 }
 
 void expect_refused_as(options from, enum status code, int exit_code, const char *what,
-                   const char *const *words) {
+                       const char *const *words) {
     struct fault_sys fault_sys;
     struct error e = {0};
     sluice_model *opened = NULL;

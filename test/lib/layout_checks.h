@@ -1,5 +1,5 @@
-/* Checks of layouts: models opened from files in many forms give the same pictures; what is wrong is refused
- * in words. */
+/* Checks of file layouts: models opened from files in many layouts give the same images; invalid files are
+ * refused with a clear error. */
 #ifndef SLUICE_TEST_LAYOUT_CHECKS_H
 #define SLUICE_TEST_LAYOUT_CHECKS_H
 
@@ -8,23 +8,25 @@
 
 typedef struct model_paths options;
 
-extern struct result expected_result;                 /* what every layout must give */
-extern struct sluice_request expected_request; /* for this */
+extern struct result expected_result; /* what every layout must give for expected_request */
+extern struct sluice_request expected_request;
 
 /* ---- runs ---- */
 
-/* What the last session said. */
+/* The log of the last session that rig_open_paths opened. */
 enum { LOG_BYTES = 4096 };
 extern char captured_log[LOG_BYTES];
 
 bool rig_open_paths(struct rig *rig, options from, const char *what);
 
-/* Everything resident, and the least that the plan names. */
+/* Runs expected_request with everything resident and with the least budget; both must give expected_result.
+ */
 void expect_same_result(options from, const char *what);
 
-/* It is refused with this code and exit class, in a line that holds each of these words, and nothing is left
- * behind. */
-void expect_refused_as(options from, enum status code, int exit_code, const char *what, const char *const *words);
+/* Expects that opening fails with this code and exit code, with an error line that contains each of these
+ * words, and leaks nothing. */
+void expect_refused_as(options from, enum status code, int exit_code, const char *what,
+                       const char *const *words);
 
 void expect_refused(options from, enum status code, const char *what, const char *const *words);
 
@@ -36,7 +38,7 @@ size_t count(json_t *root, const char *key);
 
 void copy_file(const char *from, const char *to);
 
-/* The n-th allocation fails while a model opens: an error, and nothing is left. */
+/* Lets the n-th allocation fail while the model opens, for growing n: always MEMORY, and nothing leaks. */
 void expect_allocation_failures(options from);
 
 #endif

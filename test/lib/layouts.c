@@ -4,7 +4,8 @@ struct layout_model current_model;
 
 void layouts_load(const struct layout_family *family, const char *folder) {
     current_model = (struct layout_model){.family = family, .folder = folder};
-    for (int i = 0; i < family->n_parts; i++) current_model.part[i] = tensor_set_from_component(folder, family->parts[i].component);
+    for (int i = 0; i < family->n_parts; i++)
+        current_model.part[i] = tensor_set_from_component(folder, family->parts[i].component);
 }
 
 void layouts_free(void) {
@@ -18,9 +19,10 @@ static int place_of(const char *component) {
     return i;
 }
 
-static struct tensor_set *original_part(int i) {
+static struct tensor_set *checkpoint_part(int i) {
     const struct layout_part *part = &current_model.family->parts[i];
-    return part->original ? part->original(current_model.part[i]) : tensor_set_copy(current_model.part[i], "");
+    return part->to_checkpoint ? part->to_checkpoint(current_model.part[i])
+                               : tensor_set_copy(current_model.part[i], "");
 }
 
 struct tensor_set *layouts_part(const char *component) {
@@ -28,7 +30,7 @@ struct tensor_set *layouts_part(const char *component) {
 }
 
 struct tensor_set *layouts_checkpoint_part(const char *component) {
-    return original_part(place_of(component));
+    return checkpoint_part(place_of(component));
 }
 
 struct tensor_set *layouts_vae_to_checkpoint(const struct tensor_set *of) {
@@ -48,8 +50,8 @@ void layouts_set_path(options *from, const char *component, const char *path) {
 void layouts_write_parts(const char *const *paths, bool configs) {
     for (int i = 0; i < current_model.family->n_parts; i++) {
         const struct layout_part *part = &current_model.family->parts[i];
-        struct tensor_set *original = original_part(i);
-        bool bare = part->bare && tensor_set_find(original, part->bare);
+        struct tensor_set *original = checkpoint_part(i);
+        bool bare = part->prefix_if && tensor_set_find(original, part->prefix_if);
         struct tensor_set *p = tensor_set_copy(original, bare ? part->prefix : "");
         write_tensor_set(p, temporary_path(paths[i]), configs ? p->config : NULL);
         tensor_set_free(p);
@@ -59,7 +61,8 @@ void layouts_write_parts(const char *const *paths, bool configs) {
 
 options layouts_part_files(void) {
     options from = {.tokenizer = current_model.tokenizer};
-    for (int i = 0; i < current_model.family->n_parts; i++) choose(&from, i, temporary_path(current_model.family->parts[i].file));
+    for (int i = 0; i < current_model.family->n_parts; i++)
+        choose(&from, i, temporary_path(current_model.family->parts[i].file));
     return from;
 }
 
@@ -68,7 +71,7 @@ int layouts_write_all(const char *path, const struct all_in_one *one) {
     json_t *configs = json_object();
     int32_t dim[1] = {1};
     for (int i = 0; i < current_model.family->n_parts; i++) {
-        struct tensor_set *p = original_part(i);
+        struct tensor_set *p = checkpoint_part(i);
         json_object_set_new(configs, one->key[i], json_loads(p->config, 0, NULL));
         if (all)
             tensor_set_append(all, p, one->prefix[i]);
@@ -76,8 +79,9 @@ int layouts_write_all(const char *path, const struct all_in_one *one) {
             all = tensor_set_copy(p, one->prefix[i]);
         tensor_set_free(p);
     }
-    for (int i = 0; i < LAYOUT_STRAYS && one->stray[i]; i++)
-        tensor_set_add(all, "", one->stray[i], "F32", strstr(one->stray[i], "lm_head") != NULL, dim, "1234", 4);
+    for (int i = 0; i < EXTRA_TENSORS_MAX && one->extra_tensor[i]; i++)
+        tensor_set_add(all, "", one->extra_tensor[i], "F32", strstr(one->extra_tensor[i], "lm_head") != NULL,
+                       dim, "1234", 4);
     char *text = json_dumps(configs, 0);
     int n = all->n;
     write_tensor_set(all, path, text);

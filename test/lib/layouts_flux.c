@@ -1,13 +1,13 @@
-/* Layouts of Flux.1: Hugging Face's folder, the authors' file with a flag for each other part, ComfyUI's
- * split files in a folder and its checkpoints with everything in one file, under diffusers' names or the
- * authors'. Parts of other pipelines, or missing, are refused by name. */
+/* File layouts of Flux.1: the Hugging Face folder; the checkpoint with a flag for each other part; ComfyUI's
+ * folder of split files and all-in-one checkpoints; with diffusers' or the checkpoint's tensor names. Parts
+ * of other pipelines, and missing parts, are refused by name. */
 #include "test/lib/layouts.h"
 
 #include "engine/open/prompt.h"
 
-/* ---- the authors' names ---- */
+/* ---- checkpoint names ---- */
 
-/* Queries, keys and values are one tensor; in single blocks the way into the feed-forward too. */
+/* Fuses q, k and v into one tensor; in single blocks the feed-forward input too. */
 static void fuse_all(struct tensor_set *p, struct item *item) {
     if (strstr(item->name, ".attn.to_q.")) {
         join_named(p, item, ".attn.to_q.", ".attn.to_k.");
@@ -68,9 +68,9 @@ static void name_other(struct item *item) {
     RENAME(item, names);
 }
 
-/* As its authors' files and ComfyUI's. Inverse of diffusers 0.42, single_file_utils.py,
+/* The names of the Flux checkpoint and of ComfyUI. Inverse of diffusers 0.42, single_file_utils.py,
  * convert_flux_transformer_checkpoint_to_diffusers. */
-static struct tensor_set *original(const struct tensor_set *of) {
+static struct tensor_set *flux_to_checkpoint(const struct tensor_set *of) {
     struct tensor_set *p = tensor_set_copy(of, "");
     for (int i = 0; i < p->n; i++) fuse_all(p, &p->item[i]);
     for (int i = 0; i < p->n; i++) {
@@ -87,43 +87,43 @@ static struct tensor_set *original(const struct tensor_set *of) {
 }
 
 static const struct layout_part parts[] = {
-    {"transformer", "flux1.safetensors", offsetof(options, diffusion_model), original, NULL, NULL,
-     "transformer (flux)", ASKED_TRANSFORMER, "for --diffusion-model"},
+    {"transformer", "flux1.safetensors", offsetof(options, diffusion_model), flux_to_checkpoint, NULL, NULL,
+     "transformer (flux)", EXPECTED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "clip_l.safetensors", offsetof(options, clip_l), NULL, NULL, NULL,
      "CLIP text encoder (clip)", "CLIP-L text encoder (clip)", "for --clip_l"},
     {"text_encoder_2", "t5xxl.safetensors", offsetof(options, t5xxl), NULL, NULL, NULL,
      "T5 text encoder (t5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"},
     {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,
-     "autoencoder (vae_kl)", ASKED_VAE, "for --vae"},
+     "autoencoder (vae_kl)", EXPECTED_VAE, "for --vae"},
 };
 
-/* What ComfyUI writes for every text encoder beside it. */
-#define STRAYS                                                                                               \
+/* Extra tensors that ComfyUI writes for each text encoder. */
+#define EXTRA_TENSORS                                                                                        \
     { "text_encoders.clip_l.logit_scale", "text_encoders.t5xxl.logit_scale" }
 
 static const struct all_in_one all_in_one[] = {
     {{"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.t5xxl.transformer.",
       "vae."},
      {"transformer", "text_encoder", "text_encoder_2", "vae"},
-     STRAYS},
+     EXTRA_TENSORS},
     {{"diffusion_model.", "text_encoders.clip_l.", "text_encoders.t5xxl.", "first_stage_model."},
      {"transformer", "clip_l", "t5xxl", "vae"},
-     STRAYS},
+     EXTRA_TENSORS},
 };
 
 const struct layout_family layouts_of_flux = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
 /* ---- the layouts ---- */
 
-/* Without a name: which recipe, and pictures to refer to where the shapes are those of a model that has them.
- */
+/* Opens files without a recipe name; expects this recipe, and this number of reference images, where the
+ * shapes are those of a recipe with them. */
 static void opens_as(options from, const char *recipe, int references) {
     sluice_model *m = NULL;
     struct sluice_error e;
     if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", recipe, e.what, e.where))
         return;
-    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && !m->pipeline_named, "%s: %s, %d",
-          recipe, m->recipe->name, m->references_max);
+    check(!strcmp(m->recipe->name, recipe) && m->references_max == references && !m->pipeline_named,
+          "%s: %s, %d", recipe, m->recipe->name, m->references_max);
     sluice_model_close(m);
 }
 
@@ -131,7 +131,8 @@ static void test_names(void) {
     options from = layouts_part_files();
     struct tensor_set *transformer = layouts_part("transformer"), *clip = layouts_part("text_encoder");
     bool configs = !current_model.no_configs;
-    write_tensor_set(transformer, temporary_path("diffusers.safetensors"), configs ? transformer->config : NULL);
+    write_tensor_set(transformer, temporary_path("diffusers.safetensors"),
+                     configs ? transformer->config : NULL);
     from.diffusion_model = temporary_path("diffusers.safetensors");
     expect_same_result(from, "diffusers' names in one file");
     write_sharded(clip, temporary_path("clip"), configs ? clip->config : NULL);
@@ -143,15 +144,15 @@ static void test_schnell(void) {
     opens_as(layouts_part_files(), "flux_schnell", 0);
 }
 
-/* Kontext's weights have dev's shapes. */
+/* Kontext's weights have the same shapes as dev's. */
 static void test_unnamed(void) {
     options from = layouts_part_files();
     expect_same_result(from, "no name");
-    check(strstr(captured_log, "taken for flux, whose weights look like those of flux_kontext"), "that is said: %s",
+    check(strstr(captured_log, "taken for flux, whose weights look like those of flux_kontext"), "log: %s",
           captured_log);
     opens_as(from, "flux", LANE_REFERENCES_MAX);
     struct tensor_set *diffusers = tensor_set_from_component("test/golden/flux_fill/model", "transformer");
-    struct tensor_set *fill = original(diffusers);
+    struct tensor_set *fill = flux_to_checkpoint(diffusers);
     write_tensor_set(fill, temporary_path("fill.safetensors"), fill->config);
     from.diffusion_model = temporary_path("fill.safetensors");
     opens_as(from, "flux_fill", 0);
@@ -174,36 +175,44 @@ static void make_comfy(const char *folder) {
     layouts_write_parts(WORDS(path[0], path[1], path[2], path[3]), true);
 }
 
-/* Both tokenizers lie in the folder of the encoders; another family's encoder is nobody's business, a second
- * transformer is. */
+/* ComfyUI folders: both tokenizers are in the encoders' folder; another family's encoder is ignored; a second
+ * transformer is an error. */
 static void test_folders(void) {
     struct tensor_set *qwen = tensor_set_from_component("test/golden/zimage_a/model", "text_encoder");
     struct tensor_set *zimage = tensor_set_from_component("test/golden/zimage_a/model", "transformer");
     make_comfy("comfy_flux");
     expect_refused((options){.model = temporary_path("comfy_flux")}, MISSING, "no tokenizer",
-               WORDS("no tokenizer for the CLIP-L", "clip_l.safetensors", "--tokenizer DIR with tokenizer/ and tokenizer_2/", "FLUX.1-dev"));
-    copy_file("test/golden/flux_a/model/tokenizer", temporary_path("comfy_flux/split_files/text_encoders/tokenizer"));
-    expect_refused(
-        (options){.model = temporary_path("comfy_flux")}, MISSING, "no second tokenizer",
-        WORDS("no tokenizer for the T5", "t5xxl_fp16.safetensors", "CLIP BPE in", "--tokenizer DIR with tokenizer/ and tokenizer_2/"));
+                   WORDS("no tokenizer for the CLIP-L", "clip_l.safetensors",
+                         "--tokenizer DIR with tokenizer/ and tokenizer_2/", "FLUX.1-dev"));
+    copy_file("test/golden/flux_a/model/tokenizer",
+              temporary_path("comfy_flux/split_files/text_encoders/tokenizer"));
+    expect_refused((options){.model = temporary_path("comfy_flux")}, MISSING, "no second tokenizer",
+                   WORDS("no tokenizer for the T5", "t5xxl_fp16.safetensors", "CLIP BPE in",
+                         "--tokenizer DIR with tokenizer/ and tokenizer_2/"));
     copy_file("test/golden/flux_a/model/tokenizer_2",
               temporary_path("comfy_flux/split_files/text_encoders/tokenizer_2"));
     expect_same_result((options){.model = temporary_path("comfy_flux")}, "ComfyUI's folders");
-    write_tensor_set(qwen, temporary_path("comfy_flux/split_files/text_encoders/qwen_3_4b.safetensors"), qwen->config);
-    expect_same_result((options){.model = temporary_path("comfy_flux")}, "another family's encoder beside them");
+    write_tensor_set(qwen, temporary_path("comfy_flux/split_files/text_encoders/qwen_3_4b.safetensors"),
+                     qwen->config);
+    expect_same_result((options){.model = temporary_path("comfy_flux")},
+                       "another family's encoder beside them");
     expect_allocation_failures((options){.model = temporary_path("comfy_flux")});
     copy_file(temporary_path("t5xxl.safetensors"),
               temporary_path("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
     expect_refused((options){.model = temporary_path("comfy_flux")}, UNSUPPORTED, "two T5",
-               WORDS("two files hold the T5 text encoder", "t5xxl_again", "t5xxl_fp16", "--t5xxl"));
-    expect_same_result((options){.model = temporary_path("comfy_flux"), .t5xxl = temporary_path("t5xxl.safetensors")},
-                   "the flag chooses");
+                   WORDS("two files hold the T5 text encoder", "t5xxl_again", "t5xxl_fp16", "--t5xxl"));
+    expect_same_result(
+        (options){.model = temporary_path("comfy_flux"), .t5xxl = temporary_path("t5xxl.safetensors")},
+        "the flag chooses");
     remove(temporary_path("comfy_flux/split_files/text_encoders/t5xxl_again.safetensors"));
-    write_tensor_set(zimage, temporary_path("comfy_flux/split_files/diffusion_models/z.safetensors"), zimage->config);
-    expect_refused((options){.model = temporary_path("comfy_flux")}, UNSUPPORTED, "another family's transformer",
-               WORDS("two files hold the transformer", "z.safetensors", "--diffusion-model"));
-    expect_same_result((options){.model = temporary_path("comfy_flux"), .diffusion_model = temporary_path("flux1.safetensors")},
-                   "the flag chooses the family");
+    write_tensor_set(zimage, temporary_path("comfy_flux/split_files/diffusion_models/z.safetensors"),
+                     zimage->config);
+    expect_refused((options){.model = temporary_path("comfy_flux")}, UNSUPPORTED,
+                   "another family's transformer",
+                   WORDS("two files hold the transformer", "z.safetensors", "--diffusion-model"));
+    expect_same_result((options){.model = temporary_path("comfy_flux"),
+                                 .diffusion_model = temporary_path("flux1.safetensors")},
+                       "the flag chooses the family");
     tensor_set_free(qwen);
     tensor_set_free(zimage);
 }
@@ -217,21 +226,23 @@ static const char *copy_of_golden(const char *fixture) {
     return folder;
 }
 
-/* A part of a folder that was not downloaded comes from a file; one that is there, but for the flag. */
+/* Flags override parts of a folder: a missing part comes from its flag's file, and so does a damaged one. */
 static void test_overrides(void) {
     char command[3 * TENSOR_SET_PATH];
     const char *folder = copy_of_golden("flux_a");
     snprintf(command, sizeof command, "rm -r '%s/text_encoder_2' && echo damaged >'%s/vae/config.json'",
              folder, folder);
     check(!system(command), "%s", command);
-    expect_refused((options){.model = folder, .vae = temporary_path("ae.safetensors")}, MISSING, "no T5",
-               WORDS("no 'text_encoder_2' (", "all files of the model, or --t5xxl with the T5 text encoder"));
-    expect_same_result(
-        (options){.model = folder, .vae = temporary_path("ae.safetensors"), .t5xxl = temporary_path("t5xxl.safetensors")},
-        "a folder and two flags");
+    expect_refused(
+        (options){.model = folder, .vae = temporary_path("ae.safetensors")}, MISSING, "no T5",
+        WORDS("no 'text_encoder_2' (", "all files of the model, or --t5xxl with the T5 text encoder"));
+    expect_same_result((options){.model = folder,
+                                 .vae = temporary_path("ae.safetensors"),
+                                 .t5xxl = temporary_path("t5xxl.safetensors")},
+                       "a folder and two flags");
 }
 
-/* ---- what is refused ---- */
+/* ---- refused models ---- */
 
 static void test_uses(void) {
     struct tensor_set *qwen = tensor_set_from_component("test/golden/zimage_a/model", "text_encoder");
@@ -240,16 +251,16 @@ static void test_uses(void) {
     options from = layouts_part_files();
     from.llm = temporary_path("qwen.safetensors");
     expect_refused_as(
-        from, USAGE, 2, "an encoder that Flux has not",
+        from, USAGE, 2, "an encoder that Flux does not have",
         WORDS("does not use --llm", "qwen.safetensors", "text encoder (qwen3)", "transformer (flux)"));
     from = (options){.model = "test/golden/zimage_a/model", .clip_l = temporary_path("clip_l.safetensors")};
-    expect_refused_as(from, USAGE, 2, "an encoder that Z-Image has not",
-                  WORDS("does not use --clip_l", "CLIP text encoder (clip)", "transformer (zimage)"));
+    expect_refused_as(from, USAGE, 2, "an encoder that Z-Image does not have",
+                      WORDS("does not use --clip_l", "CLIP text encoder (clip)", "transformer (zimage)"));
     from = layouts_part_files();
     from.clip_l = from.t5xxl = NULL;
     expect_refused(from, MISSING, "no encoders",
-               WORDS("no 'text_encoder' and 'text_encoder_2' (",
-                     "--clip_l and --t5xxl with the CLIP-L text encoder and T5 text encoder"));
+                   WORDS("no 'text_encoder' and 'text_encoder_2' (",
+                         "--clip_l and --t5xxl with the CLIP-L text encoder and T5 text encoder"));
     expect_refused(
         (options){.t5xxl = temporary_path("t5xxl.safetensors")}, MISSING, "an encoder alone",
         WORDS("no 'text_encoder', 'transformer' and 'vae' (", "--clip_l, --diffusion-model and --vae"));
@@ -258,16 +269,19 @@ static void test_uses(void) {
 static void test_tokenizers(void) {
     options from = layouts_part_files();
     from.tokenizer = "test/golden/zimage_a/model/tokenizer";
-    expect_refused(from, META, "another family's tokenizer", WORDS("needs a CLIP BPE tokenizer", "found BPE in", "--tokenizer DIR with"));
+    expect_refused(from, META, "another family's tokenizer",
+                   WORDS("needs a CLIP BPE tokenizer", "found BPE in", "--tokenizer DIR with"));
     from.model = "test/golden/flux_a/model";
-    expect_refused(from, META, "a tokenizer of no use",
-               WORDS("wrong kind for this model", "zimage_a/model/tokenizer", "CLIP BPE or unigram"));
+    expect_refused(from, META, "a tokenizer of another kind",
+                   WORDS("wrong kind for this model", "zimage_a/model/tokenizer", "CLIP BPE or unigram"));
     from.tokenizer = "test/golden/flux_a/model/tokenizer_2";
     expect_same_result(from, "one tokenizer by flag, the other in the folder");
     from.model = NULL;
-    expect_refused(from, META, "one of two tokenizers", WORDS("needs a CLIP BPE tokenizer", "found unigram in", "--tokenizer DIR with"));
+    expect_refused(from, META, "one of two tokenizers",
+                   WORDS("needs a CLIP BPE tokenizer", "found unigram in", "--tokenizer DIR with"));
     from.tokenizer = "test/golden/flux_a/model/tokenizer";
-    expect_refused(from, META, "the other of two", WORDS("needs a unigram tokenizer", "found CLIP BPE in", "--tokenizer DIR with"));
+    expect_refused(from, META, "the other of two",
+                   WORDS("needs a unigram tokenizer", "found CLIP BPE in", "--tokenizer DIR with"));
 }
 
 static void rewrite(const char *folder, const char *file, const char *text) {
@@ -279,17 +293,18 @@ static void rewrite(const char *folder, const char *file, const char *text) {
 static void test_pipelines(void) {
     const char *folder = copy_of_golden("flux_a");
     rewrite(folder, "model_index.json", "{\"_class_name\": \"FluxFillPipeline\"}");
-    expect_refused((options){.model = folder}, UNSUPPORTED, "a pipeline of other weights",
-               WORDS("does not belong to the pipeline", "\"FluxFillPipeline\"", "FluxPipeline, FluxImg2ImgPipeline",
-                     "FluxKontextPipeline for these weights"));
+    expect_refused((options){.model = folder}, UNSUPPORTED, "a pipeline class of other weights",
+                   WORDS("does not belong to the pipeline", "\"FluxFillPipeline\"",
+                         "FluxPipeline, FluxImg2ImgPipeline", "FluxKontextPipeline for these weights"));
     expect_same_result((options){.model = folder, .diffusion_model = temporary_path("flux1.safetensors")},
-                   "a transformer by flag is no matter of the folder's name");
+                       "a transformer by flag ignores the folder's pipeline class");
     rewrite(folder, "model_index.json", "{\"_class_name\": \"FluxControlPipeline\"}");
-    expect_refused((options){.model = folder}, UNSUPPORTED, "an unknown pipeline",
-               WORDS("model_index.json", "\"FluxControlPipeline\"", "ZImagePipeline", "FluxFillPipeline"));
+    expect_refused(
+        (options){.model = folder}, UNSUPPORTED, "an unknown pipeline",
+        WORDS("model_index.json", "\"FluxControlPipeline\"", "ZImagePipeline", "FluxFillPipeline"));
     rewrite(folder, "model_index.json", "{\"_class_name\": \"ZImagePipeline\"}");
     expect_refused((options){.model = folder}, UNSUPPORTED, "another family's pipeline",
-               WORDS("\"ZImagePipeline\"", "FluxPipeline"));
+                   WORDS("\"ZImagePipeline\"", "FluxPipeline"));
 }
 
 static void refuse_schedule(const char *folder, const char *schedule, enum status code, const char *word) {
@@ -330,9 +345,9 @@ static void test_schedules(void) {
     refuse_schedule(folder, "{\"_class_name\": \"DDIMScheduler\"}", UNSUPPORTED, "\"DDIMScheduler\"");
 }
 
-/* ---- what a recipe says ---- */
+/* ---- what the recipe determines ---- */
 
-/* Both encoders' ids: framed, padded, cut in the middle, with the place that is pooled. */
+/* Token ids of both encoders: special tokens, padding, truncation, and the position of the pooled token. */
 static void test_tokens(void) {
     static const char text[] = "a red fox in the snow";
     static char words[4000];
@@ -367,8 +382,7 @@ static void test_tokens(void) {
             prompt_encode(m->sys, recipe, tokenizer, prompt, strlen(prompt), true, &tokens, &inner);
             int end = 0;
             while (end < tokens.n_ids && tokens.ids[end] != last) end++;
-            check(tokens.n_ids == lengths[i] && tokens.cut == cut &&
-                      (!recipe->bos || tokens.ids[0] == first),
+            check(tokens.n_ids == lengths[i] && tokens.cut == cut && (!recipe->bos || tokens.ids[0] == first),
                   "encoder %d: %d ids", i, tokens.n_ids);
             check(cut ? end == lengths[i] - 1 : end > 4 && end < 60, "encoder %d: ends at %d", i, end);
             check(tokens.pooled_row == end, "encoder %d: row %d", i, tokens.pooled_row);
@@ -380,28 +394,30 @@ static void test_tokens(void) {
 
 /* ---- the rows ---- */
 
-static void (*const own[])(void) = {
+static void (*const extra_tests[])(void) = {
     test_names,      test_unnamed,   test_folders,   test_overrides, test_uses,
     test_tokenizers, test_pipelines, test_schedules, test_tokens,    NULL};
-static void (*const own_schnell[])(void) = {test_names, test_schnell, NULL};
+static void (*const extra_tests_schnell[])(void) = {test_names, test_schnell, NULL};
 static void (*const own_published[])(void) = {test_names, NULL};
 
 #define LIKE_ALL .family = &layouts_of_flux, .width = 48, .height = 32
 
 const struct layouts layouts_flux = {
     LIKE_ALL,         .guidance = 3.5,     .warnings = {"metadata", "flow shift from e^0.5"},
-    .one_file = true, .wrong_slots = true, .own = own};
+    .one_file = true, .wrong_slots = true, .extra_tests = extra_tests};
 const struct layouts layouts_flux_schnell = {
-    LIKE_ALL, .warnings = {"metadata", "flow shift 1 is the default of flux_schnell"}, .own = own_schnell};
+    LIKE_ALL, .warnings = {"metadata", "flow shift 1 is the default of flux_schnell"},
+    .extra_tests = extra_tests_schnell};
 const struct layouts layouts_flux_published = {
     LIKE_ALL,
-    .tokenizer_of = "test/golden/flux_a/model",
+    .tokenizer_model = "test/golden/flux_a/model",
     .guidance = 3.5,
     .no_configs = true,
     .warnings = {"published values",
-             "flow shift from e^0.5 at 256 tokens to e^1.15 at 4096 is the default of flux"},
-    .own = own_published};
+                 "flow shift from e^0.5 at 256 tokens to e^1.15 at 4096 is the default of flux"},
+    .extra_tests = own_published};
 
-const struct named_recipe named_flux = {"flux", 512, 0}, named_flux_schnell = {"flux_schnell", 256, 0},
-                          named_flux_kontext = {"flux_kontext", 512, LANE_REFERENCES_MAX},
-                          named_flux_fill = {"flux_fill", 512, 0};
+const struct expected_recipe expected_flux = {"flux", 512, 0},
+                             expected_flux_schnell = {"flux_schnell", 256, 0},
+                             expected_flux_kontext = {"flux_kontext", 512, LANE_REFERENCES_MAX},
+                             expected_flux_fill = {"flux_fill", 512, 0};

@@ -1,8 +1,8 @@
-/* Layouts of Qwen-Image: Hugging Face's folder, ComfyUI's split files, and one file with everything in it.
- * The transformer's names are diffusers' wherever it is. */
+/* File layouts of Qwen-Image: the Hugging Face folder, ComfyUI's split files, and one file with everything.
+ * The transformer has diffusers' names in every layout. */
 #include "test/lib/layouts.h"
 
-/* ---- the autoencoder as its authors name it, and ComfyUI ---- */
+/* ---- VAE: checkpoint names ---- */
 
 static void rename_resnet(struct item *t) {
     rename_part(t, ".norm1.", ".residual.0.");
@@ -12,7 +12,7 @@ static void rename_resnet(struct item *t) {
     rename_part(t, ".conv_shortcut.", ".shortcut.");
 }
 
-/* A decoder's blocks in a row: a level's resnets, then what goes to the next. */
+/* Numbers the decoder's blocks through all levels: a level's resnets, then its upsampler. */
 static void rename_level(struct item *t, int resnets) {
     char from[TENSOR_SET_NAME], to[TENSOR_SET_NAME];
     int level, number = resnets;
@@ -51,11 +51,11 @@ struct tensor_set *layouts_wan_vae_to_checkpoint(const struct tensor_set *of) {
 
 static const struct layout_part parts[] = {
     {"transformer", "qwen_image.safetensors", offsetof(options, diffusion_model), NULL, NULL, NULL,
-     "transformer (qwen_image)", ASKED_TRANSFORMER, "for --diffusion-model"},
+     "transformer (qwen_image)", EXPECTED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "qwen_2.5_vl_7b.safetensors", offsetof(options, llm), NULL, NULL, NULL,
-     "text encoder (qwen25vl)", ASKED_LLM, "for --llm"},
+     "text encoder (qwen25vl)", EXPECTED_LLM, "for --llm"},
     {"vae", "qwen_image_vae.safetensors", offsetof(options, vae), layouts_wan_vae_to_checkpoint, NULL, NULL,
-     "autoencoder (vae_wan)", ASKED_VAE, "for --vae"},
+     "autoencoder (vae_wan)", EXPECTED_VAE, "for --vae"},
 };
 
 static const struct all_in_one all_in_one[] = {
@@ -66,9 +66,9 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_qwen = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-/* ---- the autoencoder in other files ---- */
+/* ---- the VAE in other files ---- */
 
-/* As files of four axes at most have kernels of five. */
+/* GGUF-like files of at most four axes merge the leading axes of five-axis kernels. */
 static void test_merged_kernels(void) {
     struct tensor_set *p = layouts_checkpoint_part("vae");
     for (int i = 0; i < p->n; i++) {
@@ -81,12 +81,12 @@ static void test_merged_kernels(void) {
     expect_same_result(layouts_replace_part("vae", p), "kernels whose outer axes are one");
 }
 
-/* Published values are of 16 channels; this one has 5. */
-static void test_unsaid_scale(void) {
+/* Published latent scales have 16 channels; this VAE has 5, so that the scale must be in the file. */
+static void test_missing_scale(void) {
     struct tensor_set *p = layouts_checkpoint_part("vae");
-    write_tensor_set(p, temporary_path("unsaid.safetensors"), NULL);
-    expect_refused((options){.model = current_model.folder, .vae = temporary_path("unsaid.safetensors")}, META,
-               "a latent's scale that nothing says", WORDS("'latents_mean'", "0", "5"));
+    write_tensor_set(p, temporary_path("no_scale.safetensors"), NULL);
+    expect_refused((options){.model = current_model.folder, .vae = temporary_path("no_scale.safetensors")},
+                   META, "no latent scale", WORDS("'latents_mean'", "0", "5"));
     tensor_set_free(p);
 }
 
@@ -105,11 +105,11 @@ static void test_folders(void) {
     check(strstr(
               captured_log,
               "taken for qwen_image, whose weights look like those of qwen_image_edit, qwen_image_edit_plus"),
-          "that is said: %s", captured_log);
+          "log: %s", captured_log);
     expect_allocation_failures(from);
 }
 
-/* What a request with a picture to edit gives of a model. */
+/* Runs an edit request with a reference image on the model; returns its result. */
 static struct result edited(options from, const char *what) {
     static uint8_t rgb[48 * 32 * 3];
     static const struct sluice_picture picture = {
@@ -129,15 +129,17 @@ static struct result edited(options from, const char *what) {
     return got;
 }
 
-/* References as at timestep 0 (Edit 2511): a configuration says it, an empty tensor where there is none, or a
- * flag; whoever says nothing gets something else. A configuration that denies it holds. */
+/* Reference images at timestep 0 (Edit 2511) are selected by the configuration, by an empty marker tensor
+ * without a configuration, or by --edit 2511. Without any of them the result differs. A configuration that
+ * sets false overrides the marker tensor. */
 static void test_zero_cond(void) {
     static const char mark[] = "__index_timestep_zero__";
-    enum { CONFIGURED, MARKED, TOLD, UNSAID, DENIED, WAYS };
+    enum { CONFIGURED, MARKED, FLAG, UNSET, DENIED, WAYS };
     struct result got[WAYS];
     options from = layouts_part_files();
     for (int way = 0; way < WAYS; way++) {
-        struct tensor_set *p = tensor_set_copy(layouts_part("transformer"), way % 2 ? "model.diffusion_model." : "");
+        struct tensor_set *p =
+            tensor_set_copy(layouts_part("transformer"), way % 2 ? "model.diffusion_model." : "");
         json_t *config = json_loads(p->config, 0, NULL);
         char name[TENSOR_SET_NAME];
         snprintf(name, sizeof name, "%s%s", way % 2 ? "model.diffusion_model." : "", mark);
@@ -148,16 +150,17 @@ static void test_zero_cond(void) {
         char *text = json_dumps(config, 0);
         write_tensor_set(p, temporary_path("transformer.safetensors"), text);
         from.diffusion_model = temporary_path("transformer.safetensors");
-        from.edit = way == TOLD ? "2511" : "plus";
+        from.edit = way == FLAG ? "2511" : "plus";
         got[way] = edited(from, from.edit);
         free(text);
         json_decref(config);
         tensor_set_free(p);
     }
-    same(&got[CONFIGURED], &got[MARKED], "a mark");
-    same(&got[CONFIGURED], &got[TOLD], "a flag");
-    same(&got[UNSAID], &got[DENIED], "a configuration that denies it");
-    check(strcmp(got[CONFIGURED].latent[0], got[UNSAID].latent[0]) != 0, "it makes no difference");
+    same(&got[CONFIGURED], &got[MARKED], "a marker tensor");
+    same(&got[CONFIGURED], &got[FLAG], "a flag");
+    same(&got[UNSET], &got[DENIED], "a configuration that disables it");
+    check(strcmp(got[CONFIGURED].latent[0], got[UNSET].latent[0]) != 0,
+          "timestep 0 for references has no effect");
     for (int way = 0; way < WAYS; way++) result_free(&got[way]);
 }
 
@@ -165,20 +168,20 @@ static void test_edit(void) {
     options from = layouts_part_files();
     from.edit = "minus";
     expect_refused_as(from, USAGE, 2, "an unknown way to edit",
-                  WORDS("--edit", "minus of qwen_image", "plain, plus or 2511"));
+                      WORDS("--edit", "minus of qwen_image", "plain, plus or 2511"));
     from = (options){.model = "test/golden/zimage_a/model", .edit = "plus"};
     expect_refused_as(from, USAGE, 2, "weights that do not edit", WORDS("--edit", "plus of zimage"));
 }
 
-static void (*const own[])(void) = {test_folders,   test_merged_kernels, test_unsaid_scale,
-                                    test_zero_cond, test_edit,           NULL};
+static void (*const extra_tests[])(void) = {test_folders,   test_merged_kernels, test_missing_scale,
+                                            test_zero_cond, test_edit,           NULL};
 
 const struct layouts layouts_qwen = {.family = &layouts_of_qwen,
                                      .tokenizer = "/tokenizer",
                                      .width = 48,
                                      .height = 32,
                                      .warnings = {"metadata", "flow shift from e^0.5"},
-                                     .both = "text_encoder",
+                                     .two_in_file = "text_encoder",
                                      .one_file = true,
                                      .wrong_slots = true,
-                                     .own = own};
+                                     .extra_tests = extra_tests};

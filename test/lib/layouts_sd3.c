@@ -1,9 +1,9 @@
-/* Layouts of Stable Diffusion 3: Hugging Face's folder; the authors' file with everything, with CLIP's
- * encoders alone and with none, and a flag for each other part; ComfyUI's. Queries, keys and values are fused
- * there, and norms of two parts have the other half first. */
+/* File layouts of Stable Diffusion 3: the Hugging Face folder; the checkpoint with all encoders, with CLIP
+ * only and with none, and a flag for each missing part; ComfyUI's files. Checkpoints fuse q, k and v, and
+ * store shift and scale of some norms in the other order. */
 #include "test/lib/layouts.h"
 
-/* ---- the authors' names ---- */
+/* ---- checkpoint names ---- */
 
 static void fuse(struct tensor_set *p, struct item *item) {
     static const char *const heads[][3] = {{".attn.to_q.", ".attn.to_k.", ".attn.to_v."},
@@ -49,7 +49,7 @@ static void rename_sd3_to_checkpoint(struct item *item) {
     for (int i = 0; i < COUNT_OF(names); i++) rename_part(item, names[i][0], names[i][1]);
 }
 
-/* Of the last norm, and of the text's in the last block: those of two rows a column. */
+/* True for norms of two rows per column: the final norm, and the text norm of the last block. */
 static bool has_two_parts(const struct item *item, int32_t columns) {
     bool norm = strstr(item->name, "norm_out.linear.") || strstr(item->name, ".norm1_context.linear.");
     return norm && item->dim[0] == 2 * columns;
@@ -71,8 +71,8 @@ static struct tensor_set *transformer_to_checkpoint(const struct tensor_set *of)
 
 #define TRANSFORMER(file)                                                                                    \
     {                                                                                                        \
-        "transformer", file, offsetof(options, diffusion_model), transformer_to_checkpoint, NULL, NULL,         \
-            "transformer (sd3)", ASKED_TRANSFORMER, "for --diffusion-model"                                  \
+        "transformer", file, offsetof(options, diffusion_model), transformer_to_checkpoint, NULL, NULL,      \
+            "transformer (sd3)", EXPECTED_TRANSFORMER, "for --diffusion-model"                               \
     }
 #define CLIP_L                                                                                               \
     {                                                                                                        \
@@ -91,15 +91,15 @@ static struct tensor_set *transformer_to_checkpoint(const struct tensor_set *of)
     }
 #define VAE                                                                                                  \
     {                                                                                                        \
-        "vae", "sd3_vae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,            \
-            "autoencoder (vae_kl)", ASKED_VAE, "for --vae"                                                   \
+        "vae", "sd3_vae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,         \
+            "autoencoder (vae_kl)", EXPECTED_VAE, "for --vae"                                                \
     }
 
 static const struct layout_part parts[] = {TRANSFORMER("sd3_medium.safetensors"), CLIP_L, CLIP_G, T5, VAE};
 static const struct layout_part parts_without_t5[] = {TRANSFORMER("sd3.5_medium.safetensors"), CLIP_L, CLIP_G,
                                                       VAE};
 
-/* What ComfyUI writes for encoders beside them. */
+/* Extra tensors that ComfyUI writes for the encoders. */
 static const struct all_in_one all_in_one[] = {
     {{"model.diffusion_model.", "text_encoders.clip_l.transformer.", "text_encoders.clip_g.transformer.",
       "text_encoders.t5xxl.transformer.", "first_stage_model."},
@@ -118,10 +118,11 @@ const struct layout_family layouts_of_sd35 = {parts_without_t5, COUNT_OF(parts_w
 
 /* ---- the layouts ---- */
 
-/* Under diffusers' names in one file; and behind each prefix that files have. */
+/* diffusers' names in one file, and each prefix that published files have. */
 static void test_names(void) {
     static const char *const prefixes[] = {"model.diffusion_model.", "diffusion_model."};
-    struct tensor_set *transformer = layouts_part("transformer"), *original = layouts_checkpoint_part("transformer");
+    struct tensor_set *transformer = layouts_part("transformer"),
+                      *original = layouts_checkpoint_part("transformer");
     options from = layouts_part_files();
     from.diffusion_model = temporary_path("again.safetensors");
     write_tensor_set(transformer, from.diffusion_model, transformer->config);
@@ -135,7 +136,7 @@ static void test_names(void) {
     tensor_set_free(original);
 }
 
-/* As GGUF keeps it: two axes, not three. */
+/* The position table with two axes instead of three, as in GGUF files. */
 static void test_flat_positions(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer");
     struct item *positions = tensor_set_find(p, "pos_embed");
@@ -149,9 +150,10 @@ static void test_flat_positions(void) {
     tensor_set_free(p);
 }
 
-/* The authors' file has transformer and autoencoder, their folder the encoders. */
+/* The checkpoint without encoders: transformer and VAE in one file, encoders by flags. */
 static void test_no_encoders(void) {
-    struct tensor_set *vae = layouts_checkpoint_part("vae"), *transformer = layouts_checkpoint_part("transformer");
+    struct tensor_set *vae = layouts_checkpoint_part("vae"),
+                      *transformer = layouts_checkpoint_part("transformer");
     char config[8 * TENSOR_SET_PATH];
     options from = layouts_part_files();
     struct tensor_set *all = tensor_set_copy(vae, "first_stage_model.");
@@ -166,11 +168,11 @@ static void test_no_encoders(void) {
     tensor_set_free(all);
 }
 
-static void (*const own[])(void) = {test_names, test_flat_positions, test_no_encoders, NULL};
+static void (*const extra_tests[])(void) = {test_names, test_flat_positions, test_no_encoders, NULL};
 static void (*const own_sd35[])(void) = {test_names, NULL};
 
 #define LIKE_ALL .width = 48, .height = 32, .warnings = {"metadata", "metadata"}, .one_file = true
 
-const struct layouts layouts_sd3 = {.family = &layouts_of_sd3, LIKE_ALL, .own = own};
+const struct layouts layouts_sd3 = {.family = &layouts_of_sd3, LIKE_ALL, .extra_tests = extra_tests};
 const struct layouts layouts_sd35 = {
-    .family = &layouts_of_sd35, LIKE_ALL, .of_folder = "no T5 text encoder", .own = own_sd35};
+    .family = &layouts_of_sd35, LIKE_ALL, .folder_warning = "no T5 text encoder", .extra_tests = own_sd35};

@@ -1,9 +1,9 @@
-/* Layouts of SD1 and SDXL: Hugging Face's folder, and one file as people have them: the UNet and the
- * autoencoder under the names of their authors (CompVis latent-diffusion), OpenCLIP's encoders under
- * OpenCLIP's, what training left beside them. */
+/* File layouts of SD1 and SDXL: the Hugging Face folder, and published single files: UNet and VAE with the
+ * names of CompVis latent-diffusion, OpenCLIP's encoders with OpenCLIP's names, and leftover training
+ * tensors. */
 #include "test/lib/layouts.h"
 
-/* ---- the authors' names ---- */
+/* ---- checkpoint names ---- */
 
 struct renaming {
     const char *from, *to;
@@ -13,7 +13,8 @@ static void rename_by(struct item *item, const struct renaming *names) {
     for (; names->from; names++) rename_part(item, names->from, names->to);
 }
 
-/* Up to a level's number and the number in it, what comes behind them in *tail; false: another name. */
+/* Parses a level and a block number with the format; *tail is the rest of the name. False: the name does not
+ * match. */
 static bool numbered(const struct item *item, const char *format, int *level, int *number,
                      const char **tail) {
     int n = 0;
@@ -28,7 +29,7 @@ static void name_block(struct item *item, const char *stem, int number, int plac
     snprintf(item->name, sizeof item->name, "%s", name);
 }
 
-/* A level has an up-sampler behind its last blocks: second where these have no transformer. */
+/* Returns the index of a level's up-sampler in its last output block: 2 after a transformer, else 1. */
 static int upsampler_place(const struct tensor_set *of, int level) {
     char name[TENSOR_SET_NAME];
     snprintf(name, sizeof name, "up_blocks.%d.attentions.0.norm.weight", level);
@@ -37,8 +38,8 @@ static int upsampler_place(const struct tensor_set *of, int level) {
     return 1;
 }
 
-/* Blocks are counted through all levels: two of a level on the way down and its down-sampler, three on the
- * way up. */
+/* Renames a block. Checkpoint numbers run through all levels: two blocks and a down-sampler per down level,
+ * three blocks per up level. */
 static bool name_place(struct item *item, const struct tensor_set *of) {
     int level, number;
     const char *tail;
@@ -100,7 +101,7 @@ static void transpose(struct item *item) {
     item->data = turned;
 }
 
-/* Queries, keys and values in one, which has no module of its own. */
+/* Fuses q, k and v into one tensor outside any submodule. */
 static void fuse_heads(struct tensor_set *p, struct item *item) {
     static const char *const parts[] = {".k_proj.", ".v_proj."};
     for (int i = 0; i < 2 && strstr(item->name, ".q_proj."); i++) {
@@ -139,8 +140,8 @@ static struct tensor_set *openclip_to_checkpoint(const struct tensor_set *of) {
 
 #define UNET                                                                                                 \
     {                                                                                                        \
-        "unet", "unet.safetensors", offsetof(options, diffusion_model), unet_to_checkpoint, NULL, NULL, "UNet", \
-            "UNet", "for --diffusion-model"                                                                  \
+        "unet", "unet.safetensors", offsetof(options, diffusion_model), unet_to_checkpoint, NULL, NULL,      \
+            "UNet", "UNet", "for --diffusion-model"                                                          \
     }
 #define CLIP_L                                                                                               \
     {                                                                                                        \
@@ -149,18 +150,18 @@ static struct tensor_set *openclip_to_checkpoint(const struct tensor_set *of) {
     }
 #define CLIP_G                                                                                               \
     {                                                                                                        \
-        "text_encoder_2", "clip_g.safetensors", offsetof(options, clip_g), openclip_to_checkpoint, NULL, NULL,  \
-            "CLIP", "CLIP", "for --clip_g"                                                                   \
+        "text_encoder_2", "clip_g.safetensors", offsetof(options, clip_g), openclip_to_checkpoint, NULL,     \
+            NULL, "CLIP", "CLIP", "for --clip_g"                                                             \
     }
 #define VAE                                                                                                  \
     {                                                                                                        \
-        "vae", "vae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,                \
-            "autoencoder (vae_kl)", ASKED_VAE, "for --vae"                                                   \
+        "vae", "vae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,             \
+            "autoencoder (vae_kl)", EXPECTED_VAE, "for --vae"                                                \
     }
 
-/* What training leaves: averaged weights under flat names, the latents' scale; and what other programs leave
- * of text encoders, CLIP's temperature. Nobody reads them. */
-#define STRAYS                                                                                               \
+/* Extra tensors of published files: averaged weights with flat names, the latent scale, CLIP's temperature.
+ * All unused. */
+#define EXTRA_TENSORS                                                                                        \
     {                                                                                                        \
         "model_ema.diffusion_modeltime_embed0weight", "model_ema.decay", "scale_factor",                     \
             "cond_stage_model.logit_scale", "conditioner.embedders.0.logit_scale"                            \
@@ -170,12 +171,13 @@ static struct tensor_set *openclip_to_checkpoint(const struct tensor_set *of) {
 
 static const struct layout_part sd1_parts[] = {UNET, CLIP_L, VAE};
 static const struct layout_part sdxl_parts[] = {UNET, CLIP_L, CLIP_G, VAE};
-static const struct all_in_one sd1_one[] = {
-    {{UNET_PREFIX, "cond_stage_model.transformer.", VAE_PREFIX}, {"unet", "text_encoder", "vae"}, STRAYS}};
+static const struct all_in_one sd1_one[] = {{{UNET_PREFIX, "cond_stage_model.transformer.", VAE_PREFIX},
+                                             {"unet", "text_encoder", "vae"},
+                                             EXTRA_TENSORS}};
 static const struct all_in_one sdxl_one[] = {
     {{UNET_PREFIX, "conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.", VAE_PREFIX},
      {"unet", "text_encoder", "text_encoder_2", "vae"},
-     STRAYS}};
+     EXTRA_TENSORS}};
 
 const struct layout_family layouts_of_sd1 = {sd1_parts, COUNT_OF(sd1_parts), sd1_one, COUNT_OF(sd1_one)};
 static const struct layout_family layouts_of_sdxl = {sdxl_parts, COUNT_OF(sdxl_parts), sdxl_one,
@@ -183,9 +185,11 @@ static const struct layout_family layouts_of_sdxl = {sdxl_parts, COUNT_OF(sdxl_p
 
 /* ---- the layouts ---- */
 
-static void (*const own[])(void) = {NULL};
+static void (*const extra_tests[])(void) = {NULL};
 
-#define LIKE_ALL .width = 56, .height = 40, .warnings = {"metadata", "metadata"}, .one_file = true, .own = own
+#define LIKE_ALL                                                                                             \
+    .width = 56, .height = 40, .warnings = {"metadata", "metadata"}, .one_file = true,                       \
+    .extra_tests = extra_tests
 
 const struct layouts layouts_sd1 = {.family = &layouts_of_sd1, LIKE_ALL};
 const struct layouts layouts_sdxl = {.family = &layouts_of_sdxl, LIKE_ALL};

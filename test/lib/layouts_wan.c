@@ -1,8 +1,8 @@
-/* Layouts of WAN: Hugging Face's folder, ComfyUI's split files, one file with everything in it; parts under
- * their authors' names; two denoisers in files that their names or their flags tell apart. */
+/* File layouts of WAN: the Hugging Face folder, ComfyUI's split files, one file with everything; checkpoint
+ * names; two denoisers in files told apart by name or by flag. */
 #include "test/lib/layouts.h"
 
-/* ---- the transformer as its authors name it, and ComfyUI ---- */
+/* ---- transformer: checkpoint names ---- */
 
 struct tensor_set *layouts_wan_to_checkpoint(const struct tensor_set *of) {
     static const char *const parts[][2] = {
@@ -40,7 +40,7 @@ struct tensor_set *layouts_wan_to_checkpoint(const struct tensor_set *of) {
     return p;
 }
 
-/* ---- and the text encoder ---- */
+/* ---- text encoder: checkpoint names ---- */
 
 static struct tensor_set *text_to_checkpoint(const struct tensor_set *of) {
     static const char *const names[][2] = {
@@ -64,19 +64,19 @@ static struct tensor_set *text_to_checkpoint(const struct tensor_set *of) {
 
 #define TEXT_PART                                                                                            \
     {                                                                                                        \
-        "text_encoder", "umt5_xxl_fp16.safetensors", offsetof(options, t5xxl), text_to_checkpoint, NULL, NULL,  \
-            "umT5 text encoder (umt5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"                        \
+        "text_encoder", "umt5_xxl_fp16.safetensors", offsetof(options, t5xxl), text_to_checkpoint, NULL,     \
+            NULL, "umT5 text encoder (umt5)", "T5 text encoder (t5 or umt5)", "for --t5xxl"                  \
     }
 #define VAE_PART                                                                                             \
     {                                                                                                        \
-        "vae", "wan_2.1_vae.safetensors", offsetof(options, vae), layouts_wan_vae_to_checkpoint, NULL, NULL,    \
-            "autoencoder (vae_wan)", ASKED_VAE, "for --vae"                                                  \
+        "vae", "wan_2.1_vae.safetensors", offsetof(options, vae), layouts_wan_vae_to_checkpoint, NULL, NULL, \
+            "autoencoder (vae_wan)", EXPECTED_VAE, "for --vae"                                               \
     }
 
 static const struct layout_part parts[] = {
     {"transformer", "wan2.1_t2v_1.3B_fp16.safetensors", offsetof(options, diffusion_model),
      layouts_wan_to_checkpoint, "model.diffusion_model.", "head.modulation", "transformer (wan)",
-     ASKED_TRANSFORMER, "for --diffusion-model"},
+     EXPECTED_TRANSFORMER, "for --diffusion-model"},
     TEXT_PART,
     VAE_PART,
 };
@@ -91,7 +91,8 @@ const struct layout_family layouts_of_wan = {parts, COUNT_OF(parts), all_in_one,
 
 /* ---- the transformer in other files ---- */
 
-/* As files of four axes at most have a kernel of five, and leave out leading ones. */
+/* GGUF-like files of at most four axes merge the leading axes of five-axis kernels and drop leading axes of
+ * size 1. */
 static void test_four_axes(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer");
     for (int i = 0; i < p->n; i++) {
@@ -108,7 +109,7 @@ static void test_four_axes(void) {
     expect_same_result(layouts_replace_part("transformer", p), "tensors of four axes");
 }
 
-/* The authors count heads, and do not say how wide one is. */
+/* The checkpoint's configuration has the number of heads but no head size. */
 static void test_authors_config(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer");
     json_t *config = json_loads(p->config, 0, NULL);
@@ -137,7 +138,7 @@ static void test_folders(void) {
     expect_allocation_failures(from);
 }
 
-static void (*const own[])(void) = {test_folders, test_four_axes, test_authors_config, NULL};
+static void (*const extra_tests[])(void) = {test_folders, test_four_axes, test_authors_config, NULL};
 
 const struct layouts layouts_wan = {.family = &layouts_of_wan,
                                     .tokenizer = "/tokenizer",
@@ -148,22 +149,23 @@ const struct layouts layouts_wan = {.family = &layouts_of_wan,
                                     .warnings = {"metadata", "flow shift 5"},
                                     .one_file = true,
                                     .wrong_slots = true,
-                                    .own = own};
+                                    .extra_tests = extra_tests};
 
 /* ---- two denoisers ---- */
 
 static const struct layout_part experts[] = {
     {"transformer", "wan2.2_t2v_high_noise.safetensors", offsetof(options, high_noise),
-     layouts_wan_to_checkpoint, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER,
+     layouts_wan_to_checkpoint, NULL, NULL, "transformer (wan)", EXPECTED_TRANSFORMER,
      "for --high-noise-diffusion-model"},
     {"transformer_2", "wan2.2_t2v_low_noise.safetensors", offsetof(options, diffusion_model),
-     layouts_wan_to_checkpoint, NULL, NULL, "transformer (wan)", ASKED_TRANSFORMER, "for --diffusion-model"},
+     layouts_wan_to_checkpoint, NULL, NULL, "transformer (wan)", EXPECTED_TRANSFORMER,
+     "for --diffusion-model"},
     TEXT_PART,
     VAE_PART,
 };
 static const struct layout_family layouts_of_experts = {experts, COUNT_OF(experts), NULL, 0};
 
-/* Told apart by their names. */
+/* Two experts told apart by their file names. */
 static void test_expert_names(void) {
     static const char *const inner[] = {"comfy_wan22", "comfy_wan22/diffusion_models",
                                         "comfy_wan22/text_encoders", "comfy_wan22/vae"};
@@ -173,8 +175,9 @@ static void test_expert_names(void) {
                               "comfy_wan22/text_encoders/umt5_xxl_fp16.safetensors",
                               "comfy_wan22/vae/wan_2.1_vae.safetensors"),
                         true);
-    expect_same_result((options){.model = temporary_path("comfy_wan22"), .tokenizer = current_model.tokenizer},
-                   "two files that their names tell apart");
+    expect_same_result(
+        (options){.model = temporary_path("comfy_wan22"), .tokenizer = current_model.tokenizer},
+        "two experts told apart by file name");
 }
 
 static void (*const own_of_experts[])(void) = {test_expert_names, NULL};
@@ -186,4 +189,4 @@ const struct layouts layouts_wan22 = {.family = &layouts_of_experts,
                                       .frames = 5,
                                       .flow_shift = 3,
                                       .warnings = {"metadata", "flow shift"},
-                                      .own = own_of_experts};
+                                      .extra_tests = own_of_experts};

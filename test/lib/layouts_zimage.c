@@ -1,5 +1,5 @@
-/* Layouts of Z-Image: q, k and v fused or not, prefixes that people's files have, folders of parts; other
- * formats and forms of numbers, which are refused by name. */
+/* File layouts of Z-Image: q, k and v fused or separate, published prefixes, folders of parts; unsupported
+ * file formats and number formats, which are refused by name. */
 #include "test/lib/layouts.h"
 
 /* ---- the layouts ---- */
@@ -10,30 +10,30 @@ static struct tensor_set *named_as_checkpoint(const struct tensor_set *of, int s
     return p;
 }
 
-static struct tensor_set *original(const struct tensor_set *of) {
+static struct tensor_set *zimage_to_checkpoint(const struct tensor_set *of) {
     return named_as_checkpoint(of, -1);
 }
 
 /* Text encoders have both styles of names: as released, and as transformers 5 saves them. */
 static const struct layout_part parts[] = {
-    {"transformer", "fused.safetensors", offsetof(options, diffusion_model), original, NULL, NULL,
-     "transformer (zimage)", ASKED_TRANSFORMER, "for --diffusion-model"},
+    {"transformer", "fused.safetensors", offsetof(options, diffusion_model), zimage_to_checkpoint, NULL, NULL,
+     "transformer (zimage)", EXPECTED_TRANSFORMER, "for --diffusion-model"},
     {"text_encoder", "qwen.safetensors", offsetof(options, llm), NULL, "model.", "embed_tokens.weight",
-     "text encoder (qwen3)", ASKED_LLM, "for --llm"},
+     "text encoder (qwen3)", EXPECTED_LLM, "for --llm"},
     {"vae", "ae.safetensors", offsetof(options, vae), layouts_vae_to_checkpoint, NULL, NULL,
-     "autoencoder (vae_kl)", ASKED_VAE, "for --vae"},
+     "autoencoder (vae_kl)", EXPECTED_VAE, "for --vae"},
 };
 
 #define KEYS                                                                                                 \
     { "transformer", "llm", "vae" }
 #define QWEN "text_encoders.qwen3_4b.transformer."
-#define QWEN_STRAYS                                                                                          \
+#define QWEN_EXTRA_TENSORS                                                                                   \
     { QWEN "lm_head.weight", "text_encoders.qwen3_4b.logit_scale" }
 
-/* ComfyUI writes a scale beside the encoder; the head is tied. */
+/* ComfyUI writes an extra scale tensor for the encoder; the head is tied to the embedding. */
 static const struct all_in_one all_in_one[] = {
-    {{"model.diffusion_model.", QWEN "model.", "vae."}, KEYS, QWEN_STRAYS},
-    {{"diffusion_model.", QWEN, "first_stage_model."}, KEYS, QWEN_STRAYS},
+    {{"model.diffusion_model.", QWEN "model.", "vae."}, KEYS, QWEN_EXTRA_TENSORS},
+    {{"diffusion_model.", QWEN, "first_stage_model."}, KEYS, QWEN_EXTRA_TENSORS},
     {{"", "text_encoders.llm.model.", "vae."}, KEYS, {"text_encoders.llm.lm_head.weight"}},
     {{"model.diffusion_model.", "text_encoders.llm.", ""}, KEYS, {"text_encoders.llm.lm_head.weight"}},
     {{"model.diffusion_model.", "model.", "vae."}, KEYS, {"lm_head.weight"}},
@@ -58,15 +58,15 @@ static void test_mixed(void) {
     expect_same_result(from, "a folder of shards");
 }
 
-/* A flag overrides what the file holds. */
+/* A flag overrides the part in an all-in-one file. */
 static void test_override(void) {
     static const struct all_in_one one = {
         {"model.diffusion_model.", "text_encoders.llm.", "vae."}, KEYS, {"text_encoders.llm.lm_head.weight"}};
     layouts_write_all(temporary_path("all.safetensors"), &one);
     expect_same_result((options){.model = temporary_path("all.safetensors"),
-                             .vae = temporary_path("ae.safetensors"),
-                             .tokenizer = current_model.tokenizer},
-                   "one part overridden");
+                                 .vae = temporary_path("ae.safetensors"),
+                                 .tokenizer = current_model.tokenizer},
+                       "one part overridden");
 }
 
 static void test_folders(void) {
@@ -87,19 +87,22 @@ static void test_folders(void) {
                               "comfy/split_files/vae/ae.safetensors"),
                         true);
     expect_refused((options){.model = temporary_path("comfy")}, MISSING, "no tokenizer",
-               WORDS("no tokenizer for the text encoder", "text_encoders/q.safetensors", "Qwen/Qwen3-4B", "--tokenizer"));
-    copy_file(temporary_path("loose/tokenizer/tokenizer.json"), temporary_path("comfy/split_files/tokenizer.json"));
+                   WORDS("no tokenizer for the text encoder", "text_encoders/q.safetensors", "Qwen/Qwen3-4B",
+                         "--tokenizer"));
+    copy_file(temporary_path("loose/tokenizer/tokenizer.json"),
+              temporary_path("comfy/split_files/tokenizer.json"));
     expect_same_result((options){.model = temporary_path("comfy")}, "ComfyUI's folders");
-    /* Something else beside them is no hindrance; a second transformer is. */
+    /* Other files in the folder are ignored; a second transformer is an error. */
     write_file(temporary_path("comfy/notes.pt"), "\x80\x02}q\x01....", 9);
     expect_same_result((options){.model = temporary_path("comfy")}, "with another file");
     copy_file(temporary_path("fused.safetensors"), temporary_path("comfy/again.safetensors"));
     expect_refused(
         (options){.model = temporary_path("comfy")}, UNSUPPORTED, "two transformers",
         WORDS("two files", "again.safetensors", "diffusion_models/z.safetensors", "--diffusion-model"));
-    expect_same_result((options){.model = temporary_path("comfy"), .diffusion_model = temporary_path("fused.safetensors")},
-                   "the flag chooses");
-    /* Files of a Hugging Face folder in other folders, their config.json beside them. */
+    expect_same_result(
+        (options){.model = temporary_path("comfy"), .diffusion_model = temporary_path("fused.safetensors")},
+        "the flag chooses");
+    /* Files of a Hugging Face folder in folders of other names, each with its config.json. */
     mkdir(temporary_path("renamed"), 0777);
     char path[TENSOR_SET_PATH];
     static const char *const folders[][2] = {{"transformer", "a"}, {"text_encoder", "b"}, {"vae", "c"}};
@@ -111,14 +114,15 @@ static void test_folders(void) {
     }
     copy_file(current_model.tokenizer, temporary_path("renamed/tokenizer"));
     expect_same_result((options){.model = temporary_path("renamed")}, "renamed folders");
-    check(strstr(captured_log, "flow shift") && !strstr(captured_log, "config.json for"), "only the schedule is assumed: %s",
-          captured_log);
+    check(strstr(captured_log, "flow shift") && !strstr(captured_log, "config.json for"),
+          "only the schedule is assumed: %s", captured_log);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused models ---- */
 
 static void test_missing(void) {
-    const char *part[3] = {temporary_path("qwen.safetensors"), temporary_path("fused.safetensors"), temporary_path("ae.safetensors")};
+    const char *part[3] = {temporary_path("qwen.safetensors"), temporary_path("fused.safetensors"),
+                           temporary_path("ae.safetensors")};
     options from = layouts_part_files();
     for (int i = 0; i < 3; i++) {
         from.tokenizer = part[i];
@@ -142,20 +146,21 @@ static void refuse_file(const char *name, const char *bytes, size_t n, const cha
         expect_refused(from, BADMAGIC, name, WORDS(name, word, i < 3 ? "or GGUF" : "tokenizer.json"));
         *slot[i] = kept;
     }
-    expect_refused((options){.model = path, .tokenizer = current_model.tokenizer}, BADMAGIC, name, WORDS(name, word));
+    expect_refused((options){.model = path, .tokenizer = current_model.tokenizer}, BADMAGIC, name,
+                   WORDS(name, word));
 }
 
 static void test_foreign(void) {
     refuse_file("model.ckpt", "PK\3\4\0\0\0\0\0\0\0\0model/data.pkl", 26, "pickle");
     refuse_file("model.pt", "\x80\x02\x8a\nl\xfc\x9c\x46\xf9 j\xa8P\x19.", 15, "pickle");
     refuse_file("lfs.safetensors", "version https://git-lfs.github.com/spec/v1\noid sha256:0", 54, "git-lfs");
-    /* In a folder of parts the one that is missing is explained by the one that is not read. */
+    /* In a folder of parts, the error about a missing part names the unreadable file that may hold it. */
     mkdir(temporary_path("quants"), 0777);
     layouts_write_parts(WORDS("quants/t.safetensors", "quants/q.safetensors", "quants/v.safetensors"), true);
     remove(temporary_path("quants/t.safetensors"));
     copy_file(temporary_path("model.ckpt"), temporary_path("quants/z.gguf"));
-    expect_refused((options){.model = temporary_path("quants"), .tokenizer = current_model.tokenizer}, BADMAGIC,
-               "a pickle among parts", WORDS("z.gguf", "pickle"));
+    expect_refused((options){.model = temporary_path("quants"), .tokenizer = current_model.tokenizer},
+                   BADMAGIC, "a pickle among parts", WORDS("z.gguf", "pickle"));
 }
 
 static options with_transformer(const char *path) {
@@ -164,7 +169,7 @@ static options with_transformer(const char *path) {
     return from;
 }
 
-/* The transformer with one tensor more, or one of another type. */
+/* Refuses the transformer with one extra tensor, or with one tensor of another type. */
 static void refuse_quantised(const char *name, const char *tensor, const char *type, size_t bytes,
                              const char *word) {
     for (int prefixed = 0; prefixed < 2; prefixed++) {
@@ -180,7 +185,7 @@ static void refuse_quantised(const char *name, const char *tensor, const char *t
         q = tensor_set_copy(p, prefixed ? "model.diffusion_model." : "");
         write_tensor_set(q, temporary_path(name), q->config);
         expect_refused(with_transformer(temporary_path(name)), UNSUPPORTED, name,
-                   WORDS("quantised", name, word, tensor, "or GGUF"));
+                       WORDS("quantised", name, word, tensor, "or GGUF"));
         tensor_set_free(p);
         tensor_set_free(q);
     }
@@ -198,20 +203,20 @@ static void test_quantised(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer");
     write_tensors(p, 0, p->n, temporary_path("meta.safetensors"), "quantization_config", "{}");
     expect_refused((options){.model = temporary_path("meta.safetensors"),
-                         .llm = temporary_path("qwen.safetensors"),
-                         .vae = temporary_path("ae.safetensors"),
-                         .tokenizer = current_model.tokenizer},
-               UNSUPPORTED, "metadata", WORDS("quantised", "metadata"));
-    /* A scale that no form explains. */
+                             .llm = temporary_path("qwen.safetensors"),
+                             .vae = temporary_path("ae.safetensors"),
+                             .tokenizer = current_model.tokenizer},
+                   UNSUPPORTED, "metadata", WORDS("quantised", "metadata"));
+    /* A scale tensor that belongs to no known quantisation format. */
     struct tensor_set *all = tensor_set_copy(p, "model.diffusion_model.");
     int32_t one[1] = {1};
     tensor_set_add(all, "", "model.diffusion_model.layers.0.odd_scale", "F32", 1, one, "1234", 4);
     write_tensor_set(all, temporary_path("odd.safetensors"), all->config);
     expect_refused((options){.model = temporary_path("odd.safetensors"),
-                         .llm = temporary_path("qwen.safetensors"),
-                         .vae = temporary_path("ae.safetensors"),
-                         .tokenizer = current_model.tokenizer},
-               UNUSED, "a leftover scale", WORDS("model.diffusion_model.layers.0.odd_scale", "scale"));
+                             .llm = temporary_path("qwen.safetensors"),
+                             .vae = temporary_path("ae.safetensors"),
+                             .tokenizer = current_model.tokenizer},
+                   UNUSED, "a leftover scale", WORDS("model.diffusion_model.layers.0.odd_scale", "scale"));
     tensor_set_free(all);
     tensor_set_free(p);
 }
@@ -238,28 +243,30 @@ static void test_inspect_one(void) {
           count(root, "unknown"));
     json_decref(root);
     expect_refused((options){.model = temporary_path("stranger.safetensors")}, MISSING, "an unknown file",
-               WORDS("no 'transformer' and 'vae' (", "of no known component", "'stranger.",
-                     "--diffusion-model and --vae with the transformer and autoencoder"));
-    /* The same among parts that are known: the missing one is named before the tokenizer that is not there
-     * either, with the number of tensors that may be it. */
+                   WORDS("no 'transformer' and 'vae' (", "of no known component", "'stranger.",
+                         "--diffusion-model and --vae with the transformer and autoencoder"));
+    /* The same among known parts: the missing part is reported before the missing tokenizer, with the number
+     * of tensors that may be it. */
     char others[TENSOR_SET_NAME];
     snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
     mkdir(temporary_path("strange"), 0777);
     copy_file(temporary_path("fused.safetensors"), temporary_path("strange/t.safetensors"));
     copy_file(temporary_path("ae.safetensors"), temporary_path("strange/v.safetensors"));
     expect_refused((options){.model = temporary_path("strange")}, MISSING, "only two parts",
-               WORDS("no 'text_encoder' (", "--llm with the text encoder"));
+                   WORDS("no 'text_encoder' (", "--llm with the text encoder"));
     copy_file(temporary_path("stranger.safetensors"), temporary_path("strange/q.safetensors"));
     expect_refused((options){.model = temporary_path("strange")}, MISSING, "an unknown file among parts",
-               WORDS("no 'text_encoder' (", "'stranger.", others));
-    expect_refused((options){.vae = temporary_path("ae.safetensors")}, MISSING, "an autoencoder alone cannot draw",
-               WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
-    struct tensor_set *all = tensor_set_copy(layouts_part("vae"), "vae."), *t = layouts_checkpoint_part("transformer");
+                   WORDS("no 'text_encoder' (", "'stranger.", others));
+    expect_refused((options){.vae = temporary_path("ae.safetensors")}, MISSING,
+                   "an autoencoder alone cannot draw",
+                   WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
+    struct tensor_set *all = tensor_set_copy(layouts_part("vae"), "vae."),
+                      *t = layouts_checkpoint_part("transformer");
     tensor_set_append(all, t, "model.diffusion_model.");
     tensor_set_append(all, layouts_part("text_encoder"), "stranger.");
     write_tensor_set(all, temporary_path("strangers.safetensors"), NULL);
-    expect_refused((options){.model = temporary_path("strangers.safetensors")}, MISSING, "one part of a file is unknown",
-               WORDS("no 'text_encoder' (", "'stranger.", others));
+    expect_refused((options){.model = temporary_path("strangers.safetensors")}, MISSING,
+                   "one part of a file is unknown", WORDS("no 'text_encoder' (", "'stranger.", others));
     tensor_set_free(all);
     tensor_set_free(t);
     tensor_set_free(p);
@@ -271,15 +278,16 @@ static void test_without_memory(void) {
 
 /* ---- the rows ---- */
 
-static void (*const own[])(void) = {
+static void (*const extra_tests[])(void) = {
     test_mixed,     test_override,     test_folders,     test_missing,        test_foreign,
     test_quantised, test_other_config, test_inspect_one, test_without_memory, NULL};
 static void (*const own_wide[])(void) = {test_mixed, NULL};
 
-/* Folders say themselves how the schedule is shifted, files cannot. */
+/* Folders hold the schedule's shift, single files do not. */
 #define LIKE_ALL                                                                                             \
     .family = &layouts_of_zimage, .tokenizer = "/tokenizer", .width = 32, .height = 48, .flow_shift = 3,     \
     .warnings = {"metadata", "flow shift 3"}
 
-const struct layouts layouts_zimage = {LIKE_ALL, .one_file = true, .wrong_slots = true, .own = own};
-const struct layouts layouts_zimage_wide = {LIKE_ALL, .own = own_wide};
+const struct layouts layouts_zimage = {LIKE_ALL, .one_file = true, .wrong_slots = true,
+                                       .extra_tests = extra_tests};
+const struct layouts layouts_zimage_wide = {LIKE_ALL, .extra_tests = own_wide};

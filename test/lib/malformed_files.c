@@ -39,9 +39,9 @@ enum status malformed_open(opener *open, const char *path, struct error *e) {
     struct tensor_index index;
     sys_init_machine(&sys);
     *e = (struct error){0};
-    guard(HANG_SECONDS, WAIT_SECONDS);
+    hang_guard(HANG_SECONDS, WAIT_SECONDS);
     enum status code = open(&sys, path, &index, e);
-    guard(0, 0);
+    hang_guard(0, 0);
     assert_int_equal(code, e->code);
     struct memory_use use = sys_memory_use(&sys);
     assert_true(use.peak_bytes[LINE_HOST] <= malformed_size(path) + (64 << 20));

@@ -1,5 +1,5 @@
-/* Files made in a folder of the test's own, opened under a hang guard: what the tests of wrong files share.
- * Each must give back all memory, and stay within 64 MiB of our allocator beyond its own size. */
+/* Shared by the tests of malformed files: writes files into a temporary folder and opens them under the hang
+ * guard. Each open must free all memory, and allocate at most 64 MiB more than the file's size. */
 #ifndef SLUICE_TEST_MALFORMED_FILES_H
 #define SLUICE_TEST_MALFORMED_FILES_H
 
@@ -20,7 +20,7 @@
 
 enum { CUT_BYTES_MAX = 1024 };
 
-/* A path under the test's folder; valid until the eighth call after. */
+/* Returns a path in the test's folder, valid until the eighth call after. */
 const char *malformed_path(const char *name);
 
 void malformed_write(const char *name, const void *bytes, size_t n);
@@ -31,13 +31,13 @@ typedef enum status opener(struct sys *sys, const char *path, struct tensor_inde
 
 int64_t malformed_size(const char *path);
 
-/* Opened under the guard and closed again; what it took is checked. */
+/* Opens the file under the hang guard, closes it, and checks its memory use. */
 enum status malformed_open(opener *open, const char *path, struct error *e);
 
-/* An error says the file, and one of its words is `word`. */
+/* Expects an error with this code that names the file and contains `word`. */
 void malformed_expect(opener *open, const char *id, const char *name, enum status code, const char *word);
 
-/* A growing text, freed with free(text.text). */
+/* A growing text; free with free(text.text). */
 struct text {
     char *text;
     size_t bytes, room;
@@ -46,7 +46,7 @@ struct text {
 __attribute__((format(printf, 2, 3))) void text_add(struct text *t, const char *format, ...);
 void text_fill(struct text *t, char c, size_t n);
 
-/* cmocka's: the folder comes and goes. */
+/* cmocka fixtures: create and remove the folder. */
 int malformed_set_up(void **state);
 int malformed_tear_down(void **state);
 

@@ -15,10 +15,11 @@
 struct fault_sys fault_sys;
 struct memory_checker memory_checker;
 
-/* ---- what is counted, under the lock ---- */
+/* ---- counting, under the lock ---- */
 
 static void memory_checker_report(const char *what) {
-    if (!memory_checker.violation[0]) snprintf(memory_checker.violation, sizeof memory_checker.violation, "%s", what);
+    if (!memory_checker.violation[0])
+        snprintf(memory_checker.violation, sizeof memory_checker.violation, "%s", what);
 }
 
 static const struct span *span_that_overlaps(const char *from, size_t bytes, bool reading) {
@@ -34,10 +35,10 @@ void checked_span_add(const void *from, size_t bytes, bool reading) {
     pthread_mutex_lock(&memory_checker.lock);
     const struct span *other = span_that_overlaps(at, bytes, reading);
     if (other)
-        memory_checker_report(other->reading && reading ? "two reads into one place"
-                                                   : "a read into memory in use");
+        memory_checker_report(other->reading && reading ? "two reads into the same memory"
+                                                        : "a read into memory in use");
     if (memory_checker.n_spans == SPANS_MAX)
-        memory_checker_report("more spans than there is room for");
+        memory_checker_report("more than SPANS_MAX spans");
     else
         memory_checker.spans[memory_checker.n_spans++] = (struct span){at, at + bytes, reading};
     pthread_mutex_unlock(&memory_checker.lock);
@@ -64,7 +65,8 @@ int reads_under_way(void) {
 static void pages_come(size_t bytes) {
     pthread_mutex_lock(&memory_checker.lock);
     memory_checker.pages_live += (int64_t)bytes;
-    if (memory_checker.pages_live > memory_checker.pages_peak) memory_checker.pages_peak = memory_checker.pages_live;
+    if (memory_checker.pages_live > memory_checker.pages_peak)
+        memory_checker.pages_peak = memory_checker.pages_live;
     if (bytes % PLAN_PAGE) memory_checker_report("not whole pages");
     pthread_mutex_unlock(&memory_checker.lock);
 }
@@ -74,7 +76,8 @@ static void pages_go(const void *memory, size_t bytes) {
     memory_checker.pages_live -= (int64_t)bytes;
     if (bytes % PLAN_PAGE) memory_checker_report("not whole pages");
     const struct span *held = span_that_overlaps(memory, bytes, true);
-    if (held) memory_checker_report(held->reading ? "memory given back under a read" : "memory given back in use");
+    if (held)
+        memory_checker_report(held->reading ? "memory freed during a read" : "memory freed while in use");
     pthread_mutex_unlock(&memory_checker.lock);
 }
 
@@ -84,7 +87,7 @@ static void address_space(int64_t bytes) {
     pthread_mutex_unlock(&memory_checker.lock);
 }
 
-/* Logged when it begins, by what it gives when it has ended. NULL: the log is full. */
+/* Adds a read to the log when it begins; read_ended fills in its bytes. NULL: the log is full. */
 static struct read_log *read_begins(int file, int64_t offset) {
     struct read_log *read = NULL;
     pthread_mutex_lock(&memory_checker.lock);
@@ -100,7 +103,7 @@ static void read_ended(struct read_log *read, int64_t bytes) {
     pthread_mutex_unlock(&memory_checker.lock);
 }
 
-/* ---- the table's functions ---- */
+/* ---- functions of struct sys ---- */
 
 static void *checked_map(struct sys *sys, enum memory_line line, size_t bytes) {
     void *memory = memory_checker.below.map(sys, line, bytes);
@@ -137,7 +140,8 @@ static void checked_decommit(struct sys *sys, enum memory_line line, void *memor
 
 static void checked_discard(struct sys *sys, void *memory, size_t bytes) {
     pthread_mutex_lock(&memory_checker.lock);
-    if (span_that_overlaps(memory, bytes, true)) memory_checker_report("memory discarded in use or under a read");
+    if (span_that_overlaps(memory, bytes, true))
+        memory_checker_report("memory discarded while in use or during a read");
     pthread_mutex_unlock(&memory_checker.lock);
     memory_checker.below.discard(sys, memory, bytes);
 }

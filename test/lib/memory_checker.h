@@ -1,9 +1,9 @@
-/* What store and executor do with memory, on top of the watching table: which of it is being read into and
- * which is in use, at every moment. A read into memory that is in use or read into already, memory given back
- * or discarded under either, and a direct read that is not of whole blocks, are violations. Besides, pages
+/* Checks the memory accesses of store and executor on top of struct fault_sys: it knows at every moment which
+ * memory is being read into and which is in use. Violations: a read into memory that is in use or already
+ * being read into; memory freed or discarded during either; a direct read that is not of whole blocks. Pages
  * are counted and reads logged.
  *
- * There is one of it: worlds and toys are made one after another. Guarded by its own lock. */
+ * A single global instance, because fixtures are made one after another. Guarded by its own lock. */
 #ifndef SLUICE_TEST_MEMORY_CHECKER_H
 #define SLUICE_TEST_MEMORY_CHECKER_H
 
@@ -23,27 +23,27 @@ struct read_log {
     int64_t offset, bytes;
 };
 
-/* The table: what the engine is given, and what fails. */
+/* The sys that the engine gets, with its faults. */
 extern struct fault_sys fault_sys;
 
 extern struct memory_checker {
-    struct sys below; /* watch.sys as fault_sys_init leaves it */
+    struct sys below; /* fault_sys.sys as fault_sys_init leaves it */
     pthread_mutex_t lock;
     struct span spans[SPANS_MAX];
     int n_spans;
-    char violation[120]; /* the first */
+    char violation[120]; /* the first violation */
     struct read_log reads[READS_MAX];
     int n_reads;
-    int64_t pages_live, pages_peak; /* mapped and committed */
-    int64_t reserved;               /* address space */
+    int64_t pages_live, pages_peak; /* bytes mapped or committed */
+    int64_t reserved;               /* bytes of reserved address space */
 } memory_checker;
 
 void memory_checker_init(uint64_t seed);
 
-/* Forgets calls, faults and reads; what lives stays. */
+/* Clears calls, faults and the read log; live memory stays. */
 void memory_checker_restart(void);
 
-/* Memory that is in use, or being read into, until it is removed. */
+/* Marks memory as in use, or being read into, until checked_span_remove. */
 void checked_span_add(const void *from, size_t bytes, bool reading);
 void checked_span_remove(const void *from);
 

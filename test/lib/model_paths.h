@@ -1,4 +1,4 @@
-/* Where a test's model lies, a member a flag: shorter rows than lists of pairs. */
+/* Paths of a test's model, one member per flag: shorter than lists of flag and path. */
 #ifndef SLUICE_TEST_MODEL_PATHS_H
 #define SLUICE_TEST_MODEL_PATHS_H
 
@@ -17,7 +17,7 @@ struct model_paths {
     struct sluice_model_options options;
 };
 
-/* Borrowed from what is given. */
+/* Borrows from's strings and storage. */
 const struct sluice_model_options *model_options(struct model_paths *from);
 
 #endif

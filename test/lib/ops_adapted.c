@@ -28,7 +28,7 @@ const struct low_rank *adapted_chain(struct low_rank *chain, const struct factor
     return n ? chain : NULL;
 }
 
-/* The operands of a case; what is multiplied is `rows` of the weight. */
+/* The operands of a case. rows: the multiplied part of the weight. */
 struct adapted {
     struct low_rank chain[FACTORS_MOST];
     struct tensor in, weight, rows, out, bias;
@@ -47,7 +47,7 @@ static void adapted_make(const struct adapted_case *c, struct adapted *a) {
     a->bias = b->bias ? tensor_random(b->dtype, SHAPE(rows), 0, 1) : absent;
 }
 
-/* row . weight's row, n long, with no adapters. */
+/* Returns the dot product of row and row j of the weight, without adapters. */
 static double plain_dot(const double *row, const struct tensor *weight, int64_t j, double (*as)(double)) {
     double sum = 0;
     for (int32_t l = 0; l < weight->dim[1]; l++) sum += row[l] * as(load(weight, j, l));
@@ -58,27 +58,27 @@ static double as_is(double value) {
     return value;
 }
 
-/* Adds the factors' part of one row to what is there for each row of the weight that is multiplied. The value
- * of `up` is in f32 what its type and its scale make of it. */
+/* Adds the adapters' part of one input row to the outputs of the multiplied weight rows. `up` has the f32
+ * values of its type and scale. */
 static void add_factors(const struct adapted *a, const double *row, double *to, double (*as)(double)) {
-    double (*side_as)(double) = low_rank_rounded ? as : as_is;
+    double (*low_rank_as)(double) = low_rank_rounded ? as : as_is;
     for (const struct low_rank *f = a->weight.adapters; f; f = f->next) {
         int32_t rank = f->down.dim[0];
-        double *inner = take(sizeof *inner * (size_t)rank);
-        for (int32_t i = 0; i < rank; i++) inner[i] = side_as(plain_dot(row, &f->down, i, as));
+        double *inner = pool_alloc(sizeof *inner * (size_t)rank);
+        for (int32_t i = 0; i < rank; i++) inner[i] = low_rank_as(plain_dot(row, &f->down, i, as));
         for (int32_t j = 0; j < f->up.dim[0]; j++) {
             int32_t column = f->row + j - a->rows.adapter_row;
             if (column < 0 || column >= a->rows.dim[0]) continue;
             for (int32_t i = 0; i < rank; i++)
-                to[column] += inner[i] * side_as((double)((float)load(&f->up, j, i) * f->up.scale));
+                to[column] += inner[i] * low_rank_as((double)((float)load(&f->up, j, i) * f->up.scale));
         }
     }
 }
 
-/* Products of every row, before bias and all that follows. */
+/* Products of all rows, before bias and everything after it. */
 static double *adapted_truth(const struct adapted *a, enum activation activation, double (*as)(double)) {
     int32_t n = a->rows.dim[0], k = a->rows.dim[1];
-    double *truth = op_truth(&a->out), *row = take(sizeof *row * (size_t)k);
+    double *truth = op_truth(&a->out), *row = pool_alloc(sizeof *row * (size_t)k);
     for (int32_t t = 0; t < a->in.dim[0]; t++) {
         double *to = truth + (int64_t)t * n;
         for (int32_t l = 0; l < k; l++) row[l] = as(activated(activation, load(&a->in, t, l)));
@@ -119,7 +119,7 @@ void case_adapted_few(const struct adapted_case *c) {
     for (int64_t i = 0; i < tensor_elements(&a.out) && b->bias; i++) truth[i] += load(&a.bias, 0, i % n);
     op_linear_few(&x, a.out, a.in, a.rows, a.bias, b->activation);
     op_expect(OP_LINEAR_FEW, &a.out, truth);
-    /* R4: each row alone has the same bits. */
+    /* Rule R4: a row alone has the same bits. */
     struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
     op_linear_few(&x, lone, tensor_slice(a.in, b->t - 1, 1), a.rows, a.bias, b->activation);
     assert_memory_equal(lone.data, (char *)a.out.data + (b->t - 1) * a.out.row_bytes,

@@ -1,4 +1,4 @@
-/* Cases of products whose weights have adapters. The same for every device. */
+/* Cases of matrix products whose weights have low-rank adapters, for every device. */
 #ifndef SLUICE_TEST_OPS_ADAPTED_H
 #define SLUICE_TEST_OPS_ADAPTED_H
 
@@ -6,7 +6,7 @@
 
 enum { FACTORS_MOST = 3 };
 
-/* An adapter's factors: of rows [row, row + n) of the weight. rank 0: no more come. */
+/* Factors of one adapter, for rows [row, row + n) of the weight. rank 0 ends the list. */
 struct factors {
     int32_t rank, row, n;
     enum dtype dtype;
@@ -14,22 +14,23 @@ struct factors {
 };
 
 struct adapted_case {
-    struct linear_case base; /* n: of the weight; its type F32, F16 or BF16 */
+    struct linear_case base; /* n: rows of the weight; dtype F32, F16 or BF16 */
     struct factors factors[FACTORS_MOST];
-    int32_t first, rows; /* what is multiplied is these rows of it; rows 0: all */
+    int32_t first, rows; /* rows of the weight that are multiplied; rows 0: all */
 };
 
-/* What devices round besides a product's own operands: in . down^T and `up`. */
+/* True if the device rounds in * down^T and `up` too, besides the product's own operands. */
 extern bool low_rank_rounded;
 
-/* Scratch for what the wrappers keep in between, of operand memory, until the next case begins. */
+/* Gives the operators scratch memory, valid until the next case. */
 void adapted_scratch(void);
-/* Random factors for such a weight, of operand memory; chain has room for as many. NULL if there are none. */
+/* Returns random factors for such a weight, valid until the next case, or NULL for none. chain: room for as
+ * many. */
 const struct low_rank *adapted_chain(struct low_rank *chain, const struct factors *factors,
                                      const struct tensor *weight);
 
 void case_adapted(const struct adapted_case *c);
-/* Activation before the product, no residual. */
+/* With an activation before the product, without residual. */
 void case_adapted_few(const struct adapted_case *c);
 
 #endif

@@ -7,10 +7,10 @@ double op_gate(enum op_kind kind, int64_t n) {
 }
 
 double *op_truth(const struct tensor *t) {
-    return take(sizeof(double) * (size_t)tensor_elements(t));
+    return pool_alloc(sizeof(double) * (size_t)tensor_elements(t));
 }
 
-/* Relative L2, of out against values in row-major order. */
+/* Returns the relative L2 error of out against values in row-major order. */
 static double error_of(const struct tensor *out, const double *truth) {
     double wrong = 0, all = 1e-300;
     int64_t columns = tensor_columns(out);
@@ -70,7 +70,7 @@ void case_epilogue(struct linear_case c) {
     if (c.gate) e.gate = tensor_random(DTYPE_F32, SHAPE(n), 0, 2);
     if (c.residual == RESIDUAL_APART) e.residual = tensor_random(DTYPE_F32, SHAPE(t, n), gap, 1);
     if (c.residual == RESIDUAL_OUT) e.residual = out;
-    double *truth = op_truth(&out), *rows = op_truth(&in), *row = take(sizeof *row * (size_t)k);
+    double *truth = op_truth(&out), *rows = op_truth(&in), *row = pool_alloc(sizeof *row * (size_t)k);
     for (int64_t i = 0; i < tensor_elements(&in); i++) rows[i] = rounded(load(&in, i / k, i % k));
     for (int32_t j = 0; j < n; j++) {
         for (int32_t l = 0; l < k; l++) row[l] = rounded(load(&weight, j, l));
@@ -108,7 +108,7 @@ void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap,
         }
     op_linear_few(&x, out, in, weight, b, activation);
     op_expect(OP_LINEAR_FEW, &out, truth);
-    /* R4: each row alone has the same bits. */
+    /* Rule R4: a row alone has the same bits. */
     struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
     op_linear_few(&x, lone, tensor_slice(in, t - 1, 1), weight, b, activation);
     assert_memory_equal(lone.data, (char *)out.data + (t - 1) * out.row_bytes, (size_t)n * sizeof(float));
@@ -119,15 +119,15 @@ static double as_it_is(double value) {
 }
 
 struct attention_operands {
-    struct tensor q, k, v, bias; /* bias may be absent */
+    struct tensor q, k, v, bias; /* bias is optional */
 };
 
-/* as: what becomes of operands and of the softmax's numerators. */
+/* as: rounding of operands and of the softmax's numerators. */
 static void attention_row(const struct attention_case *c, const struct attention_operands *o, int32_t row,
                           int32_t head, double (*as)(double), double *to) {
     int32_t keys = c->causal ? c->s - c->t + row + 1 : c->s, key_head = head / (c->heads / c->key_heads);
     size_t was_used = pool_used;
-    double *p = take(sizeof *p * (size_t)keys), max = -1e300, sum = 0;
+    double *p = pool_alloc(sizeof *p * (size_t)keys), max = -1e300, sum = 0;
     for (int32_t j = 0; j < keys; j++) {
         p[j] = 0;
         for (int32_t i = 0; i < c->d; i++)
@@ -146,15 +146,15 @@ static void attention_row(const struct attention_case *c, const struct attention
 
 static double *attention_truth(const struct attention_case *c, const struct attention_operands *o,
                                double (*as)(double)) {
-    double *truth = take(sizeof *truth * (size_t)c->t * (size_t)(c->heads * c->d));
+    double *truth = pool_alloc(sizeof *truth * (size_t)c->t * (size_t)(c->heads * c->d));
     for (int32_t i = 0; i < c->t; i++)
         for (int32_t h = 0; h < c->heads; h++)
             attention_row(c, o, i, h, as, truth + ((int64_t)i * c->heads + h) * c->d);
     return truth;
 }
 
-/* Where operands are rounded, in what order cannot be told from outside: the error may be half as large again
- * as that of rounding each once. */
+/* The order of roundings inside attention is unknown. The tolerance is therefore 1.5 times the error of
+ * rounding each operand once. */
 static double attention_gate(const struct tensor *out, const double *truth, const double *plain) {
     double wrong = 0, all = 1e-300;
     int64_t n = tensor_elements(out);
@@ -179,10 +179,10 @@ void attention_case(struct attention_case c, bool biased) {
     if (operand_rounding) plain = attention_truth(&c, &o, operand_rounding);
     op_attention(&x, out, o.q, o.k, o.v,
                  (struct attention_options){.queries = c.heads,
-                                .keys = c.key_heads,
-                                .scale = c.scale,
-                                .causal = c.causal,
-                                .relative_bias = o.bias});
+                                            .keys = c.key_heads,
+                                            .scale = c.scale,
+                                            .causal = c.causal,
+                                            .relative_bias = o.bias});
     expect_within(OP_ATTENTION, &out, truth, attention_gate(&out, truth, plain));
 }
 
@@ -312,7 +312,7 @@ void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool 
     op_expect(OP_GROUP_NORM, &out, normed);
 }
 
-/* A head over its root mean square, times weights; as it is without. */
+/* Normalises a head by its root mean square, times weights; without weights copies it. */
 static void rope_head(const struct tensor *in, int32_t row, int32_t first, int32_t d,
                       const struct tensor *norm, float eps, double *to) {
     double squares = 0;
@@ -328,7 +328,7 @@ void case_rope(struct rope_case r) {
     struct rotation rotation = {.heads = heads, .pairs = r.pairs, .eps = 1e-3f};
     if (r.normed) rotation.norm = tensor_random(r.norm, SHAPE(d), 0, 1);
     if (!r.in_place) out = tensor_random(DTYPE_F32, SHAPE(t, heads * d), 2 * r.gap, 1);
-    double *truth = op_truth(&out), *head = take(sizeof *head * (size_t)d);
+    double *truth = op_truth(&out), *head = pool_alloc(sizeof *head * (size_t)d);
     for (int32_t i = 0; i < t; i++)
         for (int32_t h = 0; h < heads; h++) {
             double *to = truth + ((int64_t)i * heads + h) * d;
@@ -389,7 +389,7 @@ void case_picture(int32_t c, int32_t rows, int32_t columns) {
     struct tensor rgb =
         tensor_make(operand_memory((size_t)tensor_elements(&image)), DTYPE_U8, SHAPE(rows, columns, c));
     double *truth = op_truth(&image);
-    struct latent_format format = {.n = columns % 2 ? c : 1, /* a channel each, or all alike */
+    struct latent_format format = {.n = columns % 2 ? c : 1, /* one scale per channel, or one for all */
                                    .limit = rows % 2 ? 0.4f : 0};
     for (int i = 0; i < format.n; i++)
         format.scale[i] = 0.36f + 0.01f * (float)i, format.shift[i] = 0.12f - 0.03f * (float)i;

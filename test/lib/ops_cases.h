@@ -1,5 +1,5 @@
-/* One case of each operator: operands, what double arithmetic makes of them, the call, the comparison. The
- * same for every device; which shapes, types and errors is the program's that includes this. */
+/* One test case per operator: random operands, the result in double precision, the call, the comparison. The
+ * same for every device; the including program chooses shapes, types and tolerances. */
 #ifndef SLUICE_TEST_OPS_CASES_H
 #define SLUICE_TEST_OPS_CASES_H
 
@@ -7,20 +7,20 @@
 
 /* --- comparing --- */
 
-/* Relative L2 errors: the largest that is known of a device, and in this run. 0: must be equal. The program
- * defines them. */
+/* Relative L2 errors: the largest known for the device, and the largest of this run. 0: the bits must be
+ * equal. The program defines op_errors. */
 struct op_error {
     double known, measured;
 };
 
 extern struct op_error op_errors[N_OP_KINDS];
 
-/* Among few values one sum that nearly cancels shows, among many it drowns. */
+/* Returns the tolerance for n values: higher for few, where one sum that nearly cancels dominates. */
 double op_gate(enum op_kind kind, int64_t n);
 double activated(enum activation activation, double v);
-/* Room for as many values as a tensor has, for a case. */
+/* Allocates as many doubles as the tensor has values, until the next case. */
 double *op_truth(const struct tensor *t);
-/* Compares out with values in row-major order. */
+/* Compares out with truth, in row-major order. */
 void op_expect(enum op_kind kind, const struct tensor *out, const double *truth);
 
 /* --- one case of each operator --- */
@@ -55,14 +55,14 @@ void attention_case(struct attention_case c, bool biased);
 void case_attention(struct attention_case c);
 void case_attention_biased(struct attention_case c);
 
-/* The table's values at the buckets of test_buckets. */
+/* Checks the table's values at the buckets of test_buckets. */
 void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_distance, enum dtype dtype,
                         int gap);
 
 void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
                    bool in_place);
 
-/* With an activation behind it. */
+/* The norm followed by an activation. */
 void case_normed_activation(int32_t t, int32_t c, int gap, enum activation activation, bool in_place);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
@@ -70,10 +70,10 @@ enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
 void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place);
 
-/* Statistics, then the norm with the statistics as they were computed. */
+/* The statistics, then the norm with those statistics. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 void case_rope_table(const struct rope_options *o);
-/* Two grids over three axes; one axis as published. */
+/* Two grids over three axes; one axis as in published models. */
 void case_rope_grids(void);
 void case_rope_published(void);
 void case_rope_kinds(void);
@@ -83,20 +83,20 @@ struct rope_case {
     int gap;
     enum rope_pairs pairs;
     bool normed;
-    enum dtype norm; /* of its weights */
+    enum dtype norm; /* dtype of the norm's weights */
     bool in_place;
 };
 
 void case_rope(struct rope_case c);
 
-/* place: of out; 0 apart, 1 in a, 2 in b. */
+/* place of out: 0 separate, 1 in a, 2 in b. */
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation);
 
-/* place: of out; 0 apart, 1 in a, 2 in b, which then is f32 and as a. */
+/* place of out: 0 separate, 1 in a, 2 in b, which then is f32 and shaped like a. */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
-/* Pixels, their patches in a walk's order. rows and columns are of patches. */
+/* Pixel patches in a token order. rows and columns count patches. */
 void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
 void case_walks(void);
 void case_timestep(int32_t d, float t, enum timestep_form form);
@@ -106,7 +106,7 @@ enum { PIXEL_NORM = -1 };
 struct conv_case {
     int32_t rows, columns, c, n, k;
     enum dtype dtype;
-    int up, groups; /* groups 0: no norm, PIXEL_NORM: a pixel's */
+    int up, groups; /* groups 0: no norm; PIXEL_NORM: a norm over each pixel's channels */
     enum activation activation;
     bool bias;
     enum residual residual;
@@ -114,17 +114,17 @@ struct conv_case {
 
 void case_conv(struct conv_case c);
 
-/* With cuts, stride and zeros before; where it strides, without norm, upsampling and residual. */
+/* With cropping, stride and leading zero padding; a strided case has no norm, upsampling or residual. */
 void case_conv_sized(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
-/* rows and columns are the coarser picture's. place: of out; 0 apart and nothing is added, 1 apart, 2 in what
- * is added. */
+/* rows and columns of the coarser image. place of out: 0 separate and nothing is added, 1 separate, 2 in the
+ * addend. */
 void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_shortcuts(void);
 
-/* R4: a row has the same bits alone and among as many as there are steps. Sums have parts, so every short K
- * counts. */
+/* Rule R4 (kernels/README.md): a row has the same bits alone and among as many rows as there are steps. Short
+ * K are tested because each K splits its sum differently. */
 void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most);
 
 /* --- random cases --- */
@@ -132,11 +132,11 @@ void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most);
 int random_bool(void);
 enum dtype random_dtype(void);
 
-/* Small mostly, sometimes up to most. */
+/* Mostly small, sometimes up to most. */
 int32_t random_size(int32_t most);
 void random_case(void);
 
-/* Values that lie halfway between two bytes, just outside the range, and NaN. */
+/* Values halfway between two bytes, just outside the range, and NaN. */
 void test_rgb_rounding(void **state);
 void test_print_errors(void **state);
 

@@ -1,4 +1,4 @@
-/* Cases of convolutions: what comes before them on the way in, cuts, strides. */
+/* Cases of convolutions: norms and activations of the input, cropping, strides. */
 #include "test/lib/ops_cases.h"
 
 static double conv_normed(const struct conv_case *c, const struct tensor *in, const struct conv_options *o,
@@ -22,13 +22,13 @@ static void conv_input(const struct conv_case *c, const struct tensor *in, const
         to[i] = activated(c->activation, conv_normed(c, in, o, i));
 }
 
-/* What a convolution slides over: rows and columns of the input, upsampled. */
+/* The input of a convolution, with rows and columns after upsampling. */
 struct conv_source {
     const double *in, *weight;
     int32_t rows, columns;
 };
 
-/* y, xx: at the kernel's first row and column. */
+/* Returns one output value. y, xx: position of the kernel's first row and column. */
 static double conv_value(const struct conv_case *c, const struct conv_source *s, int32_t y, int32_t xx,
                          int32_t n) {
     double sum = 0;
@@ -43,7 +43,7 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
     return sum;
 }
 
-/* What keeps max(|x|, 1e-12) sqrt(C) of a pixel of 100 channels from 0. */
+/* Epsilon that keeps max(|x|, 1e-12) sqrt(C) of a pixel of 100 channels above 0. */
 static const float PIXEL_EPS = 1e-26f;
 
 static double finished(enum finishing finish, double v) {
@@ -57,7 +57,7 @@ void case_conv_sized(struct conv_case c, struct conv_options o) {
     int32_t dim[] = {(s.rows + o.pad_before) / stride, (s.columns + o.pad_before) / stride, c.n};
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.rows, c.columns, c.c), 0, 1);
     if (c.groups == PIXEL_NORM)
-        memset(in.data, 0, sizeof(float) * (size_t)c.c); /* has no size to divide by */
+        memset(in.data, 0, sizeof(float) * (size_t)c.c); /* a zero pixel, whose norm divides by epsilon */
     struct tensor weight = tensor_random(c.dtype, SHAPE(c.n, c.c, c.k, c.k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, 3, dim, 0, 1);
     struct epilogue e = {0};

@@ -6,9 +6,9 @@ struct context x;
 struct error problem;
 char *pool;
 size_t pool_used;
-void *(*operand_alloc)(size_t bytes);      /* NULL: operands come from the pool */
-void (*operand_free_all)(void);             /* gives all of them back */
-double (*operand_rounding)(double value); /* of products' and attention's; NULL: none */
+void *(*operand_alloc)(size_t bytes);
+void (*operand_free_all)(void);
+double (*operand_rounding)(double value);
 
 void expect_error_text(const char *part) {
     char line[1200];
@@ -50,7 +50,7 @@ float random_value(void) {
     return (float)((double)(random_bits() >> 40) / (1 << 23) - 1);
 }
 
-void *take(size_t bytes) {
+void *pool_alloc(size_t bytes) {
     void *p = pool + pool_used;
     pool_used += (bytes + 511) / 256 * 256;
     assert_true(pool_used <= POOL_BYTES);
@@ -58,7 +58,7 @@ void *take(size_t bytes) {
 }
 
 void *operand_memory(size_t bytes) {
-    return operand_alloc ? operand_alloc(bytes) : take(bytes);
+    return operand_alloc ? operand_alloc(bytes) : pool_alloc(bytes);
 }
 
 void case_begin(void) {

@@ -1,6 +1,5 @@
 /* Operands of the operator tests: random tensors of any type in a pool, read and written value by value on
- * the host, and the context that the tests call operators with. A device that reads its operands elsewhere
- * says so with operand_alloc. */
+ * the host, and the context for operator calls. A device with its own operand memory sets operand_alloc. */
 #ifndef SLUICE_TEST_OPS_OPERANDS_H
 #define SLUICE_TEST_OPS_OPERANDS_H
 
@@ -23,15 +22,16 @@ enum { POOL_BYTES = 512 << 20 };
 
 extern struct context x;
 extern struct error problem;
-/* It is INTERNAL, and its line has this in it; it is none any more. */
+/* Expects an INTERNAL error whose line contains `part`, and clears it. */
 void expect_error_text(const char *part);
 extern char *pool;
 extern size_t pool_used;
 
-/* What a device may bring. */
-extern void *(*operand_alloc)(size_t bytes);      /* NULL: operands come from the pool */
-extern void (*operand_free_all)(void);             /* gives all of them back */
-extern double (*operand_rounding)(double value); /* of products' and attention's; NULL: none */
+/* Hooks of the device under test. */
+extern void *(*operand_alloc)(size_t bytes); /* allocates operands; NULL: from the pool */
+extern void (*operand_free_all)(void);       /* frees all operands */
+extern double (*operand_rounding)(
+    double value); /* rounding of the operands of products and attention; NULL: none */
 
 double rounded(double value);
 void pool_open(void);
@@ -43,14 +43,14 @@ uint64_t random_bits(void);
 int random_int(int least, int most);
 float random_value(void);
 
-/* Of the pool, until the next case begins. */
-void *take(size_t bytes);
+/* Pool memory, valid until the next case. */
+void *pool_alloc(size_t bytes);
 void *operand_memory(size_t bytes);
 void case_begin(void);
 uint32_t bits_of(float value);
 double load(const struct tensor *t, int64_t row, int64_t column);
 
-/* Random values in (-spread, spread); rows gap elements further apart than they are long. */
+/* Random values in (-init_scale, init_scale). gap: unused elements between rows. */
 struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double init_scale);
 
 #define SHAPE(...)                                                                                           \

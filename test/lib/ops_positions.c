@@ -1,8 +1,9 @@
-/* Cases of the operators that say where tokens are: rope tables, patches, times. */
+/* Cases of the operators for token positions: RoPE tables, patches, timesteps. */
 #include "test/lib/ops_cases.h"
 
-/* Whether a token comes before another one: by its window, then its block, then its place. */
-static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns, int32_t row, int32_t column) {
+/* Returns the rank of a token: by window, then block, then position in the block. */
+static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns, int32_t row,
+                         int32_t column) {
     int32_t window = walk.window ? walk.window : rows > columns ? rows : columns;
     int32_t block = walk.block ? walk.block : 1;
     int64_t keys[] = {row / window,         column / window,
@@ -13,10 +14,10 @@ static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns,
     return rank;
 }
 
-/* Where tokens of a picture lie, found by sorting. */
+/* Returns the coordinates of an image's tokens, found by sorting their ranks. */
 static struct token_coords *walk_places(struct token_order walk, int32_t rows, int32_t columns) {
-    struct token_coords *places = take(sizeof *places * (size_t)rows * (size_t)columns);
-    int64_t *ranks = take(sizeof *ranks * (size_t)rows * (size_t)columns);
+    struct token_coords *places = pool_alloc(sizeof *places * (size_t)rows * (size_t)columns);
+    int64_t *ranks = pool_alloc(sizeof *ranks * (size_t)rows * (size_t)columns);
     int64_t n = 0;
     for (int32_t row = 0; row < rows; row++)
         for (int32_t column = 0; column < columns; column++, n++) {
@@ -32,7 +33,7 @@ static int32_t extent_of(const struct rope_options *o, const struct rope_grid *g
     return axis < o->n_axes && !(axis && grid->diagonal) ? grid->extent[axis] : 1;
 }
 
-/* cos and sin of each pair of a token. */
+/* Computes cos and sin of each pair of a token. */
 static double *rope_row(const struct rope_options *o, const int32_t *position, double *at) {
     int32_t all = 0, dim = 0;
     for (int a = 0; a < o->n_axes; a++) all += o->axis_dim[a];
@@ -53,7 +54,8 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
 }
 
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
-    int32_t size[3] = {1, 1, 1}, position[3]; /* of the first axis where there are three; rows; columns */
+    int32_t size[3] = {1, 1, 1},
+            position[3]; /* axis sizes: the third-last axis if there is one; rows; columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
     for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
     struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);
@@ -94,8 +96,8 @@ void case_rope_published(void) {
         .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
 }
 
-/* What families of today have, small: text after pictures with frequencies in f32, text around a picture with
- * frequencies over the whole head, a tower's windows that are cut at both edges, and a video. */
+/* Small versions of the tables of current families: text after images with f32 frequencies, text around an
+ * image with frequencies over the whole head, a vision tower's windows cropped at both edges, and a video. */
 void case_rope_kinds(void) {
     static const struct rope_options kinds[] = {
         {.theta = 10000,
@@ -127,7 +129,7 @@ void case_rope_kinds(void) {
          .mrope = true,
          .n_grids = 1,
          .grid = {{.start = {3, -9, 2}, .extent = {3, 7, 5}, .token_order = {3, 1}}}},
-        {.theta = 10000, /* a video's frames, rows and columns */
+        {.theta = 10000, /* video: frames, rows and columns */
          .n_axes = 3,
          .axis_dim = {44, 42, 42},
          .f64_angles = true,
@@ -195,7 +197,7 @@ void case_timestep(int32_t d, float t, enum timestep_form form) {
     double *truth = op_truth(&out);
     bool to_end = form == TIMESTEP_TO_END;
     for (int i = 0; i < d / 2; i++) {
-        float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32 as in the reference */
+        float exponent = (float)-log(10000) * (float)i / (float)(d / 2); /* f32, as in the reference */
         if (to_end) exponent = (float)-log(10000) / (float)(d / 2 - 1) * (float)i;
         float angle = t * (float)exp((double)exponent);
         if (form == TIMESTEP_OF_SIGMA) angle = 1000 * angle;
@@ -206,7 +208,7 @@ void case_timestep(int32_t d, float t, enum timestep_form form) {
     op_expect(OP_TIMESTEP, &out, truth);
 }
 
-/* Windows that are cut and some that are not, blocks alone, windows alone, neither. */
+/* Token orders: cropped and whole windows, blocks alone, windows alone, neither. */
 void case_walks(void) {
     static const struct token_order walks[] = {{8, 2}, {4, 2}, {0, 2}, {4, 0}, {6, 3}, {0, 1}, {0, 0}};
     for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {

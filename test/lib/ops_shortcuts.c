@@ -1,5 +1,5 @@
-/* Cases of what goes around the levels of a video's autoencoder: as the reference computes it (diffusers
- * 0.42, AvgDown3D and DupUp3D), value by value. */
+/* Cases of the shortcuts around the levels of a video VAE, computed value by value as the reference does
+ * (diffusers 0.42, AvgDown3D and DupUp3D). */
 #include "test/lib/ops_cases.h"
 
 static struct tensor shortcut_base(const struct tensor *out, int place) {
@@ -7,7 +7,7 @@ static struct tensor shortcut_base(const struct tensor *out, int place) {
     return place == 2 ? *out : tensor_random(DTYPE_F32, 3, out->dim, 0, 1);
 }
 
-/* Number k of the values of the fine frames' pixels that are one of the coarse. */
+/* Returns value k of the fine pixels that one coarse pixel covers. */
 static double fine_value(const struct tensor frames[2], const struct shortcut *s, int64_t y, int64_t xx,
                          int64_t k) {
     int64_t area = s->side * s->side, c = k / (s->frames * area), place = k % area;
@@ -51,7 +51,7 @@ void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct 
     op_expect(OP_REPEAT_UP, &out, truth);
 }
 
-/* Wan 2.2's ratios of channels, small, and others; the first frame of a video alone, too. */
+/* Wan 2.2's channel ratios, small, and others; also the first frame of a video alone. */
 void case_shortcuts(void) {
     static const struct {
         int32_t rows, columns, c, n;

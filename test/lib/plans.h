@@ -1,4 +1,4 @@
-/* Plans as JSON: asked for, read and added up. */
+/* Queries plans as JSON, and reads and sums their numbers. */
 #ifndef SLUICE_TEST_PLANS_H
 #define SLUICE_TEST_PLANS_H
 
@@ -18,13 +18,12 @@ json_t *stage_of(json_t *plan, const char *name);
 
 json_int_t streamed(json_t *plan, const char *name);
 
-/* The largest budget below which nothing but the least and everything matters: more than any fixture needs.
- */
+/* A budget above any fixture's need, so that nothing is evicted. */
 static const int64_t plenty = (int64_t)1 << 36;
 
 void bounds(struct rig *rig, struct sluice_request request, json_int_t *least, json_int_t *all);
 
-/* Residents, ring and bounce buffers: what the plan has for them at its worst stage. */
+/* Planned bytes of residents, ring and bounce buffers, at the worst stage. */
 json_int_t planned_store(json_t *plan);
 
 #endif

@@ -72,7 +72,7 @@ static unsigned char png_predicted(unsigned filter, int left, int up, int corner
     return (unsigned char)of[filter];
 }
 
-/* The rows of one pass, filtered: every filter in turn. */
+/* Writes the rows of one pass, cycling through all filters. */
 static void png_put_pass(struct bytes *b, struct kind k, const unsigned step[4]) {
     unsigned channels = png_channels(k.colours), bits = channels * k.depth;
     unsigned columns = (k.width - step[0] + step[2] - 1) / step[2];
@@ -98,7 +98,7 @@ static void png_put_pass(struct bytes *b, struct kind k, const unsigned step[4])
     free(rows);
 }
 
-/* What is compressed into IDAT. */
+/* Writes the uncompressed data of IDAT. */
 static void png_put_rows(struct bytes *b, struct kind k) {
     static const unsigned whole[4] = {0, 0, 1, 1};
     static const unsigned adam7[7][4] = {{0, 0, 8, 8}, {4, 0, 8, 8}, {0, 4, 4, 8}, {2, 0, 4, 4},

@@ -1,5 +1,5 @@
-/* PNG files made byte by byte, by the specification (W3C PNG, second edition) and without libpng, right ones
- * and wrong ones. */
+/* Writes valid and invalid PNG files byte by byte, after the specification (W3C PNG, second edition), without
+ * libpng. */
 #ifndef SLUICE_TEST_PNG_BYTES_H
 #define SLUICE_TEST_PNG_BYTES_H
 
@@ -25,18 +25,18 @@ struct kind {
 
 void png_put_ihdr(struct bytes *b, struct kind k);
 
-/* Something that is not smooth, from 0 to 2^depth - 1; of a palette from 0 to its last place. */
+/* A sample that varies unevenly, 0 to 2^depth - 1; for palette images an index of the palette. */
 unsigned png_sample_of(struct kind k, unsigned x, unsigned y, unsigned c);
 
-/* Entry i of the palette that pictures here have: all that their depth can tell apart. */
+/* Entry i of the palette of all test images, which has 2^depth entries. */
 void png_palette_of(unsigned i, unsigned char rgb[3]);
 void png_put_palette(struct bytes *b, unsigned n);
 void png_put_deflated(struct bytes *b, const void *from, size_t n);
 
-/* The compressed rows, in chunks of at most so many bytes. */
+/* The compressed rows, in IDAT chunks of at most `most` bytes. */
 void png_put_idat(struct bytes *b, struct kind k, size_t most);
 
-/* A right file up to its IDAT. */
+/* A valid file up to its IDAT. */
 void png_put_start(struct bytes *b, struct kind k);
 struct bytes png_make(struct kind k);
 

@@ -2,9 +2,9 @@
 
 #include "kernels/cpu/weights.h"
 
-bool small_operands; /* where an operator takes long */
+bool small_operands;
 
-/* A code, or a block's scale, that stands for an ordinary number. */
+/* Returns a byte that is a finite code or block scale, from random `noise`. */
 static unsigned char ordinary(enum dtype dtype, bool scale, unsigned char noise) {
     switch (dtype) {
     case DTYPE_F8_E4M3:
@@ -42,12 +42,12 @@ static void fill_scales(struct tensor *t) {
     t->scales = to;
 }
 
-/* A weight and the same as f32. */
+/* A quantised weight and its f32 values. */
 struct twins {
     struct tensor stored, f32;
 };
 
-/* Matrices are cut out of the middle of larger ones, so that their scales are further back. */
+/* Matrices are slices of larger ones, so that their scales are not directly after their data. */
 static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
     enum { BEFORE = 37, BEFORE_BLOCKS = 64 };
     int32_t larger[TENSOR_RANK_MAX], cut = rank == 2 ? BEFORE : 0;
@@ -58,7 +58,7 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
     if (dtype_is_quantised(dtype)) {
         t.data = operand_memory((size_t)tensor_bytes(&t));
         fill_quantised(&t);
-        t.scales = t.data; /* so that their size can be told */
+        t.scales = t.data; /* non-NULL, so that tensor sizes include the scales */
         bool has = dtype_tiled_values(dtype) || (rank == 2 && dtype_scales_rows(dtype));
         has ? fill_scales(&t) : (void)(t.scales = NULL);
     } else {
@@ -71,7 +71,7 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
     return twins;
 }
 
-/* Results of an operator with either. */
+/* Results of an operator with both weights. */
 struct results {
     struct tensor stored, f32;
 };
@@ -90,12 +90,13 @@ static void expect_same(enum dtype dtype, const struct results *r, const char *w
         const char *a = (char *)r->stored.data + row * r->stored.row_bytes;
         const char *b = (char *)r->f32.data + row * r->f32.row_bytes;
         if (memcmp(a, b, (size_t)tensor_columns(&r->f32) * sizeof(float)) != 0)
-            fail_msg("%s of %s: row %lld has other bits than of F32", what, dtype_name(dtype),
+            fail_msg("%s with %s weights: row %lld differs from F32", what, dtype_name(dtype),
                      (long long)row);
     }
 }
 
-/* Of a vector beside such weights: scales in tiles are no vector's, and blocks must fill it. */
+/* Returns the type of a vector stored with such weights: tiled scales do not apply to vectors, and blocks
+ * must fill the vector. */
 static enum dtype vector_type(enum dtype dtype, int32_t n) {
     enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
     return n % dtype_block_values(type) ? DTYPE_BF16 : type;
@@ -161,7 +162,7 @@ static void same_norms(enum dtype dtype, int32_t rows, int32_t columns) {
     expect_same(dtype, &r, "group_norm");
 }
 
-/* Kernels are rows of 1 or 3, which no block ends with. */
+/* Convolutions: kernels have rows of 1 or 3 values, which end inside a block. */
 static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t kernel) {
     case_begin();
     if (dtype_tiled_values(dtype) || dtype_is_rotated(dtype)) return;
@@ -189,11 +190,10 @@ void same_everywhere(enum dtype dtype) {
     int32_t block = dtype_block_values(dtype), odd = block < 8 ? 3 : 0;
     int32_t n = dtype_tiled_values(dtype) ? 256 : block < 32 ? 32 : block;
     same_linear(dtype, 5, n + odd, 512 + odd);
-    same_linear(dtype, 3, n, 256); /* what is bf16 might be used where it lies */
+    same_linear(dtype, 3, n, 256); /* bf16 weights may be used without conversion */
     same_linear_few(dtype, 1, n, 256 + odd);
     same_linear_few(dtype, small_operands ? 2 : 7, n + odd, 512);
-    if (block >= 16 && !dtype_tiled_values(dtype) &&
-        !dtype_is_rotated(dtype)) { /* blocks that run on from row to row */
+    if (block >= 16 && !dtype_tiled_values(dtype) && !dtype_is_rotated(dtype)) { /* blocks that span rows */
         same_linear(dtype, 3, n, block / 2 * 3);
         same_linear_few(dtype, 1, n, block / 2 * 3);
         same_linear_few(dtype, 3, n, block / 2 * 3);

@@ -6,16 +6,16 @@ const enum dtype quantised_types[N_QUANTISED] = {
     DTYPE_Q6_K,        DTYPE_IQ4_NL,   DTYPE_IQ4_XS,   DTYPE_MXFP4,     DTYPE_NVFP4, DTYPE_NVFP4_TILED,
     DTYPE_MXFP8_TILED, DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256,
 };
-void *(*quantised_take)(size_t bytes);
+void *(*quantised_alloc)(size_t bytes);
 
-/* What the file has under that name, *there where it has it; NULL without. */
+/* Reads the tensor of that name, with its entry in *there; NULL if there is none. */
 static void *quantised_part(const struct tensor_index *index, const char *name,
                             const struct index_entry **there) {
     const struct index_entry *entry = index_find(index, name);
     struct error e = {0};
     *there = entry;
     if (!entry) return NULL;
-    void *to = quantised_take(entry->bytes);
+    void *to = quantised_alloc(entry->bytes);
     assert_int_equal(source_read(&index->sources[entry->source], to, entry->bytes, entry->offset, &e), OK);
     return to;
 }
@@ -42,7 +42,7 @@ struct quantised quantised_read(enum dtype dtype) {
     return q;
 }
 
-void quantised_settle(float *values, int64_t n) {
+void quantised_canonical_nan(float *values, int64_t n) {
     static const uint32_t nan = 0x7fc00000;
     for (int64_t i = 0; i < n; i++)
         if (isnan(values[i])) memcpy(&values[i], &nan, sizeof nan);
@@ -82,12 +82,12 @@ static void sweep_block(enum dtype dtype, uint32_t block, unsigned char *to) {
     for (int k = 0; k < s.bytes; k++) to[k] = (unsigned char)(block * (uint32_t)s.bytes + (uint32_t)k);
 }
 
-/* Of types whose scales lie elsewhere: 256 rows of 256 values, a scale each. */
+/* The sweep of types with separate scales: 256 rows of 256 values, one scale per row. */
 static struct tensor sweep_ramp(enum dtype dtype) {
-    struct tensor t = tensor_make(quantised_take(1 << 16), dtype, 2, (int32_t[]){256, 256});
+    struct tensor t = tensor_make(quantised_alloc(1 << 16), dtype, 2, (int32_t[]){256, 256});
     int64_t row_bytes = t.row_bytes, step = 256 / row_bytes, tiled = dtype_tiled_values(dtype);
     int64_t n_scales = tiled ? 256 * 256 / tiled : 256 * (int64_t)sizeof(float);
-    unsigned char *codes = t.data, *scales = quantised_take((size_t)n_scales);
+    unsigned char *codes = t.data, *scales = quantised_alloc((size_t)n_scales);
     for (int64_t i = 0; i < 256 * row_bytes; i++)
         codes[i] = (unsigned char)(i / row_bytes + i % row_bytes * step);
     for (int64_t i = 0; i < n_scales; i++) {
@@ -104,7 +104,7 @@ struct tensor sweep_piece(enum dtype dtype, uint32_t piece) {
     if (piece * SWEEP_BLOCKS >= s.blocks) return (struct tensor){0};
     int32_t dim[] = {16, SWEEP_BLOCKS / 16 * dtype_block_values(dtype)};
     struct tensor t = tensor_make(NULL, dtype, 2, dim);
-    t.data = quantised_take((size_t)tensor_bytes(&t));
+    t.data = quantised_alloc((size_t)tensor_bytes(&t));
     for (uint32_t i = 0; i < SWEEP_BLOCKS; i++)
         sweep_block(dtype, piece * SWEEP_BLOCKS + i,
                     (unsigned char *)t.data + i * (uint32_t)dtype_block_bytes(dtype));

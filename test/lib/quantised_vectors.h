@@ -1,4 +1,4 @@
-/* The golden vectors of stored types and their sweeps, as test/golden/quantised.py makes and describes them.
+/* Reference vectors of quantised types and their sweeps, which test/golden/quantised.py makes and describes.
  */
 #ifndef SLUICE_TEST_QUANTISED_VECTORS_H
 #define SLUICE_TEST_QUANTISED_VECTORS_H
@@ -18,35 +18,35 @@
 
 enum { N_QUANTISED = 22 };
 
-/* Every type that takes blocks or scales to tell. */
+/* Every type with blocks or scales. */
 extern const enum dtype quantised_types[N_QUANTISED];
 
-/* Where tensors go; the program that includes this says so, and gives it back. */
-extern void *(*quantised_take)(size_t bytes);
+/* Allocates tensors; the including program sets and frees it. */
+extern void *(*quantised_alloc)(size_t bytes);
 
 struct quantised {
-    struct tensor weights, values; /* a matrix, and the f32 that it stands for */
-    unsigned char sweep[32];       /* SHA-256 of what the sweep stands for */
+    struct tensor weights, values; /* a matrix, and its f32 values */
+    unsigned char sweep[32];       /* SHA-256 of the sweep's f32 values */
 };
 
 struct quantised quantised_read(enum dtype dtype);
 
-/* NaN as the files have it. */
-void quantised_settle(float *values, int64_t n);
+/* Replaces NaNs by the NaN of the reference files. */
+void quantised_canonical_nan(float *values, int64_t n);
 
 /* --- sweeps --- */
 
-enum { SWEEP_BLOCKS = 1 << 12 }; /* in one piece */
+enum { SWEEP_BLOCKS = 1 << 12 }; /* blocks in one piece */
 
-/* Where a block's scales lie: f16 places (second: dmin, -1: none) or so many bytes in front. */
+/* Position of a block's scales: f16 indices (second: dmin; -1: none), or `bytes` leading bytes. */
 struct sweep {
     int f16[2], bytes;
-    uint32_t blocks; /* of it in all */
+    uint32_t blocks; /* blocks of the whole sweep */
 };
 
 struct sweep sweep_of(enum dtype dtype);
 
-/* Piece i of a type's sweep as a tensor; rank 0 where it has ended. */
+/* Piece i of a type's sweep as a tensor; rank 0 after the last. */
 struct tensor sweep_piece(enum dtype dtype, uint32_t piece);
 
 #endif

@@ -4,11 +4,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-int some(int thoroughly, int n) {
+int thorough_or(int thoroughly, int n) {
     return thorough() ? thoroughly : n;
 }
 
-/* ---- planned = used ---- */
+/* ---- memory use within the plan ---- */
 
 static json_int_t largest(json_t *plan, const char *key) {
     json_int_t most = 0;
@@ -20,7 +20,7 @@ static json_int_t largest(json_t *plan, const char *key) {
     return most;
 }
 
-/* Since fault_sys_restart. */
+/* Checks the peak of each memory line since fault_sys_restart against the plan. */
 static void check_lines(struct rig *rig, json_t *plan, const char *what) {
     const int64_t *peak = rig->fault_sys.sys.use.peak_bytes;
     const json_int_t planned[N_MEMORY_LINES] = {
@@ -33,11 +33,11 @@ static void check_lines(struct rig *rig, json_t *plan, const char *what) {
     for (int i = 0; i < N_MEMORY_LINES; i++)
         check(peak[i] <= planned[i], "%s: line %d used %lld, planned %lld", what, i, (long long)peak[i],
               (long long)planned[i]);
-    check(ram(plan, "peak") <= ram(plan, "budget"), "%s: the plan is above its budget", what);
+    check(ram(plan, "peak") <= ram(plan, "budget"), "%s: the plan's peak exceeds its budget", what);
 }
 
-/* Allowed between first and last visit: what begins and ends a stage. Ring slots are released at every
- * streamed visit, so allocations inside a stage would split its run of releases. */
+/* Checks that only the begin and end of a stage allocate memory. Ring slots are released at every streamed
+ * visit, so an allocation inside a stage would split its group of releases. */
 static void check_quiet(struct rig *rig, json_t *plan, const char *what) {
     long stages = 0;
     size_t i;
@@ -46,8 +46,10 @@ static void check_quiet(struct rig *rig, json_t *plan, const char *what) {
         stages += number(stage, "streamed_bytes_per_evaluation") > 0;
     }
     check(atomic_load(&rig->fault_sys.n_groups) <= (long)json_array_size(json_object_get(plan, "stages")),
-          "%s: allocates between visits: %ld groups", what, atomic_load(&rig->fault_sys.n_groups));
-    check(!stages || atomic_load(&rig->fault_sys.n_discards) >= stages, "%s: nothing passed the ring", what);
+          "%s: allocations between visits split the releases into %ld groups", what,
+          atomic_load(&rig->fault_sys.n_groups));
+    check(!stages || atomic_load(&rig->fault_sys.n_discards) >= stages,
+          "%s: no block passed through the ring", what);
 }
 
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
@@ -71,9 +73,9 @@ static void note_plan(struct tally *t, json_t *plan) {
     json_array_foreach(json_object_get(plan, "stages"), i, stage)
         json_array_foreach(json_object_get(stage, "blocks"), k, block) if (at < sizeof t->residents[0] - 1)
             text[at++] = json_is_true(json_object_get(block, "resident")) ? '1' : '0';
-    bool seen = false;
-    for (int b = 0; b < t->n; b++) seen = seen || !strcmp(text, t->residents[b]);
-    t->different += !seen;
+    bool known = false;
+    for (int b = 0; b < t->n; b++) known = known || !strcmp(text, t->residents[b]);
+    t->different += !known;
     t->n++;
     t->n_stages = (int)json_array_size(json_object_get(plan, "stages"));
     json_array_foreach(json_object_get(plan, "stages"), i, stage) {
@@ -123,7 +125,7 @@ void direct_reads(struct rig *rig, struct sluice_request request, const struct r
         request.max_ram_bytes = least + (all - least) * i / (n - 1);
         snprintf(what, sizeof what, "%s --direct-io %s %d", name, request.direct_io, i);
         struct result r = run_same(rig, &request, want, what);
-        check((number(r.plan, "bounce_bytes") > 0) == !(i % 2), "%s: not what was asked for", what);
+        check((number(r.plan, "bounce_bytes") > 0) == !(i % 2), "%s: direct_io was not applied", what);
         result_free(&r);
     }
 }
@@ -134,12 +136,12 @@ static json_int_t pages(json_int_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
-/* What streams of a stage: the largest block, and all of them. */
+/* Bytes that stream in a stage: its largest streamed block, and all. */
 struct flow {
     json_int_t largest, whole;
 };
 
-/* Every block resident with chance percent. */
+/* Makes each block resident with a chance of `percent`. */
 static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *random) {
     struct flow flow = {0};
     size_t i;
@@ -157,10 +159,12 @@ static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *ran
 static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
     if (edit % 3 == 0) return flow.largest;
     if (edit % 3 == 1) return flow.whole;
-    return flow.largest + pages((json_int_t)(random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1)));
+    return flow.largest +
+           pages((json_int_t)(random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1)));
 }
 
-/* What an edited plan may choose: pictures whose small full-frame buffer is no smaller are not tiled. */
+/* Choices of an edited plan. tiles: the small full-frame buffer is smaller than the large one, so that tiling
+ * can be chosen. */
 struct edits {
     atomic_ullong random;
     bool tiles;
@@ -187,7 +191,7 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
     json_int_t ring = ring_of(edit_residents(stage, percents[edit % 5], random), edit, random);
     if (ring_less && ring >= ring_less) ring -= ring_less;
     json_object_set_new(stage, "ring_bytes", json_integer(ring));
-    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* each with each ring */
+    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* each depth with each ring size */
     json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     json_object_set_new(stage, "waits", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     if (json_object_get(stage, "vae_tiling") && edits->tiles)
@@ -196,16 +200,17 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
 
 static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_less) {
     static const int bounces[] = {0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
-                                  PLAN_BOUNCE}; /* one page: test_direct.c */
+                                  PLAN_BOUNCE}; /* one page: test_direct_io.c */
     size_t i;
     json_t *stage;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, edits, ring_less);
-    json_object_set_new(plan, "bounce_bytes",
-                        json_integer(bounces[(edit + edit / 5) % 4])); /* with each share */
-    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* after each of both comes each of both */
+    json_object_set_new(
+        plan, "bounce_bytes",
+        json_integer(bounces[(edit + edit / 5) % 4])); /* each size with each share of residents */
+    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* each value follows each value */
 }
 
-/* How often the denoiser streamed under each value, so that no choice is varied in name only. */
+/* How often the denoiser streamed with each value, to check that every choice was really used. */
 struct variety {
     int depth[3], no_wrap[2], waits[2], direct[2], tiled[2];
 };
@@ -223,12 +228,14 @@ static void note_variety(struct variety *v, json_t *plan) {
 static void check_variety(const struct variety *v, bool tiles, const char *name) {
     check(v->depth[0] && v->depth[1] && v->depth[2], "%s: depth any %d, 1 %d, 2 %d", name, v->depth[0],
           v->depth[1], v->depth[2]);
-    check(v->no_wrap[0] && v->no_wrap[1], "%s: wraps %d, not %d", name, v->no_wrap[0], v->no_wrap[1]);
-    check(v->waits[0] && v->waits[1], "%s: does not wait %d, waits %d", name, v->waits[0], v->waits[1]);
-    check(v->tiled[0] && (v->tiled[1] || !tiles), "%s: pictures kept %d, not %d", name, v->tiled[0],
+    check(v->no_wrap[0] && v->no_wrap[1], "%s: ring wraps in %d runs, does not in %d", name, v->no_wrap[0],
+          v->no_wrap[1]);
+    check(v->waits[0] && v->waits[1], "%s: waits off in %d runs, on in %d", name, v->waits[0], v->waits[1]);
+    check(v->tiled[0] && (v->tiled[1] || !tiles), "%s: tiling off in %d runs, on in %d", name, v->tiled[0],
           v->tiled[1]);
-    if (!tiles) printf("%s: pictures are so small that they are kept\n", name);
-    check(v->direct[0] && v->direct[1], "%s: cached %d, direct %d", name, v->direct[0], v->direct[1]);
+    if (!tiles) printf("%s: images too small for tiling\n", name);
+    check(v->direct[0] && v->direct[1], "%s: cached reads in %d runs, direct in %d", name, v->direct[0],
+          v->direct[1]);
 }
 
 void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want,
@@ -245,7 +252,7 @@ void edited_plan(struct rig *rig, struct sluice_request request, const struct re
     json_decref(plan);
 }
 
-/* Every stage of the plan streams. */
+/* Checks that every stage of the plan streams. */
 static void check_streams(json_t *plan, const char *what) {
     size_t i;
     json_t *stage;
@@ -259,7 +266,7 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     struct edits edits = edits_of(rig, request, 77);
     struct variety variety = {0};
     json_t *plan = query(rig, &request, NULL);
-    request.max_ram_bytes = 0; /* the plan brings its own */
+    request.max_ram_bytes = 0; /* the plan contains its budget */
     for (int i = 0; i < n; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s edited plan %d", name, i);
@@ -278,8 +285,8 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     request.plan = text;
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET && !atomic_load(&rig->fault_sys.count[CALL_MAP]), "%s: a ring too small: %s",
-          name, sluice_code_name(r.code));
+    check(r.code == SLUICE_BUDGET && !atomic_load(&rig->fault_sys.count[CALL_MAP]),
+          "%s: a ring one page too small must be refused before mapping: %s", name, sluice_code_name(r.code));
     result_free(&r);
     free(text);
     json_decref(plan);
@@ -293,13 +300,14 @@ void batch_against_seeds(struct rig *rig, struct sluice_request request, json_in
     struct result all = run(rig, &request);
     check(all.code == SLUICE_OK && all.n_images == 3, "%s: batch of 3: %s", name, all.error.what);
     check(strcmp(all.latent[0], all.latent[1]) && strcmp(all.image[1], all.image[2]),
-          "%s: seeds do not differ", name);
+          "%s: different seeds give the same image", name);
     for (int k = 0; k < 3; k++) {
         char what[64];
         struct sluice_request one = request;
         one.batch = 1;
         one.seed = seed + (uint64_t)k;
-        if (k == 1) one.max_ram_bytes = least; /* a batch of 1 needs no more than one of 2 */
+        if (k == 1)
+            one.max_ram_bytes = least; /* the least budget of a batch of 2 is enough for a batch of 1 */
         snprintf(what, sizeof what, "%s image %d of 3, cfg %g", name, k, one.cfg_scale);
         struct result r = run(rig, &one);
         same_from(&all, k, &r, what);
@@ -308,9 +316,9 @@ void batch_against_seeds(struct rig *rig, struct sluice_request request, json_in
     result_free(&all);
 }
 
-/* ---- a fresh session ---- */
+/* ---- a new session ---- */
 
-struct result fresh(const char *folder, int threads, struct sluice_request request) {
+struct result run_fresh(const char *folder, int threads, struct sluice_request request) {
     struct rig rig;
     struct result r = {0};
     if (rig_open(&rig, folder, threads, 5)) r = run(&rig, &request);

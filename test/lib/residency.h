@@ -1,5 +1,5 @@
-/* What residency gates are made of: runs that must give the same bits within their plan, from the least
- * budget to all resident, read past the page cache or not, and under plans edited at random. */
+/* Building blocks of the residency tests: runs that must give the same bits within their plan, for budgets
+ * from the least to all resident, with cached and direct reads, and under randomly edited plans. */
 #ifndef SLUICE_TEST_RESIDENCY_H
 #define SLUICE_TEST_RESIDENCY_H
 
@@ -8,18 +8,19 @@
 
 enum { BUDGETS_MOST = 10, EDITS_ALL = 16 };
 
-/* The first where it is to be thorough, else the second. */
-int some(int thoroughly, int n);
+/* Returns the first if THOROUGH is set, else the second. */
+int thorough_or(int thoroughly, int n);
 
-/* ---- planned = used ---- */
+/* ---- memory use within the plan ---- */
 
-/* One run that must give the same bits within its plan. */
+/* Runs the request; expects the hashes of `want` and peaks within the plan. The caller frees the result. */
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *what);
 
 /* ---- budgets ---- */
 
-/* At how many budgets each stage of a plan streamed, and how many sets of residents there were. */
+/* Over several budgets: at how many each stage streamed, and how many different sets of residents were
+ * planned. */
 struct tally {
     int n_stages, streams[PLAN_STAGES_MAX];
     char stage[PLAN_STAGES_MAX][32], residents[BUDGETS_MOST][2048];
@@ -27,34 +28,34 @@ struct tally {
 };
 int tally_of(const struct tally *t, const char *stage);
 
-/* n budgets, at most BUDGETS_MOST, from the least to all resident; denser at the least, where one block more
- * makes a difference. */
+/* Runs under n budgets, at most BUDGETS_MOST, from the least to all resident; they are denser near the least,
+ * where one more resident block makes a difference. */
 struct tally budgets(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                      const char *name);
 
 /* ---- direct reads ---- */
 
-/* On and off in turn, from the least to all resident. */
+/* Runs with direct reads on and off in turn, from the least budget to all resident. */
 void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name);
 
 /* ---- edited plans ---- */
 
-/* Everything streams through the least ring. */
+/* Runs with every block streaming through the smallest ring. */
 void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want, const char *what);
 
-/* n plans; from EDITS_ALL on every choice has been varied. */
+/* Runs under n edited plans; n of EDITS_ALL and more vary every choice of a plan. */
 void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name);
 
 /* ---- batch ---- */
 
-/* Image k of three is the picture of seed + k. */
+/* Expects that image k of a batch of three is the image of seed + k. */
 void batch_against_seeds(struct rig *rig, struct sluice_request request, json_int_t least, const char *name);
 
 /* ---- a fresh session ---- */
 
-/* What a fresh model and session give. */
-struct result fresh(const char *folder, int threads, struct sluice_request request);
+/* Runs the request with a new model and session. */
+struct result run_fresh(const char *folder, int threads, struct sluice_request request);
 
 #endif

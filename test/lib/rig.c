@@ -25,14 +25,15 @@ bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed) {
 void check_memory_released(struct rig *rig, bool keep, const char *what) {
     for (int i = LINE_STORE; i < N_MEMORY_LINES; i++)
         check((keep && i == LINE_STORE) || rig->fault_sys.sys.use.live_bytes[i] == 0,
-              "%s: line %d still has %lld bytes", what, i, (long long)rig->fault_sys.sys.use.live_bytes[i]);
+              "%s: memory line %d: %lld bytes not freed", what, i,
+              (long long)rig->fault_sys.sys.use.live_bytes[i]);
 }
 
 void rig_close(struct rig *rig) {
     sluice_session_close(rig->session);
     sluice_model_close(rig->model);
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(rig->fault_sys.sys.use.live_bytes[i] == 0, "line %d leaks %lld bytes", i,
+        check(rig->fault_sys.sys.use.live_bytes[i] == 0, "memory line %d leaks %lld bytes", i,
               (long long)rig->fault_sys.sys.use.live_bytes[i]);
     rig->session = NULL;
     rig->model = NULL;
@@ -52,14 +53,14 @@ void result_free(struct result *r) {
     r->plan = NULL;
 }
 
-/* Nothing is faster than its floor, of stages or steps. */
+/* Checks that no stage or step took less time than its predicted floor. */
 static void check_floors(json_t *list) {
     size_t i;
     json_t *work;
     json_array_foreach(list, i, work) {
         double floor = json_number_value(json_object_get(work, "floor_seconds"));
         double seconds = json_number_value(json_object_get(work, "seconds"));
-        check(floor <= seconds, "%g s are less than the floor of %g", seconds, floor);
+        check(floor <= seconds, "took %g s, less than the floor of %g s", seconds, floor);
     }
 }
 
@@ -106,7 +107,7 @@ bool same_from(const struct result *want, int first, const struct result *got, c
     bool same = got->n_latents + got->n_images > 0;
     for (int i = 0; i < got->n_latents; i++) same = same && !strcmp(want->latent[first + i], got->latent[i]);
     for (int i = 0; i < got->n_images; i++) same = same && !strcmp(want->image[first + i], got->image[i]);
-    return check(same, "%s: other bits", what);
+    return check(same, "%s: hashes differ", what);
 }
 
 bool same(const struct result *want, const struct result *got, const char *what) {
@@ -116,7 +117,7 @@ bool same(const struct result *want, const struct result *got, const char *what)
 }
 
 bool sample_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
-                 const char *what) {
+                   const char *what) {
     struct rig rig = {0};
     struct sluice_error e;
     struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
@@ -128,7 +129,7 @@ bool sample_latent(const struct sluice_model_options *from, struct sluice_reques
     check(!r.code, "%s: %s (%s) %s", what, code ? e.what : r.error.what, code ? e.where : r.error.where,
           code ? e.found : r.error.found);
     for (int i = 0; i < SLOTS_MAX && rig.model; i++)
-        check(!rig.model->component[i].n_unknown, "%s: %d tensors of slot %d are unknown", what,
+        check(!rig.model->component[i].n_unknown, "%s: %d unknown tensors in slot %d", what,
               rig.model->component[i].n_unknown, i);
     memcpy(latent, r.latent[0], HEX);
     result_free(&r);

@@ -1,4 +1,3 @@
-/* Courses of samplers: see sampler_run.h. */
 #include "test/lib/sampler_run.h"
 
 #include "engine/sample/noise.h"
@@ -60,7 +59,7 @@ struct config sampler_run_config(json_t *file, struct config_value *values) {
     return config;
 }
 
-/* Is it a flow model's? */
+/* True if the scheduler is a flow-matching one. */
 static bool flows(json_t *file) {
     bool by_class = !strncmp(json_string_value(json_object_get(file, "_class_name")), "FlowMatch", 9);
     return by_class || json_is_true(json_object_get(file, "use_flow_sigmas"));
@@ -115,12 +114,13 @@ static float pattern(int i) {
     return (float)(i * 37 % 64) / 64 - 0.5f;
 }
 
-/* Along the last axis the other way around. */
+/* A deterministic image: the pattern mirrored along the last axis, times 3. */
 static float picture(int i) {
     return pattern(i / 7 * 7 + 6 - i % 7) * 3;
 }
 
-static void denoise(const struct sampler_run *c, const float *sample, const struct grid_point *at, float *out) {
+static void denoise(const struct sampler_run *c, const float *sample, const struct grid_point *at,
+                    float *out) {
     float scale = prediction_input_scale(c->sampling.prediction, at);
     for (int i = 0; i < N; i++) {
         float x = sample[i] * scale;
@@ -128,7 +128,8 @@ static void denoise(const struct sampler_run *c, const float *sample, const stru
     }
 }
 
-static void update(const struct sampler_run *c, int i, struct generator *random, float *sample, float *output) {
+static void update(const struct sampler_run *c, int i, struct generator *random, float *sample,
+                   float *output) {
     static float past[SAMPLER_HISTORY_MAX][N], noise[N];
     static float *const history[] = {past[0], past[1], past[2], past[3]};
     const struct sampler *sampler = c->sampling.sampler;

@@ -1,5 +1,5 @@
-/* A course of a sampler through a grid, with a synthetic denoiser, as test/golden/samplers.py has it: what tests
- * compare with references of schedulers and samplers. */
+/* Runs a sampler over its timestep grid with a synthetic denoiser, as test/golden/samplers.py does. Scheduler
+ * and sampler tests compare the runs with diffusers' results. */
 #ifndef SLUICE_TEST_SAMPLER_RUN_H
 #define SLUICE_TEST_SAMPLER_RUN_H
 
@@ -9,7 +9,7 @@
 
 enum { SAMPLER_STEPS_MAX = 64, SAMPLER_CALLS_MAX = 2 * SAMPLER_STEPS_MAX, SAMPLER_VALUES = 4 * 5 * 7 };
 
-/* A grid and what the denoiser is called with in it. */
+/* A grid and the points at which the denoiser is called. */
 struct sampler_run {
     struct sampling sampling;
     double shift;
@@ -23,26 +23,28 @@ struct sampler_run {
     int n_calls;
 };
 
-/* An object as a configuration, whose strings are the object's. values: CONFIG_KEYS_MAX of them. */
+/* Returns a JSON object as a configuration. Strings are borrowed from the object. values: an array of
+ * CONFIG_KEYS_MAX. */
 enum { CONFIG_KEYS_MAX = 40 };
 struct config sampler_run_config(json_t *object, struct config_value *values);
 
-/* Sampling as an object of scheduler_config.json says, and a request chooses. */
+/* Returns the sampling that a scheduler_config.json object and a request's choices give. */
 struct sampling sampler_run_sampling(json_t *config, const struct sampling_choice *choice);
 
-/* The grid of n steps and its calls. */
+/* Fills the grid of n steps and the denoiser calls. */
 void sampler_run_fill(struct sampler_run *c, int n);
 
-/* What n steps make of the noise of seed n; strength above 0: from a picture. sample: SAMPLER_VALUES values. */
+/* Samples n steps from the noise of seed n. strength above 0: starts from an image. sample: SAMPLER_VALUES
+ * values. */
 void sampler_run_execute(struct sampler_run *c, int n, double strength, float *sample);
 
-/* The largest difference, for the root mean square of the truth. */
+/* Returns the largest difference, divided by the root mean square of the reference. */
 double relative_max_difference(const float *a, const float *truth);
 
-/* Opens and closes the reference's tensors, test/golden/samplers/NAME. */
+/* Opens and closes the reference tensors in test/golden/samplers/NAME. */
 void sampler_reference_open(const char *name);
 void sampler_reference_close(void);
-/* Returns how many values that tensor has, at most so many; 0: there is none. */
+/* Reads at most `most` values of the tensor; returns their number, 0 if there is no such tensor. */
 int sampler_reference_read(const char *name, float *out, int most);
 
 #endif

@@ -1,4 +1,4 @@
-/* Tests of random cases: SEED in the environment moves all of them. */
+/* For tests with random cases: SEED in the environment changes all of them. */
 #ifndef SLUICE_TEST_SEEDED_H
 #define SLUICE_TEST_SEEDED_H
 
@@ -17,7 +17,7 @@
 
 extern uint64_t seed_base;
 
-/* Runs them and prints their sum; what main returns. */
+/* Runs the tests and prints their totals; returns the exit status for main. */
 int seeded_run(const struct CMUnitTest *tests, size_t n_tests);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "engine/run/adapt.h"
 
-/* A vector of the files that has so many values of that type; it has at least itself. */
+/* Returns a random vector of that type with at least `values` values. */
 static const struct index_entry *some_vector(int32_t values, enum dtype dtype) {
     const struct tensor_index *index = &store_fixture.files.index;
     const struct index_entry *entry;
@@ -11,7 +11,7 @@ static const struct index_entry *some_vector(int32_t values, enum dtype dtype) {
     return entry;
 }
 
-/* Some of its values, or two runs of them the other way round. */
+/* Returns a random run of `values` values of such a vector, or two runs in reverse order. */
 static struct factor some_values(int32_t values, enum dtype dtype) {
     const struct index_entry *entry = some_vector(values, dtype);
     struct factor f = {.name = entry->name,
@@ -36,11 +36,11 @@ static void adapt_stage(int s, uint64_t percent) {
     struct error e = {0};
     struct component adapted, from = {.sys = &fault_sys.sys,
                                       .index = store_fixture.files.index,
-                                      .blocks = store_fixture.own[s],
+                                      .blocks = store_fixture.base[s],
                                       .n_blocks = store_fixture.stages[s].n_blocks};
     for (int i = 0; i < 3 * from.n_blocks; i++) {
-        const struct packed_tensor *t = &store_fixture.own[s][i / 3].tensors[i % 3];
-        if (i % 3 >= store_fixture.own[s][i / 3].n_tensors || below(100) >= percent) continue;
+        const struct packed_tensor *t = &store_fixture.base[s][i / 3].tensors[i % 3];
+        if (i % 3 >= store_fixture.base[s][i / 3].n_tensors || below(100) >= percent) continue;
         vectors[all.n_vectors++] = (struct replaced_vector){
             .block = i / 3, .weight = i % 3, .values = some_values(t->shape.dim[0], t->shape.dtype)};
     }
@@ -52,7 +52,8 @@ static void adapt_stage(int s, uint64_t percent) {
 
 static uint64_t sides_hash(int s) {
     uint64_t hash = 0;
-    for (int b = 0; b < store_fixture.stages[s].n_model_blocks; b++) hash = hash * 31 + store_fixture.blocks[s][b].adapter_hash;
+    for (int b = 0; b < store_fixture.stages[s].n_model_blocks; b++)
+        hash = hash * 31 + store_fixture.blocks[s][b].adapter_hash;
     return hash;
 }
 
@@ -68,7 +69,8 @@ void store_fixture_change_adapters(uint64_t percent) {
     for (int s = 0; s < store_fixture.need.n_stages; s++) {
         struct stage_need *need = &store_fixture.need.stage[s];
         uint64_t was = sides_hash(s);
-        for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) block_destroy(&fault_sys.sys, &store_fixture.blocks[s][b]);
+        for (int b = 0; b < store_fixture.stages[s].n_blocks; b++)
+            block_destroy(&fault_sys.sys, &store_fixture.blocks[s][b]);
         adapt_stage(s, percent);
         store_fixture.same_adapters[s] = sides_hash(s) == was;
         for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) {
@@ -93,7 +95,7 @@ void store_fixture_keep_fewer(void) {
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
 }
 
-/* ---- what is kept ---- */
+/* ---- kept parts ---- */
 
 static bool stays_in(const struct plan *plan, int s, int b, bool pool) {
     return pool ? plan_is_pooled(&plan->stage[s], b) : plan_is_resident(&plan->stage[s], b);
@@ -101,11 +103,12 @@ static bool stays_in(const struct plan *plan, int s, int b, bool pool) {
 
 static bool is_visited(int s, int b) {
     for (int i = 0; i < store_fixture.visits.n_visits; i++)
-        if (store_fixture.visits.visits[i].stage == s && store_fixture.visits.visits[i].block == b) return true;
+        if (store_fixture.visits.visits[i].stage == s && store_fixture.visits.visits[i].block == b)
+            return true;
     return false;
 }
 
-/* Where a part lies under a plan; of the last block and one the end of all. */
+/* Returns the offset of a part under a plan; b = the number of blocks gives the total. */
 static uint64_t kept_offset(const struct plan *plan, int s, int b, bool pool, enum packed_part part) {
     uint64_t at = 0;
     for (int i = 0; i < b; i++)
@@ -114,18 +117,18 @@ static uint64_t kept_offset(const struct plan *plan, int s, int b, bool pool, en
 }
 
 static bool is_kept(int s, int b, bool pool) {
-    return b < store_fixture.stages[s].n_model_blocks && stays_in(&store_fixture.was, s, b, pool) &&
+    return b < store_fixture.stages[s].n_model_blocks && stays_in(&store_fixture.last_plan, s, b, pool) &&
            stays_in(&store_fixture.plan, s, b, pool) && store_fixture.blocks[s][b].bytes && is_visited(s, b);
 }
 
 bool store_fixture_kept(int s, int b, bool pool, enum packed_part part) {
     int n = store_fixture.stages[s].n_blocks;
-    if (!store_fixture.was.keep || !store_fixture.plan.keep || !is_kept(s, b, pool)) return false;
+    if (!store_fixture.last_plan.keep || !store_fixture.plan.keep || !is_kept(s, b, pool)) return false;
     if (part == PACKED_ADAPTER && !store_fixture.same_adapters[s]) return false;
-    uint64_t was = paged(kept_offset(&store_fixture.was, s, n, pool, part)),
+    uint64_t was = paged(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
              is = paged(kept_offset(&store_fixture.plan, s, n, pool, part));
-    for (int i = 0; i < n; i++) { /* up by no more than what there is more */
-        uint64_t from = kept_offset(&store_fixture.was, s, i, pool, part),
+    for (int i = 0; i < n; i++) { /* parts may move up by at most the growth of the total */
+        uint64_t from = kept_offset(&store_fixture.last_plan, s, i, pool, part),
                  to = kept_offset(&store_fixture.plan, s, i, pool, part);
         if (is_kept(s, i, pool) && to > from + (is > was ? is - was : 0)) return false;
     }

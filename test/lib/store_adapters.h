@@ -1,18 +1,19 @@
-/* Sides of store_world's blocks: what adapters would bring, made up; and what one run keeps for the next. */
+/* Adapters for store_fixture's blocks: random adapter bytes, and what one run keeps for the next. */
 #ifndef SLUICE_TEST_STORE_ADAPTERS_H
 #define SLUICE_TEST_STORE_ADAPTERS_H
 
 #include "test/lib/store_fixture.h"
 
-/* Every block is made anew of its own and of a side, or of none: of so many weights in a hundred, which are
- * read from elsewhere. The plan's rings grow to what streams. What is kept of sides that are the same as
- * before, world.same_adapters tells. */
+/* Rebinds every block with replaced vectors, for `percent` percent of its weights (0: none), read from
+ * elsewhere in the files. The rings grow to fit what streams. store_fixture.same_adapters tells whether a
+ * stage's adapters are as before. */
 void store_fixture_change_adapters(uint64_t percent);
-/* The plan, of which each stage keeps a resident and a pooled block less. */
+/* Removes one resident and one pooled block per stage from the plan. */
 void store_fixture_keep_fewer(void);
-/* Did the last run leave this part of a block that stays now, as a resident or in the pool? */
+/* True if the last run left this part of a block in memory and the plan keeps it there, as a resident or in
+ * the pool. */
 bool store_fixture_kept(int stage, int block, bool pool, enum packed_part part);
-/* Lets go of the blocks. */
+/* Destroys the blocks. */
 void store_fixture_remove_adapters(void);
 
 #endif

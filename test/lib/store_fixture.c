@@ -6,38 +6,39 @@
 
 enum { READS = 4096, SIDE = 3 };
 
-/* --- a world: files, blocks, visits and a plan, all made up --- */
+/* --- random files, blocks, visits and plan --- */
 
 static const struct block_kind raw_kind = {
     .name = "raw",
     .format = "raw.%d",
     .weights =
-        (const struct weight_spec[]){{.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .init_scale = 1},
-                                     {.offset = sizeof(struct tensor),
-                                      .names = {"raw.%d.1"},
-                                      .rank = 1,
-                                      .dim = {1},
-                                      .optional = true,
-                                      .init_scale = 1},
-                                     {.offset = 2 * sizeof(struct tensor),
-                                      .names = {"raw.%d.2"},
-                                      .rank = 1,
-                                      .dim = {2},
-                                      .optional = true,
-                                      .init_scale = 1}},
+        (const struct weight_spec[]){
+            {.offset = 0, .names = {"raw.%d.0"}, .rank = 1, .dim = {0}, .init_scale = 1},
+            {.offset = sizeof(struct tensor),
+             .names = {"raw.%d.1"},
+             .rank = 1,
+             .dim = {1},
+             .optional = true,
+             .init_scale = 1},
+            {.offset = 2 * sizeof(struct tensor),
+             .names = {"raw.%d.2"},
+             .rank = 1,
+             .dim = {2},
+             .optional = true,
+             .init_scale = 1}},
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
-/* The same, each the last slice of a kernel's three. */
+/* The same weights as the last of a kernel's slices. */
 #define SLICED(i, ...)                                                                                       \
     {                                                                                                        \
         .offset = (i) * sizeof(struct tensor), .names = {"raw.%d." #i}, .rank = 4, .dim = {i, 3, 4, 4},      \
-        .slices = 4, .init_scale = 1, __VA_ARGS__                                                                \
+        .slices = 4, .init_scale = 1, __VA_ARGS__                                                            \
     }
 static const struct weight_spec sliced_weights[] = {SLICED(0, .optional = false), SLICED(1, .optional = true),
                                                     SLICED(2, .optional = true)};
-static const struct block_kind sliced_kind =
-    BLOCK_KIND("sliced", "sliced.%d", sliced_weights, raw_weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
+static const struct block_kind sliced_kind = BLOCK_KIND("sliced", "sliced.%d", sliced_weights, raw_weights,
+                                                        NULL, .update_rate = UPDATE_PER_EVALUATION);
 static const struct block_kind empty_kind = {.name = "empty", .format = "empty", .weights_bytes = 1};
 
 struct store_fixture store_fixture;
@@ -53,7 +54,8 @@ static void make_weights(int s, int b, int parts) {
         int32_t n = store_fixture.dims[s][b][i], sliced[] = {n, 1, SIDE, SIDE, SIDE};
         enum dtype dtype = below(2) ? DTYPE_BF16 : DTYPE_F32;
         snprintf(name, sizeof name, "raw.%d.%d", s * 100 + b, i);
-        synthetic_files_add(&store_fixture.files, name, dtype, store_fixture_sliced ? 5 : 1, store_fixture_sliced ? sliced : &n);
+        synthetic_files_add(&store_fixture.files, name, dtype, store_fixture_sliced ? 5 : 1,
+                            store_fixture_sliced ? sliced : &n);
     }
 }
 
@@ -76,7 +78,8 @@ static void make_blocks(int s, int n_blocks) {
         const struct block_kind *kind = store_fixture_sliced ? &sliced_kind : &raw_kind;
         if (!store_fixture.dims[s][b][0]) kind = &empty_kind;
         const struct block_ref ref = {.kind = kind, .number = s * 100 + b};
-        block_bind(&fault_sys.sys, &ref, &store_fixture.files.index, store_fixture.dims[s][b], &store_fixture.own[s][b], &e);
+        block_bind(&fault_sys.sys, &ref, &store_fixture.files.index, store_fixture.dims[s][b],
+                   &store_fixture.base[s][b], &e);
         store_fixture.list[s][b] = &store_fixture.blocks[s][b];
         need->block_repeats[b] = true;
     }
@@ -86,7 +89,8 @@ static void make_blocks(int s, int n_blocks) {
     need->n_blocks = n_blocks;
 }
 
-/* Blocks in order, evaluation by evaluation; some left out, some visited twice or thrice in a row. */
+/* Visits blocks in order, evaluation by evaluation; some are left out, some visited two or three times in a
+ * row. */
 static void make_visits(int s) {
     struct error e = {0};
     int evaluations = 1 + (int)below(4), n = store_fixture.stages[s].n_blocks;
@@ -100,7 +104,8 @@ static void make_visits(int s) {
     assert_ok(&e);
 }
 
-/* On a separate device: which streamed blocks stay in the pool, and room for the others to pass. */
+/* For a device with its own memory: chooses the streamed blocks that stay in the host pool, and the staging
+ * size for the others. */
 static void make_tiers(void) {
     uint64_t buffers = 1 + below(4), odds = below(5);
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
@@ -135,7 +140,8 @@ void make_plan(bool keep) {
         p->no_wrap = !below(6);
         p->waits = !below(6);
     }
-    if (store_fixture.direct) store_fixture.plan.bounce_bytes = (uint64_t)(store_fixture.readers + 1) * PLAN_PAGE * (1 + below(30));
+    if (store_fixture.direct)
+        store_fixture.plan.bounce_bytes = (uint64_t)(store_fixture.readers + 1) * PLAN_PAGE * (1 + below(30));
     store_fixture.need.bounce_bytes = store_fixture.plan.bounce_bytes;
     if (store_fixture.separate) make_tiers();
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
@@ -180,9 +186,11 @@ void store_fixture_make(uint64_t seed) {
 
 void store_fixture_remove(void) {
     residents_destroy(&store_fixture.residents);
-    if (store_fixture.residents.device) store_fixture.residents.device->destroy(store_fixture.residents.device);
+    if (store_fixture.residents.device)
+        store_fixture.residents.device->destroy(store_fixture.residents.device);
     for (int s = 0; s < store_fixture.need.n_stages; s++)
-        for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) block_destroy(&fault_sys.sys, &store_fixture.own[s][b]);
+        for (int b = 0; b < store_fixture.stages[s].n_blocks; b++)
+            block_destroy(&fault_sys.sys, &store_fixture.base[s][b]);
     store_fixture_remove_adapters();
     visit_list_destroy(&store_fixture.visits);
     index_destroy(&store_fixture.files.index);
@@ -208,7 +216,8 @@ void one_block(int32_t elements, uint64_t ring_bytes) {
     struct error e = {0};
     visit_add(&store_fixture.visits, (struct visit){0}, &e);
     store_fixture.plan = (struct plan){.n_stages = 1};
-    store_fixture.plan.stage[0].ring_bytes = align_up(store_fixture.blocks[0][0].bytes, PLAN_PAGE) + ring_bytes;
+    store_fixture.plan.stage[0].ring_bytes =
+        align_up(store_fixture.blocks[0][0].bytes, PLAN_PAGE) + ring_bytes;
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
     memory_checker_restart();
 }
@@ -220,7 +229,8 @@ static bool store_fixture_tick(void *user) {
     double now = fault_sys.sys.clock(&fault_sys.sys);
     if (store_fixture.ticks_left > 0) store_fixture.ticks_left--;
     if (store_fixture.ticks_left != 0 && now - store_fixture.began < HANG_SECONDS) return true;
-    error_set(e, store_fixture.ticks_left ? INTERNAL : CANCELLED, store_fixture.ticks_left ? "the store hangs" : "cancelled");
+    error_set(e, store_fixture.ticks_left ? INTERNAL : CANCELLED,
+              store_fixture.ticks_left ? "the store hangs" : "cancelled");
     return false;
 }
 
@@ -245,7 +255,8 @@ struct store *store_fixture_open(struct error *e) {
     struct store *store = NULL;
     store_fixture.began = fault_sys.sys.clock(&fault_sys.sys);
     store_fixture.stage = -1;
-    if (store_fixture.separate && !store_fixture.residents.device) store_fixture.residents.device = store_fixture_device(e);
+    if (store_fixture.separate && !store_fixture.residents.device)
+        store_fixture.residents.device = store_fixture_device(e);
     if (e->code == OK) store_open(&options, &store, e);
     return store;
 }
@@ -271,8 +282,8 @@ void check_packed(const struct block *block, const struct packed_place *place, u
     }
 }
 
-/* The store's watch: bytes [0, to) of the packed block are looked at; 0: no more. */
-static void watch_use(const struct block *block, const struct packed_place *place, uint64_t to) {
+/* Marks bytes [0, to) of the packed block as in use for the memory checker; 0: none. */
+static void checker_use(const struct block *block, const struct packed_place *place, uint64_t to) {
     uint64_t side = to < block->adapter_bytes ? to : block->adapter_bytes;
     for (int p = 0; p < PACKED_PARTS; p++)
         if (packed_part_bytes(block, p)) checked_span_remove(place->part[p]);
@@ -280,8 +291,7 @@ static void watch_use(const struct block *block, const struct packed_place *plac
     if (to > side) checked_span_add(place->part[PACKED_BASE], to - side, false);
 }
 
-/* Asks for a packed block in a few steps of any size, some of them backwards, and looks at no more than it
- * asked for. */
+/* Awaits a packed block in a few random steps, some backwards, and reads only the awaited bytes. */
 static enum status use_packed(struct store *store, int visit, const struct packed_place *place,
                               struct error *e) {
     enum { STEPS = 4 };
@@ -295,15 +305,15 @@ static enum status use_packed(struct store *store, int visit, const struct packe
     for (int i = 0; i <= STEPS; i++) {
         uint64_t to = i < STEPS ? below(block->bytes + 1) : block->bytes;
         if (store_await(store, visit, to, e) != OK) break;
-        if (to > done) watch_use(block, place, done = to);
+        if (to > done) checker_use(block, place, done = to);
         if (fault_sys.delay_us && !below(8)) usleep((useconds_t)below(200));
         check_packed(block, place, 0, to);
     }
-    watch_use(block, place, 0);
+    checker_use(block, place, 0);
     return e->code;
 }
 
-/* Of a stage's parts those that have begun, in this run or, if they are kept, in the last. */
+/* Returns the bytes held of a stage's parts: those begun in this run, or kept from the last. */
 static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint64_t planned) {
     uint64_t held = 0, all = 0;
     for (int p = 0; p < PACKED_PARTS; p++) {
@@ -314,15 +324,18 @@ static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint
     return (int64_t)held;
 }
 
-/* At the start of a stage exactly what is planned for it is held: ring, residents, those kept of others. */
+/* Checks the live memory at the start of a stage: its ring, its residents and the kept parts of other stages.
+ */
 static void check_held(int stage) {
     if (store_fixture.evicted) return;
     int64_t held = (int64_t)store_fixture.plan.stage[stage].ring_bytes;
     int64_t bounce = (int64_t)store_fixture.plan.bounce_bytes;
     int64_t host = (int64_t)store_fixture.plan.stage[stage].staging_bytes;
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
-        held += held_bytes(&store_fixture.residents.memory[s], s == stage, store_fixture.plan.stage[s].resident_bytes);
-        host += held_bytes(&store_fixture.residents.pool[s], s == stage, store_fixture.plan.stage[s].pool_bytes);
+        held += held_bytes(&store_fixture.residents.memory[s], s == stage,
+                           store_fixture.plan.stage[s].resident_bytes);
+        host +=
+            held_bytes(&store_fixture.residents.pool[s], s == stage, store_fixture.plan.stage[s].pool_bytes);
     }
     struct memory_use use = sys_memory_use(&fault_sys.sys);
     assert_int_equal(use.live_bytes[LINE_STORE], bounce + (store_fixture.separate ? host : held));
@@ -360,7 +373,8 @@ int drive(struct store *store, int stop, struct error *e) {
     return drive_from(store, 0, stop, e);
 }
 
-/* What must be read, in order: every fill of the list, from the definition and not from the store. */
+/* Computes the expected reads in order: every fill of the visit list, from the definition and independently
+ * of the store. */
 static int expected_reads(bool second_run, struct read_log *reads) {
     bool there[STAGES][BLOCKS] = {{0}};
     bool keeps[PACKED_PARTS];
@@ -395,7 +409,8 @@ static bool is_direct(int file) {
     return false;
 }
 
-/* One reader reads exactly this and in this order (I5). Direct reads begin and end with a block. */
+/* Checks invariant I5 of store.h: a single reader makes exactly these reads in this order. Direct reads begin
+ * and end at block boundaries. */
 static void check_order(const struct read_log *expected, int n) {
     int64_t done = 0;
     int at = 0;
@@ -412,7 +427,7 @@ static void check_order(const struct read_log *expected, int n) {
     assert_int_equal(at, n);
 }
 
-/* What was read, by one reader or several, and what of it past the page cache. */
+/* Checks the bytes read, and those read past the page cache. */
 static void check_reads(bool second_run, const struct store_counters *counters) {
     static struct read_log expected[READS];
     int n = expected_reads(second_run, expected);
@@ -420,10 +435,10 @@ static void check_reads(bool second_run, const struct store_counters *counters) 
     for (int i = 0; i < n; i++) all += expected[i].bytes;
     for (int i = 0; i < n; i++) direct += is_direct(expected[i].file) ? expected[i].bytes : 0;
     for (int i = 0; i < memory_checker.n_reads; i++) moved += memory_checker.reads[i].bytes;
-    if (!fault_sys.short_reads && !direct) assert_int_equal(moved, all); /* a short read is asked for again */
-    /* Direct reads of pieces that staging cuts short overlap by a block: their bytes are checked, not their
-     * order. */
-    if (store_fixture.readers <= 1 && !(store_fixture.separate && store_fixture.direct)) check_order(expected, n);
+    if (!fault_sys.short_reads && !direct) assert_int_equal(moved, all); /* short reads are repeated */
+    /* The order is not checked for direct reads through staging: their pieces overlap by a block. */
+    if (store_fixture.readers <= 1 && !(store_fixture.separate && store_fixture.direct))
+        check_order(expected, n);
     assert_int_equal(counters->bytes_read, all);
     assert_int_equal(counters->bytes_direct, direct);
 }
@@ -435,13 +450,13 @@ int64_t stays_bytes(int s) {
 void run_whole(bool second_run) {
     struct error e = {0};
     int64_t most = memory_checker.pages_live,
-            kept = 0; /* what the last run kept is there until its stages are laid out */
+            kept = 0; /* memory kept by the last run stays until its stages are laid out */
     struct store *store = store_fixture_open(&e);
     assert_ok(&e);
     assert_int_equal(drive(store, -1, &e), e.code ? -1 : store_fixture.visits.n_visits);
     assert_ok(&e);
     struct store_counters counters = store_count(store);
-    if (!store_fixture_sliced) check_reads(second_run, &counters); /* how runs are read is the reader's own affair */
+    if (!store_fixture_sliced) check_reads(second_run, &counters); /* strided reads are up to the reader */
     if (!store_fixture.separate) assert_int_equal(counters.bytes_moved, counters.bytes_read);
     store_end_stage(store, store_fixture.stage);
     store_close(store);
@@ -452,14 +467,14 @@ void run_whole(bool second_run) {
                         (store_fixture.plan.keep ? kept : stays_bytes(s));
         if (takes > most) most = takes;
     }
-    if (second_run) most += (int64_t)paged((uint64_t)most / 64) + 2 * PLAN_PAGE; /* a step of what moves */
+    if (second_run) most += (int64_t)paged((uint64_t)most / 64) + 2 * PLAN_PAGE; /* one step of moved data */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
-    for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* unless they change */
-    store_fixture.was = store_fixture.plan;
+    for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until they change */
+    store_fixture.last_plan = store_fixture.plan;
 }
 
-/* -- residents evicted in mid-run -- */
+/* -- residents evicted during a run -- */
 
 uint64_t paged(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
@@ -484,7 +499,8 @@ void reduced_plan(struct plan *reduced) {
         }
         if (reduced->stage[s].ring_bytes < paged(largest)) reduced->stage[s].ring_bytes = paged(largest);
         if (below(3)) reduced->stage[s].ring_bytes += PLAN_PAGE * below(8);
-        if (store_fixture.separate) reduced->stage[s].staging_bytes = store_fixture.plan.stage[s].staging_bytes;
+        if (store_fixture.separate)
+            reduced->stage[s].staging_bytes = store_fixture.plan.stage[s].staging_bytes;
     }
     plan_evaluate(&store_fixture.need, reduced);
 }

@@ -1,6 +1,5 @@
-/* What test_store drives the store with: a world of files, blocks, visits and a plan, all made up from a
- * seed; a loop that acquires and releases its visits and checks every byte; and what must be read, worked out
- * by another hand. */
+/* Drives the store in test_store: random files, blocks, visits and a plan from a seed; a loop that acquires
+ * and releases the visits and checks every byte; and an independent computation of the expected reads. */
 #ifndef SLUICE_TEST_STORE_FIXTURE_H
 #define SLUICE_TEST_STORE_FIXTURE_H
 
@@ -21,74 +20,77 @@ struct raw_weights {
 
 extern struct store_fixture {
     struct synthetic_files files;
-    struct block own[STAGES][BLOCKS];    /* as the files have them */
-    struct block blocks[STAGES][BLOCKS]; /* these, some with sides: see store_adapters.h */
-    bool same_adapters[STAGES];             /* of the last run, too */
+    struct block base[STAGES][BLOCKS];   /* base weights, without adapters */
+    struct block blocks[STAGES][BLOCKS]; /* the same, some with adapters: see store_adapters.h */
+    bool same_adapters[STAGES];          /* the adapters are those of the last run */
     const struct block *list[STAGES][BLOCKS];
-    int32_t dims[STAGES][BLOCKS][5]; /* of parts, 0: absent; 1; a kernel's side */
+    int32_t dims[STAGES][BLOCKS][5]; /* elements of each part, 0: absent; then 1; then the kernel's size */
     struct store_stage stages[STAGES];
     struct visit_list visits;
     struct run_need need;
-    struct plan plan, was; /* was: of the last whole run */
+    struct plan plan, last_plan; /* last_plan: of the last complete run */
     struct residents residents;
     uint64_t random;
     int readers;
-    bool direct;   /* files are read past the page cache, where that is allowed */
-    bool separate; /* the device has memory of its own */
-    bool evicted;  /* Residents were evicted in mid-run: what is held is less than the plan says */
-    int stage;     /* where drive is, or -1 */
-    struct packed_place place; /* of the visit at hand */
+    bool direct;               /* files are read with O_DIRECT, where that is allowed */
+    bool separate;             /* the device has its own memory */
+    bool evicted;              /* residents were evicted during the run: the store holds less than planned */
+    int stage;                 /* the current stage of drive(), or -1 */
+    struct packed_place place; /* of the current visit */
     const struct block *block;
-    int ticks_left; /* of acquire's waiting; below 0: until it must be a hang */
+    int ticks_left; /* ticks until store_acquire is cancelled; below 0: until the hang limit */
     double began;
 } store_fixture;
 
-/* The world's random numbers. */
+/* Returns a random number below n. */
 uint64_t below(uint64_t n);
 
 void store_fixture_make(uint64_t seed);
 void store_fixture_remove(void);
 
-/* One block of this many f32 in a stage of its own, visited once. */
+/* Makes one block of `elements` f32 in a stage of its own, visited once. ring_bytes: ring space beyond the
+ * block. */
 void one_block(int32_t elements, uint64_t ring_bytes);
 
-/* Residents with some probability; rings from exactly the largest block to everything. */
+/* Makes a plan with random residents and with rings from exactly the largest block to everything. */
 void make_plan(bool keep);
 
-/* One file in so many refuses. */
+/* Opens the files for direct reads; one in `odds` refuses. */
 void store_fixture_open_direct(uint64_t odds);
 
-/* Whose memory the worlds' weights lie in that are to lie in a device's. */
+/* Opens the device with its own memory for fixtures that have one. */
 extern struct device *(*store_fixture_device)(struct error *e);
-/* Weights of worlds that are made are last slices of kernels, in runs of files. */
+/* If set, new fixtures have weights that are the last slice of convolution kernels, stored as strided runs.
+ */
 extern bool store_fixture_sliced;
 
 struct store *store_fixture_open(struct error *e);
 
-/* Visits from at on, to the end or up to (not with) stop; returns where it came to. The last stage stays
- * open. A visit that fails may be released. */
+/* Runs the visits from `at` to the end, or to `stop` exclusive; returns the index reached. The last stage
+ * stays open. A failed visit may be released. */
 int drive_from(struct store *store, int at, int stop, struct error *e);
 int drive(struct store *store, int stop, struct error *e);
 
-/* The files' contents from that byte of the source on. */
+/* Returns the file contents of the source from byte `at` on. */
 const unsigned char *source_contents(const struct byte_source *source, uint64_t at);
-/* Bytes [from, to) of the packed block. */
+/* Checks bytes [from, to) of the packed block. */
 void check_packed(const struct block *block, const struct packed_place *place, uint64_t from, uint64_t to);
 
-/* A whole run, of which reads, counters and pages are checked. */
+/* Runs all visits and checks reads, counters and pages. */
 void run_whole(bool second_run);
 
-/* Of a stage's memory what may outlive a run. */
+/* Returns the bytes of a stage that may outlive a run. */
 int64_t stays_bytes(int s);
 
 uint64_t paged(uint64_t bytes);
 
-/* ---- residents evicted in mid-run ---- */
+/* ---- residents evicted during a run ---- */
 
-/* The first visit of an evaluation after the first, in any stage; -1 if there is none. */
+/* Returns the index of the first visit, from `from` on, of an evaluation after a stage's first; -1 if there
+ * is none. */
 int seam_after(int from);
 
-/* Fewer residents in every stage, and a ring that holds what now streams. */
+/* Makes a reduced plan: fewer residents in every stage, and rings that hold what now streams. */
 void reduced_plan(struct plan *reduced);
 
 #endif

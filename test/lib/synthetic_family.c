@@ -44,7 +44,8 @@ static void synthetic_mix_forward(struct context *x, const void *weights, const 
 
 static void synthetic_scale_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct synthetic_state *s = scope->lane->state;
-    op_rms_norm(x, s->x, s->x, ((const struct synthetic_scale *)weights)->norm, 1e-5f, (struct modulation){0});
+    op_rms_norm(x, s->x, s->x, ((const struct synthetic_scale *)weights)->norm, 1e-5f,
+                (struct modulation){0});
 }
 
 static void synthetic_end_forward(struct context *x, const void *weights, const struct visit_scope *scope) {
@@ -112,7 +113,7 @@ const struct block_kind synthetic_kind_end = {
 
 static enum status synthetic_configure(struct component *c, const struct config *config, struct error *e) {
     (void)c, (void)config;
-    return e->code; /* whoever makes the files sets the dimensions */
+    return e->code; /* synthetic_open sets the dimensions */
 }
 
 static int synthetic_blocks(const struct component *c, struct block_ref *refs) {
@@ -120,7 +121,8 @@ static int synthetic_blocks(const struct component *c, struct block_ref *refs) {
     refs[n++] = (struct block_ref){.kind = &synthetic_kind_once};
     refs[n++] = (struct block_ref){.kind = &synthetic_kind_start};
     for (int i = 0; i < c->dims[SYNTHETIC_LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = i % 3 == 2 ? &synthetic_kind_scale : &synthetic_kind_mix, .number = i};
+        refs[n++] =
+            (struct block_ref){.kind = i % 3 == 2 ? &synthetic_kind_scale : &synthetic_kind_mix, .number = i};
     refs[n++] = (struct block_ref){.kind = &synthetic_kind_end};
     return n;
 }
@@ -130,17 +132,19 @@ static void synthetic_block_dims(const struct component *c, const struct block_r
 }
 
 static void synthetic_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                        struct arena *pictures, bool *ok) {
+                              struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct synthetic_state *s = lanes[i].state;
-        s->x = arena_tensor(arena, DTYPE_F32, 2, (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
-        s->base = arena_tensor(arena, DTYPE_F32, 2, (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
+        s->x = arena_tensor(arena, DTYPE_F32, 2,
+                            (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
+        s->base = arena_tensor(arena, DTYPE_F32, 2,
+                               (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
     }
 }
 
-static enum status synthetic_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                              int evaluations, struct visit_list *list, struct error *e) {
+static enum status synthetic_visits(const struct component *c, int stage, const struct lane *lanes,
+                                    int n_lanes, int evaluations, struct visit_list *list, struct error *e) {
     (void)lanes;
     visit_add(list, (struct visit){.stage = stage, .n_lanes = n_lanes, .evaluation = -1}, e);
     for (int i = 0; i < evaluations; i++)
@@ -167,7 +171,7 @@ const struct family synthetic_family = {
     .visits = synthetic_visits,
 };
 
-/* Adds what a layer of the family needs; every other one is bf16. */
+/* Adds the tensors of a layer; every other layer is bf16. */
 static void synthetic_add_layer(struct synthetic_files *f, const int32_t *dims, int i) {
     char name[SYNTHETIC_NAME];
     int32_t d = dims[SYNTHETIC_D], wide = dims[SYNTHETIC_F] * (1 + i % 3);
@@ -184,7 +188,7 @@ static void synthetic_add_layer(struct synthetic_files *f, const int32_t *dims, 
 }
 
 enum status synthetic_open(struct sys *sys, const int32_t *dims, uint64_t seed, struct synthetic_files *f,
-                     struct component *c, struct error *e) {
+                           struct component *c, struct error *e) {
     synthetic_files_begin(f, sys, seed);
     synthetic_files_add(f, "row", DTYPE_F32, 2, (const int32_t[]){1, dims[SYNTHETIC_D]});
     for (int i = 0; i < dims[SYNTHETIC_LAYERS]; i++) synthetic_add_layer(f, dims, i);

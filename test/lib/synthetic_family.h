@@ -1,4 +1,4 @@
-/* A family small enough to follow: two or three operators a block, on made-up files. */
+/* A small family for executor tests, with synthetic weight files: two or three operators per block. */
 #ifndef SLUICE_TEST_SYNTHETIC_FAMILY_H
 #define SLUICE_TEST_SYNTHETIC_FAMILY_H
 
@@ -15,8 +15,8 @@ extern const struct block_kind synthetic_kind_once, synthetic_kind_scale, synthe
 
 extern const struct family synthetic_family;
 
-/* Opens a component of D columns, F wide, T rows and so many layers; its files go to *f. */
+/* Opens a component with dims {columns D, feed-forward width F, rows T, layers}; its files go to *f. */
 enum status synthetic_open(struct sys *sys, const int32_t *dims, uint64_t seed, struct synthetic_files *f,
-                     struct component *c, struct error *e);
+                           struct component *c, struct error *e);
 
 #endif

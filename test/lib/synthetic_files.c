@@ -9,7 +9,7 @@
 
 void synthetic_files_begin(struct synthetic_files *f, struct sys *sys, uint64_t seed) {
     *f = (struct synthetic_files){.sys = sys, .random = seed, .index.sys = sys};
-    /* In the build folder: what /tmp lies on may not allow direct reads. */
+    /* In the build folder, because /tmp may be on a file system without direct reads. */
     strcpy(f->folder, access("build", W_OK) ? "/tmp/sluice_store_XXXXXX" : "build/sluice_store_XXXXXX");
     if (!mkdtemp(f->folder)) abort();
     f->index.entries = sys->alloc(sys, LINE_HOST, SYNTHETIC_ENTRIES_MAX * sizeof *f->index.entries);
@@ -17,7 +17,8 @@ void synthetic_files_begin(struct synthetic_files *f, struct sys *sys, uint64_t 
     f->index.sources = sys->alloc(sys, LINE_HOST, SYNTHETIC_FILES * sizeof *f->index.sources);
 }
 
-void synthetic_files_add(struct synthetic_files *f, const char *name, enum dtype dtype, int rank, const int32_t *dim) {
+void synthetic_files_add(struct synthetic_files *f, const char *name, enum dtype dtype, int rank,
+                         const int32_t *dim) {
     struct tensor shape = tensor_make(NULL, dtype, rank, dim);
     int file = (int)random_below(&f->random, SYNTHETIC_FILES), n = f->index.n_entries++;
     uint64_t bytes = (uint64_t)tensor_bytes(&shape), at = f->bytes[file] + random_below(&f->random, 40);

@@ -1,4 +1,4 @@
-/* Files of made-up tensors, and the index that a reader of them would have made. */
+/* Writes two files of random tensors, and the tensor index that a reader would make of them. */
 #ifndef SLUICE_TEST_SYNTHETIC_FILES_H
 #define SLUICE_TEST_SYNTHETIC_FILES_H
 
@@ -15,16 +15,17 @@ struct synthetic_files {
     uint64_t random;
 };
 
-/* A folder, empty yet; numbers come from the seed. */
+/* Creates the folder and seeds the random numbers. */
 void synthetic_files_begin(struct synthetic_files *f, struct sys *sys, uint64_t seed);
 
-/* Numbers between -1 and 1 of this type, at an odd place of either file. */
-void synthetic_files_add(struct synthetic_files *f, const char *name, enum dtype dtype, int rank, const int32_t *dim);
+/* Adds a tensor of random values in [-1, 1], at an odd offset of one of the files. */
+void synthetic_files_add(struct synthetic_files *f, const char *name, enum dtype dtype, int rank,
+                         const int32_t *dim);
 
 /* Writes the files and opens them for the index. */
 void synthetic_files_end(struct synthetic_files *f);
 
-/* The index may belong to a component, which destroys it. */
+/* Removes the files. Does not free the index: a component that owns it does. */
 void synthetic_files_remove(struct synthetic_files *f);
 
 #endif

@@ -1,12 +1,15 @@
-/* A synthetic pipeline in one file: families and recipe that have what no published pipeline has yet, so that the
- * machinery is held to it. Small enough to be computed again in plain loops (test/gates/test_synthetic.c).
+/* A synthetic pipeline in one file: families and a recipe with engine features that no published pipeline
+ * uses yet. It is small enough to be computed again in plain loops (test/models/test_synthetic_pipeline.c).
  *
- * Three text slots, of which two are one family (synthetic_text, of two widths, which tell them apart by content),
- * a vision slot (synthetic_vision), two denoisers, one family in two slots (synthetic_denoiser), with a boundary; eps
- * prediction; a sampler with two evaluations a step, one past prediction and noise in every step; a schedule
- * of its own; videos, decoded in chunks of unlike sizes with state from one to the next (synthetic_video_vae); learned
- * positions of which a request reads its own rows; texts beside and below each other, padded, with tokens
- * dropped; pooled rows of two encoders beside each other. */
+ * - three text slots; two share a family (synthetic_text) and are told apart by their widths
+ * - a vision slot (synthetic_vision)
+ * - two denoisers of one family (synthetic_denoiser) with a timestep boundary
+ * - eps prediction; a schedule of its own; a sampler with two evaluations a step, one past prediction, and
+ * noise in every step
+ * - videos, decoded in chunks of different sizes with a feature cache between them (synthetic_video_vae)
+ * - learned positions, of which a request reads only its own rows
+ * - text embeddings concatenated by columns and by rows, padded, with dropped tokens; pooled rows of two
+ * encoders concatenated */
 #include "test/lib/synthetic_pipeline.h"
 
 #include "kernels/ops.h"
@@ -17,13 +20,13 @@
 #define WEIGHT(structure, field, name, rank, ...) BLOCK_WEIGHT(structure, field, 1, name, rank, __VA_ARGS__)
 #define NORM(structure, field, name)              BLOCK_WEIGHT(structure, field, 0, name, 1, WIDTH)
 
-/* What every family here says of itself; more initialisers follow. */
+/* The members common to all families of this file; more initialisers follow. */
 #define FAMILY(of, kind_, word_, key, structure, ...)                                                        \
     {                                                                                                        \
-        .name = #of, .kind = kind_, .display_name = word_, .config_key = key, .config_value = #of,                   \
+        .name = #of, .kind = kind_, .display_name = word_, .config_key = key, .config_value = #of,           \
         .probe = of##_probe, .dimensions = of##_dimensions, .n_dimensions = COUNT_OF(of##_dimensions),       \
-        .blocks = of##_blocks, .ignorable = synthetic_ignorable, .lane_state_bytes = sizeof(struct structure),     \
-        __VA_ARGS__                                                                                          \
+        .blocks = of##_blocks, .ignorable = synthetic_ignorable,                                             \
+        .lane_state_bytes = sizeof(struct structure), __VA_ARGS__                                            \
     }
 
 static const char *const synthetic_ignorable[] = {NULL};
@@ -40,12 +43,12 @@ struct linear_weights {
     struct tensor weight, bias;
 };
 
-/* x + down(gelu(up(norm(x)))), in text and vision. */
+/* MLP of text and vision encoders: x + down(gelu(up(norm(x)))). */
 struct mlp_weights {
     struct tensor norm, up, up_bias, down, down_bias;
 };
 
-enum { WIDTH, FEED_FORWARD, LAYERS, VOCABULARY, COLOURS, K3 }; /* places in their dims */
+enum { WIDTH, FEED_FORWARD, LAYERS, VOCABULARY, COLOURS, K3 }; /* indices in dims */
 
 #define MLP(prefix)                                                                                          \
     NORM(mlp_weights, norm, prefix "norm.weight"),                                                           \
@@ -74,7 +77,7 @@ static void synthetic_forward_mlp(struct context *x, const void *weights, const 
     op_linear(x, t, up, w->down, (struct epilogue){.bias = w->down_bias, .residual = t});
 }
 
-/* What the denoisers see. */
+/* Writes the conditioning rows that the denoisers read. */
 static void synthetic_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
@@ -82,7 +85,7 @@ static void synthetic_forward_norm(struct context *x, const void *weights, const
 }
 
 static void synthetic_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                        struct arena *pictures, bool *ok) {
+                              struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct synthetic_state *state = lanes[i].state;
@@ -91,32 +94,36 @@ static void synthetic_declare(const struct component *c, struct lane *lanes, int
     }
 }
 
-/* ---- synthetic_text: a text encoder in two slots, whose text is of one layer and whose pooled row of another ----
+/* ---- synthetic_text: a text encoder in two slots; text rows and pooled row come from different layers ----
  */
 
 static const struct weight_spec synthetic_text_table[] = {
     WEIGHT(table_weights, rows, "synthetic_text.embedding.weight", 2, VOCABULARY, WIDTH)};
 static const struct weight_spec synthetic_text_layer_table[] = {MLP("synthetic_text.layers.%d.")};
-static const struct weight_spec synthetic_text_norm_table[] = {NORM(norm_weights, weight, "synthetic_text.norm.weight")};
+static const struct weight_spec synthetic_text_norm_table[] = {
+    NORM(norm_weights, weight, "synthetic_text.norm.weight")};
 static const struct weight_spec synthetic_text_pool_table[] = {
     WEIGHT(linear_weights, weight, "synthetic_text.pool.weight", 2, WIDTH, WIDTH),
     WEIGHT(linear_weights, bias, "synthetic_text.pool.bias", 1, WIDTH)};
 
-static void synthetic_text_forward_pool(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void synthetic_text_forward_pool(struct context *x, const void *weights,
+                                        const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
     op_linear_few(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), w->weight,
                   w->bias, ACTIVATION_NONE);
 }
 
-static const struct block_kind synthetic_text_kind_table = BLOCK_KIND(
-    "embedding", "embedding", synthetic_text_table, table_weights, synthetic_forward_table, .embedding_table = true);
+static const struct block_kind synthetic_text_kind_table =
+    BLOCK_KIND("embedding", "embedding", synthetic_text_table, table_weights, synthetic_forward_table,
+               .embedding_table = true);
 static const struct block_kind synthetic_text_kind_layer =
     BLOCK_KIND("layer", "layers.%d", synthetic_text_layer_table, mlp_weights, synthetic_forward_mlp);
-static const struct block_kind synthetic_text_kind_norm =
-    BLOCK_KIND("norm", "norm", synthetic_text_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
-static const struct block_kind synthetic_text_kind_pool = BLOCK_KIND(
-    "pool", "pool", synthetic_text_pool_table, linear_weights, synthetic_text_forward_pool, .never_quantised = true);
+static const struct block_kind synthetic_text_kind_norm = BLOCK_KIND(
+    "norm", "norm", synthetic_text_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
+static const struct block_kind synthetic_text_kind_pool =
+    BLOCK_KIND("pool", "pool", synthetic_text_pool_table, linear_weights, synthetic_text_forward_pool,
+               .never_quantised = true);
 
 static int synthetic_text_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -141,15 +148,18 @@ static void synthetic_text_derive(struct component *c) {
 }
 
 static const struct dimension synthetic_text_dimensions[] = {
-    {"synthetic_vocabulary", 600, 514, 49408, .place = VOCABULARY, OF_TENSOR(2, 0, "synthetic_text.embedding.weight")},
-    {"synthetic_width", 24, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "synthetic_text.embedding.weight"), .key = "width"},
-    {"synthetic_ff", 96, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "synthetic_text.layers.0.up.weight")},
+    {"synthetic_vocabulary", 600, 514, 49408, .place = VOCABULARY,
+     OF_TENSOR(2, 0, "synthetic_text.embedding.weight")},
+    {"synthetic_width", 24, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "synthetic_text.embedding.weight"),
+     .key = "width"},
+    {"synthetic_ff", 96, 8, 4096, .place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "synthetic_text.layers.0.up.weight")},
     {"synthetic_layers", 3, 2, 100, .place = LAYERS, OF_BLOCKS("synthetic_text.layers."), .key = "layers"},
 };
 
 const struct family family_synthetic_text =
-    FAMILY(synthetic_text, FAMILY_TEXT, "synthetic text encoder", "model_type", synthetic_state, .derive = synthetic_text_derive,
-           .declare = synthetic_declare, .reads = {.tokens = true});
+    FAMILY(synthetic_text, FAMILY_TEXT, "synthetic text encoder", "model_type", synthetic_state,
+           .derive = synthetic_text_derive, .declare = synthetic_declare, .reads = {.tokens = true});
 
 /* ---- synthetic_llm: a text encoder without layers ---- */
 
@@ -157,10 +167,11 @@ static const struct weight_spec synthetic_llm_table[] = {
     WEIGHT(table_weights, rows, "synthetic_llm.embedding.weight", 2, VOCABULARY, WIDTH)};
 static const struct weight_spec synthetic_llm_norm_table[] = {
     NORM(norm_weights, weight, "synthetic_llm.norm.weight")};
-static const struct block_kind synthetic_llm_kind_table = BLOCK_KIND(
-    "embedding", "embedding", synthetic_llm_table, table_weights, synthetic_forward_table, .embedding_table = true);
-static const struct block_kind synthetic_llm_kind_norm =
-    BLOCK_KIND("norm", "norm", synthetic_llm_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
+static const struct block_kind synthetic_llm_kind_table =
+    BLOCK_KIND("embedding", "embedding", synthetic_llm_table, table_weights, synthetic_forward_table,
+               .embedding_table = true);
+static const struct block_kind synthetic_llm_kind_norm = BLOCK_KIND(
+    "norm", "norm", synthetic_llm_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
 
 static int synthetic_llm_blocks(const struct component *c, struct block_ref *refs) {
     (void)c;
@@ -178,22 +189,26 @@ static void synthetic_llm_derive(struct component *c) {
 }
 
 static const struct dimension synthetic_llm_dimensions[] = {
-    {"synthetic_llm", 300, 282, 151936, .place = VOCABULARY, OF_TENSOR(2, 0, "synthetic_llm.embedding.weight")},
+    {"synthetic_llm", 300, 282, 151936, .place = VOCABULARY,
+     OF_TENSOR(2, 0, "synthetic_llm.embedding.weight")},
     {"synthetic_llm_width", 48, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "synthetic_llm.embedding.weight")},
 };
 
-const struct family family_synthetic_llm = FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state,
-                                              .derive = synthetic_llm_derive, .declare = synthetic_declare);
+const struct family family_synthetic_llm =
+    FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state,
+           .derive = synthetic_llm_derive, .declare = synthetic_declare);
 
-/* ---- synthetic_vision: a vision encoder, which makes one token of four pixels ---- */
+/* ---- synthetic_vision: a vision encoder with one token per four pixels ---- */
 
 static const struct weight_spec synthetic_vision_in_table[] = {
     WEIGHT(linear_weights, weight, "synthetic_vision.in.weight", 4, WIDTH, COLOURS, K3, K3),
     WEIGHT(linear_weights, bias, "synthetic_vision.in.bias", 1, WIDTH)};
 static const struct weight_spec synthetic_vision_layer_table[] = {MLP("synthetic_vision.layers.%d.")};
-static const struct weight_spec synthetic_vision_norm_table[] = {NORM(norm_weights, weight, "synthetic_vision.norm.weight")};
+static const struct weight_spec synthetic_vision_norm_table[] = {
+    NORM(norm_weights, weight, "synthetic_vision.norm.weight")};
 
-static void synthetic_vision_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void synthetic_vision_forward_in(struct context *x, const void *weights,
+                                        const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
     struct tensor picture = lane_picture(scope->lane);
@@ -203,11 +218,13 @@ static void synthetic_vision_forward_in(struct context *x, const void *weights, 
 }
 
 static const struct block_kind synthetic_vision_kind_in =
-    BLOCK_KIND("in", "in", synthetic_vision_in_table, linear_weights, synthetic_vision_forward_in, .never_quantised = true);
+    BLOCK_KIND("in", "in", synthetic_vision_in_table, linear_weights, synthetic_vision_forward_in,
+               .never_quantised = true);
 static const struct block_kind synthetic_vision_kind_layer =
     BLOCK_KIND("layer", "layers.%d", synthetic_vision_layer_table, mlp_weights, synthetic_forward_mlp);
 static const struct block_kind synthetic_vision_kind_norm =
-    BLOCK_KIND("norm", "norm", synthetic_vision_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
+    BLOCK_KIND("norm", "norm", synthetic_vision_norm_table, norm_weights, synthetic_forward_norm,
+               .never_quantised = true);
 
 static int synthetic_vision_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -222,7 +239,7 @@ struct synthetic_vision_settings {
     int32_t side;
 };
 
-/* As high as that says; twice as wide if that is its shape. */
+/* The grid is settings.side pixels high, and twice as wide for a wide image. */
 static struct vision_grid synthetic_vision_vision_grid(const struct component *c, int width, int height) {
     const struct synthetic_vision_settings *s = (const void *)c->settings;
     int32_t read_width = width > height ? 2 * s->side : s->side;
@@ -242,19 +259,25 @@ static void synthetic_vision_derive(struct component *c) {
 
 static const struct dimension synthetic_vision_dimensions[] = {
     {"synthetic_vision_width", 64, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "synthetic_vision.in.bias")},
-    {"synthetic_vision_ff", 80, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "synthetic_vision.layers.0.up.weight")},
+    {"synthetic_vision_ff", 80, 8, 4096, .place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "synthetic_vision.layers.0.up.weight")},
     {"synthetic_vision_layers", 3, 1, 100, .place = LAYERS, OF_BLOCKS("synthetic_vision.layers.")},
 };
 
-static const struct setting synthetic_vision_settings[] = {
-    {{"size.shortest_edge", "side"}, offsetof(struct synthetic_vision_settings, side), SETTING_INT, 4, 2, 64}};
+static const struct setting synthetic_vision_settings[] = {{{"size.shortest_edge", "side"},
+                                                            offsetof(struct synthetic_vision_settings, side),
+                                                            SETTING_INT,
+                                                            4,
+                                                            2,
+                                                            64}};
 
 const struct family family_synthetic_vision =
-    FAMILY(synthetic_vision, FAMILY_VISION, "synthetic vision encoder", "model_type", synthetic_state, .derive = synthetic_vision_derive,
-           .picture_settings = synthetic_vision_settings, .n_picture_settings = COUNT_OF(synthetic_vision_settings),
-           .declare = synthetic_declare, .vision_grid = synthetic_vision_vision_grid);
+    FAMILY(synthetic_vision, FAMILY_VISION, "synthetic vision encoder", "model_type", synthetic_state,
+           .derive = synthetic_vision_derive, .picture_settings = synthetic_vision_settings,
+           .n_picture_settings = COUNT_OF(synthetic_vision_settings), .declare = synthetic_declare,
+           .vision_grid = synthetic_vision_vision_grid);
 
-/* ---- synthetic_denoiser: a denoiser, whose picture looks at the text ---- */
+/* ---- synthetic_denoiser: a denoiser with cross-attention to the text ---- */
 
 enum { DIM = 0, TEXT = 6, POOLED, LATENT, FREQUENCIES, POSITIONS, TWO_DIM };
 
@@ -266,10 +289,10 @@ struct layer_weights {
     struct tensor q, k, v, out, up, down;
 };
 
-struct mixer_state {
+struct denoiser_state {
     struct tensor tokens;     /* [F Y X, DIM] */
     struct tensor text, rope; /* [T, DIM], [T, head / 2, 2] */
-    struct tensor condition;  /* [rows, DIM]; rows: calls if hoisted, else 1 */
+    struct tensor condition;  /* [rows, DIM]; rows: evaluations if hoisted, else 1 */
     struct tensor modulation; /* [LAYERS, rows, 2 DIM] */
 };
 
@@ -299,22 +322,24 @@ static const struct weight_spec synthetic_denoiser_out_table[] = {
     WEIGHT(linear_weights, weight, "synthetic_denoiser.out.weight", 2, LATENT, DIM),
     WEIGHT(linear_weights, bias, "synthetic_denoiser.out.bias", 1, LATENT)};
 
-static struct tensor synthetic_denoiser_modulation(const struct mixer_state *state, const struct visit_scope *scope) {
+static struct tensor synthetic_denoiser_modulation(const struct denoiser_state *state,
+                                                   const struct visit_scope *scope) {
     struct tensor all = state->modulation;
     all = tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1);
     return scope_rows(all, scope);
 }
 
 static void synthetic_denoiser_forward_positions(struct context *x, const void *weights,
-                                        const struct visit_scope *scope) {
+                                                 const struct visit_scope *scope) {
     const struct table_weights *w = weights;
-    const struct mixer_state *state = scope->lane->state;
+    const struct denoiser_state *state = scope->lane->state;
     op_copy(x, state->tokens, w->rows);
 }
 
-static void synthetic_denoiser_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void synthetic_denoiser_forward_in(struct context *x, const void *weights,
+                                          const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
-    const struct mixer_state *state = scope->lane->state;
+    const struct denoiser_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent), t = state->tokens;
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], latent.dim[0]});
     op_patchify(x, patches, latent, (struct patches){.side = 1, .order = PATCH_CHANNELS_FIRST});
@@ -322,9 +347,9 @@ static void synthetic_denoiser_forward_in(struct context *x, const void *weights
 }
 
 static void synthetic_denoiser_forward_context(struct context *x, const void *weights,
-                                      const struct visit_scope *scope) {
+                                               const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
-    const struct mixer_state *state = scope->lane->state;
+    const struct denoiser_state *state = scope->lane->state;
     struct rope_options rope = {
         .theta = 100, .n_axes = 1, .axis_dim = {2 * state->rope.dim[1]}, .n_grids = 1};
     rope.grid[0].extent[0] = state->rope.dim[0];
@@ -333,9 +358,9 @@ static void synthetic_denoiser_forward_context(struct context *x, const void *we
 }
 
 static void synthetic_denoiser_forward_conditioning(struct context *x, const void *weights,
-                                           const struct visit_scope *scope) {
+                                                    const struct visit_scope *scope) {
     const struct conditioning_weights *w = weights;
-    const struct mixer_state *state = scope->lane->state;
+    const struct denoiser_state *state = scope->lane->state;
     struct tensor rows = scope_rows(state->condition, scope);
     struct tensor f = context_tensor(x, DTYPE_F32, 2, (int32_t[]){rows.dim[0], w->time.dim[1]});
     struct tensor pooled = context_tensor(x, DTYPE_F32, 2, (int32_t[]){1, rows.dim[1]});
@@ -347,18 +372,19 @@ static void synthetic_denoiser_forward_conditioning(struct context *x, const voi
 }
 
 static void synthetic_denoiser_forward_modulation(struct context *x, const void *weights,
-                                         const struct visit_scope *scope) {
+                                                  const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
-    const struct mixer_state *state = scope->lane->state;
-    op_linear_few(x, synthetic_denoiser_modulation(state, scope), scope_rows(state->condition, scope), w->weight,
-                  w->bias, ACTIVATION_SILU);
+    const struct denoiser_state *state = scope->lane->state;
+    op_linear_few(x, synthetic_denoiser_modulation(state, scope), scope_rows(state->condition, scope),
+                  w->weight, w->bias, ACTIVATION_SILU);
 }
 
-/* x += out(attention(n, text)); x += down(gelu(up(n))), n = norm(x) (1 + scale) + shift. Positions of the
- * text turn its keys. */
-static void synthetic_denoiser_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
+/* x += out(attention(n, text)); x += down(gelu(up(n))), with n = norm(x) (1 + scale) + shift. RoPE rotates
+ * the keys by the text's positions. */
+static void synthetic_denoiser_forward_layer(struct context *x, const void *weights,
+                                             const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
-    const struct mixer_state *state = scope->lane->state;
+    const struct denoiser_state *state = scope->lane->state;
     struct tensor t = state->tokens, m = synthetic_denoiser_modulation(state, scope);
     int32_t dim = t.dim[1], *text = (int32_t[]){state->text.dim[0], dim};
     struct affine affine = {.scale = tensor_make(m.data, DTYPE_F32, 1, &dim),
@@ -371,18 +397,20 @@ static void synthetic_denoiser_forward_layer(struct context *x, const void *weig
     op_linear(x, k, state->text, w->k, (struct epilogue){0});
     op_linear(x, v, state->text, w->v, (struct epilogue){0});
     op_rope(x, k, k, state->rope, (struct rotation){.heads = SYNTHETIC_HEADS, .pairs = ROPE_INTERLEAVED});
-    op_attention(
-        x, q, q, k, v,
-        (struct attention_options){.queries = SYNTHETIC_HEADS, .keys = SYNTHETIC_HEADS, .scale = 1 / sqrtf(dim / SYNTHETIC_HEADS)});
+    op_attention(x, q, q, k, v,
+                 (struct attention_options){.queries = SYNTHETIC_HEADS,
+                                            .keys = SYNTHETIC_HEADS,
+                                            .scale = 1 / sqrtf(dim / SYNTHETIC_HEADS)});
     op_linear(x, t, q, w->out, (struct epilogue){.residual = t});
     op_layer_norm(x, n, t, affine, SYNTHETIC_EPS);
     op_linear(x, up, n, w->up, (struct epilogue){.activation = ACTIVATION_GELU_TANH});
     op_linear(x, t, up, w->down, (struct epilogue){.residual = t});
 }
 
-static void synthetic_denoiser_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void synthetic_denoiser_forward_out(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
-    const struct mixer_state *state = scope->lane->state;
+    const struct denoiser_state *state = scope->lane->state;
     struct tensor out = latent_planes(scope->lane->prediction), t = state->tokens;
     struct tensor n = context_tensor(x, DTYPE_F32, 2, t.dim);
     struct tensor patches = context_tensor(x, DTYPE_F32, 2, (int32_t[]){t.dim[0], out.dim[0]});
@@ -392,23 +420,27 @@ static void synthetic_denoiser_forward_out(struct context *x, const void *weight
 }
 
 static const struct block_kind synthetic_denoiser_kind_positions =
-    BLOCK_KIND("positions", "positions", synthetic_denoiser_position_table, table_weights, synthetic_denoiser_forward_positions,
-               .embedding_table = true);
+    BLOCK_KIND("positions", "positions", synthetic_denoiser_position_table, table_weights,
+               synthetic_denoiser_forward_positions, .embedding_table = true);
 static const struct block_kind synthetic_denoiser_kind_in =
-    BLOCK_KIND("in", "in", synthetic_denoiser_in_table, linear_weights, synthetic_denoiser_forward_in, .never_quantised = true);
+    BLOCK_KIND("in", "in", synthetic_denoiser_in_table, linear_weights, synthetic_denoiser_forward_in,
+               .never_quantised = true);
 static const struct block_kind synthetic_denoiser_kind_context =
-    BLOCK_KIND("context", "context", synthetic_denoiser_context_table, linear_weights, synthetic_denoiser_forward_context,
-               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+    BLOCK_KIND("context", "context", synthetic_denoiser_context_table, linear_weights,
+               synthetic_denoiser_forward_context, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
 static const struct block_kind synthetic_denoiser_kind_conditioning =
     BLOCK_KIND("conditioning", "conditioning", synthetic_denoiser_conditioning_table, conditioning_weights,
-               synthetic_denoiser_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+               synthetic_denoiser_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
+               .never_quantised = true);
 static const struct block_kind synthetic_denoiser_kind_modulation =
     BLOCK_KIND("modulation", "layers.%d.modulation", synthetic_denoiser_modulation_table, linear_weights,
                synthetic_denoiser_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind synthetic_denoiser_kind_layer = BLOCK_KIND(
-    "layer", "layers.%d", synthetic_denoiser_layer_table, layer_weights, synthetic_denoiser_forward_layer, .skippable = true);
+static const struct block_kind synthetic_denoiser_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", synthetic_denoiser_layer_table, layer_weights,
+               synthetic_denoiser_forward_layer, .skippable = true);
 static const struct block_kind synthetic_denoiser_kind_out =
-    BLOCK_KIND("out", "out", synthetic_denoiser_out_table, linear_weights, synthetic_denoiser_forward_out, .never_quantised = true);
+    BLOCK_KIND("out", "out", synthetic_denoiser_out_table, linear_weights, synthetic_denoiser_forward_out,
+               .never_quantised = true);
 
 static int synthetic_denoiser_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -436,8 +468,9 @@ static void synthetic_denoiser_derive(struct component *c) {
     c->latent_channels = d[LATENT];
 }
 
-/* The table has frames of SYNTHETIC_SIDE rows of SYNTHETIC_SIDE. */
-static int synthetic_denoiser_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
+/* The position table has SYNTHETIC_SIDE x SYNTHETIC_SIDE rows per frame. */
+static int synthetic_denoiser_rows(const struct component *c, int i_table, const struct lane *lane,
+                                   int32_t *rows) {
     const int32_t *dim = lane->latent.dim;
     int n = 0;
     (void)c, (void)i_table;
@@ -447,24 +480,24 @@ static int synthetic_denoiser_rows(const struct component *c, int i_table, const
     return n;
 }
 
-static enum status synthetic_denoiser_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
-                                         struct error *e) {
+static enum status synthetic_denoiser_check_lanes(const struct component *c, const struct lane *lanes,
+                                                  int n_lanes, struct error *e) {
     const int32_t *dim = lanes->latent.dim;
     (void)c, (void)n_lanes;
     if (dim[2] <= SYNTHETIC_SIDE && dim[3] <= SYNTHETIC_SIDE) return OK;
-    error_set(e, SHAPE, "a latent that the synthetic has no positions for");
+    error_set(e, SHAPE, "the latent is larger than the synthetic denoiser's position table");
     return error_found(e, "%dx%d", dim[3], dim[2]);
 }
 
-static void synthetic_denoiser_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                              struct arena *pictures, bool *ok) {
+static void synthetic_denoiser_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                       struct arena *arena, struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
-        struct mixer_state *s = lanes[i].state;
+        struct denoiser_state *s = lanes[i].state;
         const int32_t *d = c->dims, *latent = lanes[i].latent.dim;
         int32_t rows = lanes[i].hoisted ? lanes[i].hoisted : 1, text = lanes[i].text.dim[0];
         int first = lane_first_of_prompt(lanes, i);
-        if (first != i) *s = *(const struct mixer_state *)lanes[first].state;
+        if (first != i) *s = *(const struct denoiser_state *)lanes[first].state;
         s->tokens =
             arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){latent[1] * latent[2] * latent[3], d[DIM]}, ok);
         if (first != i) continue;
@@ -477,21 +510,25 @@ static void synthetic_denoiser_declare(const struct component *c, struct lane *l
 
 static const struct dimension synthetic_denoiser_dimensions[] = {
     {"synthetic_dim", 64, 8, 4096, .place = DIM, OF_TENSOR(2, 0, "synthetic_denoiser.in.weight")},
-    {"synthetic_denoiser_ff", 160, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "synthetic_denoiser.layers.0.up.weight")},
+    {"synthetic_denoiser_ff", 160, 8, 4096, .place = FEED_FORWARD,
+     OF_TENSOR(2, 0, "synthetic_denoiser.layers.0.up.weight")},
     {"synthetic_denoiser_layers", 4, 1, 100, .place = LAYERS, OF_BLOCKS("synthetic_denoiser.layers.")},
     {"synthetic_columns", 64, 8, 4096, .place = TEXT, OF_TENSOR(2, 1, "synthetic_denoiser.context.weight")},
     {"synthetic_pooled", 64, 8, 4096, .place = POOLED, OF_TENSOR(2, 1, "synthetic_denoiser.pooled.weight")},
     {"synthetic_latent", SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, .place = LATENT,
      OF_TENSOR(2, 1, "synthetic_denoiser.in.weight")},
-    {"synthetic_frequencies", 16, 2, 256, .place = FREQUENCIES, OF_TENSOR(2, 1, "synthetic_denoiser.time.weight")},
-    {"synthetic_positions", 2048, 1, 65536, .place = POSITIONS, OF_TENSOR(2, 0, "synthetic_denoiser.positions.weight")},
+    {"synthetic_frequencies", 16, 2, 256, .place = FREQUENCIES,
+     OF_TENSOR(2, 1, "synthetic_denoiser.time.weight")},
+    {"synthetic_positions", 2048, 1, 65536, .place = POSITIONS,
+     OF_TENSOR(2, 0, "synthetic_denoiser.positions.weight")},
 };
 
 const struct family family_synthetic_denoiser =
-    FAMILY(synthetic_denoiser, FAMILY_DENOISER, "synthetic denoiser", "_class_name", mixer_state, .derive = synthetic_denoiser_derive,
-           .declare = synthetic_denoiser_declare, .rows = synthetic_denoiser_rows, .check_lanes = synthetic_denoiser_check_lanes);
+    FAMILY(synthetic_denoiser, FAMILY_DENOISER, "synthetic denoiser", "_class_name", denoiser_state,
+           .derive = synthetic_denoiser_derive, .declare = synthetic_denoiser_declare,
+           .rows = synthetic_denoiser_rows, .check_lanes = synthetic_denoiser_check_lanes);
 
-/* ---- synthetic_video_vae: a decoder, in which every frame of the latent sees the one before ---- */
+/* ---- synthetic_video_vae: a decoder in which each latent frame depends on the one before ---- */
 
 struct causal_in_weights {
     struct tensor weight, bias;
@@ -508,16 +545,18 @@ struct causal_out_weights {
 enum { TIMES_MAX = 4 };
 
 struct causal_state {
-    struct tensor frames;            /* [N Y X, WIDTH]: of the chunk's latent */
-    struct tensor before[TIMES_MAX]; /* [Y X, WIDTH]: what each layer's last frame was in the chunk before */
-    struct tensor halves; /* [N, Y X, WIDTH]: of the video, before its pictures; tiled: one at a time */
+    struct tensor frames; /* [N Y X, WIDTH]: frames of the chunk's latent */
+    struct tensor
+        before[TIMES_MAX]; /* [Y X, WIDTH]: feature cache, the last frame of the previous chunk, per layer */
+    struct tensor
+        halves; /* [N, Y X, WIDTH]: video frames before the output convolution; tiled: one at a time */
 };
 
-/* A scale and a shift a channel. */
+/* One scale and shift per channel. */
 static const struct latent_format synthetic_video_vae_format = {
     .n = SYNTHETIC_CHANNELS, .scale = {1.5f, 1.25f, 0.75f, 2}, .shift = {0.25f, -0.5f, 0.125f, 0}};
 
-/* A first chunk of one frame, then two at a time, which become four. */
+/* The first chunk has one latent frame; each further chunk has two, which decode to four frames. */
 static struct frame_chunk synthetic_video_vae_chunk(int32_t latent_frames, int i) {
     struct frame_chunk c = {0, 1, 0, 1};
     if (!i) return c;
@@ -528,10 +567,12 @@ static struct frame_chunk synthetic_video_vae_chunk(int32_t latent_frames, int i
     return c;
 }
 
-static int synthetic_video_vae_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks) {
+static int synthetic_video_vae_chunks(const struct component *c, int32_t latent_frames,
+                                      struct frame_chunk *chunks) {
     int n = 1 + latent_frames / 2;
     (void)c;
-    for (int i = 0; i < n && n <= FRAME_CHUNKS_MAX; i++) chunks[i] = synthetic_video_vae_chunk(latent_frames, i);
+    for (int i = 0; i < n && n <= FRAME_CHUNKS_MAX; i++)
+        chunks[i] = synthetic_video_vae_chunk(latent_frames, i);
     return n;
 }
 
@@ -545,13 +586,14 @@ static const struct weight_spec synthetic_video_vae_out_table[] = {
     WEIGHT(causal_out_weights, weight, "synthetic_video_vae.out.weight", 4, COLOURS, WIDTH, K3, K3),
     WEIGHT(causal_out_weights, bias, "synthetic_video_vae.out.bias", 1, COLOURS)};
 
-/* Frame i of those of the chunk's latent. */
+/* Returns latent frame i of the chunk. */
 static struct tensor synthetic_video_vae_frame(const struct causal_state *state, int32_t i) {
     int32_t pixels = state->before[0].dim[0];
     return tensor_slice(state->frames, i * pixels, pixels);
 }
 
-static void synthetic_video_vae_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void synthetic_video_vae_forward_in(struct context *x, const void *weights,
+                                           const struct visit_scope *scope) {
     const struct causal_in_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
@@ -566,8 +608,9 @@ static void synthetic_video_vae_forward_in(struct context *x, const void *weight
               (struct epilogue){.bias = w->bias, .activation = ACTIVATION_GELU_TANH});
 }
 
-/* Frames from the last, so that each is added what the one before was. */
-static void synthetic_video_vae_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
+/* Goes through the frames from the last to the first, so that each adds the unmodified frame before it. */
+static void synthetic_video_vae_forward_time(struct context *x, const void *weights,
+                                             const struct visit_scope *scope) {
     const struct causal_time_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
     struct frame_chunk c = synthetic_video_vae_chunk(scope->lane->latent.dim[1], scope->chunk);
@@ -575,14 +618,16 @@ static void synthetic_video_vae_forward_time(struct context *x, const void *weig
                   kept = context_tensor(x, DTYPE_F32, before.rank, before.dim);
     op_copy(x, kept, synthetic_video_vae_frame(state, c.n_latents - 1));
     for (int32_t i = c.n_latents - 1; i >= 0; i--) {
-        struct tensor frame = synthetic_video_vae_frame(state, i), last = i ? synthetic_video_vae_frame(state, i - 1) : before;
+        struct tensor frame = synthetic_video_vae_frame(state, i),
+                      last = i ? synthetic_video_vae_frame(state, i - 1) : before;
         if (i || scope->chunk) op_linear(x, frame, last, w->weight, (struct epilogue){.residual = frame});
     }
     op_copy(x, before, kept);
 }
 
-/* One half of split makes the first of a latent frame's two pictures, the other the second. */
-static void synthetic_video_vae_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
+/* One half of `split` makes the first of a latent frame's two images, the other half the second. */
+static void synthetic_video_vae_forward_out(struct context *x, const void *weights,
+                                            const struct visit_scope *scope) {
     const struct causal_out_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
@@ -605,11 +650,14 @@ static void synthetic_video_vae_forward_out(struct context *x, const void *weigh
 }
 
 static const struct block_kind synthetic_video_vae_kind_in =
-    BLOCK_KIND("in", "in", synthetic_video_vae_in_table, causal_in_weights, synthetic_video_vae_forward_in, .never_quantised = true);
-static const struct block_kind synthetic_video_vae_kind_time = BLOCK_KIND(
-    "time", "time.%d", synthetic_video_vae_time_table, causal_time_weights, synthetic_video_vae_forward_time, .never_quantised = true);
+    BLOCK_KIND("in", "in", synthetic_video_vae_in_table, causal_in_weights, synthetic_video_vae_forward_in,
+               .never_quantised = true);
+static const struct block_kind synthetic_video_vae_kind_time =
+    BLOCK_KIND("time", "time.%d", synthetic_video_vae_time_table, causal_time_weights,
+               synthetic_video_vae_forward_time, .never_quantised = true);
 static const struct block_kind synthetic_video_vae_kind_out =
-    BLOCK_KIND("out", "out", synthetic_video_vae_out_table, causal_out_weights, synthetic_video_vae_forward_out, .never_quantised = true);
+    BLOCK_KIND("out", "out", synthetic_video_vae_out_table, causal_out_weights,
+               synthetic_video_vae_forward_out, .never_quantised = true);
 
 static int synthetic_video_vae_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
@@ -633,9 +681,9 @@ static void synthetic_video_vae_derive(struct component *c) {
     c->latent_format = synthetic_video_vae_format;
 }
 
-/* Lanes take turns in one state. */
-static void synthetic_video_vae_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                             struct arena *pictures, bool *ok) {
+/* All lanes share one state, one after another. */
+static void synthetic_video_vae_declare(const struct component *c, struct lane *lanes, int n_lanes,
+                                        struct arena *arena, struct arena *pictures, bool *ok) {
     struct causal_state first = {0};
     const int32_t *latent = lanes->latent.dim;
     int32_t most = latent[1] > 1 ? 2 : 1, pixels = latent[2] * latent[3], width = c->dims[WIDTH];
@@ -648,19 +696,21 @@ static void synthetic_video_vae_declare(const struct component *c, struct lane *
 }
 
 static const struct dimension synthetic_video_vae_dimensions[] = {
-    {"synthetic_video_vae_width", 32, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "synthetic_video_vae.in.bias")},
+    {"synthetic_video_vae_width", 32, 8, 4096, .place = WIDTH,
+     OF_TENSOR(1, 0, "synthetic_video_vae.in.bias")},
     {"synthetic_times", 3, 1, TIMES_MAX, .place = LAYERS, OF_BLOCKS("synthetic_video_vae.time.")},
     {"synthetic_latent", SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, .place = LATENT,
      OF_TENSOR(2, 1, "synthetic_video_vae.in.weight")},
 };
 
 const struct family family_synthetic_video_vae =
-    FAMILY(synthetic_video_vae, FAMILY_DECODER, "synthetic decoder", "_class_name", causal_state, .derive = synthetic_video_vae_derive,
-           .declare = synthetic_video_vae_declare, .chunks = synthetic_video_vae_chunks);
+    FAMILY(synthetic_video_vae, FAMILY_DECODER, "synthetic decoder", "_class_name", causal_state,
+           .derive = synthetic_video_vae_derive, .declare = synthetic_video_vae_declare,
+           .chunks = synthetic_video_vae_chunks);
 
 /* ---- schedule and sampler ---- */
 
-/* From 8 down by as much in every step, to 1 before the end with four of them. */
+/* Sigmas fall from 8 by a constant factor each step: to 1 before the last of four steps. */
 static void synthetic_fill_schedule(const struct schedule_options *options, struct grid *grid) {
     int n = options->n;
     *grid = (struct grid){.form = GRID_VARIANCE_EXPLODING, .step = grid->step, .n = n, .n_total = n};
@@ -676,16 +726,17 @@ static void synthetic_fill_schedule(const struct schedule_options *options, stru
 static const struct schedule synthetic_schedule = {
     .name = "synthetic", .class_name = "SyntheticScheduler", .fill = synthetic_fill_schedule};
 
-/* The second evaluation lies between two steps; the last step has none. */
-static bool synthetic_evaluation_point(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
+/* The second evaluation is between two steps; the last step has none. */
+static bool synthetic_evaluation_point(const struct grid *grid, int step, int evaluation,
+                                       struct grid_point *at) {
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (s->to.sigma > 0) *at = grid_between(grid, step, sqrtf(s->at.sigma * s->to.sigma));
     return s->to.sigma > 0;
 }
 
-/* Towards what the past and this prediction say together: half of a step with the past drawn on beyond this
- * one, the other with the mean of both; noise at its end. */
+/* The update moves towards a combination of past and present prediction: for the first half step their
+ * extrapolation, for the second their mean. Noise is added at the step's end. */
 static void synthetic_update(const struct sampler_update *u) {
     float to = u->grid->step[u->step].to.sigma, from = u->grid->step[u->step].at.sigma, *past = u->history[0];
     float middle = to > 0 ? sqrtf(from * to) : 0, ratio = u->evaluation ? to / middle : middle / from;
@@ -702,16 +753,16 @@ static void synthetic_update(const struct sampler_update *u) {
 }
 
 static const struct sampler synthetic_sampler = {.name = "synthetic",
-                                           .form = PREDICTION_DENOISED,
-                                           .evaluations = 2,
-                                           .history = 1,
-                                           .draws_noise = NOISE_AT_STEP_END,
-                                           .evaluation_point = synthetic_evaluation_point,
-                                           .update = synthetic_update};
+                                                 .form = PREDICTION_DENOISED,
+                                                 .evaluations = 2,
+                                                 .history = 1,
+                                                 .draws_noise = NOISE_AT_STEP_END,
+                                                 .evaluation_point = synthetic_evaluation_point,
+                                                 .update = synthetic_update};
 
 /* ---- the recipe ---- */
 
-/* Which of the two: the second is wider. */
+/* Returns the width, by which the two encoders are told apart: the second is wider. */
 static int synthetic_text_width(const struct tensor_index *view) {
     const struct index_entry *entry = index_find(view, "synthetic_text.norm.weight");
     return entry ? entry->dim[0] : 0;
@@ -726,26 +777,28 @@ static bool synthetic_text_is_second(const struct tensor_index *view) {
 }
 
 static const char *const synthetic_prefixes[][3] = {
-    {"", "synthetic.text_a."}, {"", "synthetic.text_b."}, {"", "synthetic.llm."}, {"", "synthetic.vision."},
-    {"", "synthetic.high."},   {"", "synthetic.low."},    {"", "synthetic.video_vae."},
+    {"", "synthetic.text_a."},    {"", "synthetic.text_b."}, {"", "synthetic.llm."},
+    {"", "synthetic.vision."},    {"", "synthetic.high."},   {"", "synthetic.low."},
+    {"", "synthetic.video_vae."},
 };
 
-#define SYNTHETIC_FROM "--tokenizer PATH: the synthetic's folder"
+#define SYNTHETIC_FROM "--tokenizer PATH: the synthetic pipeline's folder"
 #define SLOT(place, of, flag_, folder_, ...)                                                                 \
     [place] = {.family = &family_##of,                                                                       \
                .flag = flag_,                                                                                \
                .folder = folder_,                                                                            \
-               .prefixes = synthetic_prefixes[place],                                                              \
+               .prefixes = synthetic_prefixes[place],                                                        \
                __VA_ARGS__}
 #define CLIP_TEXT(folder_)                                                                                   \
-    .bos = "<|startoftext|>", .eos = "<|endoftext|>", .tokenizer = "CLIP BPE",                            \
-    .tokenizer_folder = folder_, .tokenizer_from = SYNTHETIC_FROM, .classes = {"SyntheticText", "CLIPTokenizer"}
+    .bos = "<|startoftext|>", .eos = "<|endoftext|>", .tokenizer = "CLIP BPE", .tokenizer_folder = folder_,  \
+    .tokenizer_from = SYNTHETIC_FROM, .classes = {"SyntheticText", "CLIPTokenizer"}
 
 const struct recipe recipe_synthetic = {
     .name = "synthetic",
-    .slot = {SLOT(SYNTHETIC_TEXT, synthetic_text, "--synthetic-text", "text_encoder", .matches = synthetic_text_is_first,
-                  .text = {CLIP_TEXT("tokenizer"), .tokens_max = 11}),
-             SLOT(SYNTHETIC_TEXT_2, synthetic_text, "--synthetic-text-2", "text_encoder_2", .matches = synthetic_text_is_second,
+    .slot = {SLOT(SYNTHETIC_TEXT, synthetic_text, "--synthetic-text", "text_encoder",
+                  .matches = synthetic_text_is_first, .text = {CLIP_TEXT("tokenizer"), .tokens_max = 11}),
+             SLOT(SYNTHETIC_TEXT_2, synthetic_text, "--synthetic-text-2", "text_encoder_2",
+                  .matches = synthetic_text_is_second,
                   .text = {CLIP_TEXT("tokenizer_2"), .pad = "<|endoftext|>", .tokens_max = 13},
                   .dimension = {{"synthetic_width", 40}, {"synthetic_vocabulary", 540}}),
              SLOT(SYNTHETIC_LLM, synthetic_llm, "--synthetic-llm", "text_encoder_3",
@@ -773,7 +826,9 @@ const struct recipe recipe_synthetic = {
     .pipelines = {"SyntheticPipeline"},
     .patch = 1,
     .frames_max = 17,
-    .sampling = {.prediction = &prediction_eps, .schedule = &synthetic_schedule, .sampler = &synthetic_sampler},
+    .sampling = {.prediction = &prediction_eps,
+                 .schedule = &synthetic_schedule,
+                 .sampler = &synthetic_sampler},
     .guide = guidance_cfg,
     .flow_shift = 1,
     .references_max = LANE_REFERENCES_MAX,

@@ -1,22 +1,38 @@
-/* A whole synthetic pipeline, which has all that pipelines may have and published ones have not: see
- * synthetic_pipeline.c. Its families and its recipe stand in the tables behind the published ones. */
+/* A complete synthetic pipeline, which uses every engine feature that no published pipeline uses
+ * (synthetic_pipeline.c). Its families and its recipe follow the published ones in the test tables
+ * (tables.c). */
 #ifndef SLUICE_TEST_SYNTHETIC_PIPELINE_H
 #define SLUICE_TEST_SYNTHETIC_PIPELINE_H
 
 #include "models/models.h"
 
-#define SYNTHETIC_FAMILIES(X) X(synthetic_text) X(synthetic_llm) X(synthetic_vision) X(synthetic_denoiser) X(synthetic_video_vae)
-#define SYNTHETIC_RECIPES(X)  X(synthetic)
+#define SYNTHETIC_FAMILIES(X)                                                                                \
+    X(synthetic_text) X(synthetic_llm) X(synthetic_vision) X(synthetic_denoiser) X(synthetic_video_vae)
+#define SYNTHETIC_RECIPES(X) X(synthetic)
 
 SYNTHETIC_FAMILIES(DECLARE_FAMILY)
 SYNTHETIC_RECIPES(DECLARE_RECIPE)
 
 /* In the order of their stages. */
-enum synthetic_slot { SYNTHETIC_TEXT, SYNTHETIC_TEXT_2, SYNTHETIC_LLM, SYNTHETIC_VISION, SYNTHETIC_DENOISER, SYNTHETIC_DENOISER_2, SYNTHETIC_VIDEO_VAE };
+enum synthetic_slot {
+    SYNTHETIC_TEXT,
+    SYNTHETIC_TEXT_2,
+    SYNTHETIC_LLM,
+    SYNTHETIC_VISION,
+    SYNTHETIC_DENOISER,
+    SYNTHETIC_DENOISER_2,
+    SYNTHETIC_VIDEO_VAE
+};
 
-/* Sizes that shapes do not tell, for those who compute the same again. */
-enum { SYNTHETIC_CHANNELS = 4, SYNTHETIC_HEADS = 4, SYNTHETIC_SIDE = 16, SYNTHETIC_PADDED = 11, SYNTHETIC_DROPPED = 2 };
+/* Sizes that tensor shapes do not give, for synthetic_reference.c. */
+enum {
+    SYNTHETIC_CHANNELS = 4,
+    SYNTHETIC_HEADS = 4,
+    SYNTHETIC_SIDE = 16,
+    SYNTHETIC_PADDED = 11,
+    SYNTHETIC_DROPPED = 2
+};
 #define SYNTHETIC_EPS      1e-5f
-#define SYNTHETIC_BOUNDARY 0.551 /* below which part of the timesteps the second denoiser works */
+#define SYNTHETIC_BOUNDARY 0.551 /* fraction of the timesteps below which the second denoiser runs */
 
 #endif

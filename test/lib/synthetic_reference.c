@@ -16,7 +16,7 @@ struct matrix {
     double *at;
 };
 
-/* All are freed together. */
+/* All matrices are freed together. */
 enum { ALLOCATIONS_MAX = 8192 };
 static void *allocations[ALLOCATIONS_MAX];
 static int n_allocations;
@@ -28,7 +28,7 @@ static struct matrix zeros(int rows, int columns) {
     return m;
 }
 
-/* A tensor as rows of all but its first dimension; a vector is one row. */
+/* Reads a tensor as a matrix: rows by its first dimension; a vector is one row. */
 static struct matrix weight(const struct component *c, const char *format, int number) {
     char name[96];
     struct error e = {0};
@@ -45,7 +45,7 @@ static struct matrix weight(const struct component *c, const char *format, int n
     return m;
 }
 
-/* in w^T + bias; bias NULL: none. */
+/* Returns in w^T + bias; bias NULL: none. */
 static struct matrix product(struct matrix in, struct matrix w, const double *bias) {
     struct matrix out = zeros(in.rows, w.rows);
     for (int i = 0; i < in.rows; i++)
@@ -80,7 +80,7 @@ static struct matrix rms_norm(struct matrix in, struct matrix w) {
     return out;
 }
 
-/* scale, shift NULL: none. */
+/* LayerNorm; scale and shift NULL: none. */
 static struct matrix layer_norm(struct matrix in, const double *scale, const double *shift) {
     struct matrix out = zeros(in.rows, in.columns);
     for (int i = 0; i < in.rows; i++) {
@@ -118,7 +118,8 @@ static struct matrix embedded(const struct component *c, const char *name, const
     return x;
 }
 
-/* Tokens after so many layers, the pooled row after all, of the first token that ends the text. */
+/* Encodes a prompt: token rows after `layers` layers; the pooled row, after all layers, of the first
+ * end-of-text token. */
 static struct matrix encode(const struct synthetic_input *in, int slot, int prompt, int layers,
                             struct matrix *pooled) {
     const struct component *c = &in->model->component[slot];
@@ -131,11 +132,12 @@ static struct matrix encode(const struct synthetic_input *in, int slot, int prom
     }
     while (ids[end] != ids[n - 1]) end++;
     struct matrix row = {1, x.columns, x.at + end * x.columns};
-    *pooled = product(row, weight(c, "synthetic_text.pool.weight", 0), weight(c, "synthetic_text.pool.bias", 0).at);
+    *pooled =
+        product(row, weight(c, "synthetic_text.pool.weight", 0), weight(c, "synthetic_text.pool.bias", 0).at);
     return text;
 }
 
-/* A picture of that size as values from -1 to 1. */
+/* Returns the image resized, as values from -1 to 1. */
 static struct matrix pixels(const struct synthetic_input *in, const struct sluice_picture *p,
                             struct picture_size size) {
     struct error e = {0};
@@ -151,8 +153,8 @@ static struct matrix pixels(const struct synthetic_input *in, const struct sluic
     return out;
 }
 
-/* out[y, x, n] of kernel 3: of every other pixel with zeros to the right and below, or of each pixel of a
- * picture twice as large with zeros around. image: [height width, C]. */
+/* Returns a 3x3 convolution of an image [height width, C]. halves: stride 2 with zeros to the right and
+ * below; else of the image upsampled by 2, with zeros around. */
 static struct matrix convolution(struct matrix image, int width, struct matrix w, struct matrix bias,
                                  bool halves) {
     int height = image.rows / width, C = image.columns;
@@ -174,7 +176,7 @@ static struct matrix convolution(struct matrix image, int width, struct matrix w
     return out;
 }
 
-static struct matrix see(const struct synthetic_input *in, const struct sluice_picture *p) {
+static struct matrix encode_image(const struct synthetic_input *in, const struct sluice_picture *p) {
     const struct component *c = &in->model->component[SYNTHETIC_VISION];
     struct picture_size size = {p->width > p->height ? 8 : 4, 4};
     struct matrix x = convolution(pixels(in, p, size), size.width, weight(c, "synthetic_vision.in.weight", 0),
@@ -189,11 +191,11 @@ static void put(struct matrix to, int row, int column, struct matrix from, int f
                (size_t)from.columns * sizeof *to.at);
 }
 
-/* What the denoisers see of a prompt: both small encoders beside each other, below them the words, below
- * those the pictures. */
+/* Returns the conditioning of a prompt: the rows of both small encoders, concatenated by columns; below them
+ * the LLM's rows; below those the images' rows. */
 static struct matrix condition(const struct synthetic_input *in, int prompt, struct matrix *pooled) {
     struct matrix rows[2], a = encode(in, SYNTHETIC_TEXT, prompt, 2, &rows[0]);
-    struct matrix b = encode(in, SYNTHETIC_TEXT_2, prompt, 1, &rows[1]), seen[TRUTH_PICTURES_MAX];
+    struct matrix b = encode(in, SYNTHETIC_TEXT_2, prompt, 1, &rows[1]), vision[REFERENCE_PICTURES_MAX];
     const struct component *c = &in->model->component[SYNTHETIC_LLM];
     struct matrix words =
         rms_norm(embedded(c, "synthetic_llm.embedding.weight", in->tokens[SYNTHETIC_LLM][prompt].ids,
@@ -202,15 +204,15 @@ static struct matrix condition(const struct synthetic_input *in, int prompt, str
     int below = b.rows > SYNTHETIC_PADDED ? b.rows : SYNTHETIC_PADDED, kept = words.rows - SYNTHETIC_DROPPED;
     int pictures = below + (kept > SYNTHETIC_PADDED ? kept : SYNTHETIC_PADDED), all = pictures;
     for (int i = 0; i < in->request->n_references; i++) {
-        seen[i] = see(in, in->request->references[i]);
-        all += seen[i].rows;
+        vision[i] = encode_image(in, in->request->references[i]);
+        all += vision[i].rows;
     }
     struct matrix text = zeros(all, 64);
     put(text, 0, 0, a, 0);
     put(text, 0, a.columns, b, 0);
     put(text, below, 0, words, SYNTHETIC_DROPPED);
-    for (int i = 0; i < in->request->n_references; pictures += seen[i++].rows)
-        put(text, pictures, 0, seen[i], 0);
+    for (int i = 0; i < in->request->n_references; pictures += vision[i++].rows)
+        put(text, pictures, 0, vision[i], 0);
     *pooled = zeros(1, 64);
     put(*pooled, 0, 0, rows[0], 0);
     put(*pooled, 0, rows[0].columns, rows[1], 0);
@@ -219,7 +221,7 @@ static struct matrix condition(const struct synthetic_input *in, int prompt, str
 
 /* ---- denoisers ---- */
 
-/* Pairs of each head's values are turned by the row's number. */
+/* RoPE: rotates the pairs of each head's values by the row number. */
 static void rotate(struct matrix m) {
     int head = m.columns / SYNTHETIC_HEADS;
     for (int i = 0; i < m.rows; i++)
@@ -251,42 +253,47 @@ static struct matrix attention(struct matrix q, struct matrix k, struct matrix v
     return out;
 }
 
-static bool leaves_out(const struct sluice_request *r, int layer) {
+static bool is_skipped(const struct sluice_request *r, int layer) {
     int i = 0;
     while (i < r->n_slg_layers && r->slg_layers[i] != layer) i++;
     return i < r->n_slg_layers;
 }
 
-/* The noise that a denoiser finds in z [F Y X, C], told a timestep. skips: NULL, or whose layers it leaves
- * out. */
-static struct matrix mix(const struct component *c, struct matrix z, const int32_t *dim, struct matrix text,
-                         struct matrix pooled, double told, const struct sluice_request *skips) {
+/* Returns the noise that a denoiser predicts for z [F Y X, C] at a timestep. skips: a request whose
+ * slg_layers are skipped, or NULL. */
+static struct matrix predict_noise(const struct component *c, struct matrix z, const int32_t *dim,
+                                   struct matrix text, struct matrix pooled, double timestep,
+                                   const struct sluice_request *skips) {
     struct matrix positions = weight(c, "synthetic_denoiser.positions.weight", 0), f = zeros(1, 16);
-    struct matrix x = product(z, weight(c, "synthetic_denoiser.in.weight", 0), weight(c, "synthetic_denoiser.in.bias", 0).at);
+    struct matrix x = product(z, weight(c, "synthetic_denoiser.in.weight", 0),
+                              weight(c, "synthetic_denoiser.in.bias", 0).at);
     for (int i = 0; i < x.rows; i++) {
         int frame = i / dim[2] / dim[1], row = i / dim[2] % dim[1], column = i % dim[2];
-        const double *at = positions.at + ((frame * SYNTHETIC_SIDE + row) * SYNTHETIC_SIDE + column) * x.columns;
+        const double *at =
+            positions.at + ((frame * SYNTHETIC_SIDE + row) * SYNTHETIC_SIDE + column) * x.columns;
         for (int k = 0; k < x.columns; k++) x.at[i * x.columns + k] += at[k];
     }
-    text = product(text, weight(c, "synthetic_denoiser.context.weight", 0), weight(c, "synthetic_denoiser.context.bias", 0).at);
+    text = product(text, weight(c, "synthetic_denoiser.context.weight", 0),
+                   weight(c, "synthetic_denoiser.context.bias", 0).at);
     for (int i = 0; i < 8; i++) {
-        f.at[i] = cos(told * pow(10000, -i / 8.0));
-        f.at[8 + i] = sin(told * pow(10000, -i / 8.0));
+        f.at[i] = cos(timestep * pow(10000, -i / 8.0));
+        f.at[8 + i] = sin(timestep * pow(10000, -i / 8.0));
     }
     struct matrix condition = product(f, weight(c, "synthetic_denoiser.time.weight", 0), NULL);
-    add(condition,
-        product(pooled, weight(c, "synthetic_denoiser.pooled.weight", 0), weight(c, "synthetic_denoiser.pooled.bias", 0).at));
+    add(condition, product(pooled, weight(c, "synthetic_denoiser.pooled.weight", 0),
+                           weight(c, "synthetic_denoiser.pooled.bias", 0).at));
     for (int k = 0; k < condition.columns; k++) condition.at[k] /= 1 + exp(-condition.at[k]);
     for (int i = 0; i < 4; i++) {
-        if (skips && leaves_out(skips, i)) continue;
+        if (skips && is_skipped(skips, i)) continue;
         struct matrix m = product(condition, weight(c, "synthetic_denoiser.layers.%d.modulation.weight", i),
                                   weight(c, "synthetic_denoiser.layers.%d.modulation.bias", i).at);
         struct matrix n = layer_norm(x, m.at, m.at + x.columns);
         struct matrix keys = product(text, weight(c, "synthetic_denoiser.layers.%d.k.weight", i), NULL);
         rotate(keys);
-        struct matrix seen = attention(product(n, weight(c, "synthetic_denoiser.layers.%d.q.weight", i), NULL), keys,
-                                       product(text, weight(c, "synthetic_denoiser.layers.%d.v.weight", i), NULL));
-        add(x, product(seen, weight(c, "synthetic_denoiser.layers.%d.out.weight", i), NULL));
+        struct matrix attended =
+            attention(product(n, weight(c, "synthetic_denoiser.layers.%d.q.weight", i), NULL), keys,
+                      product(text, weight(c, "synthetic_denoiser.layers.%d.v.weight", i), NULL));
+        add(x, product(attended, weight(c, "synthetic_denoiser.layers.%d.out.weight", i), NULL));
         n = layer_norm(x, m.at, m.at + x.columns);
         struct matrix up = product(n, weight(c, "synthetic_denoiser.layers.%d.up.weight", i), NULL);
         gelu(up);
@@ -296,9 +303,9 @@ static struct matrix mix(const struct component *c, struct matrix z, const int32
                    weight(c, "synthetic_denoiser.out.bias", 0).at);
 }
 
-/* What the picture would be without the noise: z is of the size that both denoisers know, whatever sigma. */
-static struct matrix denoised(const struct synthetic_input *in, const double *x, const int32_t *dim, double sigma,
-                              double told, bool second, int step, const struct matrix *text,
+/* Returns the denoised latent. z is scaled to the same variance for every sigma. */
+static struct matrix denoised(const struct synthetic_input *in, const double *x, const int32_t *dim,
+                              double sigma, double timestep, bool second, int step, const struct matrix *text,
                               const struct matrix *pooled) {
     const struct sluice_request *r = in->request;
     const struct component *c = &in->model->component[second ? SYNTHETIC_DENOISER_2 : SYNTHETIC_DENOISER];
@@ -306,12 +313,13 @@ static struct matrix denoised(const struct synthetic_input *in, const double *x,
     struct matrix z = zeros(n, SYNTHETIC_CHANNELS), out = zeros(1, n * SYNTHETIC_CHANNELS);
     for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++)
         z.at[i % n * SYNTHETIC_CHANNELS + i / n] = x[i] / sqrt(sigma * sigma + 1);
-    struct matrix noise = mix(c, z, dim, text[0], pooled[0], told, NULL), without = noise, skipped = noise;
+    struct matrix noise = predict_noise(c, z, dim, text[0], pooled[0], timestep, NULL), without = noise,
+                  skipped = noise;
     double low = r->cfg_scale_low, scale = second && low != 0 ? low : r->cfg_scale;
     bool skips =
         r->n_slg_layers && scale != 1 && step > r->steps * r->slg_start && step < r->steps * r->slg_end;
-    if (scale != 1) without = mix(c, z, dim, text[1], pooled[1], told, NULL);
-    if (skips) skipped = mix(c, z, dim, text[0], pooled[0], told, r);
+    if (scale != 1) without = predict_noise(c, z, dim, text[1], pooled[1], timestep, NULL);
+    if (skips) skipped = predict_noise(c, z, dim, text[0], pooled[0], timestep, r);
     for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++) {
         int at = i % n * SYNTHETIC_CHANNELS + i / n;
         out.at[i] = x[i] - sigma * (without.at[at] + scale * (noise.at[at] - without.at[at]) +
@@ -322,8 +330,9 @@ static struct matrix denoised(const struct synthetic_input *in, const double *x,
 
 /* ---- the video decoder ---- */
 
-/* All frames of the latent at once: [frames, 3, 2 Y, 2 X]. */
-static void develop(const struct synthetic_input *in, const double *latent, const int32_t *dim, double *frames) {
+/* Decodes all latent frames at once: [frames, 3, 2 Y, 2 X]. */
+static void decode_video(const struct synthetic_input *in, const double *latent, const int32_t *dim,
+                         double *frames) {
     const struct component *c = &in->model->component[SYNTHETIC_VIDEO_VAE];
     const struct latent_format *format = &c->latent_format;
     int pixels = dim[1] * dim[2], n = dim[0] * pixels;
@@ -331,7 +340,8 @@ static void develop(const struct synthetic_input *in, const double *latent, cons
     for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++)
         z.at[i % n * SYNTHETIC_CHANNELS + i / n] =
             latent[i] / (double)format->scale[i / n] + (double)format->shift[i / n];
-    struct matrix x = product(z, weight(c, "synthetic_video_vae.in.weight", 0), weight(c, "synthetic_video_vae.in.bias", 0).at);
+    struct matrix x = product(z, weight(c, "synthetic_video_vae.in.weight", 0),
+                              weight(c, "synthetic_video_vae.in.bias", 0).at);
     gelu(x);
     for (int layer = 0; layer < 3; layer++) {
         struct matrix more = product(x, weight(c, "synthetic_video_vae.time.%d.weight", layer), NULL);
@@ -350,9 +360,9 @@ static void develop(const struct synthetic_input *in, const double *latent, cons
     }
 }
 
-/* ---- all ---- */
+/* ---- the whole pipeline ---- */
 
-static void draw_normals(struct generator *g, double *to, int n) {
+static void random_normals(struct generator *g, double *to, int n) {
     float *values = malloc((size_t)n * sizeof *values);
     if (!values) abort();
     generator_normals(g, values, n);
@@ -366,7 +376,7 @@ static void sample(const struct synthetic_input *in, const struct matrix *text, 
     int n = SYNTHETIC_CHANNELS * dim[0] * dim[1] * dim[2], steps = in->request->steps;
     struct matrix past = zeros(1, n), noise = zeros(1, n);
     generator_seed(&g, in->request->seed);
-    draw_normals(&g, x, n);
+    random_normals(&g, x, n);
     for (int i = 0; i < n; i++) x[i] *= 8;
     for (int step = 0; step < steps; step++) {
         double sigma = exp2(3 - 4.0 * step / steps), time = 1000 - 900.0 * step / steps;
@@ -381,7 +391,7 @@ static void sample(const struct synthetic_input *in, const struct matrix *text, 
         if (last) break;
         time += (1000 - 900.0 * (step + 1) / steps - time) * (sigma - middle) / (sigma - next);
         now = denoised(in, x, dim, middle, time, second, step, text, pooled);
-        draw_normals(&g, noise.at, n);
+        random_normals(&g, noise.at, n);
         for (int i = 0; i < n; i++)
             x[i] = next / middle * x[i] + (1 - next / middle) * (now.at[i] + past.at[i]) / 2 +
                    sigma / 8 * noise.at[i];
@@ -397,10 +407,11 @@ void synthetic_reference_open(struct synthetic_reference *truth, const struct sy
     for (int prompt = 0;
          prompt < (r->cfg_scale == 1 && (r->cfg_scale_low == 0 || r->cfg_scale_low == 1) ? 1 : 2); prompt++)
         text[prompt] = condition(in, prompt, &pooled[prompt]);
-    *truth = (struct synthetic_reference){text->rows, text->columns,  text->at,
-                                pooled->at, zeros(1, n).at, zeros(r->frames, 3 * r->height * r->width).at};
+    *truth = (struct synthetic_reference){text->rows,     text->columns,
+                                          text->at,       pooled->at,
+                                          zeros(1, n).at, zeros(r->frames, 3 * r->height * r->width).at};
     sample(in, text, pooled, dim, truth->latent);
-    develop(in, truth->latent, dim, truth->frames);
+    decode_video(in, truth->latent, dim, truth->frames);
 }
 
 void synthetic_reference_close(struct synthetic_reference *truth) {

@@ -1,30 +1,30 @@
-/* The synthetic pipeline computed once more, in plain loops in double, from the model's tensors: neither layout,
- * chunks, spans, calls nor operators are the engine's. */
+/* Computes the synthetic pipeline independently, in plain loops in double precision from the model's tensors.
+ * It shares no layout, chunking, spans, calls or operators with the engine. */
 #ifndef SLUICE_TEST_SYNTHETIC_REFERENCE_H
 #define SLUICE_TEST_SYNTHETIC_REFERENCE_H
 
 #include "engine/open/model.h"
 
-enum { TRUTH_PICTURES_MAX = 3 };
+enum { REFERENCE_PICTURES_MAX = 3 };
 
-/* What a run is given, beside its seed what its tokenizers made of the prompts. */
+/* The inputs of a run besides its seed: the request and the token ids of its prompts. */
 struct synthetic_input {
     const struct sluice_model *model;
-    const struct sluice_request *request; /* of one image */
+    const struct sluice_request *request; /* batch must be 1 */
     struct {
         const int32_t *ids;
         int n;
-    } tokens[3][2]; /* of slot, of prompt */
+    } tokens[3][2]; /* by slot and prompt */
 };
 
 struct synthetic_reference {
-    int32_t rows, columns; /* of what the denoisers see of the first prompt */
+    int32_t rows, columns; /* of the first prompt's conditioning */
     double *text, *pooled; /* [rows, columns], [columns] */
     double *latent;        /* [C, F, Y, X] */
     double *frames;        /* [frames, 3, height, width] */
 };
 
-/* Ends the program without memory. */
+/* Aborts the program without memory. */
 void synthetic_reference_open(struct synthetic_reference *truth, const struct synthetic_input *input);
 void synthetic_reference_close(struct synthetic_reference *truth);
 

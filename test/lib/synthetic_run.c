@@ -1,7 +1,9 @@
 #include "test/lib/synthetic_run.h"
 
-const int32_t synthetic_dims[SYNTHETIC_STAGES][4] = {{SYNTHETIC_COLUMNS, 40, SYNTHETIC_ROWS, 5}, {SYNTHETIC_COLUMNS, 100, SYNTHETIC_ROWS, 8}};
-const int synthetic_lanes[SYNTHETIC_STAGES] = {1, SYNTHETIC_LANES}, synthetic_evaluations[SYNTHETIC_STAGES] = {1, 3};
+const int32_t synthetic_dims[SYNTHETIC_STAGES][4] = {{SYNTHETIC_COLUMNS, 40, SYNTHETIC_ROWS, 5},
+                                                     {SYNTHETIC_COLUMNS, 100, SYNTHETIC_ROWS, 8}};
+const int synthetic_lanes[SYNTHETIC_STAGES] = {1, SYNTHETIC_LANES},
+          synthetic_evaluations[SYNTHETIC_STAGES] = {1, 3};
 
 struct synthetic synthetic;
 
@@ -18,14 +20,16 @@ enum status synthetic_stage_ended(void *user, int stage, struct error *e) {
     (void)user;
     if (stage == 0)
         for (int i = 0; i < SYNTHETIC_LANES; i++)
-            for (int k = 0; k < SYNTHETIC_ROWS * SYNTHETIC_COLUMNS; k++) synthetic.latent[1][i][k] += synthetic.latent[0][0][k];
+            for (int k = 0; k < SYNTHETIC_ROWS * SYNTHETIC_COLUMNS; k++)
+                synthetic.latent[1][i][k] += synthetic.latent[0][0][k];
     synthetic.events[synthetic.n_events++] = -1 - stage;
     return e->code;
 }
 
 static bool synthetic_tick(void *user, const struct visit *visit, double done, struct error *e) {
     (void)user;
-    assert_true(visit >= synthetic.visits.visits && visit < synthetic.visits.visits + synthetic.visits.n_visits);
+    assert_true(visit >= synthetic.visits.visits &&
+                visit < synthetic.visits.visits + synthetic.visits.n_visits);
     assert_true(done >= synthetic.done);
     synthetic.done = done;
     if (++synthetic.ticks != synthetic.cancel_at) return true;
@@ -33,8 +37,9 @@ static bool synthetic_tick(void *user, const struct visit *visit, double done, s
     return false;
 }
 
-static const struct run_hooks synthetic_hooks = {
-    .evaluation_ended = synthetic_evaluation_ended, .stage_ended = synthetic_stage_ended, .tick = synthetic_tick};
+static const struct run_hooks synthetic_hooks = {.evaluation_ended = synthetic_evaluation_ended,
+                                                 .stage_ended = synthetic_stage_ended,
+                                                 .tick = synthetic_tick};
 
 void synthetic_reset(bool nan) {
     uint64_t random = 77;
@@ -61,16 +66,17 @@ static void synthetic_make_stage(int s, struct error *e) {
         synthetic.lanes[s][i].prediction = tensor_make(synthetic.prediction[s][i], DTYPE_F32, 2, shape);
     }
     synthetic.stages[s] = (struct stage){.component = c,
-                                   .blocks = synthetic.list[s],
-                                   .n_blocks = c->n_blocks,
-                                   .n_model_blocks = c->n_blocks,
-                                   .lanes = synthetic.lanes[s],
-                                   .n_lanes = synthetic_lanes[s],
-                                   .n_groups = 1,
-                                   .evaluations = synthetic_evaluations[s],
-                                   .timesteps = timesteps};
+                                         .blocks = synthetic.list[s],
+                                         .n_blocks = c->n_blocks,
+                                         .n_model_blocks = c->n_blocks,
+                                         .lanes = synthetic.lanes[s],
+                                         .n_lanes = synthetic_lanes[s],
+                                         .n_groups = 1,
+                                         .evaluations = synthetic_evaluations[s],
+                                         .timesteps = timesteps};
     snprintf(synthetic.stages[s].name, sizeof synthetic.stages[s].name, "stage %c", (char)('a' + s));
-    synthetic_family.visits(c, s, synthetic.lanes[s], synthetic_lanes[s], synthetic_evaluations[s], &synthetic.visits, e);
+    synthetic_family.visits(c, s, synthetic.lanes[s], synthetic_lanes[s], synthetic_evaluations[s],
+                            &synthetic.visits, e);
 }
 
 void synthetic_measure(void) {
@@ -86,8 +92,15 @@ void synthetic_make(void) {
     synthetic.visits.sys = synthetic.residents.sys = &fault_sys.sys;
     synthetic.device = arithmetic_make();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic_make_stage(s, &e);
-    synthetic.run = (struct run){
-        &fault_sys.sys, &synthetic.device.device, synthetic.stages, SYNTHETIC_STAGES, &synthetic.visits, &synthetic_hooks, 2, NULL, false};
+    synthetic.run = (struct run){&fault_sys.sys,
+                                 &synthetic.device.device,
+                                 synthetic.stages,
+                                 SYNTHETIC_STAGES,
+                                 &synthetic.visits,
+                                 &synthetic_hooks,
+                                 2,
+                                 NULL,
+                                 false};
     synthetic_measure();
 }
 
@@ -105,7 +118,8 @@ void synthetic_remove(void) {
 
 void synthetic_execute(struct error *e) {
     memory_checker_restart();
-    executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, &synthetic.counters, e);
+    executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, &synthetic.counters,
+                 e);
 }
 
 int64_t planned_pages(void) {
@@ -120,7 +134,7 @@ int64_t planned_pages(void) {
     return (int64_t)most;
 }
 
-/* One visit by hand: weights read into memory of its own, then its lanes. */
+/* Runs one visit without the executor: reads its weights into memory of its own, then runs its lanes. */
 static void plain_visit(const struct visit *v, struct context *x) {
     const struct stage *stage = &synthetic.stages[v->stage];
     const struct block *block = stage->blocks[v->block];
@@ -129,7 +143,7 @@ static void plain_visit(const struct visit *v, struct context *x) {
     for (int i = 0; i < block->n_segments; i++)
         source_read(block->segments[i].source, packed + block->segments[i].packed_offset,
                     block->segments[i].bytes, block->segments[i].file_offset, x->error);
-    block_point(block, packed_together(block, packed), weights);
+    block_point(block, packed_contiguous(block, packed), weights);
     if (synthetic.change_weights) synthetic.change_weights(v, weights);
     for (int i = 0; i < stage->n_lanes; i++) {
         struct visit_scope scope = {.lane = &stage->lanes[i], .number = block->number};

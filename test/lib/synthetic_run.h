@@ -1,5 +1,4 @@
-/* A run of the synthetic family in two stages, once through the executor and once as a plain loop over its blocks.
- */
+/* A run of the synthetic family in two stages: through the executor, and as a plain loop over its blocks. */
 #ifndef SLUICE_TEST_SYNTHETIC_RUN_H
 #define SLUICE_TEST_SYNTHETIC_RUN_H
 
@@ -13,7 +12,14 @@
 #include <math.h>
 #include <string.h>
 
-enum { SYNTHETIC_STAGES = 2, SYNTHETIC_LANES = 3, SYNTHETIC_ROWS = 5, SYNTHETIC_COLUMNS = 48, EVENTS = 64, SYNTHETIC_BLOCKS = 16 };
+enum {
+    SYNTHETIC_STAGES = 2,
+    SYNTHETIC_LANES = 3,
+    SYNTHETIC_ROWS = 5,
+    SYNTHETIC_COLUMNS = 48,
+    EVENTS = 64,
+    SYNTHETIC_BLOCKS = 16
+};
 
 extern const int32_t synthetic_dims[SYNTHETIC_STAGES][4];
 extern const int synthetic_lanes[SYNTHETIC_STAGES], synthetic_evaluations[SYNTHETIC_STAGES];
@@ -33,32 +39,33 @@ extern struct synthetic {
     struct plan plan;
     struct residents residents;
     struct store_counters counters;
-    long ticks, cancel_at; /* 0: never */
+    long ticks, cancel_at; /* tick at which the run is cancelled; 0: never */
     double done;
-    int events[EVENTS], n_events; /* a visit's place; or -1 - stage */
-    /* In the plain loop: changes the weights of a visit, before it is computed. NULL: as they are. */
+    int events[EVENTS],
+        n_events; /* log of the hooks: the index of a visit that ended an evaluation, or -1 - stage */
+    /* Changes a visit's weights before the plain loop computes it; NULL: unchanged. */
     void (*change_weights)(const struct visit *visit, void *weights);
 } synthetic;
 
-/* The run's hooks. */
+/* Hooks of the run. */
 enum status synthetic_evaluation_ended(void *user, const struct visit *visit, struct error *e);
 enum status synthetic_stage_ended(void *user, int stage, struct error *e);
 
-/* Lanes as at the start of a run; a NaN among them on request. */
+/* Resets the lanes to the start of a run; nan: with a NaN in one latent. */
 void synthetic_reset(bool nan);
 
 void synthetic_make(void);
-/* Of the stages as they are: what a run needs. */
+/* Measures what a run of the current stages needs. */
 void synthetic_measure(void);
 void synthetic_remove(void);
 
-/* The run through the executor, with synthetic.plan; counts from here on. */
+/* Runs through the executor with synthetic.plan; resets the counters first. */
 void synthetic_execute(struct error *e);
 
-/* The run as a plain loop over blocks, without store, plan or executor. */
+/* Runs as a plain loop over blocks, without store, plan or executor. */
 void plain_run(void);
 
-/* All pages that the plan has lines for, at the worst moment. */
+/* Returns the planned pages of all memory lines at the worst moment. */
 int64_t planned_pages(void);
 
 #endif

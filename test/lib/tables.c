@@ -1,7 +1,8 @@
-/* The tables that tests see in place of models/models.c's: what is published, and the synthetic behind it.
+/* The family and recipe tables of the tests, instead of models/models.c: the published ones, followed by the
+ * synthetic pipeline's.
  *
- * Recipes that read pictures at an area of their own (1024x1024) cost the same with the smallest model: here
- * the areas are those of the reference data (test/golden/qwen/specs.py). */
+ * Recipes that resize input images to their own area (1024x1024) would be slow even with the smallest model.
+ * Their areas here are those of the reference data (test/golden/qwen/specs.py). */
 #include "test/lib/synthetic_pipeline.h"
 
 #define FAMILY_ROW(name) &family_##name,

@@ -1,7 +1,7 @@
 #include "test/lib/tensor_set.h"
 
-struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char *name, const char *type, int rank,
-                      const int32_t *dim, const void *data, size_t bytes) {
+struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char *name, const char *type,
+                            int rank, const int32_t *dim, const void *data, size_t bytes) {
     if (p->n == TENSOR_SET_MAX) abort();
     struct item *item = &p->item[p->n++];
     *item = (struct item){.type = type, .rank = rank, .data = malloc(bytes + 1), .bytes = bytes};
@@ -41,7 +41,8 @@ struct tensor_set *tensor_set_from_file(const char *path) {
     if (!p || component_open(&sys, path, &index, &e) != OK) abort();
     for (int i = 0; i < index.n_entries; i++) {
         const struct index_entry *t = &index.entries[i];
-        struct item *item = tensor_set_add(p, "", t->name, dtype_name(t->dtype), t->rank, t->dim, NULL, t->bytes);
+        struct item *item =
+            tensor_set_add(p, "", t->name, dtype_name(t->dtype), t->rank, t->dim, NULL, t->bytes);
         if (source_read(&index.sources[t->source], item->data, t->bytes, t->offset, &e) != OK) abort();
     }
     index_destroy(&index);
@@ -90,7 +91,7 @@ void join_rows(struct tensor_set *p, struct item *to, const char *name) {
     snprintf(t->name, sizeof t->name, "-");
 }
 
-/* Of q, k and v one tensor of three times the rows is left. */
+/* Fuses q, k and v into one tensor of three times the rows. */
 static void fuse(struct tensor_set *p, struct item *q) {
     for (int i = 0; i < 2; i++) {
         char name[TENSOR_SET_NAME];
@@ -190,7 +191,7 @@ const char *temporary_path(const char *name) {
 }
 
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
-                 const char *metadata) {
+                   const char *metadata) {
     json_t *header = json_object();
     json_int_t at = 0;
     if (metadata) json_object_set_new(header, "__metadata__", json_pack("{s:s}", key, metadata));

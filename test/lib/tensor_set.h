@@ -1,5 +1,5 @@
-/* Models as people have them, made from a Hugging Face folder: the tensors of its components in a pile, which
- * is renamed, fused, given prefixes and metadata, and written as one or more safetensors files. */
+/* Builds model files in other layouts from a Hugging Face folder: the tensors of its components in memory,
+ * renamed, fused, prefixed, and written with metadata to one or more safetensors files. */
 #ifndef SLUICE_TEST_TENSOR_SET_H
 #define SLUICE_TEST_TENSOR_SET_H
 
@@ -21,11 +21,11 @@ struct item {
 struct tensor_set {
     struct item item[TENSOR_SET_MAX];
     int n;
-    char *config; /* of the component, as its folder has it */
+    char *config; /* JSON text of the component's config.json, or NULL */
 };
 
-struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char *name, const char *type, int rank,
-                      const int32_t *dim, const void *data, size_t bytes);
+struct item *tensor_set_add(struct tensor_set *p, const char *prefix, const char *name, const char *type,
+                            int rank, const int32_t *dim, const void *data, size_t bytes);
 
 void tensor_set_free(struct tensor_set *p);
 
@@ -33,34 +33,35 @@ struct item *tensor_set_find(struct tensor_set *p, const char *name);
 
 char *read_whole_file(const char *path);
 
-/* Of a file or a component's folder, without configuration. */
+/* Reads a file or a component's folder, without the configuration. */
 struct tensor_set *tensor_set_from_file(const char *path);
-/* With it. */
+/* Reads a component of a model folder with its configuration. */
 struct tensor_set *tensor_set_from_component(const char *model, const char *component);
 
 void tensor_set_append(struct tensor_set *p, const struct tensor_set *from, const char *prefix);
 
 struct tensor_set *tensor_set_copy(const struct tensor_set *from, const char *prefix);
 
-/* The part of a name that is `from`, if it has one, becomes `to`. */
+/* Replaces `from` in the name by `to`, if it occurs. */
 void rename_part(struct item *item, const char *from, const char *to);
 
-/* Takes the rows of the tensor of that name behind those of another; what is taken is called "-". */
+/* Appends the rows of tensor `name` to `to`; the emptied tensor is renamed "-". */
 void join_rows(struct tensor_set *p, struct item *to, const char *name);
 
-/* The same of the tensor that is called `other` where that one is called `from`. */
+/* The same for the tensor whose name has `other` in place of `from`. */
 void join_named(struct tensor_set *p, struct item *to, const char *from, const char *other);
 
-/* Shift and scale of a norm, which diffusers keeps the other way round. */
+/* Swaps shift and scale of a norm, which diffusers stores in the other order. */
 void swap_halves(struct item *item);
 
 void tensor_set_drop(struct tensor_set *p, const char *prefix);
 
-/* Z-Image as its authors and ComfyUI name it; layers whose number is `split` keep three tensors. Inverse of
- * diffusers 0.42, single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
+/* Renames to the Z-Image checkpoint's names, also used by ComfyUI; layers number `split` keep q, k and v
+ * apart. Inverse of diffusers 0.42, single_file_utils.py,
+ * convert_z_image_transformer_checkpoint_to_diffusers. */
 void rename_zimage_to_checkpoint(struct tensor_set *p, int split);
 
-/* The autoencoder as Flux's authors name it: the decoder's levels from the other end, projections as
+/* Renames a VAE to the Flux checkpoint's names: decoder levels in reverse order, projections as 1x1
  * convolutions. */
 void rename_vae_to_checkpoint(struct tensor_set *p);
 
@@ -68,13 +69,13 @@ void rename_vae_to_checkpoint(struct tensor_set *p);
 
 const char *temporary_path(const char *name);
 
-/* Items first to first + n of a pile; metadata: NULL, or JSON text under that key. */
+/* Writes tensors [first, first + n). metadata: JSON text stored under `key`, or NULL. */
 void write_tensors(const struct tensor_set *p, int first, int n, const char *path, const char *key,
-                 const char *metadata);
+                   const char *metadata);
 
 void write_tensor_set(const struct tensor_set *p, const char *path, const char *config);
 
-/* Two shards and their index, in a folder of their own. */
+/* Writes two shards and their index into a new folder. */
 void write_sharded(const struct tensor_set *p, const char *folder, const char *config);
 
 void write_file(const char *path, const char *bytes, size_t n);

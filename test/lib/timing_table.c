@@ -1,22 +1,12 @@
-/* Steady step times of layouts by an independent simulator of the ring law (tools/residency_sim.py, which is
- * not part of this repository), for test_plan.c. Made by
+/* Steady step times from an independent simulator of the ring (not part of this repository), for test_plan.c.
  *
- *     import sys; sys.path.insert(0, 'tools')
- *     from residency_sim import sim, pick
- *     shapes = {'FLUX': ([(680e6, 0.65/57)]*19 + [(283e6, 0.65/57)]*38, 24e9),
- *               'QWEN': ([(680e6, 1.15/60)]*60, 24e9),
- *               'ODD': ([(100e6 + (i*37 % 11)*61e6, 0.004 + (i*29 % 7)*0.003) for i in range(24)], 12e9)}
- *     for name, (B, bw) in shapes.items():
- *       mx = max(b for b, _ in B)
- *       for how, tgt in
- * (('prefix',0),('prefix',.2),('suffix',.3),('even',.3),('time',.3),('even',.6),('time',.1)): r = pick(B,
- * tgt, how) mask = sum(1 << i for i in r) for ring, depth, wrap in
- * ((1,None,True),(1.5,None,True),(2,None,True),(3.3,None,True),(2,1,True),
- *                                   (2,1,False),(4,2,True),(4,None,False)):
- *           if (how, tgt) in (('suffix',.3), ('time',.1)) and ring in (1, 4): continue
- *           print('{%s, 0x%x, %g, %d, %d, %.6f},' % (name, mask, ring, depth or 0, 0 if wrap else 1,
- *                                                    sim(B, r, bw, ring*mx + 1, depth, wrap)))
- */
+ * - FLUX: 19 blocks of 680e6 bytes and 38 of 283e6, 0.65/57 s each; 24e9 bytes/s
+ * - QWEN: 60 blocks of 680e6 bytes, 1.15/60 s each; 24e9 bytes/s
+ * - ODD: 24 blocks of 100e6 + (37 i mod 11) 61e6 bytes, 0.004 + (29 i mod 7) 0.003 s; 12e9 bytes/s
+ *
+ * Resident sets: none, or a fraction of the blocks taken from the start (0.2), the end (0.3), evenly spaced
+ * (0.3, 0.6) or by time (0.1, 0.3). Rings hold 1 to 4 of the largest block, plus one byte, with lookahead
+ * depth unlimited (0), 1 or 2, with and without wrapping. */
 #include "test/lib/timing_table.h"
 
 const struct timing_row timing_table[N_TIMING_ROWS] = {

@@ -1,10 +1,11 @@
-/* Steady step times of layouts by an independent simulator (timing_table.c), for test_plan.c. */
+/* Steady step times of layouts from an independent simulator (timing_table.c), for test_plan.c. */
 #ifndef SLUICE_TEST_TIMING_TABLE_H
 #define SLUICE_TEST_TIMING_TABLE_H
 
 #include <stdint.h>
 
-/* Flux.1: 19 double and 38 single blocks; Qwen-Image: 60 alike; 24 of all sizes. test_plan.c builds them. */
+/* Flux.1: 19 double and 38 single blocks; Qwen-Image: 60 equal blocks; ODD: 24 of different sizes. Built in
+ * test_plan.c. */
 enum shape { FLUX, QWEN, ODD };
 
 enum { N_TIMING_ROWS = 150 };
@@ -12,9 +13,9 @@ enum { N_TIMING_ROWS = 150 };
 struct timing_row {
     enum shape shape;
     uint64_t resident;
-    double rings; /* of the largest block */
+    double rings; /* ring size in units of the largest block */
     int depth, no_wrap;
-    double seconds; /* of an evaluation */
+    double seconds; /* per evaluation */
 };
 
 extern const struct timing_row timing_table[N_TIMING_ROWS];

@@ -24,9 +24,9 @@ enum status tokenizer_open_path(const char *path, struct tokenizer **t, struct e
     struct stat s = {0};
     (void)!stat(path, &s);
     sys_init_machine(&tokenizer_sys);
-    guard(HANG_SECONDS, WAIT_SECONDS);
+    hang_guard(HANG_SECONDS, WAIT_SECONDS);
     enum status status = tokenizer_open(&tokenizer_sys, path, t, e);
-    guard(0, 0);
+    hang_guard(0, 0);
     assert_int_equal(status, e->code);
     assert_true(sys_memory_use(&tokenizer_sys).peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX);
     if (status == OK) return OK;
@@ -45,22 +45,23 @@ void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32
     int32_t *ids;
     int got;
     char line[1024];
-    guard(HANG_SECONDS, WAIT_SECONDS);
+    hang_guard(HANG_SECONDS, WAIT_SECONDS);
     if (tokenizer_encode(t, text, bytes, &ids, &got, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
-    guard(0, 0);
+    hang_guard(0, 0);
     if (got != n || (n && memcmp(ids, want, (size_t)n * sizeof *ids)))
         fail_msg("\"%.100s\": %d ids, first %d, expected %d", text, got, got ? ids[0] : -1, n);
     tokenizer_sys.release(&tokenizer_sys, ids);
 }
 
-void expect_open_failure(const char *path, enum status code, const char *says) {
+void expect_open_failure(const char *path, enum status code, const char *text_in_error) {
     struct tokenizer *t;
     struct error e;
     char line[2048];
-    if (tokenizer_open_path(path, &t, &e) == OK) fail_msg("opened, expected %s: %s", status_name(code), says);
+    if (tokenizer_open_path(path, &t, &e) == OK)
+        fail_msg("opened, expected %s: %s", status_name(code), text_in_error);
     error_line(&e, line, sizeof line);
-    if (e.code != code || !strstr(line, says) || !strstr(e.where, tokenizer_folder))
-        fail_msg("%s: %s; expected %s: %s", status_name(e.code), line, status_name(code), says);
+    if (e.code != code || !strstr(line, text_in_error) || !strstr(e.where, tokenizer_folder))
+        fail_msg("%s: %s; expected %s: %s", status_name(e.code), line, status_name(code), text_in_error);
 }
 
 void compare_cases(const char *model, const char *cases) {
@@ -83,14 +84,14 @@ void compare_cases(const char *model, const char *cases) {
     tokenizer_close_clean(t);
 }
 
-/* This thread's own processor time: others may be busy on the machine. */
+/* CPU time of this thread, because other programs may load the machine. */
 static double processor_seconds(void) {
     struct timespec t;
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* Processor seconds to encode bytes of text, the best of five. */
+/* Returns the CPU seconds to encode the text: the best of five. */
 static double seconds(struct tokenizer *t, const char *text, size_t bytes) {
     double best = 1e9;
     for (int i = 0; i < 5; i++) {
@@ -98,9 +99,9 @@ static double seconds(struct tokenizer *t, const char *text, size_t bytes) {
         int32_t *ids;
         int n;
         double start = processor_seconds();
-        guard(HANG_SECONDS, WAIT_SECONDS);
+        hang_guard(HANG_SECONDS, WAIT_SECONDS);
         assert_int_equal(tokenizer_encode(t, text, bytes, &ids, &n, &e), OK);
-        guard(0, 0);
+        hang_guard(0, 0);
         double took = processor_seconds() - start;
         if (took < best) best = took;
         tokenizer_sys.release(&tokenizer_sys, ids);
@@ -142,8 +143,8 @@ void expect_linear_time(struct tokenizer *t, const char *const *units) {
         size_t unit = strlen(units[i]), n = LONG / unit;
         for (size_t k = 0; k < n; k++) memcpy(text + k * unit, units[i], unit);
         double tenth = seconds(t, text, n / 10 * unit), whole = seconds(t, text, n * unit);
-        if (whole > 40 * tenth + 0.01) /* a square would take a hundred times */
-            fail_msg("unit %zu: %.4f s, ten times as much %.4f s", i, tenth, whole);
+        if (whole > 40 * tenth + 0.01) /* quadratic time would take a hundred times */
+            fail_msg("unit %zu: %.4f s, ten times the text %.4f s", i, tenth, whole);
     }
     free(text);
 }

@@ -1,5 +1,5 @@
-/* What the tests of tokenizers share: files in a folder of their own, opening and encoding under a
- * guard, ids against the reference's. */
+/* Shared by the tokenizer tests: files in a temporary folder, opening and encoding under the hang guard,
+ * comparison with the reference's ids. */
 #ifndef SLUICE_TEST_TOKENIZER_FILES_H
 #define SLUICE_TEST_TOKENIZER_FILES_H
 
@@ -32,7 +32,7 @@ void tokenizer_assert_nothing_left(void);
 enum status tokenizer_open_path(const char *path, struct tokenizer **t, struct error *e);
 void tokenizer_close_clean(struct tokenizer *t);
 
-/* Encodes text and compares with n ids. */
+/* Encodes the text and expects these n ids. */
 void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32_t *want, int n);
 
 #define IDS(t, text, ...)                                                                                    \
@@ -41,16 +41,17 @@ void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32
         assert_ids(t, text, sizeof(text) - 1, want, (int)(sizeof want / sizeof *want));                      \
     } while (0)
 
-void expect_open_failure(const char *path, enum status code, const char *says);
+void expect_open_failure(const char *path, enum status code, const char *text_in_error);
 void compare_cases(const char *model, const char *cases);
 
-/* Every allocation of opening and encoding fails once: MEMORY each time, and nothing left. */
+/* Fails each allocation of opening and encoding once: always MEMORY, and nothing leaks. */
 void expect_memory_failures(const char *path, const char *text);
 
-/* Ten times the text takes at most twenty times as long, for texts of each unit alone, 10^6 bytes of it. */
+/* Encodes texts of each unit repeated up to 10^6 bytes; ten times the text may take at most forty times as
+ * long. */
 void expect_linear_time(struct tokenizer *t, const char *const *units);
 
-/* A file of the test's folder; NULL: none of that name. */
+/* Writes a file into the test's folder; text NULL removes it. */
 void tokenizer_put_bytes(const char *name, const char *text, size_t bytes);
 void tokenizer_put_file(const char *name, const char *text);
 int tokenizer_make_folder(void **state);

@@ -2,9 +2,9 @@
 
 #include <zlib.h>
 
-void expect_folder_failure(const char *name, const char *text, enum status code, const char *says) {
+void expect_folder_failure(const char *name, const char *text, enum status code, const char *text_in_error) {
     tokenizer_put_file(name, text);
-    expect_open_failure(tokenizer_folder, code, says);
+    expect_open_failure(tokenizer_folder, code, text_in_error);
 }
 
 void tokenizer_unpack(const char *kind, const char *name) {
@@ -49,12 +49,12 @@ struct tokenizer *open_synthetic(const char *kind, int n_ids, const char *withou
     return t;
 }
 
-void expect_synthetic_failure(const char *kind, int n_ids, const char *says) {
+void expect_synthetic_failure(const char *kind, int n_ids, const char *text_in_error) {
     struct synthetic_tokenizer made;
     struct error e = {0};
     char line[1024];
     sys_init_machine(&tokenizer_sys);
     assert_int_equal(synthetic_tokenizer_make(&tokenizer_sys, kind, n_ids, &made, &e), USAGE);
     assert_int_equal(made.n_files, 0);
-    assert_non_null(strstr(error_line(&e, line, sizeof line), says));
+    assert_non_null(strstr(error_line(&e, line, sizeof line), text_in_error));
 }

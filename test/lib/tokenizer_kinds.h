@@ -1,4 +1,4 @@
-/* What the tests of CLIP's and T5's tokenizers share: packed goldens and made-up tokenizers. */
+/* Shared by the tests of CLIP and T5 tokenizers: packed reference files and synthetic tokenizers. */
 #ifndef SLUICE_TEST_TOKENIZER_KINDS_H
 #define SLUICE_TEST_TOKENIZER_KINDS_H
 
@@ -7,16 +7,16 @@
 
 #include <zlib.h>
 
-void expect_folder_failure(const char *name, const char *text, enum status code, const char *says);
+void expect_folder_failure(const char *name, const char *text, enum status code, const char *text_in_error);
 
-/* A file of test/golden/tokens, or its packed form, into the test's folder. */
+/* Copies a file of test/golden/tokens, unpacked if necessary, into the test's folder. */
 void tokenizer_unpack(const char *kind, const char *name);
 
-/* Ids of test/golden/tokens/KIND, whose tokenizer is these files. */
+/* Compares the ids of test/golden/tokens/KIND, whose tokenizer is these files. */
 void compare_packed(const char *kind, const char *const *files);
 
-/* A made-up tokenizer without the file of that name (NULL: with all). */
+/* Opens a synthetic tokenizer without the file of that name; NULL: with all files. */
 struct tokenizer *open_synthetic(const char *kind, int n_ids, const char *without);
-void expect_synthetic_failure(const char *kind, int n_ids, const char *says);
+void expect_synthetic_failure(const char *kind, int n_ids, const char *text_in_error);
 
 #endif

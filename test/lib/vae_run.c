@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 struct tensor vae_channels_last(struct tensor t) {
     int32_t C = t.dim[0], Y = t.dim[1], X = t.dim[2];
@@ -34,12 +34,12 @@ void vae_put_picture(struct block_runner *b, struct tensor picture, int level) {
 }
 
 const struct block *vae_block_of(const struct block_runner *b, const char *module) {
-    assert_true(!strncmp(module + 2, "coder.", 6)); /* of a decoder or an encoder */
+    assert_true(!strncmp(module + 2, "coder.", 6)); /* decoder or encoder */
     for (int i = 0; i < b->component->n_blocks; i++) {
         const struct block *block = &b->component->blocks[i];
         if (!strncmp(block->name, module + 8, strlen(block->name))) return block;
     }
-    fail_msg("no block for %s", module);
+    fail_msg("no block for module %s", module);
     return NULL;
 }
 

@@ -1,5 +1,5 @@
-/* What tests of one half of an autoencoder share: pictures as its blocks have them, and a run of nothing but
- * one half, planned and executed as any other. */
+/* Shared by the tests of VAE encoders and decoders: image layouts, and a planned and executed run of one half
+ * of a VAE. */
 #ifndef SLUICE_TEST_VAE_RUN_H
 #define SLUICE_TEST_VAE_RUN_H
 
@@ -7,19 +7,19 @@
 #include "kernels/paced/paced.h"
 #include "test/lib/block_runner.h"
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 /* [C, Y, X] to [Y, X, C]. */
 struct tensor vae_channels_last(struct tensor t);
 /* [1, C, N, Y, X] to [N, Y, X, C]. */
 struct tensor vae_frames_last(struct tensor t);
-/* The reference's tensor "NAME.SIDE", [1, C, Y, X]. */
+/* Reads the reference's tensor "NAME.SIDE" [1, C, Y, X] as [Y, X, C]. */
 struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side);
 void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);
-/* Start row of a level's first picture in the full-frame buffer. */
+/* Writes the image into the full-frame buffer, at the start row of the level's first image. */
 void vae_put_picture(struct block_runner *b, struct tensor picture, int level);
-/* The block of a module of the reference: "decoder.up_blocks.0.upsamplers.0" is our "up_blocks.0.upsample".
- */
+/* Returns the block of a reference module: "decoder.up_blocks.0.upsamplers.0" is block
+ * "up_blocks.0.upsample". */
 const struct block *vae_block_of(const struct block_runner *b, const char *module);
 
 /* ---- a run ---- */
@@ -35,14 +35,15 @@ struct vae_run {
     struct error error;
 };
 
-/* The lanes are the caller's. */
+/* Measures a run over the caller's lanes. */
 void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
                      struct device *device);
-/* The same of one lane in chunks of frames. */
+/* The same for one lane in chunks of frames. */
 void vae_run_measure_chunks(struct vae_run *r, const struct component *c, struct lane *lane, int n_chunks,
                             struct device *device);
 
-/* As planned; the device holds what was planned, which is counted where it only stands for one. */
+/* Runs as planned and checks that the device holds the planned bytes. A real GPU is not checked, because its
+ * memory is not counted. */
 void vae_run_execute(struct vae_run *r);
 
 #endif

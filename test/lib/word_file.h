@@ -1,5 +1,5 @@
-/* A file of any size that is made up as it is read: each 16-bit word follows from where it lies. Whoever
- * includes this says how, in word_at, which is called for every word: so the loop is here, to have it
+/* A file of any size whose contents are computed when it is read: each 16-bit word is a function of its
+ * offset. The including file defines that function, word_at. The loop is in this header so that word_at is
  * inlined. */
 #ifndef SLUICE_TEST_WORD_FILE_H
 #define SLUICE_TEST_WORD_FILE_H

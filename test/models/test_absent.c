@@ -290,7 +290,7 @@ static void rewiden(struct tensor_set *p, int32_t width) {
 }
 
 /* Published widths say whose place it is; others must fit what the transformer reads. */
-static void test_misfits(void) {
+static void test_invalid_models(void) {
     options from = flags(temporary_path("with0.safetensors"));
     rewiden(tensor_set_copy(part[0], ""), 1280);
     from.clip_l = temporary_path("clip.safetensors");
@@ -498,7 +498,7 @@ int main(void) {
     test_files();
     test_parts_folder();
     test_projections();
-    test_misfits();
+    test_invalid_models();
     test_folders();
     test_wrong_files();
     test_each_flag();

@@ -10,7 +10,7 @@
 #include "engine/open/adapter_values.h"
 #include "test/lib/adapter_files.h"
 #include "test/lib/check.h"
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 
 #define LINEAR "lora_unet_layers_0_feed_forward_w1"    /* of zimage_a: [96, 36] */
 #define CONV   "lora_unet_up_blocks_2_resnets_0_conv1" /* of sd1: [12, 28, 3, 3] */

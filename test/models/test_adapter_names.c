@@ -8,7 +8,7 @@
 #include "engine/open/adapters.h"
 #include "test/lib/adapter_files.h"
 #include "test/lib/check.h"
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 
 enum { RANK = 4 };
 

@@ -1,5 +1,5 @@
 /* Recipes of the same shapes that only names tell apart: Stable Diffusion 3.5 large and its turbo. */
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 #include "test/lib/layout_checks.h"
 #include "test/lib/random_models.h"
 

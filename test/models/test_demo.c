@@ -264,8 +264,8 @@ static void on_image(void *user, const struct sluice_image *image) {
 static void print_reading(const char *prompt) {
     printf("%04d %s: on %s", demo.n_drawn - 1, prompt,
            demo.last.background == UNCLEAR ? "?" : colour_words[demo.last.background]);
-    for (int i = 0; i < demo.last.n_parts; i++) {
-        const struct component_file *p = &demo.last.file[i];
+    for (int i = 0; i < demo.last.n_regions; i++) {
+        const struct detected_region *p = &demo.last.file[i];
         printf(", %s %s (%.2f) at %+.2f %+.2f", colour_words[p->colour], shape_words[p->shape], p->overlap,
                p->dx, p->dy);
     }
@@ -409,7 +409,7 @@ static void test_seeds(void) {
     for (int seed = 0; seed < POSITION_SEEDS; seed++) {
         struct reading r = draw_prompt(&demo.defaults, "a small red circle on a white background", seed);
         const double at[2] = {r.file[0].dx, r.file[0].dy};
-        for (int i = 0; i < 2 && r.n_parts; i++) {
+        for (int i = 0; i < 2 && r.n_regions; i++) {
             low[i] = fmin(low[i], at[i]);
             high[i] = fmax(high[i], at[i]);
         }

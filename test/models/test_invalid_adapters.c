@@ -7,7 +7,7 @@
 #include "engine/open/adapters.h"
 #include "test/lib/adapter_files.h"
 #include "test/lib/check.h"
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 #include "test/lib/fault_sys.h"
 
 static struct sluice_model *zimage, *sd1, *published;

@@ -11,7 +11,7 @@ static void set_config(struct tensor_set *p, const char *key, const char *value)
     json_decref(root);
 }
 
-static void test_misfit(const struct invalid_model *m) {
+static void test_invalid_model(const struct invalid_model *m) {
     struct tensor_set *p = tensor_set_copy(layouts_part(m->component), "");
     if (m->key) set_config(p, m->key, m->value);
     if (m->tensor && m->n) layouts_resize(p, m->tensor, m->dimension, m->n);
@@ -30,8 +30,8 @@ int main(int argc, char **argv) {
         const struct invalid_models *m = fixtures[i].invalid_models;
         if (!m || !fixture_is_selected(&fixtures[i], argv + (argc > 0))) continue;
         layouts_load(m->family, fixture_model(&fixtures[i]));
-        for (int k = 0; k < m->n_rows; k++) test_misfit(&m->rows[k]);
-        for (int k = 0; m->own[k]; k++) m->own[k]();
+        for (int k = 0; k < m->n_rows; k++) test_invalid_model(&m->rows[k]);
+        for (int k = 0; m->extra_tests[k]; k++) m->extra_tests[k]();
         layouts_free();
     }
     return finish();

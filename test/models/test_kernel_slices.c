@@ -122,7 +122,7 @@ static void slice_of(const unsigned char *from, size_t element, int first, int n
 static void expect(const struct block *block, size_t element, unsigned char *packed) {
     struct weights w;
     memset(packed, 0, block->bytes);
-    block_point(block, packed_together(block, packed), &w);
+    block_point(block, packed_contiguous(block, packed), &w);
     memcpy(w.bias.data, bias, O * element);
     slice_of(kernel, element, 0, O, w.kernel.data);
     slice_of(both, element, 0, PART, w.first.data);
@@ -255,7 +255,7 @@ static void refuse(const int32_t *other, enum status code, const char *word) {
     index_destroy(&index);
 }
 
-static void test_misfits(void **state) {
+static void test_invalid_models(void **state) {
     (void)state;
     write_file(SAFETENSORS, DTYPE_F32);
     refuse((int32_t[N_DIMS]){O, I, K, 1, PART, O - PART}, SHAPE, "[5, 197, 1, 3, 3]");
@@ -320,7 +320,7 @@ static int tear_down(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bits),     cmocka_unit_test(test_converted),
-        cmocka_unit_test(test_misfits),  cmocka_unit_test(test_blocks_of_values),
+        cmocka_unit_test(test_invalid_models),  cmocka_unit_test(test_blocks_of_values),
         cmocka_unit_test(test_cut_file),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);

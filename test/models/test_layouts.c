@@ -19,11 +19,11 @@ static void test_slots(const struct layout_family *family) {
     for (int slot = 0; slot < family->n_parts; slot++)
         for (int given = 0; given < family->n_parts; given++) {
             if (given == slot) continue;
-            const struct layout_part *asked = &family->parts[slot], *part = &family->parts[given];
+            const struct layout_part *expected = &family->parts[slot], *part = &family->parts[given];
             options from = layouts_part_files();
-            layouts_set_path(&from, asked->component, temporary_path(part->file));
+            layouts_set_path(&from, expected->component, temporary_path(part->file));
             expect_refused(from, UNSUPPORTED, "wrong slot",
-                       WORDS("holds another component", part->found, asked->asked, asked->by));
+                       WORDS("holds another component", part->found_text, expected->expected_text, expected->flag_text));
         }
 }
 
@@ -31,7 +31,7 @@ static void test_slots(const struct layout_family *family) {
 
 static void test_all_in_one(const struct layouts *l) {
     const struct layout_family *family = l->family;
-    size_t n = (size_t)family->n_parts + (l->both != NULL);
+    size_t n = (size_t)family->n_parts + (l->two_in_file != NULL);
     for (int i = 0; i < family->n_all; i++) {
         const struct all_in_one *one = &family->all[i];
         const char *what = one->prefix[1];
@@ -77,12 +77,12 @@ static void draws_converted(const struct layout_part *part, options from, const 
 static void test_converted(const struct layouts *l) {
     for (int i = 0; i < l->family->n_parts; i++) {
         const struct layout_part *part = &l->family->parts[i];
-        options folder = {.model = current_model.folder, .tokenizer = l->tokenizer_of};
+        options folder = {.model = current_model.folder, .tokenizer = l->tokenizer_model};
         char path[TENSOR_SET_PATH];
         snprintf(path, sizeof path, "%s/%s", current_model.folder, part->component);
         draws_converted(part, folder, current_model.folder, part->component, "part.safetensors");
         draws_converted(part, folder, current_model.folder, part->component, "part.gguf");
-        const char *which = l->both && !strcmp(l->both, part->component) ? part->component : NULL;
+        const char *which = l->two_in_file && !strcmp(l->two_in_file, part->component) ? part->component : NULL;
         draws_converted(part, folder, path, which, "part.safetensors");
         draws_converted(part, layouts_part_files(), temporary_path(part->file), which, "part.safetensors");
         for (int k = 0; l->one_file && k < l->family->n_all; k++) {
@@ -95,8 +95,8 @@ static void test_converted(const struct layouts *l) {
 
 /* ---- what a recipe says ---- */
 
-static void test_named(const struct fixture *f) {
-    const struct named_recipe *expected = f->named;
+static void test_recipe(const struct fixture *f) {
+    const struct expected_recipe *expected = f->expected;
     const char *fixture = f->name, *recipe = expected->recipe;
     sluice_model *m = NULL;
     struct sluice_error e;
@@ -127,7 +127,7 @@ static bool read_model(const struct fixture *f) {
     const struct layouts *l = f->layouts;
     struct rig rig;
     snprintf(folder, sizeof folder, "%s", fixture_model(f));
-    snprintf(tokenizer, sizeof tokenizer, "%s%s", l->tokenizer_of ? l->tokenizer_of : folder,
+    snprintf(tokenizer, sizeof tokenizer, "%s%s", l->tokenizer_model ? l->tokenizer_model : folder,
              l->tokenizer ? l->tokenizer : "");
     layouts_load(l->family, folder);
     current_model.tokenizer = tokenizer;
@@ -136,8 +136,8 @@ static bool read_model(const struct fixture *f) {
     expected_request.frames = l->frames;
     expected_request.guidance = l->guidance;
     expected_request.flow_shift = l->flow_shift;
-    if (!rig_open_paths(&rig, (options){.model = folder, .tokenizer = l->tokenizer_of}, f->name)) return false;
-    check(l->of_folder ? strstr(captured_log, l->of_folder) != NULL : !captured_log[0],
+    if (!rig_open_paths(&rig, (options){.model = folder, .tokenizer = l->tokenizer_model}, f->name)) return false;
+    check(l->folder_warning ? strstr(captured_log, l->folder_warning) != NULL : !captured_log[0],
           "a Hugging Face folder leaves nothing to assume: %s", captured_log);
     expected_result = run(&rig, &expected_request);
     check(expected_result.code == SLUICE_OK, "%s: %s", f->name, expected_result.error.what);
@@ -150,7 +150,7 @@ static void test_layouts(const struct layouts *l) {
     test_converted(l);
     if (l->one_file) test_all_in_one(l);
     if (l->wrong_slots) test_slots(l->family);
-    for (int i = 0; l->own[i]; i++) l->own[i]();
+    for (int i = 0; l->extra_tests[i]; i++) l->extra_tests[i]();
 }
 
 int main(int argc, char **argv) {
@@ -163,7 +163,7 @@ int main(int argc, char **argv) {
             result_free(&expected_result);
             layouts_free();
         }
-        if (f->named) test_named(f);
+        if (f->expected) test_recipe(f);
     }
     return finish();
 }

@@ -39,7 +39,7 @@ static const struct golden_test tests[] = {{"adapted", test_adapted, PRECISION_F
 static const struct suite *const *suites_of(const struct fixture *f) {
     static const struct suite adapted = {"adapters", tests, COUNT_OF(tests), tolerances, gpu_tolerances},
                               *const suites[] = {&adapted, NULL};
-    return f->adapted ? suites : NULL;
+    return f->has_adapters ? suites : NULL;
 }
 
 int main(int argc, char **argv) {

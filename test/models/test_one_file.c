@@ -4,7 +4,7 @@
 #include "engine/open/model.h"
 #include "engine/sluice.h"
 #include "test/lib/check.h"
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 
 #include <inttypes.h>
 #include <jansson.h>

@@ -212,7 +212,7 @@ static void slice(int i_stored, const int32_t rows[3]) {
     make(&m, stored[i_stored].dtype, stored[i_stored].row_scales, 2, (int32_t[]){dims[WHOLE], dims[COLUMNS]});
     assert_int_equal(bind(&m, &in_thirds, dims, &block, &e), OK);
     unsigned char *packed = read_packed(&block);
-    block_point(&block, packed_together(&block, packed), &w);
+    block_point(&block, packed_contiguous(&block, packed), &w);
     const struct tensor *parts[] = {&w.a, &w.b, &w.c};
     for (int i = 0; i < 3; first += rows[i++]) {
         check_rows(&m, parts[i], 0, first, rows[i]);
@@ -252,7 +252,7 @@ static void test_swapped(void **state) {
             if (cuts) assert_non_null(strstr(e.what, "cut"));
             if (code == OK) {
                 unsigned char *packed = read_packed(&block);
-                block_point(&block, packed_together(&block, packed), &w);
+                block_point(&block, packed_contiguous(&block, packed), &w);
                 check_rows(&m, &w.a, 0, rows[0] + rows[1], rows[2]);
                 check_rows(&m, &w.a, rows[2], rows[0], rows[1]);
                 free(packed);
@@ -285,7 +285,7 @@ static void test_gathered_rows(void **state) {
         assert_int_equal(block_gather_rows(&sys, &whole_table, ids, N, &rows, &e), OK);
         assert_int_equal(rows.n_segments, RUNS * whole_table.n_segments);
         unsigned char *packed = read_packed(&rows);
-        block_point(&rows, packed_together(&rows, packed), &w);
+        block_point(&rows, packed_contiguous(&rows, packed), &w);
         assert_int_equal(w.a.dim[0], N);
         for (int i = 0; i < N; i++) check_row(&m, &w.a, i, ids[i]);
         free(packed);

@@ -213,7 +213,7 @@ static void turned(struct rig *rig, const char *folder, struct sluice_request re
     check(json_is_true(json_object_get(before.plan, "keep")), "nothing is kept");
     request.width = request.height;
     request.height = width;
-    struct result want = fresh(folder, 1, request), r = run(rig, &request);
+    struct result want = run_fresh(folder, 1, request), r = run(rig, &request);
     same(&want, &r, "turned");
     result_free(&before);
     result_free(&want);

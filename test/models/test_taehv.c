@@ -102,7 +102,7 @@ static void test_hashes(const char *model, const char *tiny, int frames) {
     rig.fault_sys.short_reads = true;
     budgets(&rig, request, &want, 2, model); /* what opens takes more than any stage, even the least */
     edited_plan(&rig, request, &want, model);
-    edited_plans(&rig, request, &want, some(EDITS_ALL, 3), model);
+    edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), model);
     result_free(&large);
     result_free(&want);
     rig_close(&rig);
@@ -140,7 +140,7 @@ static const char *reshaped(const struct tensor_set *tiny, const char *name, int
     return path;
 }
 
-static void test_misfits(const struct tensor_set *tiny) {
+static void test_invalid_models(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     expect_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "of pictures",
                WORDS("holds another component", "tiny decoder (taesd)", "tiny video decoder", "--taesd"));
@@ -213,7 +213,7 @@ int main(void) {
     test_hashes(GOLDEN "wan21/model", TINIES "f32", 9);
     test_hashes(GOLDEN "wan_ti2v/model", TINIES "bf16", 5);
     test_hashes(GOLDEN "qwen_image/model", TINIES "f32", 0);
-    test_misfits(tiny);
+    test_invalid_models(tiny);
     test_forms(tiny);
     tensor_set_free(tiny);
     return finish();

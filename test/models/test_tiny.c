@@ -223,7 +223,7 @@ static const char *without_layer(const struct tensor_set *tiny, const char *laye
     return path;
 }
 
-static void test_misfits(const struct tensor_set *tiny) {
+static void test_invalid_models(const struct tensor_set *tiny) {
     static const char vae[] = MODEL "/vae";
     expect_refused((options){.model = MODEL, .taesd = vae}, UNSUPPORTED, "an autoencoder",
                WORDS("holds another component", "autoencoder (vae_kl)", "tiny decoder (", "--taesd"));
@@ -304,7 +304,7 @@ int main(void) {
     test_found_first();
     test_alone();
     test_other_names();
-    test_misfits(tiny);
+    test_invalid_models(tiny);
     test_failures(tiny);
     test_made();
     result_free(&expected_result);

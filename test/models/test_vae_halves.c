@@ -154,7 +154,7 @@ static void invalid_model(const char *tensor, int place, int32_t dim, const char
     config_destroy(&config);
 }
 
-static void test_misfits(void **state) {
+static void test_invalid_models(void **state) {
     (void)state;
     invalid_model("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
     invalid_model("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
@@ -221,7 +221,7 @@ static int free_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside_decoder), cmocka_unit_test(test_tiny),
-                                       cmocka_unit_test(test_misfits),
+                                       cmocka_unit_test(test_invalid_models),
                                        cmocka_unit_test_teardown(test_halves, free_memory)};
     if (!golden_begin()) return 1;
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("autoencoder", tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* Products in bf16: what is rounded and how, the error beside PyTorch's, what else stays as it is, and that
  * weights are never converted whole, in either precision. Blocks and whole models in bf16 are in
  * test_blocks.c and test_golden.c, other bits under other budgets in test_residency.c. */
-#include "test/ops/ops_watch.h"
+#include "test/ops/ops_checker.h"
 
 #include <jansson.h>
 
@@ -94,7 +94,7 @@ static double product_error(struct linear_case c) {
     struct epilogue e = {0};
     if (c.bias) e.bias = tensor_random(DTYPE_F32, SHAPE(c.n), 0, 1);
     if (c.residual) e.residual = out;
-    double *truth = take(sizeof *truth * (size_t)c.t * (size_t)c.n), *at = truth, wrong = 0, all = 1e-300;
+    double *truth = pool_alloc(sizeof *truth * (size_t)c.t * (size_t)c.n), *at = truth, wrong = 0, all = 1e-300;
     for (int32_t i = 0; i < c.t; i++)
         for (int32_t j = 0; j < c.n; j++, at++) {
             *at = (c.bias ? load(&e.bias, 0, j) : 0) + (c.residual ? load(&e.residual, i, j) : 0);
@@ -172,7 +172,7 @@ static void expect_beside(const json_t *row) {
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), 0, 1);
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(n, k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), 0, 1);
-    double *truth = take(sizeof *truth * (size_t)t * (size_t)n), *at = truth;
+    double *truth = pool_alloc(sizeof *truth * (size_t)t * (size_t)n), *at = truth;
     for (int64_t i = 0; i < (int64_t)t * k; i++) ((float *)in.data)[i] = drawn(2 * seed, (uint64_t)i);
     for (int64_t i = 0; i < (int64_t)n * k; i++)
         ((uint16_t *)weight.data)[i] =

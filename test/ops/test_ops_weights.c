@@ -1,6 +1,6 @@
 /* The CPU's operators with weights of every stored type: the bits of the same weights as f32, which the
  * operators' own ring (test_ops.c) compares with arithmetic in double. */
-#include "test/ops/ops_watch.h"
+#include "test/ops/ops_checker.h"
 
 #include "test/lib/quantised_ops.h"
 
@@ -41,7 +41,7 @@ int main(void) {
         cmocka_unit_test(test_panels),
         cmocka_unit_test(test_bf16),
     };
-    quantised_take = take;
+    quantised_alloc = pool_alloc;
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;

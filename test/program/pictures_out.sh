@@ -41,10 +41,10 @@ done
 draw 0 "PNG without a text" -p "a fox" --seed 5 -o plain.png --no-metadata
 check "none" lacks plain.png 'tEXt'
 draw 0 "PNG with a quality" -p x -o plain.png --quality 5
-check "said" has ../err '^warning: --quality is not used: PNG loses nothing$'
+check "said" has ../err '^warning: --quality is ignored: PNG is lossless$'
 awk 'BEGIN { for (i = 0; i < 7000; i++) print "a red fox" }' >../long
 draw 0 "a text beyond JPEG's room" -p @../long -o long.jpg
-check "said" has ../err '^warning: the text of long.jpg is left out'
+check "said" has ../err '^warning: long.jpg has no metadata: the text is too long for JPEG'
 check "none" lacks long.jpg UNICODE
 expect 0 "a latent" generate -m "$model" $size --steps 1 -p x --no-decode --save-latent l.safetensors
 expect 0 "decoded to WebP" decode l.safetensors -m "$model" -o decoded.webp
@@ -64,6 +64,54 @@ done
 rm -f ./*
 
 # ---- files that cannot be written ----
+before_the_run() { # before_the_run PATTERN: the error is of that pattern, and nothing was computed
+    check "message has $1" has ../err "^sluice: .*$1"
+    check "is found before the run" lacks ../err '^\(seed\|encoding\|sampling\)'
+}
+long=$(printf '%0300d' 7)
+while IFS='|' read -r line pattern; do
+    # shellcheck disable=SC2086
+    draw 6 "$line" -p x $line
+    before_the_run "$pattern"
+done <<END
+-o $long.png|File name too long
+-b 2 -o $long-%d.png|File name too long
+--report $long.json|File name too long
+--save-latent $long.safetensors|File name too long
+--preview latent --preview-path $long.png|File name too long
+-o gone/a.png|the folder gone does not exist; create it first
+--report gone/r.json|the folder gone does not exist; create it first
+--save-latent gone/l.safetensors|the folder gone does not exist; create it first
+-o /proc/a.png|/proc/a.png
+END
+check "nothing is left" empty_folder .
+draw 4 "a run over its budget" -p x --max-ram 8M
+check "prints no seed" lacks ../err '^seed'
+
+# ---- pipes ----
+mkfifo p.png
+draw 0 "the same to a file" -p "a fox" --seed 5 -o a.png
+name="a pipe without a reader"
+# shellcheck disable=SC2086
+"$sluice" generate -m "$model" $size --steps 2 -p "a fox" --seed 5 -o p.png 2>../err &
+n=0
+while [ $n -lt 300 ] && ! has ../err '^waiting for a reader of the pipe p.png$'; do
+    sleep 0.1
+    n=$((n + 1))
+done
+cat p.png >got.png
+wait $!
+check "exit $?" [ $? = 0 ]
+check "is written when a reader comes" cmp -s a.png got.png
+check "is a warning before the run" [ "$(sed -n '/^seed/q; p' ../err)" = "warning: p.png is a pipe without a reader; writing waits for one" ]
+rm got.png
+cat p.png >got.png &
+sleep 0.3
+draw 0 "a pipe with a reader" -p "a fox" --seed 5 -o p.png
+wait $!
+check "no warning" lacks ../err 'reader'
+check "is written" cmp -s a.png got.png
+rm -f ./*
 if [ -w /dev/full ]; then
     for extension in jpg webp; do
         ln -s /dev/full full.$extension
@@ -86,31 +134,35 @@ fox-%s.webp|fox-7.webp fox-8.webp
 100%%.png|100%-1.png 100%-2.png
 %s%%%d.png|7%1.png 8%2.png
 END
+mkdir there
 while IFS='|' read -r pattern message; do
     draw 2 "$pattern" -p x -o "$pattern"
     check "message has $message" has ../err "^sluice: .*--output.*$message"
 done <<END
-%x.png|no % but
-a%.png|no % but
-%3d.png|no % but
-%00d.png|no % but
-%0d.png|no % but
-%010d.png|no % but
-%03s.png|no % but
+%x.png|only the placeholders
+a%.png|only the placeholders
+%3d.png|only the placeholders
+%00d.png|only the placeholders
+%0d.png|only the placeholders
+%010d.png|only the placeholders
+%03s.png|only the placeholders
 %d%d.png|%d at most once
 %d%03d.png|%d at most once
 %s%s.png|%s at most once
 a.bmp|.png, .jpg, .jpeg or .webp
-a.jpg.gif|.png, .jpg, .jpeg or .webp: this model draws pictures
-a.mp4|this model draws pictures
-folder/|.png, .jpg, .jpeg or .webp
+a.jpg.gif|.png, .jpg, .jpeg or .webp: this model generates images
+a.mp4|this model generates images
+folder/|found "folder/", expected a file name, such as folder/output.png
+there|found "there", expected a file name, such as there/output.png
+name|a file name ending in .png, .jpg, .jpeg or .webp; for videos
 END
+rmdir there
 draw 0 "of a seed that is drawn" -p x --seed -1 -o 'fox-%s.png'
 check "its name" [ "$(ls -A)" = "fox-$(sed -n 's/^seed //p' ../err).png" ]
 rm -f ./*
 expect 0 "a latent" generate -m "$model" $size --steps 1 -p x --no-decode --save-latent ../l.safetensors
 expect 2 "a latent's seed" decode ../l.safetensors -m "$model" -o '%s.png'
-check "said" has ../err '^sluice: .*no seed that is known'
+check "said" has ../err '^sluice: .*a saved latent has no seed'
 draw 2 "a quality of 0" -p x -o a.jpg --quality 0
 draw 2 "a quality of 101" -p x -o a.jpg --quality 101
 name="nothing written"

@@ -18,7 +18,7 @@ sides() { od -An -tu1 -j16 -N8 "$1" | tr -s ' '; }
 preview 0 "no previews" -o a.png
 had=$(picture_hash)
 preview 0 "in preview.png" -o a.png --preview latent
-check "which is said once" [ "$(grep -c 'previews are in preview.png$' ../err)" = 1 ]
+check "which is said once" [ "$(grep -c '^preview file: preview.png$' ../err)" = 1 ]
 check "no word of its colours" lacks ../err 'preview colours'
 check "the same picture" [ "$(picture_hash)" = "$had" ]
 check "as large as the latent" [ "$(sides preview.png)" = " 0 0 0 6 0 0 0 4" ]
@@ -60,7 +60,7 @@ check "says it" has ../out '^previews 1, vae; each needs .* RAM during the steps
 ln -s /dev/full full.png
 preview 0 "a disk that is full" -o a.png --preview latent --preview-path full.png
 check "the same picture" [ "$(picture_hash)" = "$had" ]
-check "one warning" [ "$(grep -c 'warning: no previews: .*full.png' ../err)" = 1 ]
+check "one warning" [ "$(grep -c 'warning: cannot write previews: .*full.png' ../err)" = 1 ]
 rm -f full.png
 
 # ---- refused: flags | what is said ----
@@ -76,12 +76,12 @@ done <<END
 2|--preview-every 2|previews are off
 2|--preview-path look.png|previews are off
 2|--preview latent --preview-every 0|--preview-every
-2|--preview latent --preview-path look.webp|a name that ends in .png, .jpg or .jpeg
-2|--preview latent --preview-path look|a name that ends in .png, .jpg or .jpeg
-2|--preview latent --preview-path -|a name that ends in .png, .jpg or .jpeg
+2|--preview latent --preview-path look.webp|a file name ending in .png, .jpg or .jpeg
+2|--preview latent --preview-path look|a file name ending in .png, .jpg or .jpeg
+2|--preview latent --preview-path -|a file name ending in .png, .jpg or .jpeg
 2|--preview latent --preview-path a.png|name the same file
 2|--preview latent --preview-path ./a.png|name the same file
-2|--preview latent --preview-path $model/vae/config.json|a name that ends in
+2|--preview latent --preview-path $model/vae/config.json|a file name ending in
 6|--preview latent --preview-path gone/look.png|gone/look.png
 6|--preview latent --preview-path folder.png|folder.png
 2|--preview-noisy|--preview latent

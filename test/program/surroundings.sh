@@ -75,6 +75,17 @@ name="a picture into a closed pipe"
 ../head_of ../rc "$sluice" generate -m "$model" -p x $small -o -
 check "exit 6, not $(cat ../rc)" [ "$(cat ../rc)" = 6 ]
 
+# ---- closed standard files ----
+name="stderr closed"
+# shellcheck disable=SC2086
+"$sluice" generate -m "$model" $size --steps 1 -p x -o a.png 2>&-
+check "exit 0" [ $? = 0 ]
+check "no message in the picture" [ "$(head -c 4 a.png | od -An -tx1 | tr -d ' \n')" = 89504e47 ]
+name="stdout closed"
+"$sluice" devices >&- 2>../err
+check "exit 6" [ $? = 6 ]
+rm -f a.png
+
 # ---- names from files and flags: CSI as C1, a direction that is turned round, a line's end, no UTF-8 ----
 csi=$(printf '\302\233') turn=$(printf '\342\200\256') bell=$(printf '\007') bad=$(printf '\377')
 plain_output() { # of ../out and ../err, but for line ends
@@ -202,10 +213,10 @@ name="a deleted current folder"
 (cd ../gone && rmdir ../gone && exec "$sluice" generate -m "$model" -p x $small -o x.png 2>../err >../out)
 code=$?
 check "exit 6, not $code" [ $code = 6 ]
-check "says so" has ../err '^sluice: .*the current folder was deleted (x.png)$'
+check "says so" has ../err '^sluice: .*the current folder no longer exists (x.png)$'
 # shellcheck disable=SC2086
 expect 6 "a folder that is not there" generate -m "$model" -p x $small -o not_there/x.png
-check "says so" has ../err '^sluice: .*the folder does not exist (not_there/x.png)$'
+check "says so" has ../err '^sluice: .*the folder not_there does not exist; create it first (not_there/x.png)$'
 
 # ---- a run without a GPU says so, unless that was asked for ----
 built=$(sed -n 's/^exec "\(.*\)" "\$@"$/\1/p' "$sluice")

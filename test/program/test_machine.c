@@ -4,7 +4,7 @@
 #include "engine/base/control_groups.h"
 #include "engine/base/free_memory.h"
 #include "test/lib/check.h"
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 
 #include <math.h>
 #include <stdio.h>

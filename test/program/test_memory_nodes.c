@@ -2,7 +2,7 @@
  * they hold. */
 #include "engine/base/memory_nodes.h"
 #include "test/lib/check.h"
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -102,22 +102,22 @@ static int columns_of(const char *text) {
 
 static void a_line_of_pictures(void) {
     const char *one = shown(80, 1, at_step_3);
-    check_says(one, "drawing [##########----------], step 3 of 8, 1 min 5 s left", true);
+    check_says(one, "sampling [##########----------], step 3 of 8, 1 min 5 s left", true);
     check_says(one, "waiting", false);
     check_says(one, "weights", false);
-    check_says(shown(80, 4, at_step_3), "drawing 4 pictures [##########----------], step 3 of 8", true);
-    check_says(shown(0, 1, at_step_3), "drawing, step 3 of 8, 50 %, 1 min 5 s left\n", true);
+    check_says(shown(80, 4, at_step_3), "sampling 4 images [##########----------], step 3 of 8", true);
+    check_says(shown(0, 1, at_step_3), "sampling, step 3 of 8, 50 %, 1 min 5 s left\n", true);
     struct sluice_progress now = at_step_3;
     now.stage = "text_2";
     now.step = now.of = 1;
-    check_says(shown(80, 1, now), "reading the prompt [", true);
+    check_says(shown(80, 1, now), "encoding the prompt [", true);
     check_says(heard, "step", false);
     now.stage = "texture"; /* of a library that knows more */
     check_says(shown(80, 1, now), "texture [", true);
     now.stage = "decode";
     now.of = 4;
-    check_says(shown(80, 4, now), "finishing [", true);
-    check_says(heard, ", picture 1 of 4", true);
+    check_says(shown(80, 4, now), "decoding (VAE) [", true);
+    check_says(heard, ", image 1 of 4", true);
     now.eta = -1;
     check_says(shown(80, 4, now), "left", false);
     now.eta = 0.01;
@@ -161,6 +161,23 @@ static void a_line_is_no_wider_than_the_terminal(void) {
             check(width > 0 && width < columns, "%d columns of %d", width, columns);
         }
     check_says(heard, "waiting for the disk", true);
+}
+
+static void nothing_is_left_after_the_last_image(void) {
+    for (int columns = 0; columns <= 80; columns += 80) {
+        struct progress progress;
+        struct sluice_progress now = at_step_3;
+        int other = heard_begin(columns);
+        progress_start(&progress, false, 1);
+        progress_show(&progress, &now);
+        message_note("wrote");
+        progress_finish(&progress);
+        now.stage = "decode", now.fraction = 1, now.seconds += 60;
+        progress_show(&progress, &now);
+        const char *text = strstr(heard_end(other), "wrote");
+        check(text && strcspn(text, "\r\n") + strspn(text + strcspn(text, "\r\n"), "\r\n") == strlen(text),
+              "%d columns: more after the last image: %s", columns, heard);
+    }
 }
 
 /* ---- sizes ---- */
@@ -379,11 +396,11 @@ static const char *behind(double waited, int evaluations, int bytes, const char 
 }
 
 static void what_can_be_mended_is_said(void) {
-    static const char nothing[] = "done: 2 pictures in 1 min 41 s\n";
-    check_says(behind(40, 8, 5, "disk"), "40 s of 1 min 40 s went by waiting for the disk", true);
+    static const char nothing[] = "done: 2 images in 1 min 41 s\n";
+    check_says(behind(40, 8, 5, "disk"), "40 s of 1 min 40 s were spent waiting for the disk", true);
     check_says(heard, "(--max-ram)", true);
     check_says(heard, "--type", true);
-    check_says(behind(40, 8, 5, "bus"), "waiting for the bus: more memory (--max-vram)", true);
+    check_says(behind(40, 8, 5, "bus"), "waiting for the PCIe bus. More memory (--max-vram)", true);
     check(strcmp(behind(4, 8, 5, "disk"), nothing) == 0, "more than that it is done: %s", heard);
     check(strcmp(behind(40, 1, 5, "disk"), nothing) == 0, "more than that it is done: %s",
           heard); /* read once, it has to come from somewhere */
@@ -394,6 +411,7 @@ int main(void) {
     a_line_of_pictures();
     waiting_is_said_while_it_lasts();
     a_line_is_no_wider_than_the_terminal();
+    nothing_is_left_after_the_last_image();
     sizes_have_three_digits();
     text_is_made_plain();
     a_live_line_is_plain();

@@ -217,12 +217,12 @@ static void check_full(const char *name) {
         setrlimit(RLIMIT_FSIZE, &small);
         int status = write_video(name, FRAMES, &settings, &e);
         setrlimit(RLIMIT_FSIZE, &before);
-        check(status == SLUICE_OUTPUT && e.exit_code == 6 && strstr(e.found, "File too large"),
+        check(status == SLUICE_OUTPUT && e.exit_code == 6 && strstr(e.what, "File too large"),
               "%s, %ld of %ld bytes: %d, %s, %s", name, (long)most, (long)bytes, status, e.what, e.found);
         check(count_files() == files, "%s, %ld bytes: it left a file", name, (long)most);
     }
     if (access("/dev/full", W_OK) || symlink("/dev/full", path)) return;
-    check(write_video(name, FRAMES, &settings, &e) == SLUICE_OUTPUT && strstr(e.found, "No space left"),
+    check(write_video(name, FRAMES, &settings, &e) == SLUICE_OUTPUT && strstr(e.what, "No space left"),
           "%s on a full disk: %s, %s", name, e.what, e.found);
     unlink(path);
 }

@@ -15,7 +15,7 @@ check "is known" has ../out '^taesd: taesd, 67 tensors'
 check "nothing is left over" lacks ../out '^unknown'
 
 # ---- drawn with ----
-said='decoded with the tiny decoder (taesd): another picture'
+said='decoded with the tiny decoder (taesd): the image differs slightly'
 draw 0 "drawn" -p fox -o a.png --taesd ../taef1 --save-latent l.safetensors --report r.json
 check "a line says so" has ../err "^$said"
 check "and the picture" has a.png 'Size: [0-9x]*, VAE Decoder: TAESD, Model: '

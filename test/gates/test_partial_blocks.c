@@ -191,7 +191,7 @@ static void test_parts_of_a_tensor(void **state) {
     assert_ok(&e);
     char *packed = calloc(1, block.bytes);
     assert_int_equal(reader_read(&reader, &block, 0, block.bytes, packed, &e), OK);
-    block_point(&block, packed_together(&block, packed), &w);
+    block_point(&block, packed_contiguous(&block, packed), &w);
     assert_rows(w.swapped, 0, "fused.weight", 8, 3);
     assert_rows(w.swapped, 3, "fused.weight", 3, 5);
     assert_rows(w.alone, 0, "fused.weight", 3, 5);

@@ -1,9 +1,8 @@
-/* Early start: an operator waits for the weights that it reads and for no others.
+/* An operator waits only for the weights that it reads, so copying and computing overlap within one block.
  *
- * Blocks of several products, each with a weight of its own in the order of the packed block, on a ring for
- * one block: what overlaps then overlaps within a block. Under the virtual clock the step's time is compared
- * with a plain loop over operators and pieces; on the paced device the gain is measured and every weight is
- * looked at. Last, that dispatch names every tensor that an operator reads. */
+ * The ring holds one block of several products, packed in the order of use. Under the virtual clock the step time is
+ * compared with a plain loop over operators and pieces; the paced device measures the gain and checks weight bytes.
+ * test_operators_await_every_input checks that dispatch awaits each input tensor. */
 #include "engine/run/executor.h"
 #include "engine/run/timing.h"
 #include "kernels/dry/timed.h"
@@ -28,7 +27,7 @@ struct products {
     struct tensor weight[OPS];
 };
 
-/* What a forward finds in its settings. */
+/* Settings of the test family: the order in which forward_products uses the weights. */
 struct order {
     bool last_first;
 };
@@ -85,7 +84,7 @@ static enum status stage_ended(void *user, int stage, struct error *e) {
     return e->code;
 }
 
-static bool go_on(void *user, const struct visit *visit, double done, struct error *e) {
+static bool never_cancel(void *user, const struct visit *visit, double done, struct error *e) {
     (void)user, (void)visit, (void)done, (void)e;
     return true;
 }
@@ -110,7 +109,7 @@ static void make_block(int b, int32_t rows) {
     world.list[b] = block;
 }
 
-/* Weights of so many rows. The model is whatever sys reads as file 0. */
+/* Builds a model whose weights have `rows` rows each; file 0 of `sys` has their bytes. */
 static void world_make(struct sys *sys, struct device *device, int32_t rows, bool last_first, int readers) {
     struct error e = {0};
     world = (struct world){.sys = sys, .visits.sys = sys, .residents = {.sys = sys, .device = device}};
@@ -140,12 +139,12 @@ static void world_make(struct sys *sys, struct device *device, int32_t rows, boo
                                  .ends_evaluation = i % BLOCKS + 1 == BLOCKS},
                   &e);
     world.hooks =
-        (struct run_hooks){.evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = go_on};
+        (struct run_hooks){.evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = never_cancel};
     world.run = (struct run){sys, device, &world.stage, 1, &world.visits, &world.hooks, readers, NULL, false};
     assert_int_equal(e.code, OK);
 }
 
-/* A ring for one block, nothing resident or pooled. Seconds of a step when it is steady. */
+/* Runs with a ring of one block and no residents or pool. Returns the steady seconds per step. */
 static double world_run(const struct rates *rates, uint64_t staging_bytes) {
     struct error e = {0};
     world.need.rates = *rates;
@@ -165,8 +164,8 @@ static double world_run(const struct rates *rates, uint64_t staging_bytes) {
 
 /* ---- the virtual clock ---- */
 
-/* When a block of these weights is done, its copy having begun at 0: in parts of so many bytes, operators as
- * soon as the part that their weight ends in is there. */
+/* Returns when a block is computed if its copy starts tensor_at_place 0 and proceeds in parts of `part` bytes; an operator starts
+ * once the part with the end of its weight has arrived. */
 static double block_seconds(uint64_t weight, uint64_t part, double bus, double operator, bool last_first) {
     double now = 0;
     for (int i = 0; i < OPS; i++) {
@@ -179,8 +178,8 @@ static double block_seconds(uint64_t weight, uint64_t part, double bus, double o
 }
 
 struct timed_case {
-    uint64_t weight, part; /* part: what a ticket is kept for, whole pieces */
-    double load;           /* computing as a part of copying */
+    uint64_t weight, part; /* bytes; part: granularity of waiting, a multiple of the copy piece */
+    double load;           /* compute time divided by copy time */
 };
 
 static double run_timed(const struct timed_case *c, double bus, bool last_first) {
@@ -192,19 +191,19 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     world_make(&timed.sys, &timed.device, (int32_t)(c->weight / 2 / COLUMNS), last_first, 0);
     double seconds = world_run(&rates, PLAN_STAGING);
     double expected = BLOCKS * block_seconds(c->weight, c->part, bus, c->load * block / OPS, last_first);
-    double law = timing_predict(&world.need, &world.plan, 0).evaluation_seconds;
-    double one_by_one = BLOCKS * block * (1 + c->load), floor = BLOCKS * block * (c->load > 1 ? c->load : 1);
-    printf("%d x %d weights of %d MiB, computing %.2f of copying, %s: %.4f s; floor %.4f, one by one %.4f\n",
-           BLOCKS, OPS, (int)(c->weight >> 20), c->load, last_first ? "last first" : "in order", seconds,
-           floor, one_by_one);
+    double predicted = timing_predict(&world.need, &world.plan, 0).evaluation_seconds;
+    double no_overlap = BLOCKS * block * (1 + c->load), floor = BLOCKS * block * (c->load > 1 ? c->load : 1);
+    printf("%d x %d weights of %d MiB, compute/copy %.2f, %s: %.4f s; lower bound %.4f, no overlap %.4f\n",
+           BLOCKS, OPS, (int)(c->weight >> 20), c->load, last_first ? "reversed" : "in order", seconds,
+           floor, no_overlap);
     assert_true(seconds > expected * (1 - 1e-6) && seconds < expected * (1 + 1e-6));
-    assert_true(seconds <= law * (1 + 1e-6));
-    if (last_first) assert_true(seconds > one_by_one * (1 - 1e-6));
-    return seconds / one_by_one;
+    assert_true(seconds <= predicted * (1 + 1e-6));
+    if (last_first) assert_true(seconds > no_overlap * (1 - 1e-6));
+    return seconds / no_overlap;
 }
 
-/* In the last case a packed block has more pieces than a fill has parts. */
-static void test_virtual_clock(void **state) {
+/* The packed block of the last case has more pieces than a fill has parts. */
+static void test_overlap_matches_virtual_clock(void **state) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
     (void)state;
@@ -217,39 +216,39 @@ static void test_virtual_clock(void **state) {
 
 /* ---- the paced device ---- */
 
-enum { PACED_ROWS = 512, LOOKS_EVERY = 61 };
+enum { PACED_ROWS = 512, CHECK_STRIDE = 61 };
 static const double paced_bus = 0.3e9;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-static const double least_gain =
-    0; /* their own work takes as long as the bus: only the bytes are looked at */
+static const double minimum_gain =
+    0; /* sanitizers take as long as the paced bus: only the bytes are checked */
 #else
-static const double least_gain = 0.15;
+static const double minimum_gain = 0.15;
 #endif
 
-/* Words that tell from each other every place of a file. */
+/* Contents of the test file: a 16-bit hash of the offset. */
 static uint16_t word_at(uint64_t offset) {
     return (uint16_t)(offset / 2 * 0x9e3779b97f4a7c15u >> 40);
 }
 
-/* Computes nothing in a set time, but looks at every weight before, all over. */
-struct looking {
+/* Checks samples of each weight's bytes, then sleeps for the time of the operator. */
+struct checking_device {
     struct device device; /* first */
     double seconds;
     int n_operators, n_wrong;
 };
 
-static void free_of_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+static void cost_nothing(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
     *cost = (struct op_cost){0};
 }
 
-static enum status nothing_to_prepare(struct device *device, const struct op *op, struct error *e) {
+static enum status prepare_nothing(struct device *device, const struct op *op, struct error *e) {
     (void)device, (void)op, (void)e;
     return OK;
 }
 
-static enum status look(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    struct looking *l = (struct looking *)device;
+static enum status check_weight(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    struct checking_device *l = (struct checking_device *)device;
     const struct tensor *weight = &op->in[1];
     bool last_first = ((const struct order *)(const void *)world.component.settings)->last_first;
     int block = l->n_operators / OPS % BLOCKS, i = l->n_operators % OPS;
@@ -258,7 +257,7 @@ static enum status look(struct device *device, const struct op *op, void *worksp
     const uint16_t *words = weight->data;
     bool right = true;
     (void)workspace;
-    for (uint64_t k = 0; k < bytes / 2; k += LOOKS_EVERY)
+    for (uint64_t k = 0; k < bytes / 2; k += CHECK_STRIDE)
         right = right && words[k] == word_at(offset + 2 * k);
     l->n_wrong += !right;
     l->n_operators++;
@@ -270,46 +269,46 @@ static double run_paced(bool last_first, int readers) {
     struct error e = {0};
     struct sys sys;
     struct rates rates = {.h2d = paced_bus, .disk = 1e9, .host_copy = 4e9};
-    struct looking looking = {
-        .device = {.name = "looking", .cost = free_of_cost, .prepare = nothing_to_prepare, .run = look}};
-    looking.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus; /* as long as the bus takes for one weight */
+    struct checking_device checker = {
+        .device = {.name = "checking", .cost = cost_nothing, .prepare = prepare_nothing, .run = check_weight}};
+    checker.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus; /* the copy time of one weight */
     sys_init_machine(&sys);
     sys.read_at = read_words;
     sys.identify = identify_words;
-    struct device *paced = paced_open(&sys, &looking.device, paced_bus, &e);
+    struct device *paced = paced_open(&sys, &checker.device, paced_bus, &e);
     assert_non_null(paced);
     world_make(&sys, paced, PACED_ROWS, last_first, readers);
     double seconds = world_run(&rates, 1 << 20); /* two buffers of half a weight */
-    assert_int_equal(looking.n_wrong, 0);
-    assert_int_equal(looking.n_operators, OPS * BLOCKS * STEPS);
+    assert_int_equal(checker.n_wrong, 0);
+    assert_int_equal(checker.n_operators, OPS * BLOCKS * STEPS);
     paced->destroy(paced);
     for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(sys.use.live_bytes[i], 0);
     return seconds;
 }
 
-static void test_paced(void **state) {
-    double one_by_one = 2 * BLOCKS * OPS * PACED_ROWS * COLUMNS * 2 / paced_bus;
+static void test_overlap_gains_on_paced_device(void **state) {
+    double no_overlap = 2 * BLOCKS * OPS * PACED_ROWS * COLUMNS * 2 / paced_bus;
     (void)state;
     for (int readers = 1; readers < 4; readers++) {
         double in_order = run_paced(false, readers), last_first = run_paced(true, readers);
-        printf("paced, %d readers: in order %.4f s a step, last first %.4f; one by one %.4f\n", readers,
-               in_order, last_first, one_by_one);
-        assert_true(last_first > one_by_one * 0.98);
-        if (least_gain > 0) assert_true(in_order < last_first * (1 - least_gain));
+        printf("paced, %d readers: in order %.4f s per step, reversed %.4f; no overlap %.4f\n", readers,
+               in_order, last_first, no_overlap);
+        assert_true(last_first > no_overlap * 0.98);
+        if (minimum_gain > 0) assert_true(in_order < last_first * (1 - minimum_gain));
     }
 }
 
 /* ---- operands ---- */
 
-enum { SEEN_MAX = 16 };
+enum { AWAITED_MAX = 16 };
 static struct {
-    const void *data[SEEN_MAX];
+    const void *data[AWAITED_MAX];
     int n;
-} seen;
+} awaited;
 
-static bool see(void *user, const struct tensor *tensor) {
+static bool record_await(void *user, const struct tensor *tensor) {
     (void)user;
-    seen.data[seen.n++] = tensor->data;
+    awaited.data[awaited.n++] = tensor->data;
     return true;
 }
 
@@ -318,90 +317,90 @@ static enum status run_nothing(struct device *device, const struct op *op, void 
     return e->code;
 }
 
-/* Far enough from each other for any operands of this test. */
+/* Bytes of one place: enough for every operand of this test. */
 enum { APART = 1 << 10 };
-static char places[SEEN_MAX][APART];
+static char places[AWAITED_MAX][APART];
 
-/* A tensor whose data is place number i. */
-static struct tensor at(int i, int rank, int32_t a, int32_t b, int32_t c) {
+/* Returns a tensor whose data is places[i]. */
+static struct tensor tensor_at_place(int i, int rank, int32_t a, int32_t b, int32_t c) {
     struct tensor t = tensor_make(NULL, DTYPE_F32, rank, (int32_t[]){a, b, c, c});
     t.data = places[i];
     return t;
 }
 
-/* The last call named places 1 to n, once each. */
-static void saw(int n) {
-    assert_int_equal(seen.n, n);
+/* Checks that the last operator awaited places 1 to n, once each. */
+static void expect_awaited(int n) {
+    assert_int_equal(awaited.n, n);
     for (int i = 1; i <= n; i++) {
         int times = 0;
-        for (int k = 0; k < n; k++) times += seen.data[k] == places[i];
+        for (int k = 0; k < n; k++) times += awaited.data[k] == places[i];
         assert_int_equal(times, 1);
     }
-    seen.n = 0;
+    awaited.n = 0;
 }
 
-static void test_operands(void **state) {
+static void test_operators_await_every_input(void **state) {
     struct error e = {0};
-    struct device device = {.name = "nothing", .cost = free_of_cost, .run = run_nothing};
-    struct context context = {.device = &device, .error = &e, .await = see}, *x = &context;
+    struct device device = {.name = "nothing", .cost = cost_nothing, .run = run_nothing};
+    struct context context = {.device = &device, .error = &e, .await = record_await}, *x = &context;
     (void)state;
-    seen.n = 0;
-    struct epilogue epilogue = {.bias = at(3, 1, 8, 0, 0), .residual = at(4, 2, 2, 8, 0)};
-    op_linear(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), epilogue);
-    saw(4);
-    epilogue.gate = at(5, 1, 8, 0, 0);
-    op_linear(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), epilogue);
-    saw(5);
-    op_linear_few(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 8, 8, 0), at(3, 1, 8, 0, 0), 0);
-    saw(3);
-    op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
+    awaited.n = 0;
+    struct epilogue epilogue = {.bias = tensor_at_place(3, 1, 8, 0, 0), .residual = tensor_at_place(4, 2, 2, 8, 0)};
+    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    expect_awaited(4);
+    epilogue.gate = tensor_at_place(5, 1, 8, 0, 0);
+    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    expect_awaited(5);
+    op_linear_few(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 8, 8, 0), tensor_at_place(3, 1, 8, 0, 0), 0);
+    expect_awaited(3);
+    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
                  (struct attention_options){.queries = 2, .keys = 2, .scale = 1});
-    saw(3);
-    op_attention(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), at(3, 2, 2, 8, 0),
-                 (struct attention_options){.queries = 2, .keys = 2, .scale = 1, .relative_bias = at(4, 2, 2, 3, 0)});
-    saw(4);
-    op_relative_bias(x, at(0, 2, 2, 3, 0), at(1, 2, 8, 2, 0), (struct distance_buckets){20});
-    saw(1);
-    struct modulation m = {.scale = at(3, 1, 8, 0, 0), .gate = at(4, 1, 8, 0, 0), .base = at(5, 2, 2, 8, 0)};
-    op_rms_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 1, 8, 0, 0), 0, m);
-    saw(5);
-    op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), (struct affine){.scale = at(2, 1, 8, 0, 0)}, 0);
-    saw(2);
-    struct affine affine = {at(2, 1, 8, 0, 0), at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0), at(5, 1, 8, 0, 0)};
-    op_layer_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), affine, 0);
-    saw(5);
-    op_add(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 1, 8, 0));
-    saw(2);
-    struct group_norm norm = {at(2, 2, 4, 2, 0), at(3, 1, 8, 0, 0), at(4, 1, 8, 0, 0)};
-    op_group_norm(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), norm);
-    saw(4);
-    op_group_statistics(x, at(0, 2, 4, 2, 0), at(1, 3, 2, 2, 8), (struct rows_before){0}, 4, 0);
-    saw(1);
-    struct rotation rotation = {.heads = 2, .pairs = ROPE_HALVES, .norm = at(3, 1, 4, 0, 0)};
-    op_rope(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 3, 2, 2, 2), rotation);
-    saw(3);
-    op_glu(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0), at(2, 2, 2, 8, 0), ACTIVATION_SILU);
-    saw(2);
-    op_copy(x, at(0, 2, 2, 8, 0), at(1, 2, 2, 8, 0));
-    saw(1);
-    op_broadcast_row(x, at(0, 2, 2, 8, 0), at(1, 2, 1, 8, 0));
-    saw(1);
-    struct conv_options conv = {.norm = {at(5, 2, 4, 2, 0), at(6, 1, 3, 0, 0), at(7, 1, 3, 0, 0)},
+    expect_awaited(3);
+    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
+                 (struct attention_options){.queries = 2, .keys = 2, .scale = 1, .relative_bias = tensor_at_place(4, 2, 2, 3, 0)});
+    expect_awaited(4);
+    op_relative_bias(x, tensor_at_place(0, 2, 2, 3, 0), tensor_at_place(1, 2, 8, 2, 0), (struct distance_buckets){20});
+    expect_awaited(1);
+    struct modulation m = {.scale = tensor_at_place(3, 1, 8, 0, 0), .gate = tensor_at_place(4, 1, 8, 0, 0), .base = tensor_at_place(5, 2, 2, 8, 0)};
+    op_rms_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 1, 8, 0, 0), 0, m);
+    expect_awaited(5);
+    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), (struct affine){.scale = tensor_at_place(2, 1, 8, 0, 0)}, 0);
+    expect_awaited(2);
+    struct affine affine = {tensor_at_place(2, 1, 8, 0, 0), tensor_at_place(3, 1, 8, 0, 0), tensor_at_place(4, 1, 8, 0, 0), tensor_at_place(5, 1, 8, 0, 0)};
+    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), affine, 0);
+    expect_awaited(5);
+    op_add(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 1, 8, 0));
+    expect_awaited(2);
+    struct group_norm norm = {tensor_at_place(2, 2, 4, 2, 0), tensor_at_place(3, 1, 8, 0, 0), tensor_at_place(4, 1, 8, 0, 0)};
+    op_group_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), norm);
+    expect_awaited(4);
+    op_group_statistics(x, tensor_at_place(0, 2, 4, 2, 0), tensor_at_place(1, 3, 2, 2, 8), (struct rows_before){0}, 4, 0);
+    expect_awaited(1);
+    struct rotation rotation = {.heads = 2, .pairs = ROPE_HALVES, .norm = tensor_at_place(3, 1, 4, 0, 0)};
+    op_rope(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 3, 2, 2, 2), rotation);
+    expect_awaited(3);
+    op_glu(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0), ACTIVATION_SILU);
+    expect_awaited(2);
+    op_copy(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0));
+    expect_awaited(1);
+    op_broadcast_row(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 1, 8, 0));
+    expect_awaited(1);
+    struct conv_options conv = {.norm = {tensor_at_place(5, 2, 4, 2, 0), tensor_at_place(6, 1, 3, 0, 0), tensor_at_place(7, 1, 3, 0, 0)},
                                 .upsample = 1};
     conv.norm.statistics.dim[0] = 3;
-    op_conv2d(x, at(0, 3, 4, 4, 3), at(1, 3, 4, 4, 3), at(2, 4, 3, 3, 3),
-              (struct epilogue){.bias = at(3, 1, 3, 0, 0), .residual = at(4, 3, 4, 4, 3)}, conv);
-    saw(7);
-    op_patchify(x, at(0, 2, 1, 12, 0), at(1, 3, 3, 2, 2), (struct patches){.side = 2});
-    saw(1);
+    op_conv2d(x, tensor_at_place(0, 3, 4, 4, 3), tensor_at_place(1, 3, 4, 4, 3), tensor_at_place(2, 4, 3, 3, 3),
+              (struct epilogue){.bias = tensor_at_place(3, 1, 3, 0, 0), .residual = tensor_at_place(4, 3, 4, 4, 3)}, conv);
+    expect_awaited(7);
+    op_patchify(x, tensor_at_place(0, 2, 1, 12, 0), tensor_at_place(1, 3, 3, 2, 2), (struct patches){.side = 2});
+    expect_awaited(1);
     assert_int_equal(e.code, OK);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_virtual_clock),
-        cmocka_unit_test(test_paced),
-        cmocka_unit_test(test_operands),
+        cmocka_unit_test(test_overlap_matches_virtual_clock),
+        cmocka_unit_test(test_overlap_gains_on_paced_device),
+        cmocka_unit_test(test_operators_await_every_input),
     };
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

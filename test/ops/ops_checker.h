@@ -3,8 +3,8 @@
  * oneDNN allocates with what cost() said.
  *
  * Not of the test library: its malloc would be every program's (test/check.mk). */
-#ifndef SLUICE_TEST_OPS_WATCH_H
-#define SLUICE_TEST_OPS_WATCH_H
+#ifndef SLUICE_TEST_OPS_CHECKER_H
+#define SLUICE_TEST_OPS_CHECKER_H
 
 #include "kernels/cpu/cpu.h"
 #include "kernels/cpu/onednn.h"

@@ -1,8 +1,8 @@
-/* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised_form.h.
+/* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised_format.h.
  *
  * All JSON is walked or decoded in small pieces under limits, so that memory does not grow with a hostile
  * description. Invalid JSON is META, as a detail of the tensor. */
-#include "loaders/quantised_form.h"
+#include "loaders/quantised_format.h"
 
 #include "loaders/json.h"
 #include "loaders/loaders.h"
@@ -14,7 +14,7 @@
 /* Published descriptions have up to 200 bytes and one level. */
 enum { DESCRIPTION_BYTES_MAX = 4096, DESCRIPTION_DEPTH_MAX = 8, METADATA_DEPTH_MAX = 10 };
 
-static const struct quantised_form known[] = {
+static const struct quantised_format known[] = {
     {.kind = QUANTISED_SINGLE, .stored = DTYPE_F8_E4M3, .name = "float8_e4m3fn"},
     {.kind = QUANTISED_SINGLE, .stored = DTYPE_F8_E5M2, .name = "float8_e5m2"},
     {.kind = QUANTISED_SINGLE, .stored = DTYPE_I8, .name = "int8_tensorwise"},
@@ -27,8 +27,8 @@ struct described {
     const char *path, *tensor;
 };
 
-static enum status quantised_form_fail(const struct described *at, enum status code, const char *what,
-                                       struct error *e) {
+static enum status quantised_format_fail(const struct described *at, enum status code, const char *what,
+                                         struct error *e) {
     error_set(e, code, "the quantisation description of '%s' %s", at->tensor, what);
     return error_where(e, "%s", at->path);
 }
@@ -39,37 +39,37 @@ static enum status fail_json(const struct described *at, const struct error *inn
         *e = *inner;
         return e->code;
     }
-    quantised_form_fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
+    quantised_format_fail(at, inner->code == LIMIT ? LIMIT : META, "cannot be read", e);
     return error_found(e, "%s: %.100s", inner->what, *inner->found ? inner->found : status_name(inner->code));
 }
 
-static enum status take_rotation(const struct described *at, const json_t *json, struct quantised_form *form,
-                                 struct error *e) {
+static enum status take_rotation(const struct described *at, const json_t *json,
+                                 struct quantised_format *form, struct error *e) {
     const json_t *group = json_object_get(json, "convrot_groupsize"),
-                 *said = json_object_get(json, "convrot");
-    if (said && !json_is_boolean(said) && !json_is_null(said)) {
-        quantised_form_fail(at, META, "is invalid", e);
+                 *convrot = json_object_get(json, "convrot");
+    if (convrot && !json_is_boolean(convrot) && !json_is_null(convrot)) {
+        quantised_format_fail(at, META, "is invalid", e);
         return error_expected(e, "true or false for convrot");
     }
-    form->rotated = json_is_true(said);
+    form->rotated = json_is_true(convrot);
     if (!form->rotated) return OK;
     if (form->stored != DTYPE_I8) {
-        quantised_form_fail(at, UNSUPPORTED, "names an unsupported format", e);
+        quantised_format_fail(at, UNSUPPORTED, "names an unsupported format", e);
         error_found(e, "%s with convrot", form->name);
         return error_expected(e, "convrot of int8_tensorwise alone");
     }
     if (!group) return OK;
     form->group = json_integer_value(group);
     if (json_is_integer(group) && form->group > 0) return OK;
-    quantised_form_fail(at, META, "is invalid", e);
+    quantised_format_fail(at, META, "is invalid", e);
     return error_expected(e, "a positive number for convrot_groupsize");
 }
 
-static enum status take_form(const struct described *at, const json_t *json, struct quantised_form *form,
+static enum status take_form(const struct described *at, const json_t *json, struct quantised_format *form,
                              struct error *e) {
     const char *name = json_string_value(json_object_get(json, "format"));
     if (!name) {
-        quantised_form_fail(at, META, "is invalid", e);
+        quantised_format_fail(at, META, "is invalid", e);
         return error_expected(e, "an object with a format");
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
@@ -77,7 +77,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
         *form = known[i];
         return take_rotation(at, json, form, e);
     }
-    quantised_form_fail(at, UNSUPPORTED, "names an unsupported format", e);
+    quantised_format_fail(at, UNSUPPORTED, "names an unsupported format", e);
     error_found(e, "\"%.100s\"", name);
     return error_expected(e, "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8");
 }
@@ -90,17 +90,17 @@ static enum status read_description(const struct tensor_index *index, const stru
     if (entry->bytes <= DESCRIPTION_BYTES_MAX && entry->dtype == DTYPE_U8)
         return source_read(&index->sources[entry->source], text, entry->bytes, entry->offset, e);
     if (entry->dtype != DTYPE_U8) {
-        quantised_form_fail(at, META, "is not text", e);
+        quantised_format_fail(at, META, "is not text", e);
         return error_found(e, "%s", index_type_name(entry));
     }
-    quantised_form_fail(at, LIMIT, "is too long", e);
+    quantised_format_fail(at, LIMIT, "is too long", e);
     error_found(e, "%" PRIu64 " bytes", entry->bytes);
     return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
 }
 
 /* The weight of a layer, under a prefix; NULL if absent. */
-static struct index_entry *quantised_form_find_weight(const struct tensor_index *index, const char *prefix,
-                                                      const char *layer, size_t bytes) {
+static struct index_entry *quantised_format_find_weight(const struct tensor_index *index, const char *prefix,
+                                                        const char *layer, size_t bytes) {
     char name[2 * LOADER_NAME_MAX];
     if (bytes > LOADER_NAME_MAX) return NULL;
     snprintf(name, sizeof name, "%s%.*s.weight", prefix, (int)bytes, layer);
@@ -108,15 +108,15 @@ static struct index_entry *quantised_form_find_weight(const struct tensor_index 
 }
 
 static enum status read_tensor(const struct tensor_index *index, const struct index_entry *entry,
-                               struct quantised_form *form, struct error *e) {
+                               struct quantised_format *form, struct error *e) {
     char text[DESCRIPTION_BYTES_MAX];
     struct error inner = {0};
     struct described at = {index->sources[entry->source].path, entry->name};
     json_t *json = NULL;
     size_t layer = strlen(entry->name) - strlen(".comfy_quant");
-    const struct index_entry *weight = quantised_form_find_weight(index, "", entry->name, layer);
+    const struct index_entry *weight = quantised_format_find_weight(index, "", entry->name, layer);
     if (!weight) {
-        quantised_form_fail(&at, MISSING, "has no weight", e);
+        quantised_format_fail(&at, MISSING, "has no weight", e);
         return error_expected(e, "'%.*s.weight'", (int)layer, entry->name);
     }
     if (read_description(index, entry, text, &at, e) != OK) return e->code;
@@ -127,7 +127,7 @@ static enum status read_tensor(const struct tensor_index *index, const struct in
     return e->code;
 }
 
-static enum status read_tensors(const struct tensor_index *index, struct quantised_form *form,
+static enum status read_tensors(const struct tensor_index *index, struct quantised_format *form,
                                 struct error *e) {
     static const char end[] = ".comfy_quant";
     for (int i = 0; i < index->n_entries && e->code == OK; i++) {
@@ -140,30 +140,30 @@ static enum status read_tensors(const struct tensor_index *index, struct quantis
 
 /* ---- metadata ---- */
 
-/* Finds a layer that the metadata names as the component does, while tensors may have the prefix of the file.
- */
+/* Finds a layer that the metadata names as the component does, while tensors may have the prefix of the
+ * file. */
 static struct index_entry *find_layer(const struct tensor_index *index, const char *layer, size_t bytes) {
     static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "model.",
                                            "net."};
     struct index_entry *found = NULL;
     for (size_t i = 0; i < sizeof prefixes / sizeof *prefixes && !found; i++)
-        found = quantised_form_find_weight(index, prefixes[i], layer, bytes);
+        found = quantised_format_find_weight(index, prefixes[i], layer, bytes);
     return found;
 }
 
 static enum status read_layer(const struct tensor_index *index, const struct json_member *member,
-                              struct quantised_form *form, struct error *e) {
+                              struct quantised_format *form, struct error *e) {
     struct error inner = {0};
     struct described at = {member->name.path, "a layer"};
     json_t *name = NULL, *json = NULL;
     if (member->name.bytes > 6 * LOADER_NAME_MAX || member->value.bytes > DESCRIPTION_BYTES_MAX)
-        return quantised_form_fail(&at, LIMIT, "is too long", e);
+        return quantised_format_fail(&at, LIMIT, "is too long", e);
     if (json_decode(&member->name, 0, &name, &inner) != OK) return fail_json(&at, &inner, e);
     at.tensor = json_string_value(name);
     const struct index_entry *weight = find_layer(index, at.tensor, json_string_length(name));
-    struct quantised_form *of = weight ? &form[weight - index->entries] : NULL;
+    struct quantised_format *of = weight ? &form[weight - index->entries] : NULL;
     if (of && of->kind)
-        quantised_form_fail(&at, DUP, "occurs twice in _quantization_metadata", e);
+        quantised_format_fail(&at, DUP, "occurs twice in _quantization_metadata", e);
     else if (json_decode(&member->value, 0, &json, &inner) != OK)
         fail_json(&at, &inner, e);
     else if (of)
@@ -173,13 +173,13 @@ static enum status read_layer(const struct tensor_index *index, const struct jso
     return e->code;
 }
 
-static bool quantised_form_is_named(const struct json_member *member, const char *name) {
+static bool quantised_format_is_named(const struct json_member *member, const char *name) {
     size_t bytes = strlen(name);
     return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
 
 static enum status read_layers(const struct tensor_index *index, const struct json_text *layers,
-                               struct quantised_form *form, struct error *e) {
+                               struct quantised_format *form, struct error *e) {
     struct json_walk walk;
     struct json_member member;
     struct error inner = {0};
@@ -188,15 +188,15 @@ static enum status read_layers(const struct tensor_index *index, const struct js
         return fail_json(&at, &inner, e);
     for (int n = 0; e->code == OK && json_walk_next(&walk, &member, &inner); n++)
         if (n == LOADER_TENSORS_MAX)
-            quantised_form_fail(&at, LIMIT, "lists too many layers", e);
+            quantised_format_fail(&at, LIMIT, "lists too many layers", e);
         else
             read_layer(index, &member, form, e);
     return inner.code == OK ? e->code : fail_json(&at, &inner, e);
 }
 
-static enum status quantised_form_read_metadata(const struct tensor_index *index,
-                                                const struct json_text *text, struct quantised_form *form,
-                                                struct error *e) {
+static enum status quantised_format_read_metadata(const struct tensor_index *index,
+                                                  const struct json_text *text, struct quantised_format *form,
+                                                  struct error *e) {
     struct json_walk walk;
     struct json_member member;
     struct error inner = {0};
@@ -204,23 +204,23 @@ static enum status quantised_form_read_metadata(const struct tensor_index *index
     bool seen = false;
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
-        if (!quantised_form_is_named(&member, "layers")) continue;
-        if (seen) return quantised_form_fail(&at, DUP, "has duplicate layers", e);
+        if (!quantised_format_is_named(&member, "layers")) continue;
+        if (seen) return quantised_format_fail(&at, DUP, "has duplicate layers", e);
         seen = true;
         read_layers(index, &member.value, form, e);
     }
     if (inner.code != OK) return fail_json(&at, &inner, e);
     if (e->code != OK || seen) return e->code;
-    quantised_form_fail(&at, META, "is invalid", e);
+    quantised_format_fail(&at, META, "is invalid", e);
     return error_expected(e, "an object with layers");
 }
 
-enum status quantised_read_forms(const struct tensor_index *index, struct quantised_form *form,
-                                 struct error *e) {
+enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,
+                                   struct error *e) {
     for (uint64_t at = 0; at < index->quantisation_bytes && e->code == OK;) {
         const char *text = index->quantisation + at;
         struct json_text json = {.path = index->sources[0].path, .text = text, .bytes = strlen(text)};
-        quantised_form_read_metadata(index, &json, form, e);
+        quantised_format_read_metadata(index, &json, form, e);
         at += json.bytes + 1;
     }
     return e->code == OK ? read_tensors(index, form, e) : e->code;
@@ -229,7 +229,7 @@ enum status quantised_read_forms(const struct tensor_index *index, struct quanti
 #define INT8_FORM           "{\"format\": \"int8_tensorwise\""
 #define ROTATED_FORM(group) INT8_FORM ", \"convrot\": true, \"convrot_groupsize\": " group "}"
 
-const char *quantised_form_text(enum dtype dtype) {
+const char *quantised_format_text(enum dtype dtype) {
     static const char *const texts[N_DTYPES] = {
         [DTYPE_F8_E4M3] = "{\"format\": \"float8_e4m3fn\"}",
         [DTYPE_F8_E5M2] = "{\"format\": \"float8_e5m2\"}",

@@ -1,5 +1,5 @@
-/* Lanes that compute together: however many images of a batch a budget lets share a streamed byte, each is
- * what its seed alone gives, what is planned is what is used, and more memory is never slower. */
+/* Batches in groups of lanes that share streamed weights: each image has the bits of a run of its seed alone, memory
+ * stays within the plan, and more memory is never slower. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -18,9 +18,9 @@ static struct sluice_request request_of(int batch, double cfg_scale) {
                                    .max_ram_bytes = plenty};
 }
 
-/* ---- the choice by itself ---- */
+/* ---- choice of the group size ---- */
 
-/* What a batch of `images` needs in groups of `together`: state grows with those, computing with all. */
+/* The need of a batch of `images` in groups of `together`: state grows with the group, compute with the batch. */
 static void make_need(struct run_need *need, atomic_ullong *random, int images, int together, bool separate) {
     int groups = (images + together - 1) / together;
     memset(need, 0, sizeof *need);
@@ -44,21 +44,21 @@ static void make_need(struct run_need *need, atomic_ullong *random, int images, 
     }
 }
 
-static bool works(const struct run_need *need, const struct plan *plan) {
+static bool is_feasible(const struct run_need *need, const struct plan *plan) {
     struct error e = {0};
     return plan_check(need, plan, &e) == OK;
 }
 
-/* Some budgets: below all that is needed, at the least, and more. */
-static void choose_for(const struct run_need *const *needs, int n, int *chosen_of) {
+/* Tries budgets below, at and above the minimum: plan_choose returns the fastest feasible need. */
+static void check_choices(const struct run_need *const *needs, int n, int *chosen_of) {
     struct plan plan, one;
     double before = 1e300;
     plan_choose(needs, n, 0, 0, &plan);
     uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
-    /* The other budget as given: with enough of it, that of each is the least of all. */
+    /* With enough VRAM, ram_least_bytes is the minimum over all needs. */
     plan_choose(needs, n, ram, (uint64_t)1 << 40, &plan);
     ram = plan.ram_least_bytes;
-    check(!works(needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan), "below the least");
+    check(!is_feasible(needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan), "plan_choose found a plan below the minimum budget");
     for (int i = 0; i < BUDGETS; i++) {
         bool any = false;
         uint64_t more = i ? (uint64_t)1 << (11 + i) : 0;
@@ -66,37 +66,37 @@ static void choose_for(const struct run_need *const *needs, int n, int *chosen_o
         int chosen = plan_choose(needs, n, ram + more, device, &plan);
         for (int k = 0; k < n; k++) {
             plan_solve(needs[k], ram + more, device, &one);
-            any = any || works(needs[k], &one);
-            check(!works(needs[k], &one) || plan.seconds <= one.seconds * (1 + 1e-8),
-                  "need %d is faster than the chosen %d: %g and %g", k, chosen, one.seconds, plan.seconds);
+            any = any || is_feasible(needs[k], &one);
+            check(!is_feasible(needs[k], &one) || plan.seconds <= one.seconds * (1 + 1e-8),
+                  "need %d is faster than the chosen need %d: %g s and %g s", k, chosen, one.seconds, plan.seconds);
         }
-        if (!check(any == works(needs[chosen], &plan), "a plan that does not work was chosen")) return;
+        if (!check(any == is_feasible(needs[chosen], &plan), "an infeasible plan was chosen")) return;
         if (!any) continue;
-        check(plan.seconds <= before * (1 + 1e-8), "more memory is slower: %g after %g", plan.seconds,
+        check(plan.seconds <= before * (1 + 1e-8), "more memory is slower: %g s after %g s", plan.seconds,
               before);
-        check(plan.stage[0].groups == needs[chosen]->stage[0].groups, "the plan is of another need");
+        check(plan.stage[0].groups == needs[chosen]->stage[0].groups, "the plan belongs to another need");
         before = plan.seconds;
         chosen_of[chosen]++;
     }
 }
 
-static void choices(void) {
+static void test_fastest_grouping_is_chosen(void) {
     enum { NEEDS = 3, WORLDS = 24 };
     static struct run_need needs[NEEDS];
     static const int together[NEEDS] = {6, 3, 1};
     int chosen[NEEDS] = {0};
     for (int i = 0; i < WORLDS; i++) {
-        for (int k = 0; k < NEEDS; k++) { /* the same blocks and rates for all of them */
+        for (int k = 0; k < NEEDS; k++) { /* equal blocks and rates for all needs */
             atomic_ullong random = 900 + (unsigned long long)i;
             make_need(&needs[k], &random, 6, together[k], i % 3 == 2);
         }
         const struct run_need *all[NEEDS];
         for (int k = 0; k < NEEDS; k++) all[k] = &needs[k];
-        choose_for(all, NEEDS, chosen);
+        check_choices(all, NEEDS, chosen);
     }
-    printf("chosen of %d, %d and %d lanes together: %d, %d, %d times\n", together[0], together[1],
+    printf("groups of %d, %d and %d lanes chosen %d, %d, %d times\n", together[0], together[1],
            together[2], chosen[0], chosen[1], chosen[2]);
-    check(chosen[0] && chosen[1] && chosen[2], "a grouping was never chosen");
+    check(chosen[0] && chosen[1] && chosen[2], "a group size was never chosen");
 }
 
 /* ---- runs ---- */
@@ -105,10 +105,10 @@ struct alone {
     struct result image[ALONE];
 };
 
-static void draw_alone(struct rig *rig, struct sluice_request request, struct alone *alone) {
+static void run_alone(struct rig *rig, struct sluice_request request, struct alone *alone) {
     request.batch = 1;
     for (int i = 0; i < ALONE; i++, request.seed++) alone->image[i] = run(rig, &request);
-    check(strcmp(alone->image[0].latent[0], alone->image[1].latent[0]), "seeds do not differ");
+    check(strcmp(alone->image[0].latent[0], alone->image[1].latent[0]), "two seeds give the same latent");
 }
 
 static void check_used(struct rig *rig, json_t *plan, const char *what) {
@@ -116,13 +116,13 @@ static void check_used(struct rig *rig, json_t *plan, const char *what) {
     json_int_t most = number(stage_of(plan, "denoise"), "state_bytes");
     json_int_t decode = number(stage_of(plan, "decode"), "state_bytes");
     json_int_t state = number(plan, "cross_bytes") + (decode > most ? decode : most);
-    check(peak[LINE_STATE] <= state, "%s: state of %lld, planned %lld", what, (long long)peak[LINE_STATE],
+    check(peak[LINE_STATE] <= state, "%s: %lld state bytes used, %lld planned", what, (long long)peak[LINE_STATE],
           (long long)state);
-    check(peak[LINE_HOST] <= number(plan, "host_bytes"), "%s: host %lld, planned %lld", what,
+    check(peak[LINE_HOST] <= number(plan, "host_bytes"), "%s: %lld host bytes used, %lld planned", what,
           (long long)peak[LINE_HOST], (long long)number(plan, "host_bytes"));
 }
 
-/* Every image of the run is its seed's. Returns the groups that the plan had, or 0. */
+/* Compares each image of a batch with the run of its seed alone. Returns the number of groups, 0 on failure. */
 static int run_group(struct rig *rig, const struct sluice_request *request, const struct alone *alone,
                      const char *what) {
     fault_sys_restart(&rig->fault_sys);
@@ -133,21 +133,20 @@ static int run_group(struct rig *rig, const struct sluice_request *request, cons
         for (int i = 0; i < r.n_latents; i++)
             check(!strcmp(alone->image[i].latent[0], r.latent[i]) &&
                       (request->no_decode || !strcmp(alone->image[i].image[0], r.image[i])),
-                  "%s: image %d has other bits than alone", what, i);
+                  "%s: image %d differs from the run of its seed alone", what, i);
         json_t *stage = stage_of(r.plan, "denoise");
         groups = (int)number(stage, "groups");
         check(number(stage, "evaluations") == request->steps * groups &&
                   number(stage, "lanes") * groups >= request->batch,
-              "%s: %d groups do not add up", what, groups);
+              "%s: evaluations or lanes do not match %d groups", what, groups);
         check_used(rig, r.plan, what);
     }
     result_free(&r);
     return groups;
 }
 
-/* The plan that the solver makes with plenty, in other groups. Those that no image would gain by are refused.
- */
-static void edited(struct rig *rig, struct sluice_request request, const struct alone *alone, int *seen) {
+/* Edits the number of groups in a plan: a count is accepted unless a smaller one has the same group size. */
+static void edited_groups(struct rig *rig, struct sluice_request request, const struct alone *alone, int *seen) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
         char what[64];
         json_t *plan = query(rig, &request, NULL);
@@ -158,7 +157,7 @@ static void edited(struct rig *rig, struct sluice_request request, const struct 
         snprintf(what, sizeof what, "batch %d in %d groups", r.batch, groups);
         int together = (r.batch + groups - 1) / groups;
         if (groups <= r.batch && (r.batch + together - 1) / together == groups) {
-            check(run_group(rig, &r, alone, what) == groups, "%s: other groups", what);
+            check(run_group(rig, &r, alone, what) == groups, "%s: the run has another number of groups", what);
             seen[groups]++;
         } else {
             struct result refused = run(rig, &r);
@@ -179,23 +178,23 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
         char what[96];
         struct sluice_request r = request;
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
-        rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0; /* others take memory in mid-run */
+        rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0; /* other programs take memory during the run */
         snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
         int groups = run_group(rig, &r, alone, what);
         if (groups && groups < fewest) fewest = groups;
         seen[groups]++;
     }
     rig->fault_sys.free_percent = 0;
-    check(fewest == 1, "%s: not all at once with room for all", name);
-    edited(rig, request, alone, seen);
+    check(fewest == 1, "%s: several groups although all lanes fit at once", name);
+    edited_groups(rig, request, alone, seen);
     request.max_ram_bytes = least - 1;
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET, "%s below the least: %s", name, sluice_code_name(r.code));
+    check(r.code == SLUICE_BUDGET, "%s below the minimum budget: %s", name, sluice_code_name(r.code));
     result_free(&r);
 }
 
-/* Thorough: guided and not, at three sizes; else at `batch`. */
-static void gate(const char *folder, const char *name, int batch, bool is_guided) {
+/* THOROUGH: with and without guidance, three batch sizes; otherwise only `is_guided` and `batch`. */
+static void test_batch_equals_single_seeds(const char *folder, const char *name, int batch, bool is_guided) {
     static const int batches[] = {2, 3, 5};
     int seen[ALONE + 2] = {0};
     struct rig rig;
@@ -204,7 +203,7 @@ static void gate(const char *folder, const char *name, int batch, bool is_guided
     for (int guided = 0; guided < 2; guided++) {
         if (!thorough() && guided != is_guided) continue;
         struct alone alone;
-        draw_alone(&rig, request_of(1, guided ? 3.5 : 1), &alone);
+        run_alone(&rig, request_of(1, guided ? 3.5 : 1), &alone);
         for (int i = 0; i < 3; i++) {
             if (!thorough() && batches[i] != batch) continue;
             struct sluice_request request = request_of(batches[i], guided ? 3.5 : 1);
@@ -214,15 +213,15 @@ static void gate(const char *folder, const char *name, int batch, bool is_guided
         for (int i = 0; i < ALONE; i++) result_free(&alone.image[i]);
     }
     for (int groups = 1; groups <= (thorough() ? ALONE : batch); groups++)
-        check(seen[groups] || groups == 4, "%s: never %d groups", name, groups);
+        check(seen[groups] || groups == 4, "%s: no run had %d groups", name, groups);
     rig_close(&rig);
 }
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    choices();
-    gate(wide_checkpoint(), "wide", 5, true);
-    gate("test/golden/zimage_b/model", "zimage_b", 3, false);
+    test_fastest_grouping_is_chosen();
+    test_batch_equals_single_seeds(wide_checkpoint(), "wide", 5, true);
+    test_batch_equals_single_seeds("test/golden/zimage_b/model", "zimage_b", 3, false);
     return finish();
 }

@@ -1,4 +1,4 @@
-#include "test/lib/folder.h"
+#include "test/lib/temporary_folder.h"
 
 #include "test/lib/check.h"
 

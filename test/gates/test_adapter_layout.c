@@ -1,14 +1,14 @@
-/* Components with adapters: what they compute, and what of them is read, is kept and is refused. Builds
- * without oneDNN, so that the thread sanitizer can watch. */
+/* Adapters packed behind a block's base weights: results, bytes read, residents and rejected shapes. Builds without
+ * oneDNN, so that the thread sanitizer can check it. */
 #include "engine/run/adapt.h"
 #include "test/lib/synthetic_run.h"
 
 enum { RANK = 3, PAIRS_MAX = 64, VECTORS_MAX = 32, NORM = 0, UP = 1, BIAS = 2, DOWN = 3 };
 
-/* An adapter's file for both stages of the synthetic, and what of it is attached. */
+/* An adapter file for all stages of the synthetic pipeline, and the pairs and vectors attached from it. */
 static struct adapter {
     struct synthetic_files files;
-    struct byte_source memory; /* of what is derived: the second file's bytes */
+    struct byte_source memory; /* derived factors: the bytes of the second file, in memory */
     struct adapted_weight pairs[SYNTHETIC_STAGES][PAIRS_MAX];
     struct replaced_vector vectors[SYNTHETIC_STAGES][VECTORS_MAX];
     struct adaptation all[SYNTHETIC_STAGES];
@@ -69,7 +69,7 @@ static struct factor factor_of(const struct adapter *a, const char *kind, int s,
     return f;
 }
 
-/* Its last rows and its first, without the one between. */
+/* Returns a factor that selects the last rows, then the first rows, and skips one row between them. */
 static struct factor two_parts(struct factor f) {
     f.n_parts = 2;
     f.part[0].first = f.dim[0] / 2 + 1;
@@ -78,8 +78,7 @@ static struct factor two_parts(struct factor f) {
     return f;
 }
 
-/* One pair for both products' first rows and last, whose `down` is the same; another one for what goes down.
- */
+/* Attaches two pairs with one shared `down` factor to UP, one pair to DOWN, and replaced vectors to BIAS and NORM. */
 static void attach(struct adapter *a, int s, int b, float strength) {
     struct adaptation *all = &a->all[s];
     struct adapted_weight *pair = &a->pairs[s][all->n_weights];
@@ -119,7 +118,7 @@ static void detach(void) {
         if (adapted[s].family) component_destroy(&adapted[s]);
 }
 
-/* The synthetic's stages as they are with an adapter; NULL: without. */
+/* Switches all stages of the synthetic pipeline to components with the adapter; NULL: to the base components. */
 static void use(const struct adapter *a) {
     struct error e = {0};
     detach();
@@ -136,12 +135,12 @@ static void use(const struct adapter *a) {
     synthetic_measure();
 }
 
-static float latent_of_plain_run[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
+static float plain_latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
 static void run_plain(void) {
     synthetic_reset(false);
     plain_run();
-    memcpy(latent_of_plain_run, synthetic.latent, sizeof synthetic.latent);
+    memcpy(plain_latent, synthetic.latent, sizeof synthetic.latent);
 }
 
 static void run_planned(uint64_t budget) {
@@ -150,24 +149,24 @@ static void run_planned(uint64_t budget) {
     synthetic_reset(false);
     synthetic_execute(&e);
     assert_ok(&e);
-    assert_memory_equal(latent_of_plain_run, synthetic.latent, sizeof synthetic.latent);
+    assert_memory_equal(plain_latent, synthetic.latent, sizeof synthetic.latent);
     assert_no_memory_violation();
 }
 
-static uint64_t least_budget(void) {
+static uint64_t minimum_budget(void) {
     struct plan plan;
     plan_solve(&synthetic.need, 1, 0, &plan);
     return plan.ram_least_bytes;
 }
 
-static uint64_t all_sides(void) {
+static uint64_t all_adapter_bytes(void) {
     uint64_t bytes = 0;
     for (int s = 0; s < SYNTHETIC_STAGES; s++)
         for (int b = 0; b < adapted[s].n_blocks; b++) bytes += adapted[s].blocks[b].adapter_bytes;
     return bytes;
 }
 
-/* ---- the truth: W + s B A ---- */
+/* ---- reference: W + s B A ---- */
 
 static double value_of(const struct adapter *a, const struct factor *f, int32_t row, int32_t column) {
     int32_t columns = f->rank > 1 ? f->dim[1] : 1, element = f->dtype == DTYPE_F32 ? 4 : 2;
@@ -187,7 +186,7 @@ static double value_of(const struct adapter *a, const struct factor *f, int32_t 
     return value;
 }
 
-static float *widened(const struct tensor *t) {
+static float *to_f32(const struct tensor *t) {
     float *values = malloc((size_t)tensor_elements(t) * sizeof *values);
     for (int64_t i = 0; i < tensor_elements(t); i++) {
         uint32_t bits = 0;
@@ -202,7 +201,7 @@ static struct tensor *weight_of(const struct block *block, int weight, void *wei
     return (struct tensor *)((char *)weights + block->kind->weights[weight].offset);
 }
 
-/* Of weights that were merged, until the run ends. */
+/* Values of merged weights; freed after the run. */
 static float *merged_values[4096];
 static int n_merged_values;
 
@@ -213,7 +212,7 @@ static void put_values(struct tensor *w, float *values) {
 }
 
 static void merge(const struct adapter *a, const struct adapted_weight *pair, struct tensor *w) {
-    float *merged = widened(w);
+    float *merged = to_f32(w);
     int32_t rows = pair->up.n_parts ? pair->up.part[0].rows + pair->up.part[1].rows : pair->up.dim[0];
     for (int32_t n = 0; n < rows; n++)
         for (int32_t k = 0; k < w->dim[1]; k++) {
@@ -269,8 +268,8 @@ static void end(void) {
     synthetic_remove();
 }
 
-/* Pairs on all rows and on some, two of one weight, one `down` for two, vectors that are replaced. */
-static void test_truth(void **state) {
+/* The adapter has pairs on all rows and on some, two pairs on one weight, a shared `down` and replaced vectors. */
+static void test_adapter_matches_merged_weights(void **state) {
     (void)state;
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS], merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
@@ -285,14 +284,14 @@ static void test_truth(void **state) {
     use(&adapters[0]);
     run_plain();
     double off = difference(synthetic.latent[1][0], merged), far = difference(base, merged);
-    printf("merged: error %.1e; without the adapter %.1e\n", off, far);
+    printf("relative error against merged weights: %.1e; without the adapter: %.1e\n", off, far);
     assert_true(off < 2e-6 && far > 0.1);
     end();
 }
 
 static void check_factor(const struct adapter *a, const struct factor *f, const struct tensor *t,
                          const struct block *block, const char *packed) {
-    float *values = widened(t);
+    float *values = to_f32(t);
     assert_true(t->weight_end == (uint64_t)((char *)t->data - packed) + (uint64_t)tensor_bytes(t));
     assert_true(t->weight_end <= block->adapter_bytes);
     for (int64_t i = 0; i < tensor_elements(t); i++)
@@ -300,8 +299,8 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
     free(values);
 }
 
-/* Pairs are in their order, each factor is where it is awaited, and one that two share is there once. */
-static void test_chains(void **state) {
+/* Checks the order of pairs, the awaited byte range of each factor, and that a shared factor is stored once. */
+static void test_packed_pairs_keep_order_and_share_factors(void **state) {
     (void)state;
     begin();
     use(&adapters[0]);
@@ -313,7 +312,7 @@ static void test_chains(void **state) {
     void *weights = calloc(1, block_weights_bytes(block));
     reader_read(&reader, block, 0, block->bytes, packed, &e);
     assert_ok(&e);
-    block_point(block, packed_together(block, packed), weights);
+    block_point(block, packed_contiguous(block, packed), weights);
     const struct low_rank *chain = weight_of(block, UP, weights)->adapters;
     for (int i = 0; i < 2; i++, chain = chain->next) {
         const struct adapted_weight *pair = &a->pairs[0][i];
@@ -330,33 +329,31 @@ static void test_chains(void **state) {
     end();
 }
 
-/* Under every budget the bits of the plain loop, and no page more than planned; from the least to all
- * resident. */
-static void test_budgets(void **state) {
+/* Budgets range from the minimum to everything resident. */
+static void test_every_budget_keeps_bits_and_memory(void **state) {
     (void)state;
     begin();
     use(&adapters[0]);
     run_plain();
-    uint64_t least = least_budget();
+    uint64_t least = minimum_budget();
     for (uint64_t budget = least; budget < least + (900 << 10); budget += 24 << 10) {
         fault_sys.delay_us = (budget - least) % (72 << 10) ? 0 : 300;
         run_planned(budget);
         assert_true(memory_checker.pages_peak <= planned_pages());
     }
     assert_true(synthetic.plan.keep);
-    assert_int_equal(synthetic.counters.bytes_read, 0); /* all kept by the run before */
+    assert_int_equal(synthetic.counters.bytes_read, 0); /* the previous run left all blocks resident */
     end();
 }
 
-/* What a streamed step reads grows by what the factors take. */
-static void test_bytes(void **state) {
+static void test_streamed_step_reads_factor_bytes(void **state) {
     (void)state;
     int64_t read[2], factors = 0;
     begin();
     for (int i = 0; i < 2; i++) {
         use(i ? &adapters[0] : NULL);
         run_plain();
-        run_planned(least_budget());
+        run_planned(minimum_budget());
         read[i] = synthetic.counters.bytes_read;
         residents_destroy(&synthetic.residents);
     }
@@ -371,8 +368,8 @@ static void test_bytes(void **state) {
     end();
 }
 
-/* With all resident: other strengths read nothing, other adapters their sides, none nothing. */
-static void test_session_changes_adapters(void **state) {
+/* With everything resident, a new strength reads nothing, a new adapter only its own bytes, no adapter nothing. */
+static void test_adapter_change_reads_only_new_bytes(void **state) {
     (void)state;
     begin();
     static float base[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
@@ -388,14 +385,14 @@ static void test_session_changes_adapters(void **state) {
         run_plain();
         run_planned(1 << 30);
         bool reads = i == 0 || i == 2 || i == 5;
-        assert_true(reads ? synthetic.counters.bytes_read > 0 && synthetic.counters.bytes_read <= (int64_t)all_sides()
+        assert_true(reads ? synthetic.counters.bytes_read > 0 && synthetic.counters.bytes_read <= (int64_t)all_adapter_bytes()
                           : !synthetic.counters.bytes_read);
         assert_int_equal(!memcmp(base, synthetic.latent, sizeof base), strengths[i] == 0);
     }
     end();
 }
 
-static uint64_t side_hash_with(const struct adapter *a, int block) {
+static uint64_t adapter_hash_with(const struct adapter *a, int block) {
     struct component c;
     struct error e = {0};
     component_adapt(&synthetic.components[0], &a->all[0], &c, &e);
@@ -405,8 +402,8 @@ static uint64_t side_hash_with(const struct adapter *a, int block) {
     return hash;
 }
 
-/* Signs that lie in the highest bits of words: what lies in memory is another side if two of them turn. */
-static void test_signs_turn(void **state) {
+/* Flips two sign bits that are the highest bits of 64-bit words: the hash of adapter bytes must still change. */
+static void test_hash_detects_two_flipped_signs(void **state) {
     (void)state;
     begin();
     struct adapter *a = &adapters[0];
@@ -415,10 +412,10 @@ static void test_signs_turn(void **state) {
         const struct replaced_vector *v = &a->vectors[0][i];
         if (v->values.source != &a->memory || v->values.dim[0] < 8) continue;
         unsigned char *values = a->files.contents[1] + v->values.offset;
-        uint64_t before = side_hash_with(a, v->block);
+        uint64_t before = adapter_hash_with(a, v->block);
         for (int k = 7; k < 16; k += 8) {
             values[k] ^= 0x80;
-            assert_true(side_hash_with(a, v->block) != before);
+            assert_true(adapter_hash_with(a, v->block) != before);
         }
         derived++;
     }
@@ -442,7 +439,7 @@ static void expect(enum status status, const char *what, struct adapted_weight p
     if (found != status || (status != OK && !strstr(line, what))) fail_msg("%d: %s", found, line);
 }
 
-static void test_refusals(void **state) {
+static void test_mismatched_factors_are_rejected(void **state) {
     (void)state;
     begin();
     const struct adapted_weight fits = adapters[0].pairs[0][1];
@@ -469,7 +466,7 @@ static void test_refusals(void **state) {
     end();
 }
 
-static void test_no_memory(void **state) {
+static void test_failed_allocation_leaks_nothing(void **state) {
     (void)state;
     begin();
     int64_t before = fault_sys_live_bytes(&fault_sys);
@@ -490,14 +487,14 @@ static void test_no_memory(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_truth),
-        cmocka_unit_test(test_chains),
-        cmocka_unit_test(test_budgets),
-        cmocka_unit_test(test_bytes),
-        cmocka_unit_test(test_session_changes_adapters),
-        cmocka_unit_test(test_signs_turn),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_no_memory),
+        cmocka_unit_test(test_adapter_matches_merged_weights),
+        cmocka_unit_test(test_packed_pairs_keep_order_and_share_factors),
+        cmocka_unit_test(test_every_budget_keeps_bits_and_memory),
+        cmocka_unit_test(test_streamed_step_reads_factor_bytes),
+        cmocka_unit_test(test_adapter_change_reads_only_new_bytes),
+        cmocka_unit_test(test_hash_detects_two_flipped_signs),
+        cmocka_unit_test(test_mismatched_factors_are_rejected),
+        cmocka_unit_test(test_failed_allocation_leaks_nothing),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -1,4 +1,4 @@
-#include "test/ops/ops_watch.h"
+#include "test/ops/ops_checker.h"
 
 #include <errno.h>
 #include <malloc.h>

@@ -1,6 +1,6 @@
 /* Skip-layer guidance in the synthetic pipeline: which steps it is of, what is planned of them, when it does
  * nothing and says so, what is refused. What it computes test_synthetic_pipeline.c compares with plain loops, and that no
- * plan and no batch changes its bits test_residency.c and test_lanes.c. */
+ * plan and no batch changes its bits test_residency.c and test_batch_lanes.c. */
 #include "test/lib/gates.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"

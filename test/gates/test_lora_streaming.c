@@ -1,9 +1,8 @@
-/* Adapters beside streamed weights: the same bits under every budget and plan; strength 0 is the model as it
- * is; a session that changes them reads what they bring and nothing else; what is planned is what is used;
- * prompts name them as flags do; and no text's conditioning is taken for another adapter's.
+/* LoRAs applied while weights stream: equal bits under every budget and plan, test_plan_counts_adapters that count adapter bytes, sessions
+ * that change adapters, LoRA tags in prompts, and prompt cache entries per adapter.
  *
- * Z-Image for products of which several lie in one tensor, Stable Diffusion XL for convolutions and for text
- * encoders. What the numbers should be is test_golden's to know. */
+ * Z-Image covers fused tensors (several products in one), SDXL covers convolutions and text encoders. test_loras.c
+ * checks the values. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"
@@ -21,7 +20,7 @@
     "clip_projection=16,clip_l.pooled=32,clip_l.clip_heads=2,clip_l.clip_layers=3,unet_text=72,"             \
     "unet_pooled=16,dtype="
 
-struct made {
+struct random_setup {
     const char *recipe, *folder;
     char first[160], second[160]; /* adapters */
 };
@@ -58,60 +57,58 @@ static json_int_t adapter_bytes(json_t *plan, const char *stage) {
 
 /* ---- one hash ---- */
 
-static void one_hash(const struct made *m) {
+static void test_every_plan_keeps_bits(const struct random_setup *m) {
     struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
     struct sluice_request plain = request_with(NULL, 0), adapted = request_with(two, 2);
     plain.no_decode = adapted.no_decode = false;
-    struct result base = fresh(m->folder, 2, plain), want = fresh(m->folder, 2, adapted);
+    struct result base = run_fresh(m->folder, 2, plain), want = run_fresh(m->folder, 2, adapted);
     struct rig rig;
     if (!rig_open(&rig, m->folder, 2, 5)) return;
-    check(strcmp(base.latent[0], want.latent[0]), "%s: adapters change nothing", m->recipe);
-    budgets(&rig, adapted, &want, some(10, 5), m->recipe);
-    direct_reads(&rig, adapted, &want, some(6, 3), m->recipe);
+    check(strcmp(base.latent[0], want.latent[0]), "%s: adapters have no effect", m->recipe);
+    budgets(&rig, adapted, &want, thorough_or(10, 5), m->recipe);
+    direct_reads(&rig, adapted, &want, thorough_or(6, 3), m->recipe);
     edited_plan(&rig, adapted, &want, m->recipe);
-    edited_plans(&rig, adapted, &want, some(EDITS_ALL, 4), m->recipe);
+    edited_plans(&rig, adapted, &want, thorough_or(EDITS_ALL, 4), m->recipe);
     rig_close(&rig);
     result_free(&base);
     result_free(&want);
 }
 
-/* What is too little to be added changes no bit: scales of weights are those of the model without adapters.
- */
-static void next_to_nothing(const struct made *m, const char *type) {
+/* A strength of 1e-30 changes no bit: quantisation scales come from the base weights alone. */
+static void test_negligible_strength_changes_nothing(const struct random_setup *m, const char *type) {
     struct sluice_lora little[] = {{m->first, 1e-30}};
     struct sluice_request r = request_with(little, 0);
     r.type = type;
-    struct result want = fresh(m->folder, 2, r);
+    struct result want = run_fresh(m->folder, 2, r);
     r.n_loras = 1;
-    struct result got = fresh(m->folder, 2, r);
-    same(&want, &got, "next to nothing");
+    struct result got = run_fresh(m->folder, 2, r);
+    same(&want, &got, "LoRA strength 1e-30");
     result_free(&want);
     result_free(&got);
 }
 
-/* Weights that are converted as they are read, with scales that are found once a run begins. */
-static void converted(const struct made *m, const char *type) {
+/* Weights are quantised while they are read (--type), with scales computed at the start of the run. */
+static void test_quantised_weights_with_adapters(const struct random_setup *m, const char *type) {
     struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
     struct sluice_request r = request_with(two, 2);
     struct rig rig;
     r.type = type;
-    struct result want = fresh(m->folder, 2, r);
+    struct result want = run_fresh(m->folder, 2, r);
     if (!rig_open(&rig, m->folder, 2, 5)) return;
     budgets(&rig, r, &want, 3, type);
     r.type = NULL;
     struct result other = run(&rig, &r);
-    check(strcmp(want.latent[0], other.latent[0]), "%s: weights of type %s are those of files", m->recipe,
-          type);
+    check(strcmp(want.latent[0], other.latent[0]), "%s: --type %s does not change the latent", m->recipe, type);
     r.type = type;
-    struct result again = run_same(&rig, &r, &want, "the type again");
-    next_to_nothing(m, type);
+    struct result again = run_same(&rig, &r, &want, "the same --type a second time");
+    test_negligible_strength_changes_nothing(m, type);
     rig_close(&rig);
     result_free(&want);
     result_free(&other);
     result_free(&again);
 }
 
-/* ---- what a plan says ---- */
+/* ---- test_plan_counts_adapters ---- */
 
 static json_int_t block_bytes(json_t *plan, const char *stage) {
     json_int_t bytes = 0;
@@ -122,8 +119,8 @@ static json_int_t block_bytes(json_t *plan, const char *stage) {
     return bytes;
 }
 
-/* A step's weights are the model's, and what adapters bring. */
-static void plans(const struct made *m) {
+/* The bytes of a step grow by the adapter's bytes; plan hashes depend on the summed strength of each adapter. */
+static void test_plan_counts_adapters(const struct random_setup *m) {
     struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}},
                        twice[] = {{m->first, 0.3}, {m->first, 0.3}};
     struct sluice_request plain = request_with(NULL, 0), adapted = request_with(one, 1);
@@ -138,28 +135,28 @@ static void plans(const struct made *m) {
     json_t *after = query(&rig, &adapted, NULL);
     json_int_t grown = block_bytes(after, "denoise") - block_bytes(before, "denoise");
     check(adapter_bytes(after, "denoise") > 0 && grown == adapter_bytes(after, "denoise"),
-          "%s: a step's weights grow by %lld bytes, not by %lld", m->recipe, (long long)grown,
+          "%s: planned weights of a step grow by %lld bytes, expected %lld", m->recipe, (long long)grown,
           (long long)adapter_bytes(after, "denoise"));
     check(json_number_value(json_object_get(stage_of(after, "denoise"), "adapter_flops")) > 0,
-          "%s: adapters cost nothing", m->recipe);
+          "%s: the plan counts no FLOPs for adapters", m->recipe);
     const char *hash = json_string_value(json_object_get(after, "hash"));
     adapted.loras = twice;
     adapted.n_loras = 2;
     json_t *same_plan = query(&rig, &adapted, NULL);
     check(!strcmp(hash, json_string_value(json_object_get(same_plan, "hash"))),
-          "%s: half twice is another plan", m->recipe);
+          "%s: a LoRA given twice at half strength changes the plan hash", m->recipe);
     adapted.loras = none;
     adapted.n_loras = 1;
     adapted.max_ram_bytes = plain.max_ram_bytes;
     json_t *without = query(&rig, &adapted, NULL);
     check(!strcmp(json_string_value(json_object_get(before, "hash")),
                   json_string_value(json_object_get(without, "hash"))),
-          "%s: strength 0 is another plan", m->recipe);
+          "%s: a LoRA of strength 0 changes the plan hash", m->recipe);
     one->strength = 0.7;
     adapted = request_with(one, 1);
     adapted.max_ram_bytes = least;
     json_t *stronger = query(&rig, &adapted, NULL);
-    check(strcmp(hash, json_string_value(json_object_get(stronger, "hash"))), "%s: the hash says no strength",
+    check(strcmp(hash, json_string_value(json_object_get(stronger, "hash"))), "%s: the plan hash ignores the strength",
           m->recipe);
     json_decref(before), json_decref(after), json_decref(same_plan), json_decref(without),
         json_decref(stronger);
@@ -168,8 +165,8 @@ static void plans(const struct made *m) {
 
 /* ---- a session changes adapters ---- */
 
-/* What a session reads that has read nothing yet. */
-static json_int_t fresh_bytes(const struct made *m, const struct sluice_request *request) {
+/* Returns the bytes that a new session reads for the request. */
+static json_int_t fresh_bytes(const struct random_setup *m, const struct sluice_request *request) {
     struct rig rig;
     if (!rig_open(&rig, m->folder, 2, 5)) return 0;
     struct result got = run(&rig, request);
@@ -179,27 +176,27 @@ static json_int_t fresh_bytes(const struct made *m, const struct sluice_request 
     return bytes;
 }
 
-/* What adapters bring to all that is read. */
-static json_int_t expected_adapter_bytes(const struct made *m, struct sluice_request request) {
+/* Returns the additional bytes that a new session reads because of the adapters. */
+static json_int_t expected_adapter_bytes(const struct random_setup *m, struct sluice_request request) {
     json_int_t with = fresh_bytes(m, &request);
     request.n_loras = 0;
     return with - fresh_bytes(m, &request);
 }
 
-/* Draws what a fresh session does, and reads rows of tables, which it reads in any run, and what adapters
- * bring where that is another than before. */
-static void changes_to(struct rig *rig, const struct made *m, struct sluice_request request, bool reads,
+/* Checks a run after an adapter change: the bits of a new session; bytes read are the embedding rows (`rows`, read in
+ * every run) and, where `reads`, the bytes of the adapters. */
+static void run_changed(struct rig *rig, const struct random_setup *m, struct sluice_request request, bool reads,
                        json_int_t rows, const char *what) {
-    struct result want = fresh(m->folder, 2, request), got = run(rig, &request);
+    struct result want = run_fresh(m->folder, 2, request), got = run(rig, &request);
     json_int_t read = rig_stages_sum(rig, "bytes_moved"), bytes = rows + (reads ? expected_adapter_bytes(m, request) : 0);
     same(&want, &got, what);
-    check(read == bytes, "%s, %s: %lld bytes were read, not %lld", m->recipe, what, (long long)read,
+    check(read == bytes, "%s, %s: read %lld bytes, expected %lld", m->recipe, what, (long long)read,
           (long long)bytes);
     result_free(&want);
     result_free(&got);
 }
 
-static void session_changes(const struct made *m) {
+static void test_session_change_reads_only_adapter(const struct random_setup *m) {
     struct sluice_lora first[] = {{m->first, 0.6}}, second[] = {{m->second, 1}},
                        both[] = {{m->first, -0.5}, {m->second, 0.25}}, stronger[] = {{m->first, 1.5}};
     struct rig rig;
@@ -213,66 +210,66 @@ static void session_changes(const struct made *m) {
     json_int_t rows = rig_stages_sum(&rig, "bytes_moved");
     r.loras = first;
     r.n_loras = 1;
-    changes_to(&rig, m, r, true, rows, "the first adapter");
-    changes_to(&rig, m, r, false, rows, "the first adapter, again");
+    run_changed(&rig, m, r, true, rows, "the first adapter");
+    run_changed(&rig, m, r, false, rows, "the first adapter, again");
     r.loras = stronger;
-    changes_to(&rig, m, r, false, rows, "another strength");
+    run_changed(&rig, m, r, false, rows, "another strength");
     r.loras = second;
-    changes_to(&rig, m, r, true, rows, "the second adapter");
+    run_changed(&rig, m, r, true, rows, "the second adapter");
     r.loras = both;
     r.n_loras = 2;
-    changes_to(&rig, m, r, true, rows, "both");
+    run_changed(&rig, m, r, true, rows, "both adapters");
     r.n_loras = 0;
-    changes_to(&rig, m, r, false, rows, "none any more");
+    run_changed(&rig, m, r, false, rows, "no adapter again");
     check(rows < (json_int_t)index_bytes(&model_component(rig.model, FAMILY_DENOISER)->index) / 8,
-          "%s: rows of %lld bytes", m->recipe, (long long)rows);
+          "%s: embedding rows of %lld bytes exceed an eighth of the model", m->recipe, (long long)rows);
     rig_close(&rig);
 }
 
-/* ---- how they are named ---- */
+/* ---- LoRA tags ---- */
 
-static void expect_same(const struct made *m, struct sluice_request request, const struct result *want,
+static void expect_same(const struct random_setup *m, struct sluice_request request, const struct result *want,
                         const char *what) {
-    struct result got = fresh(m->folder, 2, request);
+    struct result got = run_fresh(m->folder, 2, request);
     same(want, &got, what);
     result_free(&got);
 }
 
-static void names(const struct made *m) {
+static void test_tags_equal_options(const struct random_setup *m) {
     struct sluice_lora one[] = {{m->first, 0.6}, {m->first, -0.6}, {m->first, 0.6}};
     struct sluice_request plain = request_with(NULL, 0), adapted = request_with(one, 1), r;
-    struct result base = fresh(m->folder, 2, plain), want = fresh(m->folder, 2, adapted);
+    struct result base = run_fresh(m->folder, 2, plain), want = run_fresh(m->folder, 2, adapted);
     char marked[256], name[64];
     snprintf(name, sizeof name, "%s", strrchr(m->first, '/') + 1);
     *strstr(name, ".safetensors") = 0;
     adapted.n_loras = 2;
-    expect_same(m, adapted, &base, "strengths that make 0");
+    expect_same(m, adapted, &base, "strengths that sum to 0");
     adapted.n_loras = 3;
-    expect_same(m, adapted, &want, "strengths that are added");
+    expect_same(m, adapted, &want, "strengths that sum to 0.6");
     r = plain;
     r.lora_dir = temporary;
     snprintf(marked, sizeof marked, "<lora:%s:0.6> %s", name, plain.prompt);
     r.prompt = marked;
-    expect_same(m, r, &want, "in the prompt");
+    expect_same(m, r, &want, "LoRA tag in the prompt");
     snprintf(marked, sizeof marked, "%s <lora:%s:.25> <lora:%s:0.35>", plain.prompt, name, name);
-    expect_same(m, r, &want, "twice in the prompt");
+    expect_same(m, r, &want, "two LoRA tags in the prompt");
     r.prompt = plain.prompt;
     snprintf(marked, sizeof marked, "%s<lora:%s:0.6>", plain.negative_prompt ? plain.negative_prompt : "",
              name);
     r.negative_prompt = marked;
-    expect_same(m, r, &want, "in the negative prompt");
+    expect_same(m, r, &want, "LoRA tag in the negative prompt");
     snprintf(marked, sizeof marked, "<lora:%s:0>", name);
     r.negative_prompt = plain.negative_prompt;
     snprintf(marked, sizeof marked, "%s <lora:%s:0>", plain.prompt, name);
     r.prompt = marked;
-    expect_same(m, r, &base, "at strength 0");
+    expect_same(m, r, &base, "LoRA tag of strength 0");
     result_free(&base);
     result_free(&want);
 }
 
-/* ---- conditionings that are kept ---- */
+/* ---- prompt cache ---- */
 
-static void recalled(const struct made *m) {
+static void test_prompt_cache_separates_adapters(const struct random_setup *m) {
     struct sluice_lora first[] = {{m->first, 0.6}}, stronger[] = {{m->first, 1}};
     struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = 64 << 20};
     struct rig rig;
@@ -284,12 +281,12 @@ static void recalled(const struct made *m) {
         for (int i = 0; i < 3; i++) {
             r.loras = i == 1 ? first : stronger;
             r.n_loras = i > 0;
-            struct result want = fresh(m->folder, 2, r), got = run(&rig, &r);
-            same(&want, &got, "a conditioning that is kept");
+            struct result want = run_fresh(m->folder, 2, r), got = run(&rig, &r);
+            same(&want, &got, "with the prompt cache");
             json_t *report = rig_report(&rig), *plan = json_object_get(report, "plan");
-            bool recalls = json_object_get(json_object_get(plan, "request"), "recalled");
-            check(recalls == (round > 0), "%s, round %d, %d: %s is recalled", m->recipe, round, i,
-                  recalls ? "something" : "nothing");
+            bool hit = json_object_get(json_object_get(plan, "request"), "recalled");
+            check(hit == (round > 0), "%s, round %d, request %d: unexpected prompt cache %s", m->recipe, round, i,
+                  hit ? "hit" : "miss");
             json_decref(report);
             result_free(&want);
             result_free(&got);
@@ -306,9 +303,9 @@ static void write_config(const char *folder, int alpha) {
     fclose(file);
 }
 
-/* Alphas may lie beside the factors' file: neither what a session keeps nor what is kept of prompts is of
- * others. */
-static void alphas_beside(const struct made *m, const char *path) {
+/* adapter_config.json beside the adapter file may hold alpha: a changed alpha must invalidate residents and prompt
+ * cache. */
+static void test_changed_alpha_file_is_reread(const struct random_setup *m, const char *path) {
     char folder[160], file[200];
     struct sluice_lora one[] = {{file, 1}};
     struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = 64 << 20};
@@ -323,9 +320,9 @@ static void alphas_beside(const struct made *m, const char *path) {
     if (!rig_open_session(&rig, &options)) return;
     for (int i = 0; i < 2; i++) {
         write_config(folder, i ? 40 : 4);
-        struct result want = fresh(m->folder, 2, r), got = run(&rig, &r);
-        same(&want, &got, "an alpha beside the file");
-        check(!i || strcmp(first, want.latent[0]), "%s: alphas beside the file change nothing", m->recipe);
+        struct result want = run_fresh(m->folder, 2, r), got = run(&rig, &r);
+        same(&want, &got, "alpha in adapter_config.json");
+        check(!i || strcmp(first, want.latent[0]), "%s: lora_alpha in adapter_config.json has no effect", m->recipe);
         memcpy(first, want.latent[0], sizeof first);
         result_free(&want);
         result_free(&got);
@@ -336,23 +333,23 @@ static void alphas_beside(const struct made *m, const char *path) {
 int main(void) {
     char beside[160];
     temporary_make();
-    struct made zimage = {.recipe = "zimage", .folder = random_model("zimage", "zimage", ZIMAGE "bf16", 11)};
+    struct random_setup zimage = {.recipe = "zimage", .folder = random_model("zimage", "zimage", ZIMAGE "bf16", 11)};
     make_adapter("zimage", ZIMAGE "f32", "comfy", 3, zimage.first);
     make_adapter("zimage", ZIMAGE "bf16", "diffusers", 5, zimage.second);
-    struct made sdxl = {.recipe = "sdxl", .folder = random_model("sdxl", "sdxl", SDXL "f16", 12)};
+    struct random_setup sdxl = {.recipe = "sdxl", .folder = random_model("sdxl", "sdxl", SDXL "f16", 12)};
     make_adapter("sdxl", SDXL "f16", "kohya", 2, sdxl.first);
     make_adapter("sdxl", SDXL "f32", "kohya_diffusers", 4, sdxl.second);
-    const struct made *const all[] = {&zimage, &sdxl};
+    const struct random_setup *const all[] = {&zimage, &sdxl};
     for (int i = 0; i < 2; i++) {
-        one_hash(all[i]);
-        plans(all[i]);
-        session_changes(all[i]);
-        names(all[i]);
+        test_every_plan_keeps_bits(all[i]);
+        test_plan_counts_adapters(all[i]);
+        test_session_change_reads_only_adapter(all[i]);
+        test_tags_equal_options(all[i]);
     }
-    converted(&zimage, "q8_0");
-    converted(&sdxl, "f8_e4m3");
-    recalled(&sdxl);
+    test_quantised_weights_with_adapters(&zimage, "q8_0");
+    test_quantised_weights_with_adapters(&sdxl, "f8_e4m3");
+    test_prompt_cache_separates_adapters(&sdxl);
     make_adapter("sdxl", SDXL "f32", "diffusers_old", 2, beside);
-    alphas_beside(&sdxl, beside);
+    test_changed_alpha_file_is_reread(&sdxl, beside);
     return finish();
 }

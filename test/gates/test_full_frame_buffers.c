@@ -1,8 +1,7 @@
-/* Where whole-picture buffers lie on a device with memory of its own: the solver's choice against its two
- * halves, the least budgets against arithmetic by another hand, and runs that hold what was planned on both
- * sides and have the same bits.
+/* Placement of full-frame buffers in VRAM or host memory on a device with its own memory: the solver's choice against
+ * both fixed_bytes placements, minimum budgets against independent arithmetic, memory use and bits of runs.
  *
- * Random cases: SEED in the environment moves all of them. */
+ * SEED in the environment changes all random cases. */
 #include "engine/api/job.h"
 #include "engine/api/plan_json.h"
 #include "engine/run/timing.h"
@@ -26,9 +25,8 @@ static uint64_t paged(uint64_t bytes) {
 
 /* ---- needs ---- */
 
-/* Pictures of some blocks' size, which cost from next to nothing to several times the computing on the host.
- */
-static void make_pictures(struct stage_need *n) {
+/* Adds full-frame buffers; in host memory they cost from almost nothing to several times the compute time. */
+static void make_full_frames(struct stage_need *n) {
     uint64_t traffic = 1 + below(4);
     n->picture_bytes = 256 * (1 + below(6000));
     for (int i = 0; i < n->n_blocks; i++)
@@ -50,7 +48,7 @@ static void make_stage(struct stage_need *n, int n_blocks) {
     }
 }
 
-/* Pictures in the last stage, and in some others. */
+/* Makes a random need with full-frame buffers in the last stage and in some others. */
 static void make_need(bool separate, int n_stages) {
     memset(&need, 0, sizeof need);
     need.n_stages = n_stages;
@@ -62,7 +60,7 @@ static void make_need(bool separate, int n_stages) {
     need.device_bytes = separate ? below(1 << 18) : 0;
     for (int s = 0; s < n_stages; s++) {
         make_stage(&need.stage[s], 1 + (int)below(7));
-        if (s == n_stages - 1 || below(2)) make_pictures(&need.stage[s]);
+        if (s == n_stages - 1 || below(2)) make_full_frames(&need.stage[s]);
     }
 }
 
@@ -75,18 +73,18 @@ static uint64_t all_bytes(void) {
     return bytes;
 }
 
-/* ---- by another hand ---- */
+/* ---- independent arithmetic ---- */
 
-/* What a stage takes of the host and of the device besides weights. */
-static void fixed(int s, bool host, uint64_t *ram, uint64_t *vram) {
+/* Computes a stage's host and device bytes without weights; host: full-frame buffers lie in host memory. */
+static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
     const struct stage_need *n = &need.stage[s];
     *ram = need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? paged(n->picture_bytes) : 0);
     *vram = need.device_bytes + n->library_bytes + paged(n->state_bytes + (host ? 0 : n->picture_bytes)) +
             paged(n->activation_bytes) + paged(n->workspace_bytes);
 }
 
-/* The least of either memory with this much of the other; 0 if there is none. */
-static uint64_t least(bool of_device, uint64_t other_bytes) {
+/* Returns the minimum of one memory when `other_bytes` of the other are available; 0 if no plan fits. */
+static uint64_t minimum_bytes(bool of_device, uint64_t other_bytes) {
     uint64_t most = of_device ? 0 : need.base_bytes + need.host_bytes + need.open_bytes;
     if (of_device && other_bytes < need.base_bytes + need.host_bytes + need.open_bytes) return 0;
     for (int s = 0; s < need.n_stages; s++) {
@@ -96,7 +94,7 @@ static uint64_t least(bool of_device, uint64_t other_bytes) {
             if (place && (place == PICTURES_ON_HOST) != host) continue;
             const struct plan_stage nothing = {0};
             uint64_t ram, vram;
-            fixed(s, host, &ram, &vram);
+            fixed_bytes(s, host, &ram, &vram);
             ram += plan_least_staging(&need, &nothing, s);
             vram += plan_least_ring(&need.stage[s], &nothing);
             uint64_t mine = of_device ? vram : ram, given = of_device ? ram : vram;
@@ -108,14 +106,14 @@ static uint64_t least(bool of_device, uint64_t other_bytes) {
     return most;
 }
 
-/* Peaks of the plan, from the need. */
+/* Recomputes the plan's peaks from the need. */
 static void check_peaks(void) {
     for (int s = 0; s < need.n_stages; s++) {
         const struct plan_stage *p = &plan.stage[s];
         uint64_t ram, vram, residents = p->resident_bytes, pools = p->pool_bytes;
         for (int k = 0; k < need.n_stages && plan.keep; k++)
             if (k != s) residents += plan.stage[k].resident_bytes, pools += plan.stage[k].pool_bytes;
-        fixed(s, p->pictures_on_host, &ram, &vram);
+        fixed_bytes(s, p->pictures_on_host, &ram, &vram);
         assert_int_equal(p->peak_ram_bytes, ram + p->staging_bytes + pools);
         assert_int_equal(p->peak_vram_bytes, vram + p->ring_bytes + residents);
         assert_true(!p->pictures_on_host || need.stage[s].picture_bytes);
@@ -125,8 +123,8 @@ static void check_peaks(void) {
 
 /* ---- the solver ---- */
 
-/* The law: operators wait for what they read and write over the bus. */
-static void test_by_hand(void **state) {
+/* In host memory each operator waits for its buffer traffic over the bus. */
+static void test_host_buffers_cost_bus_time(void **state) {
     (void)state;
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
@@ -143,9 +141,8 @@ static void test_by_hand(void **state) {
     assert_float_equal(timing_predict(&need, &plan, 0).seconds, 10, 1e-9);
 }
 
-/* A stage is as fast as the faster of two needs that know no places: with its pictures as state, and with
- * them as memory of the host and time. */
-static void test_faster_place(void **state) {
+/* The plan is as fast as the faster of two needs without placement: buffers as state, or as host memory and time. */
+static void test_faster_placement_is_chosen(void **state) {
     (void)state;
     static struct run_need device, host;
     int chosen[2] = {0};
@@ -156,11 +153,11 @@ static void test_faster_place(void **state) {
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
         uint64_t pictures = paged(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
-        host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* not there by then */
+        host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* freed before the buffers exist */
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
         for (int b = 0; b < need.stage[0].n_blocks; b++)
             host.stage[0].block_seconds[b] += (double)need.stage[0].block_picture_bytes[b] / need.rates.h2d;
-        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), more = all_bytes() / 2;
+        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX), more = all_bytes() / 2;
         for (int k = 0; k < 12; k++) {
             double best = 1e300;
             uint64_t r = ram + below(more), v = vram + below(more);
@@ -178,12 +175,11 @@ static void test_faster_place(void **state) {
             chosen[plan.stage[0].pictures_on_host]++;
         }
     }
-    print_message("on the device %d times, on the host %d\n", chosen[0], chosen[1]);
+    print_message("buffers in VRAM %d times, in host memory %d times\n", chosen[0], chosen[1]);
     assert_true(chosen[0] > NEEDS && chosen[1] > NEEDS);
 }
 
-/* With as much as anybody could want they are on the device. */
-static void test_plenty(void **state) {
+static void test_plenty_places_buffers_in_vram(void **state) {
     (void)state;
     for (int i = 0; i < NEEDS; i++) {
         random_state = seed_base + 2000 + (uint64_t)i;
@@ -195,9 +191,8 @@ static void test_plenty(void **state) {
     }
 }
 
-/* Without rates bytes stand for time: two blocks of a megabyte more over the bus against the pictures' bytes.
- */
-static void test_unknown_rates(void **state) {
+/* Without rates the solver compares bytes: two more streamed blocks of 1 MiB against the buffer traffic. */
+static void test_unknown_rates_compare_bytes(void **state) {
     (void)state;
     for (int dear = 0; dear < 2; dear++) {
         memset(&need, 0, sizeof need);
@@ -217,8 +212,8 @@ static void test_unknown_rates(void **state) {
     }
 }
 
-/* A grid of budgets: more of either memory is never slower. */
-static void test_monotone(void **state) {
+/* Budgets form a grid. */
+static void test_more_memory_is_never_slower(void **state) {
     (void)state;
     enum { STEPS = 7 };
     int moved = 0;
@@ -227,7 +222,7 @@ static void test_monotone(void **state) {
         int on_host[STEPS][STEPS];
         random_state = seed_base + 3000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
-        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX),
+        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
                  step = all_bytes() / (STEPS - 2);
         for (uint64_t r = 0; r < STEPS; r++)
             for (uint64_t v = 0; v < STEPS; v++) {
@@ -245,7 +240,7 @@ static void test_monotone(void **state) {
     assert_true(moved > 0);
 }
 
-/* Refused, by the name of the memory that lacks. */
+/* Checks that these budgets are rejected with the minimum of the memory that is too small. */
 static void check_refused(uint64_t ram, uint64_t vram) {
     struct error e = {0};
     char number[32];
@@ -257,17 +252,16 @@ static void check_refused(uint64_t ram, uint64_t vram) {
     assert_non_null(strstr(e.what, number));
 }
 
-/* Both least budgets are what arithmetic says, whatever the other is; they are kept, and a byte less is not.
- */
-static void test_least(void **state) {
+/* Plans fit exactly at the minimum, and one byte less is rejected. */
+static void test_minimum_budgets_are_exact(void **state) {
     (void)state;
     int evicted[2] = {0}, found = 0;
     for (int i = 0; i < 4 * NEEDS; i++) {
         random_state = seed_base + 4000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
-        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), more = all_bytes() / 2;
+        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX), more = all_bytes() / 2;
         uint64_t r = ram - below(2) + below(more) * below(2), v = vram - below(2) + below(more) * below(2);
-        uint64_t ram_of_v = least(false, v), vram_of_r = least(true, r);
+        uint64_t ram_of_v = minimum_bytes(false, v), vram_of_r = minimum_bytes(true, r);
         plan_solve(&need, r, v, &plan);
         if (ram_of_v) assert_int_equal(plan.ram_least_bytes, ram_of_v);
         if (vram_of_r) assert_int_equal(plan.vram_least_bytes, vram_of_r);
@@ -282,12 +276,12 @@ static void test_least(void **state) {
         check_peaks();
         found++;
     }
-    print_message("%d pairs, %d and %d where the other budget never does\n", found, evicted[0], evicted[1]);
+    print_message("%d feasible pairs; the other budget is too small for any plan %d and %d times\n", found, evicted[0], evicted[1]);
     assert_true(found > NEEDS && evicted[0] > 0 && evicted[1] > 0);
 }
 
-/* Where the request says where they lie, they do, at the least budgets of that place. */
-static void test_place_given(void **state) {
+/* A placement set by the request is used, with its own minimum budgets. */
+static void test_requested_placement_is_used(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NEEDS; i++) {
         bool host = i % 2;
@@ -295,7 +289,7 @@ static void test_place_given(void **state) {
         make_need(true, 1 + (int)below(3));
         for (int s = 0; s < need.n_stages; s++)
             need.stage[s].pictures_place = host ? PICTURES_ON_HOST : PICTURES_ON_DEVICE;
-        uint64_t ram = least(false, UINT64_MAX), vram = least(true, UINT64_MAX), more = all_bytes() / 2;
+        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX), more = all_bytes() / 2;
         for (int k = 0; k < 6; k++) {
             plan_solve(&need, ram + below(2) * below(more), vram + below(2) * below(more), &plan);
             assert_int_equal(plan.ram_least_bytes, ram);
@@ -306,14 +300,14 @@ static void test_place_given(void **state) {
         }
         check_refused(ram - 1, vram);
         check_refused(ram, vram - 1);
-        plan.stage[need.n_stages - 1].pictures_on_host = !host; /* as a plan that was read back may say */
+        plan.stage[need.n_stages - 1].pictures_on_host = !host; /* as a plan file may contain */
         plan_evaluate(&need, &plan);
         assert_int_equal(plan.stage[need.n_stages - 1].pictures_on_host, host);
     }
 }
 
-/* The least with nothing given does by itself; and the least of several needs is that of any. */
-static void test_least_of_all(void **state) {
+/* The minimum budgets found with budgets of 0 are feasible; of several needs the smallest minimum counts. */
+static void test_minimum_over_needs(void **state) {
     (void)state;
     static struct run_need needs[2];
     for (int i = 0; i < 2 * NEEDS; i++) {
@@ -325,14 +319,14 @@ static void test_least_of_all(void **state) {
         needs[0] = need;
         need.interstage_bytes += below(1 << 18);
         need.stage[1].picture_bytes = 1 + below(need.stage[1].picture_bytes);
-        uint64_t ram = least(false, UINT64_MAX) + below(1 << 20),
-                 vram = least(true, UINT64_MAX) + below(1 << 20);
-        uint64_t ram_of_v = least(false, vram), vram_of_r = least(true, ram);
+        uint64_t ram = minimum_bytes(false, UINT64_MAX) + below(1 << 20),
+                 vram = minimum_bytes(true, UINT64_MAX) + below(1 << 20);
+        uint64_t ram_of_v = minimum_bytes(false, vram), vram_of_r = minimum_bytes(true, ram);
         needs[1] = need;
         need = needs[0];
-        uint64_t one = least(false, vram);
+        uint64_t one = minimum_bytes(false, vram);
         if (one && (!ram_of_v || one < ram_of_v)) ram_of_v = one;
-        one = least(true, ram);
+        one = minimum_bytes(true, ram);
         if (one && (!vram_of_r || one < vram_of_r)) vram_of_r = one;
         plan_choose((const struct run_need *const[]){&needs[0], &needs[1]}, 2, ram, vram, &plan);
         if (ram_of_v) assert_int_equal(plan.ram_least_bytes, ram_of_v);
@@ -340,8 +334,8 @@ static void test_least_of_all(void **state) {
     }
 }
 
-/* Where device and host are one memory, pictures are state. */
-static void test_unified(void **state) {
+/* Where device and host share one memory, full-frame buffers count as state. */
+static void test_unified_memory_counts_buffers_as_state(void **state) {
     (void)state;
     for (int i = 0; i < NEEDS; i++) {
         random_state = seed_base + 6000 + (uint64_t)i;
@@ -354,7 +348,7 @@ static void test_unified(void **state) {
         }
         plan_solve(&need, budget, 0, &other);
         assert_memory_equal(&plan, &other, sizeof plan);
-        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* as a plan that was read back may say */
+        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* as a plan file may contain */
         plan_evaluate(&need, &plan);
         assert_memory_equal(&plan, &other, sizeof plan);
     }
@@ -362,8 +356,8 @@ static void test_unified(void **state) {
 
 /* ---- runs ---- */
 
-/* The synthetic family with what its blocks read and write throughout in a picture buffer. */
-static void declare_pictures(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+/* Declares the synthetic family's hidden states in the full-frame arena. */
+static void declare_full_frames(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                              struct arena *pictures, bool *ok) {
     for (int i = 0; i < n_lanes; i++) {
         struct synthetic_state *s = lanes[i].state;
@@ -372,19 +366,19 @@ static void declare_pictures(const struct component *c, struct lane *lanes, int 
     }
 }
 
-static struct family family_pictures;
+static struct family family_full_frames;
 static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
-/* Measured for a device with memory of its own; what a plain loop gives is in latent. */
-static void synthetic_make_pictures(void) {
+/* Builds the synthetic pipeline for a device with its own memory; `latent` holds the plain loop's result. */
+static void synthetic_make_full_frames(void) {
     struct error e = {0};
     synthetic_make();
     synthetic_reset(false);
     plain_run();
     memcpy(latent, synthetic.latent, sizeof latent);
-    family_pictures = synthetic_family;
-    family_pictures.declare = declare_pictures;
-    for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_pictures;
+    family_full_frames = synthetic_family;
+    family_full_frames.declare = declare_full_frames;
+    for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_full_frames;
     synthetic.need.separate = true;
     synthetic.run.device = synthetic.residents.device = paced_open(&fault_sys.sys, &synthetic.device.device, 0, &e);
     assert_ok(&e);
@@ -392,14 +386,14 @@ static void synthetic_make_pictures(void) {
     assert_ok(&e);
 }
 
-static void synthetic_remove_pictures(void) {
+static void synthetic_remove_full_frames(void) {
     residents_destroy(&synthetic.residents);
     assert_int_equal(sys_memory_use(&fault_sys.sys).live_bytes[LINE_DEVICE], 0);
     synthetic.run.device->destroy(synthetic.run.device);
     synthetic_remove();
 }
 
-/* By hand, from the forwards: pictures read and written by a block of one lane. */
+/* Full-frame bytes that a block reads and writes for one lane, derived by hand from its forward function. */
 static uint64_t traffic(const struct block *block) {
     uint64_t picture = 4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS;
     if (block->kind == &synthetic_kind_once) return 0;
@@ -407,9 +401,9 @@ static uint64_t traffic(const struct block *block) {
     return block->kind == &synthetic_kind_scale ? 2 * picture : 3 * picture;
 }
 
-static void test_measured(void **state) {
+static void test_measured_traffic_matches_forwards(void **state) {
     (void)state;
-    synthetic_make_pictures();
+    synthetic_make_full_frames();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
         uint64_t lanes = (uint64_t)synthetic_lanes[s], each = align_up(4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS, ARENA_ALIGN);
@@ -418,10 +412,10 @@ static void test_measured(void **state) {
         for (int b = 0; b < n->n_blocks; b++)
             assert_int_equal(n->block_picture_bytes[b], lanes * traffic(synthetic.list[s][b]));
     }
-    synthetic_remove_pictures();
+    synthetic_remove_full_frames();
 }
 
-/* The device holds what is planned there but for what a library would take; the host only what is its own. */
+/* Device use equals the plan without library bytes; host use stays within the store's plan. */
 static void check_used(void) {
     struct memory_use use = sys_memory_use(&fault_sys.sys);
     uint64_t library = 0, store = 0, pictures = 0;
@@ -449,7 +443,7 @@ static void run_plan(void) {
     check_used();
 }
 
-/* Made up: residents, rings and places at random. */
+/* Makes a plan with random residents, rings and placements. */
 static void make_plan(void) {
     plan_begin(&synthetic.need, &synthetic.plan);
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
@@ -465,22 +459,22 @@ static void make_plan(void) {
     plan_evaluate(&synthetic.need, &synthetic.plan);
 }
 
-static void test_runs(void **state) {
+static void test_random_plans_keep_bits_and_memory(void **state) {
     (void)state;
     random_state = seed_base + 7000;
-    synthetic_make_pictures();
+    synthetic_make_full_frames();
     for (int i = 0; i < PLANS; i++) {
         make_plan();
         synthetic.run.readers = (int)below(4);
         run_plan();
     }
-    synthetic_remove_pictures();
+    synthetic_remove_full_frames();
 }
 
-/* At the least budget of either memory, where the other decides the place. */
-static void test_runs_at_least(void **state) {
+/* Runs at the minimum of one memory with plenty of the other, which decides the placement. */
+static void test_runs_at_minimum_budgets(void **state) {
     (void)state;
-    synthetic_make_pictures();
+    synthetic_make_full_frames();
     for (int host = 0; host < 2; host++) {
         plan_solve(&synthetic.need, host ? PLENTY : 0, host ? 0 : PLENTY, &synthetic.plan);
         uint64_t ram = host ? PLENTY : synthetic.plan.ram_least_bytes,
@@ -490,15 +484,15 @@ static void test_runs_at_least(void **state) {
         assert_int_equal(synthetic.plan.stage[1].pictures_on_host, host);
         run_plan();
     }
-    synthetic_remove_pictures();
+    synthetic_remove_full_frames();
 }
 
-/* No memory on either side at any call: said so, and nothing is left behind. */
-static void test_no_memory(void **state) {
+/* Each map and commit call fails in turn: the run returns MEMORY and leaks nothing. */
+static void test_failed_allocation_leaks_nothing(void **state) {
     (void)state;
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
     random_state = seed_base + 8000;
-    synthetic_make_pictures();
+    synthetic_make_full_frames();
     make_plan();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.plan.stage[s].pictures_on_host = 1;
     plan_evaluate(&synthetic.need, &synthetic.plan);
@@ -518,30 +512,30 @@ static void test_no_memory(void **state) {
         }
         assert_true(done);
     }
-    synthetic_remove_pictures();
+    synthetic_remove_full_frames();
 }
 
 /* ---- JSON ---- */
 
 static const char *const model_path = "test/golden/zimage_a/model";
 
-/* plan with the pictures of its last stage on the host, as text that is freed by the caller; said: what the
- * stage says about it, which is left alone where NULL. */
-static char *plan_text(struct job *job, json_t *said) {
+/* Returns the JSON of the plan with the last stage's buffers in host memory; the caller frees it. `override` replaces
+ * "pictures_on_host" unless NULL. */
+static char *plan_text(struct job *job, json_t *override) {
     struct plan_stage *decode = &job->plan.stage[job->layout.n_stages - 1];
     decode->pictures_on_host = 1;
     plan_evaluate(job->need, &job->plan);
     json_t *json = plan_json(job);
     json_t *stage = json_array_get(json_object_get(json, "stages"), (size_t)job->layout.n_stages - 1);
     assert_true(json_is_true(json_object_get(stage, "pictures_on_host")));
-    if (said) json_object_set_new(stage, "pictures_on_host", said);
+    if (override) json_object_set_new(stage, "pictures_on_host", override);
     char *text = json_dumps(json, 0);
     json_decref(json);
     return text;
 }
 
-/* What was printed is what is read, for a job whose device is said to have memory of its own. */
-static void test_read_back(void **state) {
+/* A printed plan is read back with the same hash, for a device with its own memory. */
+static void test_plan_json_roundtrip(void **state) {
     (void)state;
     static struct job job;
     static struct sys sys;
@@ -582,13 +576,13 @@ static void test_read_back(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),     cmocka_unit_test(test_faster_place),
-        cmocka_unit_test(test_plenty),      cmocka_unit_test(test_unknown_rates),
-        cmocka_unit_test(test_monotone),    cmocka_unit_test(test_least),
-        cmocka_unit_test(test_place_given), cmocka_unit_test(test_least_of_all),
-        cmocka_unit_test(test_unified),     cmocka_unit_test(test_measured),
-        cmocka_unit_test(test_runs),        cmocka_unit_test(test_runs_at_least),
-        cmocka_unit_test(test_no_memory),   cmocka_unit_test(test_read_back),
+        cmocka_unit_test(test_host_buffers_cost_bus_time),     cmocka_unit_test(test_faster_placement_is_chosen),
+        cmocka_unit_test(test_plenty_places_buffers_in_vram),      cmocka_unit_test(test_unknown_rates_compare_bytes),
+        cmocka_unit_test(test_more_memory_is_never_slower),    cmocka_unit_test(test_minimum_budgets_are_exact),
+        cmocka_unit_test(test_requested_placement_is_used), cmocka_unit_test(test_minimum_over_needs),
+        cmocka_unit_test(test_unified_memory_counts_buffers_as_state),     cmocka_unit_test(test_measured_traffic_matches_forwards),
+        cmocka_unit_test(test_random_plans_keep_bits_and_memory),        cmocka_unit_test(test_runs_at_minimum_budgets),
+        cmocka_unit_test(test_failed_allocation_leaks_nothing),   cmocka_unit_test(test_plan_json_roundtrip),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -1,6 +1,6 @@
-/* Requests to models that make videos of pictures: what they refuse, the size that is drawn, what a plan
- * assumes, that a vision encoder sees the picture itself whatever is drawn, and that a chunk of frames is
- * encoded again where an operator finds no memory. That the videos are the reference's test_golden.c says. */
+/* Image to video: rejected requests, output size, assumptions of a plan without images, vision encoder input that does
+ * not depend on the output size, and a retry of the encoder when an operator has no memory. test_golden.c compares
+ * videos with the reference. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
@@ -44,10 +44,10 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
     result_free(&r);
 }
 
-/* ---- what is refused ---- */
+/* ---- rejected requests ---- */
 
-/* ends: how many last frames it takes, 0 to 1; needs: what it goes on from. */
-static void refusals(struct rig *rig, bool ends, bool needs_first, bool needs_last) {
+/* ends: the model accepts a last frame; needs_first, needs_last: the model requires that frame. */
+static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool needs_first, bool needs_last) {
     struct sluice_request r = request_of(NULL, NULL);
     if (needs_first) refused_as(rig, &r, "USAGE", "expected --init-img");
     r = request_of(&wide, needs_last ? NULL : &wide);
@@ -73,13 +73,13 @@ static void refusals(struct rig *rig, bool ends, bool needs_first, bool needs_la
     refused_as(rig, &r, "USAGE", "--control cannot be used with this model");
 }
 
-static void one_frame(struct rig *rig, bool ends, const char *words) {
+static void test_single_frame_is_rejected(struct rig *rig, bool ends, const char *words) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     r.frames = 1;
     refused_as(rig, &r, "USAGE", words);
 }
 
-static void only_text(struct rig *rig) {
+static void test_text_models_reject_images(struct rig *rig) {
     struct sluice_request r = request_of(&wide, NULL);
     refused_as(rig, &r, "USAGE", "--init-img cannot be used with this model");
     r = request_of(NULL, &wide);
@@ -88,8 +88,8 @@ static void only_text(struct rig *rig) {
 
 /* ---- plans ---- */
 
-/* As many pixels as the model draws by itself, in whole steps, of the picture's aspect. */
-static void sizes(struct rig *rig, bool ends) {
+/* Default output: the model's pixel count with the image's aspect ratio, in multiples of size_step. */
+static void test_default_size_follows_image(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     const struct sluice_model *m = rig->model;
     r.width = r.height = 0;
@@ -98,37 +98,37 @@ static void sizes(struct rig *rig, bool ends) {
     check(fabs((double)number(request, "width") - floor(width / step) * step) < 1 &&
               fabs((double)number(request, "height") -
                    floor(width * wide.height / wide.width / step) * step) < 1,
-          "drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+          "default output size %dx%d", (int)number(request, "width"), (int)number(request, "height"));
     check(number(request, "frames") == FRAMES && !json_object_get(request, "frames_assumed") &&
               !json_object_get(request, "strength"),
-          "what is said of frames");
+          "frames, frames_assumed or strength of the plan's request");
     json_decref(plan);
     r.width = 6 * m->size_step;
     plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
     check((int)number(request, "width") == r.width && (int)number(request, "height") == 4 * m->size_step,
-          "beside a width: drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+          "output size with --width: %dx%d", (int)number(request, "width"), (int)number(request, "height"));
     json_decref(plan);
     r.width = 0, r.height = 4 * m->size_step;
     plan = query(rig, &r, NULL), request = json_object_get(plan, "request");
     check((int)number(request, "width") == 6 * m->size_step && (int)number(request, "height") == r.height,
-          "beside a height: drawn at %dx%d", (int)number(request, "width"), (int)number(request, "height"));
+          "output size with --height: %dx%d", (int)number(request, "width"), (int)number(request, "height"));
     json_decref(plan);
 }
 
-/* chunks: of what is encoded. */
-static void assumed(struct rig *rig, int seen, int chunks) {
+/* images: images of the vision stage, 0 for none; chunks: chunks of frames that the VAE encodes. */
+static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
     struct sluice_request r = request_of(NULL, NULL);
     r.prompt = NULL;
     json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
-    check(json_is_true(json_object_get(request, "frames_assumed")), "no frame is assumed");
-    check(number(stage_of(plan, "encode"), "evaluations") == chunks, "%d chunks are encoded",
+    check(json_is_true(json_object_get(request, "frames_assumed")), "the plan assumes no first frame");
+    check(number(stage_of(plan, "encode"), "evaluations") == chunks, "unexpected number of encoded chunks: %d",
           (int)number(stage_of(plan, "encode"), "evaluations"));
-    check(seen ? number(stage_of(plan, "vision"), "evaluations") == seen : !stage_of(plan, "vision"),
-          "%d pictures are seen", seen);
+    check(images ? number(stage_of(plan, "vision"), "evaluations") == images : !stage_of(plan, "vision"),
+          "the vision stage does not have %d images", images);
     json_decref(plan);
 }
 
-/* ---- what is seen ---- */
+/* ---- vision encoder ---- */
 
 static char *file_of(const char *folder, const char *name, size_t *bytes) {
     static char content[2][1 << 20];
@@ -141,8 +141,8 @@ static char *file_of(const char *folder, const char *name, size_t *bytes) {
     return content[which];
 }
 
-/* Of the same picture, drawn at two sizes. */
-static void seen_itself(struct rig *rig, bool ends) {
+/* One image at two output test_default_size_follows_image: equal vision embeddings, different concat channels. */
+static void test_vision_input_ignores_output_size(struct rig *rig, bool ends) {
     char folders[2][128];
     size_t n[2], m[2];
     for (int i = 0; i < 2; i++) {
@@ -153,19 +153,19 @@ static void seen_itself(struct rig *rig, bool ends) {
         r.height = i ? 64 : 32;
         r.dump = folders[i];
         struct result got = run(rig, &r);
-        check(!got.code, "drawn: %s", got.error.what);
+        check(!got.code, "run %d: %s", i, got.error.what);
         result_free(&got);
     }
     const char *a = file_of(folders[0], "seen.safetensors", &n[0]),
                *b = file_of(folders[1], "seen.safetensors", &n[1]);
-    check(n[0] && n[0] == n[1] && !memcmp(a, b, n[0]), "the same rows are seen");
+    check(n[0] && n[0] == n[1] && !memcmp(a, b, n[0]), "vision embeddings depend on the output size");
     a = file_of(folders[0], "concat.safetensors", &m[0]);
     b = file_of(folders[1], "concat.safetensors", &m[1]);
-    check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(a, b, m[0])), "of what is drawn anew");
+    check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(a, b, m[0])), "concat channels ignore the output size");
 }
 
-/* Pictures of a request mean nothing to a latent that is decoded. */
-static void decoded(struct rig *rig) {
+/* A request with images decodes a saved latent as a request without them does. */
+static void test_saved_latent_decodes_alike(struct rig *rig) {
     char path[128];
     struct sluice_request r = request_of(&wide, NULL);
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
@@ -178,11 +178,8 @@ static void decoded(struct rig *rig) {
     result_free(&got);
 }
 
-/* ---- an operator that finds no memory ---- */
-
-/* Wherever it is, what is encoded again begins with the first frame, whose picture the host fills in again.
- */
-static void operators_fail(struct rig *rig, bool ends) {
+/* A retry of the encoder restarts at the first frame, into which the host writes the image again. */
+static void test_encoder_retries_without_memory(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     r.no_decode = true;
     operators_fail_in_turn(rig, &r);
@@ -194,35 +191,35 @@ int main(void) {
     for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(random_next(&seed) >> 56);
     temporary_make();
     if (rig_open(&rig, "test/golden/wan_i2v/model", 1, 1)) {
-        refusals(&rig, false, true, false);
-        sizes(&rig, false);
-        assumed(&rig, 1, 3);
-        seen_itself(&rig, false);
-        operators_fail(&rig, false);
+        test_invalid_requests_are_rejected(&rig, false, true, false);
+        test_default_size_follows_image(&rig, false);
+        test_plan_assumes_images(&rig, 1, 3);
+        test_vision_input_ignores_output_size(&rig, false);
+        test_encoder_retries_without_memory(&rig, false);
         rig_close(&rig);
     }
     if (rig_open(&rig, "test/golden/wan_flf2v/model", 1, 1)) {
-        refusals(&rig, true, true, true);
-        one_frame(&rig, true, "(--end-img)");
-        assumed(&rig, 2, 3);
-        operators_fail(&rig, true);
+        test_invalid_requests_are_rejected(&rig, true, true, true);
+        test_single_frame_is_rejected(&rig, true, "(--end-img)");
+        test_plan_assumes_images(&rig, 2, 3);
+        test_encoder_retries_without_memory(&rig, true);
         rig_close(&rig);
     }
     if (rig_open(&rig, "test/golden/wan22_i2v/model", 1, 1)) {
-        refusals(&rig, true, true, false);
-        assumed(&rig, 0, 3);
+        test_invalid_requests_are_rejected(&rig, true, true, false);
+        test_plan_assumes_images(&rig, 0, 3);
         rig_close(&rig);
     }
     if (rig_open(&rig, "test/golden/wan_ti2v/model", 1, 1)) {
-        refusals(&rig, false, false, false);
-        one_frame(&rig, false, "(--init-img)");
-        decoded(&rig);
-        sizes(&rig, false);
-        operators_fail(&rig, false);
+        test_invalid_requests_are_rejected(&rig, false, false, false);
+        test_single_frame_is_rejected(&rig, false, "(--init-img)");
+        test_saved_latent_decodes_alike(&rig);
+        test_default_size_follows_image(&rig, false);
+        test_encoder_retries_without_memory(&rig, false);
         rig_close(&rig);
     }
     if (rig_open(&rig, "test/golden/wan21/model", 1, 1)) {
-        only_text(&rig);
+        test_text_models_reject_images(&rig);
         rig_close(&rig);
     }
     return finish();

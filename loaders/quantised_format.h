@@ -1,12 +1,12 @@
 /* How a file describes the quantisation of a layer. */
-#ifndef SLUICE_LOADERS_QUANTISED_FORM_H
-#define SLUICE_LOADERS_QUANTISED_FORM_H
+#ifndef SLUICE_LOADERS_QUANTISED_FORMAT_H
+#define SLUICE_LOADERS_QUANTISED_FORMAT_H
 
 #include "engine/base/index.h"
 
 enum quantised_kind { QUANTISED_NOT, QUANTISED_SINGLE, QUANTISED_NVFP4, QUANTISED_MXFP8 };
 
-struct quantised_form {
+struct quantised_format {
     enum quantised_kind kind;
     enum dtype stored; /* type of the weight's bytes in the file */
     const char *name;
@@ -16,10 +16,10 @@ struct quantised_form {
 
 /* Fills form[i] for entry i (all zero before) from the metadata and from `comfy_quant` tensors, which take
  * precedence. META, LIMIT, DUP, MISSING, UNSUPPORTED. */
-enum status quantised_read_forms(const struct tensor_index *index, struct quantised_form *form,
-                                 struct error *e);
+enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,
+                                   struct error *e);
 
 /* The `comfy_quant` text for a weight of that type; NULL: none. */
-const char *quantised_form_text(enum dtype dtype);
+const char *quantised_format_text(enum dtype dtype);
 
 #endif

@@ -1,6 +1,6 @@
 /* Products with weights that have adapters: beside f64, and that whoever has none that concern it has the
  * bits of before. What the rest of the engine does with adapters is not here. */
-#include "test/ops/ops_watch.h"
+#include "test/ops/ops_checker.h"
 
 #include "test/lib/ops_adapted.h"
 
@@ -140,7 +140,7 @@ static void test_bits_of_the_base(void **state) {
     for (int few = 0; few < 2; few++) {
         struct call c = call_random(9, 300, 96);
         size_t bytes = (size_t)tensor_bytes(&c.out);
-        void *base = take(bytes);
+        void *base = pool_alloc(bytes);
         run(&c, c.weight, few);
         memcpy(base, c.out.data, bytes);
         struct low_rank chain[FACTORS_MOST];
@@ -167,7 +167,7 @@ static void test_quantised_base(void **state) {
     struct call c = call_random(T, N, K);
     struct tensor blocks = tensor_make(NULL, DTYPE_Q8_0, SHAPE(N, K)),
                   wide = tensor_random(DTYPE_F32, SHAPE(N, K), 0, 1);
-    blocks.data = take((size_t)tensor_bytes(&blocks));
+    blocks.data = pool_alloc((size_t)tensor_bytes(&blocks));
     unsigned char *to = blocks.data;
     for (int64_t i = 0; i < tensor_bytes(&blocks); i++) to[i] = (unsigned char)random_bits();
     for (int64_t i = 0; i < tensor_bytes(&blocks); i += dtype_block_bytes(DTYPE_Q8_0))
@@ -177,7 +177,7 @@ static void test_quantised_base(void **state) {
     blocks.adapters = wide.adapters =
         adapted_chain(chain, (struct factors[FACTORS_MOST]){{16, 40, 130, DTYPE_BF16, 0.8f}}, &wide);
     for (int few = 0; few < 2; few++) {
-        void *as_f32 = take((size_t)tensor_bytes(&c.out));
+        void *as_f32 = pool_alloc((size_t)tensor_bytes(&c.out));
         run(&c, wide, few);
         memcpy(as_f32, c.out.data, (size_t)tensor_bytes(&c.out));
         run(&c, blocks, few);
@@ -312,7 +312,7 @@ static void test_convolution_in_place(void **state) {
     weight.adapters = adapted_chain(chain, (struct factors[FACTORS_MOST]){{4, 0, C, DTYPE_F32, 1}}, &weight);
     int64_t row = sizeof(float) * X * C, lead = conv_lead(Y, X, 1, 1, row, row);
     struct tensor over = out, later = in;
-    over.data = take((size_t)(lead + Y * row));
+    over.data = pool_alloc((size_t)(lead + Y * row));
     later.data = (char *)over.data + lead;
     memcpy(later.data, in.data, (size_t)tensor_bytes(&in));
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);

@@ -6,8 +6,8 @@
  * give the same bits, and nothing but the result has changed: not other operands, not the gaps between rows.
  * Costs are compared with those of the device that is only planned for, launches with what the call is said
  * to make. */
-#ifndef SLUICE_TEST_CUDA_WATCH_H
-#define SLUICE_TEST_CUDA_WATCH_H
+#ifndef SLUICE_TEST_CUDA_CHECKER_H
+#define SLUICE_TEST_CUDA_CHECKER_H
 
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/work.h"

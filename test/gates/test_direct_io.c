@@ -1,6 +1,5 @@
-/* Direct reads: sources at every alignment against the file's bytes, with short, interrupted and failing
- * reads and with files that change; where the file system refuses; when they are chosen; and whole runs with
- * them: same bits, counted in plan and report. */
+/* Direct I/O (O_DIRECT): reads at every alignment, with short, interrupted and failing reads and changed files; file
+ * systems that refuse it; the automatic test_automatic_choice; and whole runs with equal bits, counted in plan and report. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -31,17 +30,17 @@ static bool open_source(struct fault_sys *w, const char *path, struct byte_sourc
     return check(source_open(&w->sys, path, source, &e) == OK, "open: %s", e.what);
 }
 
-/* Every byte asked for and no other, to where memory agrees with the file modulo a block, and elsewhere. */
+/* Reads exactly the requested bytes, into a buffer aligned like the file offset and into a misaligned one. */
 static void read_once(const struct byte_source *source, uint64_t bounce_bytes, uint64_t offset,
                       uint64_t bytes) {
     struct bounce bounce = {bounce_memory, bounce_bytes};
-    for (int agrees = 0; agrees < 2; agrees++) {
+    for (int aligned = 0; aligned < 2; aligned++) {
         struct error e = {0};
-        unsigned char *to = got + (offset + !agrees) % SYS_DIRECT_BLOCK;
+        unsigned char *to = got + (offset + !aligned) % SYS_DIRECT_BLOCK;
         memset(to, 0xa5, bytes + 1);
         enum status status = source_read_direct(source, &bounce, to, bytes, offset, &e);
         check(status == OK && !memcmp(to, contents + offset, bytes) && to[bytes] == 0xa5,
-              "%llu bytes at %llu through %llu: %s", (unsigned long long)bytes, (unsigned long long)offset,
+              "%llu bytes at offset %llu through a bounce buffer of %llu: %s", (unsigned long long)bytes, (unsigned long long)offset,
               (unsigned long long)bounce_bytes, e.what);
     }
 }
@@ -58,23 +57,23 @@ static void every_edge(const struct byte_source *source, uint64_t bounce_bytes) 
         }
 }
 
-static void alignments(void) {
+static void test_every_alignment_reads_right_bytes(void) {
     struct fault_sys w;
     struct byte_source source;
     fault_sys_init(&w, 5);
     if (!open_source(&w, write_file("aligned"), &source)) return;
     int refused = source_open_direct(&source);
-    if (check(refused == 0, "direct reads are not allowed in %s: %s", temporary, strerror(-refused))) {
-        for (int odd = 0; odd < 3; odd++) {
-            w.short_reads = odd == 1;
-            w.interrupts = odd == 2;
+    if (check(refused == 0, "cannot open a file in %s for direct I/O: %s", temporary, strerror(-refused))) {
+        for (int mode = 0; mode < 3; mode++) {
+            w.short_reads = mode == 1;
+            w.interrupts = mode == 2;
             for (uint64_t blocks = 1; blocks <= 4; blocks *= 2)
                 every_edge(&source, blocks * SYS_DIRECT_BLOCK);
         }
         w.short_reads = w.interrupts = false;
         for (uint64_t at = 0; at <= 4097; at++) read_once(&source, SYS_DIRECT_BLOCK, at, 4097 - at);
         check(source_open_direct(&source) == 0 && atomic_load(&w.count[CALL_OPEN_DIRECT]) == 1,
-              "a direct source is opened again");
+              "an already direct source is opened a second time");
     }
     source_close(&source);
     source_close(&source);
@@ -86,8 +85,8 @@ static enum status read_wrong(const struct byte_source *source, uint64_t offset,
     return source_read_direct(source, &bounce, got, bytes, offset, e);
 }
 
-/* Both paths say the same of what cannot be read. */
-static void past_the_end(void) {
+/* Direct and buffered reads past the end of a file fail with the same code. */
+static void test_read_past_end_fails_alike(void) {
     struct fault_sys w;
     struct byte_source source;
     fault_sys_init(&w, 5);
@@ -97,13 +96,13 @@ static void past_the_end(void) {
         uint64_t bytes = at < FILE_BYTES ? FILE_BYTES - at + 1 : 1;
         read_wrong(&source, at, bytes, &direct);
         source_read(&source, got, bytes, at, &buffered);
-        check(direct.code == TRUNC && buffered.code == TRUNC, "past the end at %llu: %d, %d",
+        check(direct.code == TRUNC && buffered.code == TRUNC, "read past the end at %llu: codes %d (direct), %d (buffered)",
               (unsigned long long)at, (int)direct.code, (int)buffered.code);
     }
     source_close(&source);
 }
 
-static void failing_reads(void) {
+static void test_failing_read_is_reported(void) {
     struct fault_sys w;
     struct byte_source source;
     fault_sys_init(&w, 5);
@@ -113,12 +112,12 @@ static void failing_reads(void) {
         fault_sys_fail(&w, CALL_READ, n, 0);
         check(read_wrong(&source, 1, FILE_BYTES - 1, &e) == IO && strstr(e.where, "failing") &&
                   !strcmp(e.found, strerror(EIO)),
-              "read %ld fails: %s %s", n, e.where, e.found);
+              "failing read %ld: %s %s", n, e.where, e.found);
     }
     source_close(&source);
 }
 
-static void changed_files(void) {
+static void test_changed_file_is_detected(void) {
     for (int cut = 0; cut < 2; cut++) {
         struct fault_sys w;
         struct byte_source source;
@@ -132,13 +131,13 @@ static void changed_files(void) {
         else
             fputc(contents[0] ^ 1, f);
         fclose(f);
-        check(read_wrong(&source, 0, 200, &e) == CHANGED, "%s: %s", cut ? "cut" : "rewritten", e.what);
+        check(read_wrong(&source, 0, 200, &e) == CHANGED, "%s file: %s", cut ? "truncated" : "rewritten", e.what);
         source_close(&source);
     }
 }
 
-/* Refused when opened, refused at the first read, another file of that name: read as before. */
-static void refusals(void) {
+/* Falls back to buffered reads where O_DIRECT fails at open or at the first read, or the file was replaced. */
+static void test_refused_direct_io_falls_back(void) {
     for (int how = 0; how < 3; how++) {
         struct fault_sys w;
         struct byte_source source;
@@ -157,14 +156,14 @@ static void refusals(void) {
     }
 }
 
-/* ---- when ---- */
+/* ---- automatic test_automatic_choice ---- */
 
-static void choice(void) {
+static void test_automatic_choice(void) {
     const uint64_t G = (uint64_t)1 << 30;
-    check(!job_reads_direct(NULL, 12 * G, 16 * G), "exactly three quarters");
-    check(job_reads_direct(NULL, 12 * G + 1, 16 * G), "more than three quarters");
+    check(!job_reads_direct(NULL, 12 * G, 16 * G), "direct I/O at exactly three quarters of memory");
+    check(job_reads_direct(NULL, 12 * G + 1, 16 * G), "no direct I/O above three quarters of memory");
     check(job_reads_direct("auto", 20 * G, 16 * G) && !job_reads_direct("auto", G, 16 * G), "auto");
-    check(!job_reads_direct("auto", G, 0), "a machine that does not say how much memory it has");
+    check(!job_reads_direct("auto", G, 0), "direct I/O with unknown memory size");
     check(job_reads_direct("on", 0, 16 * G) && !job_reads_direct("off", 20 * G, 16 * G), "on, off");
 }
 
@@ -172,12 +171,12 @@ static void choice(void) {
 
 static char last_line[512];
 
-static void keep_line(void *user, int level, const char *line) {
+static void store_warning(void *user, int level, const char *line) {
     (void)user;
     if (level == SLUICE_WARNING) snprintf(last_line, sizeof last_line, "%s", line);
 }
 
-/* The budget is the caller's or a plan's. */
+/* max_ram_bytes is left 0: the caller or a plan sets the budget. */
 static struct sluice_request request_small(const char *direct_io) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
     request.direct_io = direct_io;
@@ -186,7 +185,7 @@ static struct sluice_request request_small(const char *direct_io) {
 }
 
 static bool open_rig(struct rig *rig, const char *folder) {
-    struct sluice_session_options options = {.threads = 1, .on_log = keep_line};
+    struct sluice_session_options options = {.threads = 1, .on_log = store_warning};
     if (!rig_open(rig, folder, 1, 3)) return false;
     sluice_session_close(rig->session);
     last_line[0] = 0;
@@ -201,31 +200,31 @@ static struct result run_with(struct rig *rig, const char *direct_io, bool least
     struct result r = run(rig, &request);
     if (want) same(want, &r, direct_io);
     json_int_t moved = rig_stages_sum(rig, "bytes_moved"), direct = rig_stages_sum(rig, "bytes_direct");
-    if (!want) check(moved > 0 && direct == 0, "off: %lld of %lld bytes direct", direct, moved);
+    if (!want) check(moved > 0 && direct == 0, "off: %lld of %lld bytes read directly", direct, moved);
     if (want && !last_line[0])
-        check(moved > 0 && direct == moved, "%s: %lld of %lld bytes direct", direct_io, direct, moved);
+        check(moved > 0 && direct == moved, "%s: %lld of %lld bytes read directly", direct_io, direct, moved);
     return r;
 }
 
-/* Off, then on at the least and with everything resident, in one session: the same bits. */
-static void same_bits(const char *folder) {
+/* In one session: off, then on with the minimum budget and with everything resident. */
+static void test_direct_io_keeps_bits(const char *folder) {
     struct rig rig;
     if (!open_rig(&rig, folder)) return;
     struct result want = run_with(&rig, "off", true, NULL);
     struct result least = run_with(&rig, "on", true, &want), all = run_with(&rig, "on", false, &want);
     check(number(want.plan, "bounce_bytes") == 0 && number(least.plan, "bounce_bytes") == PLAN_BOUNCE,
-          "the plan's bounce_bytes");
-    check(ram(least.plan, "least") - ram(want.plan, "least") == PLAN_BOUNCE, "the least grew by %lld",
+          "bounce_bytes of the plan");
+    check(ram(least.plan, "least") - ram(want.plan, "least") == PLAN_BOUNCE, "the minimum budget grew by %lld bytes",
           ram(least.plan, "least") - ram(want.plan, "least"));
-    check(!last_line[0], "an unexpected warning: %s", last_line);
+    check(!last_line[0], "unexpected warning: %s", last_line);
     result_free(&want);
     result_free(&least);
     result_free(&all);
     rig_close(&rig);
 }
 
-/* Any file may refuse: the others are read directly, the bits are the same, and one line says so. */
-static void refusing_files(const char *folder) {
+/* Any file may refuse O_DIRECT: the others are read directly, the bits are equal, and one warning names the file. */
+static void test_refusing_file_warns_once(const char *folder) {
     for (int n = 1; n <= 4; n++) {
         struct rig rig;
         if (!open_rig(&rig, folder)) return;
@@ -234,17 +233,17 @@ static void refusing_files(const char *folder) {
         struct result r = run_with(&rig, "on", true, &want);
         check(!strncmp(last_line, "reading through the page cache: ", 32) && strstr(last_line, folder) &&
                   strstr(last_line, strerror(EINVAL)),
-              "refusal %d says: %s", n, last_line);
+              "refusal %d: wrong warning: %s", n, last_line);
         json_int_t direct = rig_stages_sum(&rig, "bytes_direct"), moved = rig_stages_sum(&rig, "bytes_moved");
-        check(n < 4 ? direct > 0 && direct < moved : direct == 0, "refusal %d: %lld direct", n, direct);
+        check(n < 4 ? direct > 0 && direct < moved : direct == 0, "refusal %d: %lld bytes read directly", n, direct);
         result_free(&want);
         result_free(&r);
         rig_close(&rig);
     }
 }
 
-/* A plan file's word counts unless the request has one; nonsense is refused. */
-static void plan_files(const char *folder) {
+/* The setting of a plan file applies unless the request has one; invalid values are rejected. */
+static void test_plan_file_sets_direct_io(const char *folder) {
     struct rig rig;
     struct sluice_error e;
     static const int64_t wrong[] = {-1, (int64_t)1 << 40};
@@ -258,12 +257,12 @@ static void plan_files(const char *folder) {
         struct sluice_request again = request_small(asked[i]);
         again.plan = text;
         json_t *read = query(&rig, &again, NULL);
-        check(number(read, "bounce_bytes") == (i < 2 ? PLAN_BOUNCE : 0), "read back: %lld",
+        check(number(read, "bounce_bytes") == (i < 2 ? PLAN_BOUNCE : 0), "bounce_bytes after reading the plan back: %lld",
               number(read, "bounce_bytes"));
         if (i < 2)
             check(!strcmp(json_string_value(json_object_get(plan, "hash")),
                           json_string_value(json_object_get(read, "hash"))),
-                  "another plan was read back");
+                  "the plan that was read back has another hash");
         json_decref(read);
     }
     free(text);
@@ -283,17 +282,17 @@ static void plan_files(const char *folder) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(600);                 /* a hang is a failure */
-    temporary_make_in("build"); /* what /tmp lies on may not allow direct reads */
-    alignments();
-    past_the_end();
-    failing_reads();
-    changed_files();
-    refusals();
-    choice();
+    alarm(600);                 /* turns a hang into a failure */
+    temporary_make_in("build"); /* the file system of /tmp may not support O_DIRECT */
+    test_every_alignment_reads_right_bytes();
+    test_read_past_end_fails_alike();
+    test_failing_read_is_reported();
+    test_changed_file_is_detected();
+    test_refused_direct_io_falls_back();
+    test_automatic_choice();
     const char *wide = wide_checkpoint();
-    same_bits(wide);
-    refusing_files(wide);
-    plan_files(wide);
+    test_direct_io_keeps_bits(wide);
+    test_refusing_file_warns_once(wide);
+    test_plan_file_sets_direct_io(wide);
     return finish();
 }
