@@ -206,7 +206,7 @@ static void draw_labels(const struct canvas *v, const struct timeline *t, double
     char line[256];
     const struct stream_row *row = &t->view.row;
     const struct plan_stage *p = &t->view.plan.stage[0];
-    snprintf(line, sizeof line, "%.3f s per step, lower bound %.3f s (%.0f %%); stalled for %.0f ms",
+    snprintf(line, sizeof line, "%.3f s per step, lower bound %.3f s (%.0f %%); stalled %.0f ms",
              row->seconds, row->floor_seconds, 100 * row->floor_seconds / row->seconds,
              1e3 * stall_seconds(t));
     cairo_set_source_rgb(v->c, .1, .1, .1);

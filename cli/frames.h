@@ -7,10 +7,10 @@
 #include "cli/picture_write.h"
 
 struct frames {
-    const char *pattern; /* of the names, as in output_name; NULL: no video is being written */
+    const char *pattern;     /* of the names, as in output_name; NULL: no video is being written */
     struct output_item item; /* the video; of.frame is the last frame put */
-    int mark;            /* lock file of the temporary folder */
-    bool made;           /* the target folder is new */
+    int mark;                /* lock file of the temporary folder */
+    bool made;               /* the target folder is new */
     char target[PATH_MAX], temporary[PATH_MAX];
 };
 

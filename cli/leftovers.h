@@ -1,4 +1,4 @@
-/* Removes what killed processes leave behind: files and folders named NAME.tmp.PID. A process that still
+/* Removes files and folders named NAME.tmp.PID that killed processes left behind. A process that still
  * writes one holds a lock on it (flock), which also works between machines that share a file system. */
 #ifndef SLUICE_CLI_LEFTOVERS_H
 #define SLUICE_CLI_LEFTOVERS_H

@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 struct summary {
-    sluice_session *session; /* whose last run succeeded */
+    sluice_session *session; /* its last run succeeded */
     int n_pictures;          /* images or videos written */
     bool are_videos;
     double seconds; /* duration of the program */

@@ -55,7 +55,7 @@ bool terminal_shows_pictures(void) {
     return protocol();
 }
 
-/* ---- pictures ---- */
+/* ---- images ---- */
 
 /* Shrinks by box averages of k x k pixels; drops incomplete boxes at the right and bottom edge. The caller
  * frees the rows; NULL: out of memory. */
@@ -103,7 +103,7 @@ static char *encode_png(const uint8_t *rgb, int width, int height) {
     return base64;
 }
 
-/* ---- places ---- */
+/* ---- layout ---- */
 
 /* Size in text cells, which are about twice as high as wide. */
 static void fit_cells(int width, int height, int *columns, int *rows) {

@@ -3,7 +3,7 @@
  *
  * Row -> test. S01 test_S01_short_files; S02 test_S02_lengths and rows; S08, S20, S25, S26 the test of that
  * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. What a model makes of S11 (an
- * element type that it needs) and S28 (no tensors): test_mistakes.c. Random damage: test_damage.c.
+ * element type that it needs) and S28 (no tensors): test_user_errors.c. Random damage: test_damaged_files.c.
  */
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H

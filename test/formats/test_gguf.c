@@ -1,6 +1,6 @@
 /* GGUF files: what the reference writer writes (test/golden/gguf, made by gguf_files.py), metadata and its
  * configuration, files in parts, folders, writing, and all of it while memory, reads or the disk give out.
- * Files that are wrong: malformed_gguf.h. Random damage: test_damage.c. */
+ * Files that are wrong: malformed_gguf.h. Random damage: test_damaged_files.c. */
 #include "test/lib/rig.h"
 
 #include "test/formats/malformed_gguf.h"

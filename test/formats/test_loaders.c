@@ -3,7 +3,7 @@
  *
  * Row -> test. X01 to X05 test_index_rows, which also cuts every index at every byte; X01's hub cache
  * test_hub_cache; X02 also test_X02_fifo; X03 also test_X03_two_shards; X04 also test_X04_million_entries.
- * X05's warning: test_mistakes.c. */
+ * X05's warning: test_user_errors.c. */
 #include "test/formats/malformed_safetensors.h"
 
 #include <dirent.h>

@@ -6,8 +6,8 @@
  * 64 MiB of our allocator beyond its own size.
  *
  * Row -> test. T01 to T06 and T14 the test that begins so; T06 also test_t06_backtracking; T14's linear time
- * test_linear_time, its token limit test_mistakes.c. T13, and T04's id beyond the embedding's rows, need a
- * model: they are no tests of this file. T01 cuts the file at every byte; random damage: test_damage.c. */
+ * test_linear_time, its token limit test_user_errors.c. T13, and T04's id beyond the embedding's rows, need a
+ * model: they are no tests of this file. T01 cuts the file at every byte; random damage: test_damaged_files.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -1,7 +1,7 @@
 /* Rotated int8 in every family: what is converted to it draws the same bits as the numbers that it stands
  * for, kept as f32, whatever reads the weights: products, embedding tables, rows of modulation, attention. In
- * groups of 16, which the fixtures' rows have. That the numbers are right is in test_weights.c, that a
- * reference draws the same in test_stored.c. */
+ * groups of 16, which the fixtures' rows have. That the numbers are right is in test_dequantise.c, that a
+ * reference draws the same in test_mixed_types.c. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -10,7 +10,7 @@ enum { PATH = 192 };
 
 static uint8_t noise[48 * 40 * 3];
 
-/* The files of a model's parts in one type, by their flags. */
+/* Files of a model's parts in one weight type, with their flags. */
 struct parts {
     struct sluice_part part[SLOTS_MAX];
     char path[SLOTS_MAX][PATH];
@@ -22,7 +22,7 @@ static bool is_converted(const struct slot *slot) {
     return kind == FAMILY_TEXT || kind == FAMILY_DENOISER || kind == FAMILY_VISION;
 }
 
-/* Each part of `from`, or of the folder where there is none, to a file of that type. */
+/* Converts each part of `from` (NULL: of the folder) to a file of the given type. */
 static void convert_parts(const struct recipe *recipe, const char *folder, const struct parts *from,
                           const char *type, struct parts *to) {
     for (int i = 0; recipe->slot[i].family; i++) {
@@ -39,14 +39,14 @@ static void convert_parts(const struct recipe *recipe, const char *folder, const
                                                  .output = to->path[to->n],
                                                  .type = type};
         struct sluice_error e;
-        check(!sluice_convert(&options, NULL, &e), "%s of %s to %s: %s (%s)", slot->flag, folder, type,
+        check(!sluice_convert(&options, NULL, &e), "converting %s of %s to %s: %s (%s)", slot->flag, folder, type,
               e.what, e.where);
         to->part[to->n] = (struct sluice_part){slot->flag, to->path[to->n]};
         to->n++;
     }
 }
 
-/* Matrices of a rotated type in a component's blocks and tables. */
+/* Returns the number of matrices of a rotated type in a component's blocks. */
 static int count_rotated(const struct component *c) {
     int n = 0;
     for (int b = 0; b < c->n_blocks; b++)
@@ -55,19 +55,19 @@ static int count_rotated(const struct component *c) {
     return n;
 }
 
-/* Families of which something rotated was drawn with. */
+/* Families that must have run with at least one rotated matrix. */
 static const char *const all[] = {"zimage", "qwen3",      "flux",     "clip",           "t5",
                                   "unet",   "qwen_image", "qwen25vl", "qwen25vl_vision"};
 enum { N_ALL = sizeof all / sizeof *all };
-static int seen[N_ALL];
+static int n_rotated[N_ALL];
 
-static void see(const struct component *c) {
+static void count_rotated_of_family(const struct component *c) {
     for (int i = 0; c->family && i < N_ALL; i++)
-        if (!strcmp(c->family->name, all[i])) seen[i] += count_rotated(c);
+        if (!strcmp(c->family->name, all[i])) n_rotated[i] += count_rotated(c);
 }
 
-/* Two steps with those parts. */
-static struct result draw_with(const char *folder, const struct parts *parts) {
+/* Runs two steps with these parts. */
+static struct result run_with_parts(const char *folder, const struct parts *parts) {
     static const struct sluice_picture fox = {
         .struct_size = sizeof fox, .width = 48, .height = 40, .rgb = noise, .name = "fox.png"};
     static const struct sluice_picture *const references[] = {&fox};
@@ -83,7 +83,7 @@ static struct result draw_with(const char *folder, const struct parts *parts) {
         !rig_open_session(&rig, &options))
         return r;
     const struct recipe *recipe = rig.model->recipe;
-    for (int i = 0; recipe->slot[i].family; i++) see(&rig.model->component[i]);
+    for (int i = 0; recipe->slot[i].family; i++) count_rotated_of_family(&rig.model->component[i]);
     int side = rig.model->size_step;
     struct sluice_request request = request_fox(3 * side, 2 * side, 2, 1, 1);
     if (recipe->references_min) request.references = references, request.n_references = 1;
@@ -94,7 +94,7 @@ static struct result draw_with(const char *folder, const struct parts *parts) {
     return r;
 }
 
-static void same_as_numbers(const char *folder) {
+static void test_rotated_equals_dequantised(const char *folder) {
     static const struct parts none;
     struct parts rotated = {.n = 0}, numbers = {.n = 0};
     struct rig rig;
@@ -103,16 +103,16 @@ static void same_as_numbers(const char *folder) {
     rig_close(&rig);
     convert_parts(recipe, folder, NULL, "i8_rot16", &rotated);
     convert_parts(recipe, folder, &rotated, "f32", &numbers);
-    struct result as_files = draw_with(folder, &none), of_int8 = draw_with(folder, &rotated),
-                  of_f32 = draw_with(folder, &numbers);
+    struct result as_files = run_with_parts(folder, &none), of_int8 = run_with_parts(folder, &rotated),
+                  of_f32 = run_with_parts(folder, &numbers);
     same(&of_f32, &of_int8, folder);
-    check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 changes nothing", folder);
+    check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 does not change the latent", folder);
     result_free(&as_files);
     result_free(&of_int8);
     result_free(&of_f32);
 }
 
-/* CLIP and T5 with rows of whole groups, which no fixture's have. */
+/* A Flux model whose CLIP and T5 rows are multiples of the group; no fixture has such rows. */
 static const char *flux_checkpoint(void) {
     return random_model(
         "flux", "flux",
@@ -127,11 +127,11 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     for (size_t i = 0; i < sizeof noise; i++) noise[i] = (uint8_t)(i * 2654435761u >> 13);
-    same_as_numbers("test/golden/zimage_a/model");
-    same_as_numbers("test/golden/sd1/model");
-    same_as_numbers("test/golden/qwen_image/model");
-    same_as_numbers("test/golden/qwen_edit_plus/model");
-    same_as_numbers(flux_checkpoint());
-    for (int i = 0; i < N_ALL; i++) check(seen[i] > 0, "no matrix of %s was rotated", all[i]);
+    test_rotated_equals_dequantised("test/golden/zimage_a/model");
+    test_rotated_equals_dequantised("test/golden/sd1/model");
+    test_rotated_equals_dequantised("test/golden/qwen_image/model");
+    test_rotated_equals_dequantised("test/golden/qwen_edit_plus/model");
+    test_rotated_equals_dequantised(flux_checkpoint());
+    for (int i = 0; i < N_ALL; i++) check(n_rotated[i] > 0, "no run used a rotated matrix of %s", all[i]);
     return finish();
 }

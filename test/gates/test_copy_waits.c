@@ -1,45 +1,45 @@
-/* What a copy waits for: the release of what lay where it goes, and nothing later (I3). No clock: a device
- * memory writes down the event that each copy was given, and compares it with the least that would do, which
- * it works out byte by byte from what was used when. Builds without oneDNN. */
+/* A copy to the device waits for the release of the bytes that it overwrites, and for no later event (invariant I3).
+ * The test device records the event of each copy and compares it with the earliest sufficient event, computed from the
+ * recorded uses of each byte. Uses no clock; builds without oneDNN. */
 #include "test/lib/check.h"
 #include "test/lib/store_fixture.h"
 
-enum { ROOMS = 1 << 14 };
+enum { USES_MAX = 1 << 14 };
 
-/* Memory that a visit used, until its release with this event. */
-struct room {
+/* Device memory that a visit used; `event` was recorded at its release. */
+struct use {
     const char *from, *to;
     uint64_t event;
 };
 
-/* Copies are done when they are asked for; operators are as far as the test says. */
+/* The test device: copies run at once; the test decides how far operators are. */
 static struct waits {
     struct device device; /* first */
     pthread_mutex_t lock; /* guards everything below */
-    struct room rooms[ROOMS];
-    int n_rooms;
-    uint64_t newest, passed; /* events: recorded; that the host has waited for */
+    struct use uses[USES_MAX];
+    int n_uses;
+    uint64_t newest, passed; /* last event recorded; last event that the host has waited for */
     uint64_t fences;
-    long early, late, handed_on; /* faults: see note_copy and note_given_back */
+    long early, late, freed_in_use; /* errors: copies that wait too little or too much, memory freed while in use */
     long exact, could_be_early, could_be_late;
 } waits;
 
-/* An event that has passed holds nobody up. */
-static uint64_t still(uint64_t event) {
+/* Returns the event, or 0 if it has passed and delays no copy. */
+static uint64_t pending(uint64_t event) {
     return event > waits.passed ? event : 0;
 }
 
-static uint64_t least_event(const char *from, const char *to) {
+static uint64_t earliest_event(const char *from, const char *to) {
     uint64_t least = 0;
-    for (int i = 0; i < waits.n_rooms; i++) {
-        const struct room *r = &waits.rooms[i];
+    for (int i = 0; i < waits.n_uses; i++) {
+        const struct use *r = &waits.uses[i];
         if (r->from < to && from < r->to && r->event > least) least = r->event;
     }
-    return still(least);
+    return pending(least);
 }
 
-/* A plan that holds the copier back may make it wait for the newest release. */
-static bool held_back(void) {
+/* Returns whether the plan restricts the copier (depth, no_wrap, waits), which may add waits up to the newest event. */
+static bool copier_is_restricted(void) {
     bool held = false;
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
         const struct plan_stage *p = &store_fixture.plan.stage[s];
@@ -49,18 +49,18 @@ static bool held_back(void) {
 }
 
 static void note_copy(const char *to, size_t bytes, uint64_t event) {
-    uint64_t least = least_event(to, to + bytes);
-    waits.early += still(event) < least;
-    waits.late += held_back() ? event > waits.newest : still(event) > least;
-    waits.exact += !held_back();
+    uint64_t least = earliest_event(to, to + bytes);
+    waits.early += pending(event) < least;
+    waits.late += copier_is_restricted() ? event > waits.newest : pending(event) > least;
+    waits.exact += !copier_is_restricted();
     waits.could_be_early += least > 0;
-    waits.could_be_late += !held_back() && least < still(waits.newest);
+    waits.could_be_late += !copier_is_restricted() && least < pending(waits.newest);
 }
 
-/* Pages that another may have next: nobody may still be using them. */
-static void note_given_back(const char *from, size_t bytes) {
+/* Counts an error if memory is freed while a visit pending uses it. */
+static void note_freed(const char *from, size_t bytes) {
     pthread_mutex_lock(&waits.lock);
-    waits.handed_on += least_event(from, from + bytes) > 0;
+    waits.freed_in_use += earliest_event(from, from + bytes) > 0;
     pthread_mutex_unlock(&waits.lock);
 }
 
@@ -78,26 +78,26 @@ static int waits_commit(struct device *device, void *memory, size_t bytes) {
 
 static void waits_decommit(struct device *device, void *memory, size_t bytes) {
     (void)device;
-    note_given_back(memory, bytes);
+    note_freed(memory, bytes);
     fault_sys.sys.decommit(&fault_sys.sys, LINE_DEVICE, memory, bytes);
 }
 
 static void waits_unreserve(struct device *device, void *memory, size_t bytes) {
     (void)device;
-    note_given_back(memory, bytes);
+    note_freed(memory, bytes);
     fault_sys.sys.unreserve(&fault_sys.sys, memory, bytes);
 }
 
-/* At the release of the visit at hand. */
+/* Records an event at the release of the current visit. */
 static uint64_t waits_record_event(struct device *device) {
     (void)device;
     pthread_mutex_lock(&waits.lock);
     uint64_t event = ++waits.newest;
-    assert_true(waits.n_rooms + PACKED_PARTS <= ROOMS);
+    assert_true(waits.n_uses + PACKED_PARTS <= USES_MAX);
     for (int p = 0; p < PACKED_PARTS; p++) {
         const char *from = store_fixture.place.part[p];
         uint64_t bytes = packed_part_bytes(store_fixture.block, p);
-        if (bytes) waits.rooms[waits.n_rooms++] = (struct room){from, from + bytes, event};
+        if (bytes) waits.uses[waits.n_uses++] = (struct use){from, from + bytes, event};
     }
     pthread_mutex_unlock(&waits.lock);
     return event;
@@ -152,8 +152,8 @@ static struct device *waits_device(struct error *e) {
 
 /* ---- runs ---- */
 
-/* A world on this device; most of them under plans that hold nothing back. */
-static void waits_world(uint64_t seed) {
+/* Builds a random model on the test device; most plans do not restrict the copier. */
+static void waits_model(uint64_t seed) {
     store_fixture_make(seed);
     store_fixture.separate = store_fixture.need.separate = true;
     make_plan(below(3) == 0);
@@ -163,33 +163,33 @@ static void waits_world(uint64_t seed) {
         p->depth = p->no_wrap = p->waits = 0;
     }
     memory_checker_restart();
-    waits.n_rooms = 0;
+    waits.n_uses = 0;
     waits.newest = waits.passed = waits.fences = 0;
 }
 
 static void report(const char *what) {
-    printf("%s: %ld copies under plans that hold nothing back; %ld of all could have been early, %ld late\n",
+    printf("%s: %ld copies under unrestricted plans; %ld copies had an event to wait for, %ld a later one to avoid\n",
            what, waits.exact, waits.could_be_early, waits.could_be_late);
     printf(
-        "  %ld do not wait for the release of their room, %ld wait for more; %ld times memory was given back "
-        "under a visit\n",
-        waits.early, waits.late, waits.handed_on);
+        "  %ld copies do not wait for the release of their destination, %ld wait too long; memory was freed "
+        "in use %ld times\n",
+        waits.early, waits.late, waits.freed_in_use);
     assert_int_equal(waits.early, 0);
     assert_int_equal(waits.late, 0);
-    assert_int_equal(waits.handed_on, 0);
+    assert_int_equal(waits.freed_in_use, 0);
 }
 
 static void begin_counting(void) {
-    waits.early = waits.late = waits.handed_on = 0;
+    waits.early = waits.late = waits.freed_in_use = 0;
     waits.exact = waits.could_be_early = waits.could_be_late = 0;
 }
 
-/* Two runs of a session: the second may find residents and pools. */
-static void test_least_events(void **state) {
+/* Two runs of one session; the second may find residents and pools. */
+static void test_copies_wait_for_destination_only(void **state) {
     (void)state;
     begin_counting();
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
-        waits_world(seed_base + 9000 + i);
+        waits_model(seed_base + 9000 + i);
         run_whole(false);
         memory_checker_restart();
         run_whole(store_fixture.plan.keep);
@@ -199,15 +199,15 @@ static void test_least_events(void **state) {
     assert_true(waits.could_be_early > 1000 && waits.could_be_late > 1000);
 }
 
-/* Residents evicted in mid-run, rings that grow and move: what they leave is room for others. */
-static void test_replanned(void **state) {
+/* Evictions during a run grow and move rings, so other blocks reuse freed memory. */
+static void test_eviction_keeps_copy_waits_minimal(void **state) {
     (void)state;
     static struct plan reduced[2];
     begin_counting();
     int replanned = 0;
     for (uint64_t i = 0; i < (thorough() ? 600 : 120); i++) {
         struct error e = {0};
-        waits_world(seed_base + 19000 + i);
+        waits_model(seed_base + 19000 + i);
         struct store *store = store_fixture_open(&e);
         int at = 0, seam = 0;
         for (int n = 0; n < 2 && (seam = seam_after(seam + 1)) >= 0; n++, replanned++) {
@@ -233,8 +233,8 @@ int main(void) {
     pthread_mutex_init(&waits.lock, NULL);
     store_fixture_device = waits_device;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_least_events),
-        cmocka_unit_test(test_replanned),
+        cmocka_unit_test(test_copies_wait_for_destination_only),
+        cmocka_unit_test(test_eviction_keeps_copy_waits_minimal),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -1,6 +1,6 @@
 /* Requests to models that edit pictures: what they refuse, the test_sizes_follow_last_image at which pictures are seen, read and
  * drawn, what a plan assumes where there is none, which pipeline files copy_without_tensors a name are, and models that
- * lack what sees or reads them. That the pixels are the reference's test_pictured.c says, that the pictures
+ * lack what sees or reads them. That the pixels are the reference's test_vision_inputs.c says, that the pictures
  * drawn are test_golden.c. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"

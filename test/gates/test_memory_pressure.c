@@ -1,6 +1,6 @@
-/* Pressure: another program takes memory during a run, an operator finds none, or a stage finds none to begin
- * with. Residents are evicted, the run goes on with the same bits within what was announced, and the
- * session's next run is right too. See test/lib/rig.h for the world it runs in. */
+/* Memory pressure: another program takes memory during a run, an operator fails with MEMORY, or a stage cannot start.
+ * The run evicts residents and continues with equal bits within its plan; the session's next run is right too.
+ * test/lib/rig.h describes the test rig. */
 #include "engine/api/pressure.h"
 #include "test/lib/failing_operators.h"
 #include "test/lib/rig.h"
@@ -10,19 +10,19 @@
 
 enum { BUDGETS = 4, ROUNDS = 3 };
 
-/* ---- what is asked for ---- */
+/* ---- test_reserve_follows_free_memory ---- */
 
-static void reserve(void) {
+static void test_reserve_follows_free_memory(void) {
     const uint64_t mib = 1 << 20, most = PRESSURE_RESERVE_MOST, least = PRESSURE_RESERVE_LEAST;
-    check(pressure_reserve(0, 0, 0) == 0 && pressure_bytes(0, 1) == 0, "nothing is known");
-    check(pressure_reserve(8192 * mib, 0, 1024 * mib) == most, "a machine with room");
-    check(pressure_reserve(1400 * mib, 100 * mib, 1000 * mib) == 250 * mib, "half of what is left");
-    check(pressure_reserve(100 * mib, 0, 1000 * mib) == least, "a plan above what is free");
-    check(pressure_bytes(300, 100) == 200 && !pressure_bytes(300, 300) && !pressure_bytes(300, 0), "bytes");
+    check(pressure_reserve(0, 0, 0) == 0 && pressure_bytes(0, 1) == 0, "reserve without a known amount of memory");
+    check(pressure_reserve(8192 * mib, 0, 1024 * mib) == most, "reserve of a machine with much free memory");
+    check(pressure_reserve(1400 * mib, 100 * mib, 1000 * mib) == 250 * mib, "reserve is half of the remaining memory");
+    check(pressure_reserve(100 * mib, 0, 1000 * mib) == least, "reserve with a plan above free memory");
+    check(pressure_bytes(300, 100) == 200 && !pressure_bytes(300, 300) && !pressure_bytes(300, 0), "bytes to evict");
     struct sys sys;
     sys_init_machine(&sys);
     uint64_t now = sys.free_bytes(&sys);
-    check(now > 0 && now < (uint64_t)1 << 50, "the machine has %llu bytes free", (unsigned long long)now);
+    check(now > 0 && now < (uint64_t)1 << 50, "implausible free memory: %llu bytes", (unsigned long long)now);
 }
 
 /* ---- the report ---- */
@@ -30,7 +30,7 @@ static void reserve(void) {
 struct replanned {
     int n;
     json_int_t bytes;
-    bool named; /* every entry has a stage and a step of it */
+    bool named; /* every entry names a stage and one of its steps */
 };
 
 static struct replanned replanned(struct rig *rig) {
@@ -55,8 +55,8 @@ static struct result run_within(struct rig *rig, const struct sluice_request *re
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, request);
     same(want, &r, what);
-    check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan", what);
-    check(replanned(rig).named, "%s: what was given up is not named", what);
+    check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: more memory used than planned", what);
+    check(replanned(rig).named, "%s: an eviction in the report has no stage, step or bytes", what);
     return r;
 }
 
@@ -64,7 +64,7 @@ static struct result run_within(struct rig *rig, const struct sluice_request *re
 
 static int n_evicted;
 
-/* One request under one budget: pressure at every step and at some, little and all of it; then none. */
+/* Runs one request under one budget: pressure at every step or at some, for a little or all memory; then without. */
 static void one_budget(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *name) {
     for (int round = 0; round < ROUNDS; round++) {
@@ -80,13 +80,13 @@ static void one_budget(struct rig *rig, const struct sluice_request *request, co
         const char *hash = json_string_value(json_object_get(r.plan, "hash"));
         rig->fault_sys.free_percent = 0;
         struct result next = run_within(rig, request, want, what);
-        check(!replanned(rig).n, "%s: given up without need", what);
-        check(!strcmp(hash, json_string_value(json_object_get(next.plan, "hash"))), "%s: another hash", what);
+        check(!replanned(rig).n, "%s: eviction without pressure", what);
+        check(!strcmp(hash, json_string_value(json_object_get(next.plan, "hash"))), "%s: the plan hash changed", what);
         if (keep && given.n)
             check(live + given.bytes <= rig->fault_sys.sys.use.live_bytes[LINE_STORE],
-                  "%s: gave up %lld, has %lld; without pressure %lld", what, (long long)given.bytes,
+                  "%s: evicted %lld bytes, %lld remain; %lld without pressure", what, (long long)given.bytes,
                   (long long)live, (long long)rig->fault_sys.sys.use.live_bytes[LINE_STORE]);
-        if (keep && round == 0) check(given.n > 0, "%s: all resident, but nothing was given up", what);
+        if (keep && round == 0) check(given.n > 0, "%s: everything is resident, but nothing was evicted", what);
         result_free(&next);
         result_free(&r);
     }
@@ -107,7 +107,7 @@ static void one_request(struct rig *rig, struct sluice_request request, const ch
     result_free(&want);
 }
 
-static void gate(const char *folder, const char *name, int threads, bool all) {
+static void test_pressure_keeps_bits(const char *folder, const char *name, int threads, bool all) {
     struct rig rig;
     if (!rig_open(&rig, folder, threads, 21)) return;
     rig.fault_sys.delay_us = 300;
@@ -118,11 +118,11 @@ static void gate(const char *folder, const char *name, int threads, bool all) {
     rig_close(&rig);
 }
 
-/* ---- an operator ---- */
+/* ---- operators without memory ---- */
 
-/* At some operators of a run, from the first to the last but one: that one turns the picture to bytes, after
+/* Fails some operators of a run, from the first to the last but one. The last operator converts the image to bytes after
  * the visits. */
-static void operator_fails(const char *folder, bool keep) {
+static void test_failed_operator_evicts(const char *folder, bool keep) {
     enum { TRIES = 12 };
     struct rig rig;
     json_int_t least, all;
@@ -136,14 +136,14 @@ static void operator_fails(const char *folder, bool keep) {
     long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
         char what[64];
-        snprintf(what, sizeof what, "operator fails %d%s", i, keep ? ", kept" : "");
+        snprintf(what, sizeof what, "operator failure %d%s", i, keep ? ", residents kept" : "");
         operators_fail_at(1 + (n - 2) * i / (TRIES - 1));
         fault_sys_restart(&rig.fault_sys);
         struct result r = run(&rig, &request);
         if (r.code == SLUICE_OK) {
             rescued++;
             same(&want, &r, what);
-            check(replanned(&rig).n == 1, "%s: %d times given up", what, replanned(&rig).n);
+            check(replanned(&rig).n == 1, "%s: %d evictions", what, replanned(&rig).n);
         } else {
             check(!keep && r.code == SLUICE_MEMORY && r.error.exit_code == 5, "%s: %s", what, r.error.what);
         }
@@ -152,38 +152,38 @@ static void operator_fails(const char *folder, bool keep) {
         r = run_within(&rig, &request, &want, what);
         result_free(&r);
     }
-    check(rescued >= (keep ? TRIES : TRIES / 3), "only %d of %d runs went on", rescued, TRIES);
-    printf("operators: %d of %d runs went on%s\n", rescued, TRIES, keep ? ", kept" : "");
+    check(rescued >= (keep ? TRIES : TRIES / 3), "only %d of %d runs continued", rescued, TRIES);
+    printf("operators: %d of %d runs continued%s\n", rescued, TRIES, keep ? ", residents kept" : "");
     operators_end(&rig);
     result_free(&want);
     rig_close(&rig);
 }
 
-/* What a library takes is not to be had: before an operator, which is the operator's failure; and before a
- * primitive is built, which is the run's. */
-static void room_fails(const char *folder) {
+/* Too little free memory for a library: before an operator it counts as the operator's failure; before a primitive is
+ * built it ends the run. */
+static void test_library_memory_failure_evicts(const char *folder) {
     enum { TRIES = 6 };
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 6)) return;
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
     fault_sys_fail(&rig.fault_sys, CALL_FREE_BYTES, 3, 0);
     struct result r = run(&rig, &request);
-    check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "a primitive: %s", r.error.what);
+    check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "no memory for a primitive: %s", r.error.what);
     result_free(&r);
     fault_sys_restart(&rig.fault_sys);
     struct result prepared = run(&rig, &request);
     fault_sys_restart(&rig.fault_sys);
     struct result want = run(&rig, &request);
-    same(&prepared, &want, "after a primitive");
+    same(&prepared, &want, "after a failed primitive");
     long n = atomic_load(&rig.fault_sys.count[CALL_FREE_BYTES]);
-    check(n > 100, "asked for room %ld times", n);
+    check(n > 100, "free memory was queried only %ld times", n);
     for (int i = 0; i < TRIES; i++) {
         char what[64];
-        snprintf(what, sizeof what, "room fails %d", i);
+        snprintf(what, sizeof what, "library memory failure %d", i);
         fault_sys_fail(&rig.fault_sys, CALL_FREE_BYTES, 1 + (n - 2) * i / (TRIES - 1), 0);
         r = run(&rig, &request);
         same(&want, &r, what);
-        check(replanned(&rig).n == 1, "%s: %d times given up", what, replanned(&rig).n);
+        check(replanned(&rig).n == 1, "%s: %d evictions", what, replanned(&rig).n);
         result_free(&r);
     }
     result_free(&prepared);
@@ -191,9 +191,9 @@ static void room_fails(const char *folder) {
     rig_close(&rig);
 }
 
-/* ---- a stage ---- */
+/* ---- stages that fail to start ---- */
 
-/* Whether the first thing that was evicted was for this stage. */
+/* Returns whether the report's first eviction was for this stage. */
 static bool evicted_for(struct rig *rig, const char *stage) {
     json_t *report = rig_report(rig);
     json_t *first = json_array_get(json_object_get(report, "replanned"), 0);
@@ -202,24 +202,23 @@ static bool evicted_for(struct rig *rig, const char *stage) {
     return found;
 }
 
-/* Every call of a kind in a run that has everything resident, once. Those of the text stage, of the other two
- * with what they go on with, and of the decoder: each is given memory at the second try. */
+/* Fails each call of a kind once, in a run with everything resident. The second try of the stage gets memory. */
 static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
                        enum call call, const char *name) {
     int n_denoise = 0, n_decode = 0, went_on = 0;
     for (long at = 1;; at += call == CALL_MAP && !thorough() ? 3 : 1) {
         char what[64];
-        snprintf(what, sizeof what, "%s %ld fails", name, at);
-        residents_destroy(&rig->session->residents); /* the run before kept them */
+        snprintf(what, sizeof what, "failing %s %ld", name, at);
+        residents_destroy(&rig->session->residents); /* left by the previous run */
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
-        bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0; /* before: the store's own, and host */
+        bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0; /* earlier failures belong to the store and host memory */
         int given = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {
             same(want, &r, what);
-            check(given == 1, "%s: %d times given up", what, given);
-            check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: above the plan",
+            check(given == 1, "%s: %d evictions", what, given);
+            check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: more memory used than planned",
                   what);
             went_on++;
             n_denoise += evicted_for(rig, "denoise");
@@ -233,11 +232,11 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         result_free(&r);
         if (!reached) break;
     }
-    check(n_denoise > 0 && n_decode > 0, "%s: %d times in denoise, %d in decode", name, n_denoise, n_decode);
-    printf("stages: %d runs went on without a %s\n", went_on, name);
+    check(n_denoise > 0 && n_decode > 0, "%s: %d evictions in denoise, %d in decode", name, n_denoise, n_decode);
+    printf("stages: %d runs continued after a failed %s\n", went_on, name);
 }
 
-static void stage_fails(const char *folder, double cfg_scale) {
+static void test_failed_stage_start_evicts(const char *folder, double cfg_scale) {
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 5)) return;
     struct sluice_request request = request_fox(48, 32, 2, 1, cfg_scale);
@@ -253,14 +252,14 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     const char *wide = wide_checkpoint();
-    reserve();
-    gate(wide, "wide", 2, true);
-    gate("test/golden/zimage_b/model", "zimage_b", 1, false);
-    check(n_evicted >= 20, "only %d times given up", n_evicted);
-    printf("%d times given up\n", n_evicted);
-    operator_fails(wide, false);
-    operator_fails(wide, true);
-    room_fails(wide);
-    stage_fails(wide, 3.5);
+    test_reserve_follows_free_memory();
+    test_pressure_keeps_bits(wide, "wide", 2, true);
+    test_pressure_keeps_bits("test/golden/zimage_b/model", "zimage_b", 1, false);
+    check(n_evicted >= 20, "only %d evictions", n_evicted);
+    printf("%d evictions\n", n_evicted);
+    test_failed_operator_evicts(wide, false);
+    test_failed_operator_evicts(wide, true);
+    test_library_memory_failure_evicts(wide);
+    test_failed_stage_start_evicts(wide, 3.5);
     return finish();
 }

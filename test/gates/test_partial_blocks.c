@@ -1,7 +1,6 @@
-/* Blocks that are there in part: what fails, or is cancelled, between a visit's place and its bytes; whole
- * runs whose blocks come in many pieces; and weights that are pieces of a tensor of the file. Builds without
- * oneDNN, so that the thread sanitizer can watch.
- */
+/* Blocks whose bytes have arrived only in part: failures and cancellation between acquiring a block and awaiting its
+ * bytes; runs whose blocks arrive in many pieces; weights that are row ranges of one tensor in the file. Builds without
+ * oneDNN, so that the thread sanitizer can check it. */
 #include "engine/run/reader.h"
 #include "kernels/paced/paced.h"
 #include "test/lib/store_fixture.h"
@@ -9,9 +8,9 @@
 
 #include <sched.h>
 
-enum { PLANS = 30, WORLDS = 40, STAGING_PAGES = 4 };
+enum { PLANS = 30, MODELS = 40, STAGING_PAGES = 4 };
 
-/* One block of several pieces; of the first one a slow read is under way when it is acquired. */
+/* Opens a store with one block of several pieces and acquires it while a slow read of the first piece is in flight. */
 enum { SLOW_US = 500000 };
 
 static struct store *open_slow_block(bool separate, struct error *e) {
@@ -28,13 +27,13 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     struct store *store = store_fixture_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &place, e), OK);
-    while (!atomic_load(&fault_sys.count[CALL_READ])) sched_yield(); /* it has its place; now it is being read */
+    while (!atomic_load(&fault_sys.count[CALL_READ])) sched_yield(); /* the block has a place in the ring; its first read has started */
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
 }
 
-/* The read of the second piece fails: the place had been given, the bytes are not. */
-static void test_second_piece_fails(void **state) {
+/* The read of the second piece fails after the acquire: awaiting the bytes returns the error. */
+static void test_failed_piece_fails_await(void **state) {
     (void)state;
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
@@ -44,15 +43,15 @@ static void test_second_piece_fails(void **state) {
         assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
         e = (struct error){0};
-        assert_int_equal(store_await(store, 0, 1, &e), IO); /* what failed has nothing more to give */
+        assert_int_equal(store_await(store, 0, 1, &e), IO); /* a failed store keeps failing */
         if (separate) store_release(store, 0);
         store_close(store);
         store_fixture_remove();
     }
 }
 
-/* A read is under way when the visit gives up its place: nobody else writes there, or clears it, before. */
-static void test_cancel_while_awaiting(void **state) {
+/* Releasing a block waits for its read in flight, so that no other block is written over it. */
+static void test_cancelled_await_waits_for_read(void **state) {
     (void)state;
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
@@ -63,15 +62,15 @@ static void test_cancel_while_awaiting(void **state) {
         store_release(store, 0);
         assert_int_equal(reads_under_way(), 0);
         store_close(store);
-        assert_int_equal(memory_checker.n_reads, 1); /* the rest is not read for nobody */
+        assert_int_equal(memory_checker.n_reads, 1); /* the remaining pieces are not read */
         store_fixture_remove();
     }
 }
 
-/* Every world with a device of its own and slow reads, so that readers finish in any order. */
-static void test_slow_worlds(void **state) {
+/* Random models on a device with its own memory, with slow reads, so that readers finish in any order. */
+static void test_reads_finish_in_any_order(void **state) {
     (void)state;
-    for (int i = 0, n = 0; n < WORLDS; i++) {
+    for (int i = 0, n = 0; n < MODELS; i++) {
         store_fixture_make(seed_base + 20000 + (uint64_t)i);
         bool wanted = store_fixture.separate && store_fixture.readers > 1;
         fault_sys.delay_us = 1000;
@@ -81,9 +80,8 @@ static void test_slow_worlds(void **state) {
     }
 }
 
-/* The same bits behind a bus, where every block comes in pieces of a page and an operator waits for those
- * that it reads. */
-static void test_run_in_pieces(void **state) {
+/* Behind a bus every block arrives in pieces of a page, and operators wait for the pieces that they read. */
+static void test_pieces_keep_bits(void **state) {
     (void)state;
     static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     struct error e = {0};
@@ -154,7 +152,7 @@ static const struct weight_spec part_table[] = {
 
 static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_table, part_weights, NULL);
 
-/* Rows of the packed block against rows of the file. */
+/* Compares rows of a packed weight with rows of a tensor in the file. */
 static void assert_rows(struct tensor weight, int32_t row, const char *tensor, int32_t from, int32_t rows) {
     const struct index_entry *entry = index_find(&store_fixture.files.index, tensor);
     uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];
@@ -180,8 +178,8 @@ static void unbind_parts(struct block *block) {
     assert_int_equal(fault_sys_live_bytes(&fault_sys), 0);
 }
 
-/* One part, two of them, and two the other way round, each laid out as if the file had the tensor itself. */
-static void test_parts_of_a_tensor(void **state) {
+/* Weights take one part, two parts, or two parts in reverse order of a fused tensor. */
+static void test_fused_tensor_parts_are_packed(void **state) {
     (void)state;
     struct block block;
     struct error e = {0};
@@ -204,8 +202,8 @@ static void test_parts_of_a_tensor(void **state) {
     unbind_parts(&block);
 }
 
-/* All parts together are the tensor. */
-static void test_parts_of_a_shorter_tensor(void **state) {
+/* A fused tensor whose rows are not the sum of its parts is rejected. */
+static void test_short_fused_tensor_is_rejected(void **state) {
     (void)state;
     struct block block;
     struct error e = {0};
@@ -218,9 +216,9 @@ static void test_parts_of_a_shorter_tensor(void **state) {
 
 /* ---- direct reads ---- */
 
-/* What passes staging is read where it belongs but for the blocks at both ends of a piece, though the bounce
- * memory is one page: a read for each page would be thousands. */
-static void test_direct_reads_land(void **state) {
+/* Direct reads go straight to staging; only the disk blocks at both ends of a piece use the bounce buffer of one page.
+ * One read per page would be thousands of reads. */
+static void test_direct_reads_skip_bounce_buffer(void **state) {
     (void)state;
     one_block(5 << 20, 0);
     store_fixture.separate = store_fixture.need.separate = true;
@@ -231,20 +229,20 @@ static void test_direct_reads_land(void **state) {
     memory_checker_restart();
     run_whole(false);
     uint64_t pieces = store_fixture.blocks[0][0].bytes / (PLAN_STAGED_PIECE - PLAN_PAGE) + 1;
-    printf("%d direct reads of %d pieces\n", memory_checker.n_reads, (int)pieces);
+    printf("%d direct reads for %d pieces\n", memory_checker.n_reads, (int)pieces);
     assert_true(memory_checker.n_reads >= (int)pieces && memory_checker.n_reads <= 3 * (int)pieces);
     store_fixture_remove();
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_direct_reads_land),
-        cmocka_unit_test(test_second_piece_fails),
-        cmocka_unit_test(test_cancel_while_awaiting),
-        cmocka_unit_test(test_slow_worlds),
-        cmocka_unit_test(test_run_in_pieces),
-        cmocka_unit_test(test_parts_of_a_tensor),
-        cmocka_unit_test(test_parts_of_a_shorter_tensor),
+        cmocka_unit_test(test_direct_reads_skip_bounce_buffer),
+        cmocka_unit_test(test_failed_piece_fails_await),
+        cmocka_unit_test(test_cancelled_await_waits_for_read),
+        cmocka_unit_test(test_reads_finish_in_any_order),
+        cmocka_unit_test(test_pieces_keep_bits),
+        cmocka_unit_test(test_fused_tensor_parts_are_packed),
+        cmocka_unit_test(test_short_fused_tensor_is_rejected),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -1,7 +1,7 @@
-/* Plans where only so much of the host's memory can be pinned: what of a pool is not passes through staging.
- * That it does, and what it moves, is in test/device (test_cuda_store, test_cuda_gate).
+/* Plans with a limit on pinned host memory: the unpinned part of a pool passes through staging. test/device checks the
+ * copies (test_cuda_store.c, test_cuda_gate.c).
  *
- * SEED in the environment moves the needs. */
+ * SEED in the environment changes the needs. */
 #include "engine/run/timing.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
@@ -31,7 +31,7 @@ static uint64_t block_bytes(const struct stage_need *n, uint64_t *largest) {
     return all;
 }
 
-/* Disk, bus, copying and computing of about the same weight. */
+/* Disk, bus, host copies and compute take about equal time. */
 static void make_need(void) {
     memset(&need, 0, sizeof need);
     need.separate = true;
@@ -51,13 +51,13 @@ static void make_need(void) {
     }
 }
 
-/* Of two pooled blocks only one is pinned: the other is copied to staging each time, beside the bus. */
-static void test_by_hand(void **state) {
+/* One of two pooled blocks is pinned; the other is copied to staging each time, in parallel with the bus. */
+static void test_unpinned_pool_costs_host_copies(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
-        double host_copy, seconds; /* but for the last piece */
+        double host_copy, seconds; /* seconds without the last piece */
     } cases[] = {{10e9, 2.6}, {0.25e9, 3.2}, {0, 2.6}};
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
@@ -79,8 +79,8 @@ static void test_by_hand(void **state) {
     }
 }
 
-/* What the plan pins at most, staging included; n_limited grows by stages whose pool is not all of it. */
-static uint64_t check_pins(int *n_limited) {
+/* Returns the bytes that the plan pins at most, with staging. Adds the stages with partly pinned pools to n_limited. */
+static uint64_t check_pinned(int *n_limited) {
     uint64_t staging = 0, kept = 0, most = 0;
     struct error e = {0};
     for (int s = 0; s < need.n_stages; s++) {
@@ -97,9 +97,8 @@ static uint64_t check_pins(int *n_limited) {
     return plan.keep ? staging + kept : most;
 }
 
-/* No plan pins more than can be, and a lower limit never makes one faster, where staging is as large as ever.
- */
-static void test_limits(void **state) {
+/* While staging keeps its size, a lower limit never makes a plan faster. */
+static void test_lower_pin_limit_is_never_faster(void **state) {
     (void)state;
     int limited = 0, slower = 0;
     for (int i = 0; i < NEEDS; i++) {
@@ -115,22 +114,22 @@ static void test_limits(void **state) {
             uint64_t limit = need.interstage_bytes + plan_pages(largest) + 2 * all * (uint64_t)k / LIMITS;
             plan_limit_pins(&need, limit);
             plan_solve(&need, ram, vram, &plan);
-            assert_true(check_pins(&limited) <= need.pin_limit_bytes);
+            assert_true(check_pinned(&limited) <= need.pin_limit_bytes);
             assert_true(plan.seconds >= last * (1 - 1e-6));
             last = plan.seconds;
         }
         slower += last > first * 1.001;
         plan_limit_pins(&need,
-                        need.interstage_bytes + below(largest)); /* less than staging: smaller, or not pinned */
+                        need.interstage_bytes + below(largest)); /* below staging: it shrinks or is not pinned */
         plan_solve(&need, ram, vram, &plan);
-        check_pins(&limited);
+        check_pinned(&limited);
     }
-    print_message("%d stages with pools that are not all pinned, %d needs slower by it\n", limited, slower);
+    print_message("%d stages with partly pinned pools, %d needs slower\n", limited, slower);
     assert_true(limited >= NEEDS && slower > 0);
 }
 
-/* Whole pictures in the host's memory are pinned: not where that is not to be had. */
-static void test_pictures(void **state) {
+/* Full-frame buffers in host memory are pinned, so a low limit keeps them in VRAM. */
+static void test_pin_limit_moves_full_frames_to_vram(void **state) {
     (void)state;
     struct error e = {0};
     make_need();
@@ -139,9 +138,9 @@ static void test_pictures(void **state) {
     n->picture_bytes = 100 << 20;
     plan_limit_pins(&need, 200 << 20);
     assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);
-    plan_limit_pins(&need, 101 << 20); /* with staging */
+    plan_limit_pins(&need, 101 << 20); /* does not fit together with staging */
     assert_int_equal(n->pictures_place, PICTURES_ON_DEVICE);
-    n->pictures_place = PICTURES_ON_HOST; /* asked for */
+    n->pictures_place = PICTURES_ON_HOST; /* set by the request */
     plan_limit_pins(&need, 99 << 20);
     plan_solve(&need, (uint64_t)1 << 40, (uint64_t)1 << 40, &plan);
     assert_int_equal(plan_check(&need, &plan, &e), BUDGET);
@@ -150,9 +149,9 @@ static void test_pictures(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_limits),
-        cmocka_unit_test(test_pictures),
+        cmocka_unit_test(test_unpinned_pool_costs_host_copies),
+        cmocka_unit_test(test_lower_pin_limit_is_never_faster),
+        cmocka_unit_test(test_pin_limit_moves_full_frames_to_vram),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

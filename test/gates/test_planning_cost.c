@@ -1,6 +1,5 @@
-/* What planning costs, counted: operators that are asked what they cost, and plans that are timed. A batch's
- * images are alike, and so are most of its groups; what no budget's plan could be is passed over. Seconds are
- * nobody's to promise; these counts are what they follow from. */
+/* Cost of planning in counts: calls of device->cost and timed candidate plans. Equal images and groups of a batch share
+ * results, and hopeless candidates are skipped. Counts, unlike seconds, are equal on every machine. */
 #include "engine/run/timing.h"
 #include "test/lib/rig.h"
 
@@ -14,7 +13,7 @@ static void counting_cost(const struct device *device, const struct op *op, stru
     cost_of_device(device, op, cost);
 }
 
-/* The linker puts these before the engine's. */
+/* The linker redirects the engine's calls to these functions (--wrap, test/check.mk). */
 double __real_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough);
 double __real_block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage);
 double __wrap_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough);
@@ -32,46 +31,46 @@ double __wrap_block_stream_bound(const struct block_stream *block_stream, const 
 
 static struct counts {
     long costs, timed;
-} plan_of(struct rig *rig, int batch, int64_t budget, const char *tiling) {
+} plan_of(struct rig *rig, int batch, int64_t budget, const char *test_auto_tiling_costs_no_more) {
     struct sluice_request request = request_fox(1024, 1024, 4, batch, 3);
     request.max_ram_bytes = budget;
-    request.vae_tiling = tiling;
+    request.vae_tiling = test_auto_tiling_costs_no_more;
     n_costs = n_timed = 0;
     json_t *plan = query(rig, &request, NULL);
-    printf("%2d pictures, tiling %-4s %5lld MiB: %7ld operators, %7ld plans\n", batch, tiling,
+    printf("%2d images, tiling %-4s %5lld MiB: %7ld cost calls, %7ld timed plans\n", batch, test_auto_tiling_costs_no_more,
            (long long)(budget >> 20), n_costs, n_timed);
-    check(n_costs > 0 && n_timed > 0, "nothing is counted");
+    check(n_costs > 0 && n_timed > 0, "no calls were counted");
     json_decref(plan);
     return (struct counts){n_costs, n_timed};
 }
 
-/* ---- what it may be ---- */
+/* ---- limits ---- */
 
-enum { GROUPINGS = 15 }; /* of 64 images: each with its own number of images at once */
+enum { GROUPINGS = 15 }; /* different group sizes of 64 images */
 
-/* Two kinds of groups a grouping, tiled and not, and two prompts; one image is these, once. */
-static void batches(struct rig *rig) {
+/* Each group size has two kinds of groups (the last may be smaller); one image counts test_auto_tiling_costs_no_more, no test_auto_tiling_costs_no_more and prompts. */
+static void test_batch_shares_measurements(struct rig *rig) {
     struct counts one = plan_of(rig, 1, plenty, "auto"), many = plan_of(rig, 64, plenty, "auto");
-    check(many.costs <= 2 * GROUPINGS * one.costs, "%ld operators for 64 pictures, %ld for one", many.costs,
+    check(many.costs <= 2 * GROUPINGS * one.costs, "%ld cost calls for 64 images, %ld for one", many.costs,
           one.costs);
-    check(many.timed <= 10000, "%ld plans where everything fits", many.timed);
+    check(many.timed <= 10000, "%ld timed plans although everything fits", many.timed);
 }
 
-/* Where memory is short each grouping is searched, and again for what is advised. */
-static void short_memory(struct rig *rig) {
+/* With little memory every group size is searched, and again for the advice. */
+static void test_little_memory_limits_search(struct rig *rig) {
     json_int_t least, all;
     bounds(rig, request_fox(1024, 1024, 4, 16, 3), &least, &all);
     for (int i = 0; i < 8; i += 1 + i) {
         int64_t budget = least + ((int64_t)i << 20);
         struct counts c = plan_of(rig, 16, budget, "auto");
-        check(c.timed <= 100000, "%ld plans under %lld bytes", c.timed, (long long)budget);
+        check(c.timed <= 100000, "%ld timed plans with a budget of %lld bytes", c.timed, (long long)budget);
     }
 }
 
-/* Whether it helps is found out by what is measured anyway. */
-static void tiling(struct rig *rig) {
+/* Planning auto measures the tiled decoder anyway. */
+static void test_auto_tiling_costs_no_more(struct rig *rig) {
     struct counts both = plan_of(rig, 1, plenty, "auto"), on = plan_of(rig, 1, plenty, "on");
-    check(on.costs <= both.costs, "%ld operators with tiling, %ld with either", on.costs, both.costs);
+    check(on.costs <= both.costs, "%ld cost calls with tiling on, %ld with auto", on.costs, both.costs);
 }
 
 int main(void) {
@@ -79,9 +78,9 @@ int main(void) {
     if (!rig_open(&rig, "models/demo", 3, 3)) return finish();
     cost_of_device = rig.session->device->cost;
     rig.session->device->cost = counting_cost;
-    batches(&rig);
-    short_memory(&rig);
-    tiling(&rig);
+    test_batch_shares_measurements(&rig);
+    test_little_memory_limits_search(&rig);
+    test_auto_tiling_costs_no_more(&rig);
     rig.session->device->cost = cost_of_device;
     check(!atomic_load(&rig.fault_sys.count[CALL_THREAD]), "planning starts threads");
     rig_close(&rig);

@@ -3,7 +3,7 @@
 
     quantised.py
 
-Needs requirements.txt and gguf==0.19.0.  test_weights.c and the devices' tests read the output and need no Python.
+Needs requirements.txt and gguf==0.19.0.  test_dequantise.c and the devices' tests read the output and need no Python.
 Each file quantised/TYPE.safetensors contains
   bytes   U8 [rows, row_bytes]     all codes, ordinary and extreme scales (0, subnormal, negative, Inf, NaN)
   values  F32 [rows, columns]      decoded values; NaN is 0x7fc00000

@@ -3,7 +3,7 @@
 
     samplers_named.py
 
-Needs requirements.txt and scipy 1.17.  test_schedulers_named.c reads the output and needs no Python.  The schedules are those
+Needs requirements.txt and scipy 1.17.  test_schedulers_kdiffusion.c reads the output and needs no Python.  The schedules are those
 of stable-diffusion.cpp (src/denoiser.hpp), the samplers those of k-diffusion (sampling.py) and, for flow models, of ComfyUI
 (comfy/k_diffusion/sampling.py), computed from their formulas in double.
   NAME.KIND.N.sigmas, .timesteps  of schedules; KIND: added (variance exploding), or flow with shift 3

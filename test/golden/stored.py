@@ -3,7 +3,7 @@
 
     stored.py [--only NAME]
 
-Needs requirements.txt and gguf==0.19.0.  test_stored.c reads the output and needs no Python.
+Needs requirements.txt and gguf==0.19.0.  test_mixed_types.c reads the output and needs no Python.
 Each stored/NAME/ contains
   model/             components under arbitrary names, recognised by content; some are links to other fixtures
   expect.json        "family"; "cases" as in make.py; "types" of the files; "original": distance of the latent from

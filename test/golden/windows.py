@@ -5,7 +5,7 @@
 
 WEBUI is a checkout of stable-diffusion-webui 1.10; also needs requirements.txt. The script runs its own functions
 (modules/prompt_parser.py and modules/sd_hijack_clip.py, with stubs for unneeded imports) with the tokenizer of tokens/clip.
-test/formats/test_windows.c reads the output: [{"text", "weighs", "ids", "weights"}], for each window the ids between start and end
+test/formats/test_prompt_windows.c reads the output: [{"text", "weighs", "ids", "weights"}], for each window the ids between start and end
 without padding, and their weights, which are omitted if all are 1.
 """
 

@@ -1,4 +1,4 @@
-/* Checks the memory accesses of store and executor on top of struct fault_sys: it knows at every moment which
+/* Checks the memory accesses of store and executor on top of struct fault_sys: it tracks which
  * memory is being read into and which is in use. Violations: a read into memory that is in use or already
  * being read into; memory freed or discarded during either; a direct read that is not of whole blocks. Pages
  * are counted and reads logged.

@@ -265,7 +265,7 @@ static void print_reading(const char *prompt) {
     printf("%04d %s: on %s", demo.n_drawn - 1, prompt,
            demo.last.background == UNCLEAR ? "?" : colour_words[demo.last.background]);
     for (int i = 0; i < demo.last.n_regions; i++) {
-        const struct detected_region *p = &demo.last.file[i];
+        const struct detected_region *p = &demo.last.region[i];
         printf(", %s %s (%.2f) at %+.2f %+.2f", colour_words[p->colour], shape_words[p->shape], p->overlap,
                p->dx, p->dy);
     }
@@ -408,7 +408,7 @@ static void test_seeds(void) {
     double low[2] = {1, 1}, high[2] = {-1, -1};
     for (int seed = 0; seed < POSITION_SEEDS; seed++) {
         struct reading r = draw_prompt(&demo.defaults, "a small red circle on a white background", seed);
-        const double at[2] = {r.file[0].dx, r.file[0].dy};
+        const double at[2] = {r.region[0].dx, r.region[0].dy};
         for (int i = 0; i < 2 && r.n_regions; i++) {
             low[i] = fmin(low[i], at[i]);
             high[i] = fmax(high[i], at[i]);

@@ -1,6 +1,6 @@
 /* The whole engine against the reference: tokens, schedule, noise, hidden states, latents and pictures,
  * through the public header where it shows them. Blocks one by one: test_blocks.c; that no tensor is left
- * out: test_influence.c. */
+ * out: test_every_tensor_matters.c. */
 #include "test/lib/block_runner.h"
 #include "test/lib/golden_run.h"
 

@@ -1,6 +1,6 @@
 /* Tiny decoders of videos in the autoencoder's place (--taesd): their frames are the reference's, alone and
  * beside each model whose latents they read; one hash whatever the budget and the plan; what is none, or
- * another model's, is refused in words. What holds for every tiny decoder: test_tiny.c. */
+ * another model's, is refused in words. What holds for every tiny decoder: test_taesd.c. */
 #include "engine/sluice_bench.h"
 #include "models/models.h"
 #include "test/lib/residency.h"

@@ -105,6 +105,8 @@ generate -t 1025|--threads.*a whole number from 1 to 1024
 generate -W 16385|--width.*a whole number from 1 to 16384
 generate --flow-shift 1e-4|--flow-shift.*a number from 0.001 to 1000
 generate -z4|unknown flag
+generate -b3 --xyzzy|unknown flag
+decode x --json|--report - for JSON
 generate -b3 -b4|given twice
 generate --tensors|other commands: inspect
 inspect --steps 3|other commands: generate, plan

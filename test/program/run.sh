@@ -36,11 +36,9 @@ generate --cfg_scale 3|did you mean --cfg-scale
 generate --MODEL x|did you mean --model
 generate --xyzzy|unknown flag
 generate -z|unknown flag
-generate -b3 --xyzzy|unknown flag
 generate --tensors|belongs to other commands
 inspect --steps 3|belongs to other commands
 generate --json|belongs to other commands.*--report -
-decode x --json|--report - for JSON
 generate word|word
 generate --steps|--steps
 generate --steps --seed 1|--steps

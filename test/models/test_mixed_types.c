@@ -2,7 +2,7 @@
  * tensor, ComfyUI's, T5 in scaled fp8, tokenizers in metadata; parts under names of their own and by flags.
  *
  * Truth is what the reference computes in f32 from the numbers that these weights stand for
- * (test/golden/stored.py). That each type's numbers are right to the bit is in test_weights.c. */
+ * (test/golden/stored.py). That each type's numbers are right to the bit is in test_dequantise.c. */
 #include "test/lib/golden_run.h"
 #include "test/lib/model_paths.h"
 

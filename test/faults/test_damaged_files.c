@@ -5,7 +5,7 @@
  * of our memory beside the file.
  *
  * Rows that are wrong in one way each: malformed_safetensors.h (S*), malformed_gguf.h (G*), test_loaders.c
- * (X*), test_tokenizer.c (T*), test_mistakes.c (what a whole model makes of them). DAMAGE=N: N random ones a
+ * (X*), test_tokenizer.c (T*), test_user_errors.c (what a whole model makes of them). DAMAGE=N: N random ones a
  * file; SEED moves them.
  */
 #include "test/lib/device.h"
