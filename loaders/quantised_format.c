@@ -205,7 +205,7 @@ static enum status quantised_format_read_metadata(const struct tensor_index *ind
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
         if (!quantised_format_is_named(&member, "layers")) continue;
-        if (seen) return quantised_format_fail(&at, DUP, "has duplicate layers", e);
+        if (seen) return quantised_format_fail(&at, DUP, "lists its layers twice", e);
         seen = true;
         read_layers(index, &member.value, form, e);
     }

@@ -17,7 +17,7 @@
 
 enum { CANARY = 4096, WORKSPACE_MAX = 224 << 20, OPERANDS_MAX = 128 << 20, GUARD = 512, SPANS_MAX = 64 };
 
-struct watch {
+struct checker {
     struct device device; /* first */
     struct sys sys;
     struct device *cuda, *planned;
@@ -35,22 +35,22 @@ struct watch {
     int calls;
 };
 
-static struct watch watch;
+static struct checker checker;
 
 /* --- operands --- */
 
-static void watch_forget(void) {
-    watch.used = GUARD;
-    watch.n_spans = 0;
+static void checker_reset(void) {
+    checker.used = GUARD;
+    checker.n_spans = 0;
 }
 
-static void *watch_take(size_t bytes) {
-    size_t at = watch.used + (size_t)watch.shift;
-    watch.used = (at + bytes + GUARD + 255) / 256 * 256;
-    assert_true(watch.used <= OPERANDS_MAX && watch.n_spans < SPANS_MAX);
-    watch.spans[watch.n_spans].from = at;
-    watch.spans[watch.n_spans++].bytes = bytes;
-    return watch.operands + at;
+static void *checker_alloc(size_t bytes) {
+    size_t at = checker.used + (size_t)checker.shift;
+    checker.used = (at + bytes + GUARD + 255) / 256 * 256;
+    assert_true(checker.used <= OPERANDS_MAX && checker.n_spans < SPANS_MAX);
+    checker.spans[checker.n_spans].from = at;
+    checker.spans[checker.n_spans++].bytes = bytes;
+    return checker.operands + at;
 }
 
 /* To nearest even, as the device rounds to bf16; by remainders instead of bits. */
@@ -69,18 +69,18 @@ static void assert_no_problem(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-static void watch_wait(void) {
+static void checker_wait(void) {
     double stalled = 0;
-    watch.cuda->memory->wait(watch.cuda, &stalled, &problem);
+    checker.cuda->memory->wait(checker.cuda, &stalled, &problem);
     assert_no_problem();
 }
 
 /* The operand that this address lies in. */
 static struct span *span_of(const void *address) {
-    size_t at = (size_t)((const char *)address - watch.operands);
-    for (int i = 0; i < watch.n_spans; i++)
-        if (at >= watch.spans[i].from && at < watch.spans[i].from + watch.spans[i].bytes)
-            return &watch.spans[i];
+    size_t at = (size_t)((const char *)address - checker.operands);
+    for (int i = 0; i < checker.n_spans; i++)
+        if (at >= checker.spans[i].from && at < checker.spans[i].from + checker.spans[i].bytes)
+            return &checker.spans[i];
     fail_msg("an operand lies where none was taken");
     return NULL;
 }
@@ -88,8 +88,8 @@ static struct span *span_of(const void *address) {
 static void *on_device(const void *host) {
     if (!host) return NULL;
     const struct span *span = span_of(host);
-    size_t at = (size_t)((const char *)host - watch.operands);
-    return span->apart ? span->apart + (at - span->from) : watch.together + at;
+    size_t at = (size_t)((const char *)host - checker.operands);
+    return span->apart ? span->apart + (at - span->from) : checker.together + at;
 }
 
 /* What adapts the weight of a product, on the device, until the next call. */
@@ -128,54 +128,54 @@ static void assert_launches(const struct op *op, long launches) {
     int said = 0;
     cuda_work(op, &list);
     for (int i = 0; i < list.n; i++) said += list.rows[i].launches;
-    if (emulated() && watch.shift % 16 == 0 && launches != said)
+    if (emulated() && checker.shift % 16 == 0 && launches != said)
         fail_msg("%s launches %ld kernels, not %d", op_name(op->kind), launches, said);
 }
 
 static void run_on_device(const struct op *op, void *workspace) {
     struct op moved = op_on_device(op);
     long before = emulated_launches();
-    watch.cuda->run(watch.cuda, &moved, workspace, &problem);
+    checker.cuda->run(checker.cuda, &moved, workspace, &problem);
     assert_no_problem();
     assert_launches(op, emulated_launches() - before);
-    watch_wait();
+    checker_wait();
 }
 
 /* Each operand and the workspace by itself. */
 static void run_apart(const struct op *op, uint64_t workspace_bytes) {
     char *memory[SPANS_MAX + 1];
-    for (int i = 0; i < watch.n_spans; i++) {
-        struct span *span = &watch.spans[i];
-        memory[i] = device_memory_take(span->bytes + (size_t)watch.shift);
+    for (int i = 0; i < checker.n_spans; i++) {
+        struct span *span = &checker.spans[i];
+        memory[i] = device_memory_take(span->bytes + (size_t)checker.shift);
         assert_non_null(memory[i]);
-        span->apart = memory[i] + watch.shift;
-        assert_true(device_memory_put(watch.cuda, span->apart, watch.operands + span->from, span->bytes));
+        span->apart = memory[i] + checker.shift;
+        assert_true(device_memory_put(checker.cuda, span->apart, checker.operands + span->from, span->bytes));
     }
-    memory[watch.n_spans] = device_memory_take(workspace_bytes);
-    assert_non_null(memory[watch.n_spans]);
-    assert_true(device_memory_fill(watch.cuda, memory[watch.n_spans], 0xff, workspace_bytes));
-    run_on_device(op, memory[watch.n_spans]);
-    for (int i = 0; i < watch.n_spans; i++) {
-        struct span *span = &watch.spans[i];
-        assert_true(device_memory_get(watch.cuda, watch.operands + span->from, span->apart, span->bytes));
+    memory[checker.n_spans] = device_memory_take(workspace_bytes);
+    assert_non_null(memory[checker.n_spans]);
+    assert_true(device_memory_fill(checker.cuda, memory[checker.n_spans], 0xff, workspace_bytes));
+    run_on_device(op, memory[checker.n_spans]);
+    for (int i = 0; i < checker.n_spans; i++) {
+        struct span *span = &checker.spans[i];
+        assert_true(device_memory_get(checker.cuda, checker.operands + span->from, span->apart, span->bytes));
         span->apart = NULL;
     }
-    for (int i = 0; i <= watch.n_spans; i++) device_memory_give(memory[i]);
+    for (int i = 0; i <= checker.n_spans; i++) device_memory_give(memory[i]);
 }
 
 /* All in their places. */
 static void run_together(const struct op *op) {
-    assert_true(device_memory_put(watch.cuda, watch.together, watch.operands, watch.used));
-    run_on_device(op, watch.workspace);
-    assert_true(device_memory_get(watch.cuda, watch.operands, watch.together, watch.used));
+    assert_true(device_memory_put(checker.cuda, checker.together, checker.operands, checker.used));
+    run_on_device(op, checker.workspace);
+    assert_true(device_memory_get(checker.cuda, checker.operands, checker.together, checker.used));
 }
 
 static void run_guarded(const struct op *op, uint64_t workspace_bytes) {
     unsigned char canary[CANARY];
-    assert_true(device_memory_fill(watch.cuda, watch.workspace, 0xff, workspace_bytes));
-    assert_true(device_memory_fill(watch.cuda, watch.workspace + workspace_bytes, 0xa5, CANARY));
+    assert_true(device_memory_fill(checker.cuda, checker.workspace, 0xff, workspace_bytes));
+    assert_true(device_memory_fill(checker.cuda, checker.workspace + workspace_bytes, 0xa5, CANARY));
     run_together(op);
-    assert_true(device_memory_get(watch.cuda, canary, watch.workspace + workspace_bytes, CANARY));
+    assert_true(device_memory_get(checker.cuda, canary, checker.workspace + workspace_bytes, CANARY));
     for (int i = 0; i < CANARY; i++) assert_int_equal(canary[i], 0xa5);
 }
 
@@ -184,7 +184,7 @@ static void put_back(const struct tensor *t) {
     int64_t bytes = (int64_t)tensor_columns(t) * dtype_bits(t->dtype) / 8;
     for (int64_t i = 0; i < tensor_rows(t); i++) {
         char *row = (char *)t->data + i * t->row_bytes;
-        memcpy(row, watch.snapshot + (row - watch.operands), (size_t)bytes);
+        memcpy(row, checker.snapshot + (row - checker.operands), (size_t)bytes);
     }
 }
 
@@ -193,36 +193,36 @@ static uint64_t take_bits(const struct op *op) {
     uint64_t bits = hash_out(op);
     put_back(&op->out);
     if (op->kind == OP_GROUP_STATISTICS && op->in[1].rank) put_back(&op->in[1]);
-    if (memcmp(watch.operands, watch.snapshot, watch.used))
+    if (memcmp(checker.operands, checker.snapshot, checker.used))
         fail_msg("%s wrote where nothing of its own lies", op_name(op->kind));
     return bits;
 }
 
-static void watch_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+static void checker_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device;
     struct op_cost planned;
-    watch.cuda->cost(watch.cuda, op, cost);
-    watch.planned->cost(watch.planned, op, &planned);
+    checker.cuda->cost(checker.cuda, op, cost);
+    checker.planned->cost(checker.planned, op, &planned);
     assert_memory_equal(cost, &planned, sizeof planned);
 }
 
-static enum status watch_run(struct device *device, const struct op *op, void *unused, struct error *e) {
+static enum status checker_run(struct device *device, const struct op *op, void *unused, struct error *e) {
     (void)device, (void)unused, (void)e;
     struct op_cost cost;
-    watch_cost(NULL, op, &cost);
+    checker_cost(NULL, op, &cost);
     assert_true(cost.workspace_bytes + CANARY <= WORKSPACE_MAX);
-    watch.cuda->prepare(watch.cuda, op, &problem);
+    checker.cuda->prepare(checker.cuda, op, &problem);
     assert_no_problem();
-    memcpy(watch.snapshot, watch.operands, watch.used);
+    memcpy(checker.snapshot, checker.operands, checker.used);
     run_apart(op, cost.workspace_bytes);
     uint64_t first = take_bits(op);
     run_guarded(op, cost.workspace_bytes);
-    memcpy(watch.result, watch.operands, watch.used);
+    memcpy(checker.result, checker.operands, checker.used);
     if (take_bits(op) != first) fail_msg("%s: the same call gave other bits", op_name(op->kind));
-    memcpy(watch.operands, watch.result, watch.used);
-    watch.bits = (watch.bits ^ first) * 0x100000001b3u;
-    watch.all_bits = (watch.all_bits ^ first) * 0x100000001b3u;
-    watch.calls++;
+    memcpy(checker.operands, checker.result, checker.used);
+    checker.bits = (checker.bits ^ first) * 0x100000001b3u;
+    checker.all_bits = (checker.all_bits ^ first) * 0x100000001b3u;
+    checker.calls++;
     return OK;
 }
 
@@ -230,43 +230,43 @@ static enum status watch_run(struct device *device, const struct op *op, void *u
 
 static int set_up(void **state) {
     (void)state;
-    sys_init_machine(&watch.sys);
-    watch.device = (struct device){.name = "watch", .cost = watch_cost, .run = watch_run};
-    watch.planned = cuda_plan_device(&watch.sys, NULL, &problem);
-    watch.cuda = watch.planned ? cuda_open(&watch.sys, 0, &problem) : NULL;
+    sys_init_machine(&checker.sys);
+    checker.device = (struct device){.name = "watch", .cost = checker_cost, .run = checker_run};
+    checker.planned = cuda_plan_device(&checker.sys, NULL, &problem);
+    checker.cuda = checker.planned ? cuda_open(&checker.sys, 0, &problem) : NULL;
     assert_no_problem();
-    watch.device.operands = watch.cuda->operands;
-    watch.cuda->memory->preallocate(watch.cuda, 1, &problem); /* loads kernels */
+    checker.device.operands = checker.cuda->operands;
+    checker.cuda->memory->preallocate(checker.cuda, 1, &problem); /* loads kernels */
     assert_no_problem();
-    watch.operands = aligned_alloc(256, OPERANDS_MAX);
-    watch.together = device_memory_take(OPERANDS_MAX);
-    watch.workspace = device_memory_take(WORKSPACE_MAX);
-    watch.snapshot = malloc(OPERANDS_MAX);
-    watch.result = malloc(OPERANDS_MAX);
+    checker.operands = aligned_alloc(256, OPERANDS_MAX);
+    checker.together = device_memory_take(OPERANDS_MAX);
+    checker.workspace = device_memory_take(WORKSPACE_MAX);
+    checker.snapshot = malloc(OPERANDS_MAX);
+    checker.result = malloc(OPERANDS_MAX);
     pool_open();
-    watch_forget();
-    operand_alloc = watch_take;
-    operand_free_all = watch_forget;
+    checker_reset();
+    operand_alloc = checker_alloc;
+    operand_free_all = checker_reset;
     operand_rounding = nearest_bf16;
-    x = (struct context){.device = &watch.device,
+    x = (struct context){.device = &checker.device,
                          .precision = PRECISION_BF16,
-                         .workspace = watch.workspace,
+                         .workspace = checker.workspace,
                          .workspace_bytes = WORKSPACE_MAX,
                          .error = &problem};
-    return !watch.operands || !watch.together || !watch.workspace || !watch.snapshot || !watch.result;
+    return !checker.operands || !checker.together || !checker.workspace || !checker.snapshot || !checker.result;
 }
 
 static int tear_down(void **state) {
     (void)state;
-    if (!watch.cuda) return 0; /* set_up has said why */
-    device_memory_give(watch.together);
-    device_memory_give(watch.workspace);
-    watch.cuda->destroy(watch.cuda);
-    watch.planned->destroy(watch.planned);
-    free(watch.operands);
-    free(watch.snapshot);
-    free(watch.result);
-    printf("  %d calls, bits %016llx\n", watch.calls, (unsigned long long)watch.all_bits);
+    if (!checker.cuda) return 0; /* set_up has said why */
+    device_memory_give(checker.together);
+    device_memory_give(checker.workspace);
+    checker.cuda->destroy(checker.cuda);
+    checker.planned->destroy(checker.planned);
+    free(checker.operands);
+    free(checker.snapshot);
+    free(checker.result);
+    printf("  %d calls, bits %016llx\n", checker.calls, (unsigned long long)checker.all_bits);
     return 0;
 }
 

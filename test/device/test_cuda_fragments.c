@@ -58,7 +58,7 @@ static void test_mma(void **state) {
         for (int i = 0; i < MMA_TILES * 4; i++) d[l * MMA_TILES * 4 + i] = (float)(l * 100 + i);
     }
     fragments_mma(cuda, a, b, d);
-    watch_wait();
+    checker_wait();
     for (int l = 0; l < LANES; l++)
         for (int t = 0; t < MMA_TILES; t++)
             for (int i = 0; i < 4; i++) {
@@ -115,7 +115,7 @@ static void test_strides(void **state) {
             }
     }
     fragments_mma(cuda, (uint32_t *)a, (uint32_t *)b, d);
-    watch_wait();
+    checker_wait();
     for (int l = 0; l < LANES; l++)
         for (int t = 0; t < MMA_TILES; t++)
             for (int v = 0; v < c_strides.values; v++) {
@@ -136,7 +136,7 @@ static void test_ldmatrix(void **state) {
         for (int i = 0; i < LANES * TILE_STRIDE; i++) values[i] = (uint16_t)(7 + 13 * i);
         for (int l = 0; l < LANES; l++) row_of[l] = (l * 5 + 3) % LANES; /* rows need not follow each other */
         fragments_ldmatrix(cuda, values, row_of, transposed, got);
-        watch_wait();
+        checker_wait();
         for (int l = 0; l < LANES; l++)
             for (int t = 0; t < 4; t++) {
                 int g = l / 4, p = l % 4;
@@ -160,7 +160,7 @@ static void test_product(void **state) {
             b[i] = bf16_of(transposed ? b_value(i / 16, i % 16) : b_value(i % 16, i / 16));
         }
         fragments_product(cuda, a, b, transposed, d);
-        watch_wait();
+        checker_wait();
         for (int i = 0; i < 256; i++) {
             int sum = 0;
             for (int k = 0; k < 16; k++) sum += a_value(i / 16, k) * b_value(k, i % 16);
@@ -177,7 +177,7 @@ static void test_copy(void **state) {
     for (int i = 0; i < CHUNKS * 4; i++) from[i] = 0x10001u * (uint32_t)(i + 1), to[i] = 0xffffffff;
     for (int i = 0; i < CHUNKS; i++) valid[i] = i % 5 != 2;
     fragments_copy(cuda, from, valid, to);
-    watch_wait();
+    checker_wait();
     for (int i = 0; i < CHUNKS * 4; i++) assert_int_equal(to[i], valid[i / 4] ? from[i] : 0);
 }
 
@@ -190,7 +190,7 @@ static void test_exp2(void **state) {
     for (int i = 0; i < N; i++) from[i] = -125.9f + 253.8f * (float)i / N;
     from[0] = -INFINITY, from[1] = -200, from[2] = 0, from[3] = -1;
     fragments_exp2(cuda, from, to, N);
-    watch_wait();
+    checker_wait();
     double worst = 0;
     for (int i = 2; i < N; i++) worst = fmax(worst, fabs((double)to[i] / exp2((double)from[i]) - 1));
     printf("  exp2: 2^%.2f\n", log2(worst));
@@ -214,7 +214,7 @@ static void test_pack(void **state) {
     }
     low[0] = NAN, low[1] = INFINITY, low[2] = -0.0f;
     fragments_pack(cuda, low, high, to, N);
-    watch_wait();
+    checker_wait();
     for (int i = 1; i < N; i++) {
         float got[2];
         uint32_t bits[2] = {to[i] << 16, to[i] & 0xffff0000u};
@@ -236,7 +236,7 @@ static void test_f16(void **state) {
     float *to = shared(N * sizeof *to);
     for (int i = 0; i < N; i++) from[i] = (uint16_t)i;
     fragments_f16(cuda, from, to, N);
-    watch_wait();
+    checker_wait();
     struct tensor t = tensor_make(from, DTYPE_F16, SHAPE(N));
     for (int i = 0; i < N; i++) {
         if ((i & 0x7c00) != 0x7c00)
@@ -250,13 +250,13 @@ static void test_f16(void **state) {
 static int open_watch(void **state) {
     setenv("EMU_ABSENT", "cublaslt,cudnn", 1);
     int failed = set_up(state);
-    cuda = watch.cuda;
+    cuda = checker.cuda;
     shared_memory = cuda->memory->alloc_mapped(cuda, SHARED_MAX);
     return failed || !shared_memory;
 }
 
 static int close_watch(void **state) {
-    if (watch.cuda) cuda->memory->free_mapped(cuda, shared_memory, SHARED_MAX);
+    if (checker.cuda) cuda->memory->free_mapped(cuda, shared_memory, SHARED_MAX);
     return tear_down(state);
 }
 

@@ -501,12 +501,12 @@ static void test_places_alike(void **state) {
     uint64_t bits = 0;
     for (int i = 0; i < 5; i++) {
         random_state = 400;
-        watch.bits = 0;
-        watch.shift = places[i].shift;
+        checker.bits = 0;
+        checker.shift = places[i].shift;
         cases_at(places[i].gap);
-        watch.shift = 0;
-        if (i == 0) bits = watch.bits;
-        assert_true(watch.bits == bits);
+        checker.shift = 0;
+        if (i == 0) bits = checker.bits;
+        assert_true(checker.bits == bits);
     }
 }
 
@@ -526,14 +526,14 @@ static void test_random(void **state) {
 
 static void test_precisions(void **state) {
     (void)state;
-    assert_non_null(watch.cuda->unsupported[PRECISION_F32]);
-    assert_non_null(watch.cuda->unsupported[PRECISION_F16]);
-    assert_null(watch.cuda->unsupported[PRECISION_BF16]);
+    assert_non_null(checker.cuda->unsupported[PRECISION_F32]);
+    assert_non_null(checker.cuda->unsupported[PRECISION_F16]);
+    assert_null(checker.cuda->unsupported[PRECISION_BF16]);
     for (int i = 0; i < N_PRECISIONS; i++)
-        if (watch.cuda->unsupported[i])
-            assert_string_equal(watch.cuda->unsupported[i], watch.planned->unsupported[i]);
-    assert_true(watch.cuda->overhead_bytes == watch.planned->overhead_bytes);
-    assert_true(watch.cuda->host_bytes == watch.planned->host_bytes);
+        if (checker.cuda->unsupported[i])
+            assert_string_equal(checker.cuda->unsupported[i], checker.planned->unsupported[i]);
+    assert_true(checker.cuda->overhead_bytes == checker.planned->overhead_bytes);
+    assert_true(checker.cuda->host_bytes == checker.planned->host_bytes);
 }
 
 /* A product that nobody prepared is our own bug, and says so. */
@@ -546,9 +546,9 @@ static void test_unprepared(void **state) {
         .in = {tensor_random(DTYPE_F32, SHAPE(11, 19), 0, 1), tensor_random(DTYPE_BF16, SHAPE(13, 19), 0, 1)},
         .precision = PRECISION_BF16};
     struct op moved = op_on_device(&op);
-    assert_int_equal(watch.cuda->run(watch.cuda, &moved, watch.workspace, &problem), INTERNAL);
+    assert_int_equal(checker.cuda->run(checker.cuda, &moved, checker.workspace, &problem), INTERNAL);
     problem = (struct error){0};
-    watch_wait();
+    checker_wait();
 }
 
 /* After all calls: whatever they launched had been loaded before, so that it takes no memory in mid-run. */

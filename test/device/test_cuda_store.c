@@ -189,7 +189,7 @@ static void test_evict(void **state) {
         struct store *store = store_fixture_open(&e);
         assert_ok(&e);
         open_results();
-        int seam = seam_after(1);
+        int seam = next_evaluation_start(1);
         compute_from(store, 0, seam, &e);
         if (seam >= 0) {
             reduced_plan(&reduced);

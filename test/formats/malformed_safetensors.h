@@ -130,11 +130,11 @@ static const struct row rows[] = {
     {"S17 F64", OF_DTYPE("\"F64\"", "[4]", "[0,16]"), 16, SHAPE, "expected 32"},
     {"S18 12 bits", OF_DTYPE("\"F4\"", "[1,3]", "[0,2]"), 2, SHAPE, "12 bits"},
     {"S19 hole", "{\"a\":" F32_ENTRY("[1]", "[0,4]") ",\"b\":" F32_ENTRY("[1]", "[8,12]") "}", 12, BOUNDS,
-     "bytes that belong to no tensor"},
-    {"S19 hole at start", ONE_TENSOR("[1]", "[4,8]"), 8, BOUNDS, "bytes that belong to no tensor"},
+     "belong to no tensor"},
+    {"S19 hole at start", ONE_TENSOR("[1]", "[4,8]"), 8, BOUNDS, "belong to no tensor"},
     {"S20 overlap", "{\"a\":" F32_ENTRY("[2]", "[0,8]") ",\"b\":" F32_ENTRY("[2]", "[4,12]") "}", 12, OVERLAP,
      "'b'"},
-    {"S21 trailing bytes", ONE_TENSOR("[4]", "[0,16]"), 20, BOUNDS, "bytes that belong to no tensor"},
+    {"S21 trailing bytes", ONE_TENSOR("[4]", "[0,16]"), 20, BOUNDS, "belong to no tensor"},
     {"S21 file short", ONE_TENSOR("[4]", "[0,16]"), 14, TRUNC, "14"},
     {"S22 same name", "{\"a\":" F32_ENTRY("[1]", "[0,4]") ",\"a\":" F32_ENTRY("[1]", "[4,8]") "}", 8, DUP,
      "'a'"},
@@ -157,7 +157,7 @@ static const struct row rows[] = {
      NULL},
     {"S27 misaligned", ONE_TENSOR("[4]", "[0,16]") " ", 16, OK, NULL},
     {"S28 empty", "{}", 0, OK, NULL},
-    {"S28 empty with data", "{}", 4, BOUNDS, "bytes that belong to no tensor"},
+    {"S28 empty with data", "{}", 4, BOUNDS, "belong to no tensor"},
 };
 
 static void test_rows(void **state) {

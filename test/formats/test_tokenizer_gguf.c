@@ -303,8 +303,8 @@ static void test_t12_byte_tokens(void **state) {
     static const char *const wrong[] = {"<0x-1>", "<0xZZ>", "<0x1>", "<0x111>", "0x41", ""};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
         struct token token = {wrong[i], BYTE, 0};
-        expect_bpe_failure((struct recipe){.token = &token}, META, "a token for a byte is not usable");
-        expect_unigram_failure((struct recipe){.token = &token}, META, "a token for a byte is not usable");
+        expect_bpe_failure((struct recipe){.token = &token}, META, "a token for a byte is invalid");
+        expect_unigram_failure((struct recipe){.token = &token}, META, "a token for a byte is invalid");
     }
     struct token byte = {"<0x41>", BYTE, 0};
     expect_bpe_failure((struct recipe){.token = &byte}, UNSUPPORTED, "<0x41>");

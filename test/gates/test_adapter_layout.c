@@ -139,7 +139,7 @@ static float plain_latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SY
 
 static void run_plain(void) {
     synthetic_reset(false);
-    plain_run();
+    run_plain_loop();
     memcpy(plain_latent, synthetic.latent, sizeof synthetic.latent);
 }
 

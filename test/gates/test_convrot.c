@@ -1,4 +1,4 @@
-/* Rotated int8 in every family: what is converted to it draws the same bits as the numbers that it stands
+/* ConvRot int8 (rotated, groups of 16) in every family: a model converted to it gives the bits of its dequantised f32
  * for, kept as f32, whatever reads the weights: products, embedding tables, rows of modulation, attention. In
  * groups of 16, which the fixtures' rows have. That the numbers are right is in test_dequantise.c, that a
  * reference draws the same in test_mixed_types.c. */

@@ -210,7 +210,7 @@ static void test_eviction_keeps_copy_waits_minimal(void **state) {
         waits_model(seed_base + 19000 + i);
         struct store *store = store_fixture_open(&e);
         int at = 0, seam = 0;
-        for (int n = 0; n < 2 && (seam = seam_after(seam + 1)) >= 0; n++, replanned++) {
+        for (int n = 0; n < 2 && (seam = next_evaluation_start(seam + 1)) >= 0; n++, replanned++) {
             drive_from(store, at, seam, &e);
             at = seam;
             reduced_plan(&reduced[n]);

@@ -14,7 +14,7 @@ static uint64_t below(uint64_t n) {
     return random_below(&random_state, n);
 }
 
-static uint64_t paged(uint64_t bytes) {
+static uint64_t page_align(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
@@ -72,7 +72,7 @@ static uint64_t own_pages(int s, int block) {
         for (int b = 0; b < block; b++)
             if (plan_is_resident(&plan.stage[s], b)) from += part_bytes(n, b, part);
         uint64_t to = (from + part_bytes(n, block, part)) / PLAN_PAGE * PLAN_PAGE;
-        if (to > paged(from)) pages += to - paged(from);
+        if (to > page_align(from)) pages += to - page_align(from);
     }
     return pages;
 }
@@ -206,7 +206,7 @@ static void make(void) {
     synthetic.run.hooks = &hooks;
     synthetic.device.device.run = arithmetic_run;
     synthetic_reset(false);
-    plain_run();
+    run_plain_loop();
     memcpy(want, synthetic.latent, sizeof want);
     synthetic.device.device.run = failing_run;
 }

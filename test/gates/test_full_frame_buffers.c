@@ -19,7 +19,7 @@ static uint64_t below(uint64_t n) {
     return random_below(&random_state, n);
 }
 
-static uint64_t paged(uint64_t bytes) {
+static uint64_t page_align(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
@@ -67,7 +67,7 @@ static void make_need(bool separate, int n_stages) {
 static uint64_t all_bytes(void) {
     uint64_t bytes = 0;
     for (int s = 0; s < need.n_stages; s++) {
-        bytes += paged(need.stage[s].picture_bytes) + PLAN_PAGE;
+        bytes += page_align(need.stage[s].picture_bytes) + PLAN_PAGE;
         for (int i = 0; i < need.stage[s].n_blocks; i++) bytes += need.stage[s].block_bytes[i];
     }
     return bytes;
@@ -78,9 +78,9 @@ static uint64_t all_bytes(void) {
 /* Computes a stage's host and device bytes without weights; host: full-frame buffers lie in host memory. */
 static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
     const struct stage_need *n = &need.stage[s];
-    *ram = need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? paged(n->picture_bytes) : 0);
-    *vram = need.device_bytes + n->library_bytes + paged(n->state_bytes + (host ? 0 : n->picture_bytes)) +
-            paged(n->activation_bytes) + paged(n->workspace_bytes);
+    *ram = need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? page_align(n->picture_bytes) : 0);
+    *vram = need.device_bytes + n->library_bytes + page_align(n->state_bytes + (host ? 0 : n->picture_bytes)) +
+            page_align(n->activation_bytes) + page_align(n->workspace_bytes);
 }
 
 /* Returns the minimum of one memory when `other_bytes` of the other are available; 0 if no plan fits. */
@@ -151,7 +151,7 @@ static void test_faster_placement_is_chosen(void **state) {
         make_need(true, 1);
         device = host = need;
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
-        uint64_t pictures = paged(need.stage[0].picture_bytes);
+        uint64_t pictures = page_align(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
         host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* freed before the buffers exist */
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
@@ -374,7 +374,7 @@ static void synthetic_make_full_frames(void) {
     struct error e = {0};
     synthetic_make();
     synthetic_reset(false);
-    plain_run();
+    run_plain_loop();
     memcpy(latent, synthetic.latent, sizeof latent);
     family_full_frames = synthetic_family;
     family_full_frames.declare = declare_full_frames;
@@ -421,7 +421,7 @@ static void check_used(void) {
     uint64_t library = 0, store = 0, pictures = 0;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct plan_stage *p = &synthetic.plan.stage[s];
-        uint64_t on_host = p->pictures_on_host ? paged(synthetic.need.stage[s].picture_bytes) : 0;
+        uint64_t on_host = p->pictures_on_host ? page_align(synthetic.need.stage[s].picture_bytes) : 0;
         if (p->library_bytes > library) library = p->library_bytes;
         if (on_host > pictures) pictures = on_host;
         if (p->peak_ram_bytes - on_host > store) store = p->peak_ram_bytes - on_host;

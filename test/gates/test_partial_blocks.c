@@ -58,9 +58,9 @@ static void test_cancelled_await_waits_for_read(void **state) {
         struct store *store = open_slow_block(separate, &e);
         store_fixture.ticks_left = 2;
         assert_int_equal(store_await(store, 0, 1, &e), CANCELLED);
-        assert_int_equal(reads_under_way(), 1);
+        assert_int_equal(reads_in_flight(), 1);
         store_release(store, 0);
-        assert_int_equal(reads_under_way(), 0);
+        assert_int_equal(reads_in_flight(), 0);
         store_close(store);
         assert_int_equal(memory_checker.n_reads, 1); /* the remaining pieces are not read */
         store_fixture_remove();
@@ -88,7 +88,7 @@ static void test_pieces_keep_bits(void **state) {
     synthetic_make();
     store_fixture.random = seed_base + 10000;
     synthetic_reset(false);
-    plain_run();
+    run_plain_loop();
     memcpy(latent, synthetic.latent, sizeof latent);
     synthetic.need.separate = true;
     synthetic.run.device = synthetic.residents.device = paced_open(&fault_sys.sys, &synthetic.device.device, 20e6, &e);

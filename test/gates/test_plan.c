@@ -1,7 +1,7 @@
-/* The solver and what it predicts: agreement with an independent simulator, feasibility, monotony, closeness
- * to brute force, speed. Pure functions: no files, no threads.
+/* The plan solver and its time prediction: agreement with an independent simulator, feasible plans, monotonic time,
+ * distance to brute force, speed. Pure functions: no files, no threads.
  *
- * Random cases: SEED in the environment moves all of them. */
+ * SEED in the environment changes all random cases. */
 #include "engine/run/advice.h"
 #include "engine/run/timing.h"
 #include "engine/run/plan.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum { NEEDS_MOST = 80 };
-static int needs, brute; /* how many, and how many of a kind against brute force */
+static int needs, brute; /* numbers of random needs: in all, and per kind against brute force */
 
 static uint64_t random_state;
 static struct run_need need;
@@ -34,7 +34,7 @@ static double processor_seconds(void) {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-static uint64_t paged(uint64_t bytes) {
+static uint64_t page_align(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
@@ -70,7 +70,7 @@ static uint64_t all_bytes(const struct stage_need *n) {
     return bytes;
 }
 
-/* Compute, bus and disk of about the same weight, so that each binds now and then. */
+/* Compute, bus and disk take about equal time, so that each is the bottleneck sometimes. */
 static void make_stage(struct stage_need *n, int n_blocks) {
     double share = from_to(0.1, 2), uneven = from_to(0, 1);
     bool once = !below(3), sided = !below(3);
@@ -105,9 +105,9 @@ static void make_need(bool separate, int n_stages, int most_blocks) {
     for (int s = 0; s < n_stages; s++) make_stage(&need.stage[s], 1 + (int)below((uint64_t)most_blocks));
 }
 
-/* ---- the law ---- */
+/* ---- time prediction ---- */
 
-static void test_simulator(void **state) {
+static void test_prediction_matches_simulator(void **state) {
     (void)state;
     double worst = 0;
     for (size_t i = 0; i < sizeof timing_table / sizeof *timing_table; i++) {
@@ -126,13 +126,13 @@ static void test_simulator(void **state) {
         if (off < 0) off = -off;
         if (off > worst) worst = off;
         if (off > 0.01)
-            fail_msg("row %zu: %f, the simulator says %f", i, timing.evaluation_seconds, row->seconds);
+            fail_msg("row %zu: predicted %f s, simulated %f s", i, timing.evaluation_seconds, row->seconds);
     }
-    print_message("%zu layouts, at most %.4f %% off\n", sizeof timing_table / sizeof *timing_table, 100 * worst);
+    print_message("%zu layouts, error at most %.4f %%\n", sizeof timing_table / sizeof *timing_table, 100 * worst);
 }
 
-/* Many evaluations are extrapolated: as if each had been gone through. */
-static void test_many_evaluations(void **state) {
+/* Extrapolating many evaluations gives the time of simulating each. */
+static void test_extrapolation_matches_simulation(void **state) {
     (void)state;
     for (int i = 0; i < needs / 4; i++) {
         random_state = seed_base + 100 + (uint64_t)i;
@@ -151,14 +151,14 @@ static void test_many_evaluations(void **state) {
     }
 }
 
-/* Holding the copier back never helps; a larger ring, more residents or a larger pool never hurt. */
-static void test_law_is_monotone(void **state) {
+/* Restricting the copier never helps; a larger ring, more residents or a larger pool never hurt. */
+static void test_prediction_is_monotone(void **state) {
     (void)state;
     for (int i = 0; i < needs; i++) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
-        if (n->evaluations > 6) n->evaluations = 6; /* what is extrapolated is a mean */
+        if (n->evaluations > 6) n->evaluations = 6; /* an extrapolated time is a mean */
         memset(&plan, 0, sizeof plan);
         struct plan_stage *p = &plan.stage[0];
         for (int b = 0; b < n->n_blocks; b++) {
@@ -181,8 +181,8 @@ static void test_law_is_monotone(void **state) {
     }
 }
 
-/* What the solver passes plans over by is never more than what is predicted for them. */
-static void test_bounds(void **state) {
+/* The bound by which the solver skips plans never exceeds their predicted time. */
+static void test_bound_never_exceeds_prediction(void **state) {
     (void)state;
     static struct block_stream block_stream;
     int stopped = 0;
@@ -206,16 +206,16 @@ static void test_bounds(void **state) {
     assert_true(stopped > 0);
 }
 
-/* By hand: two blocks, a second of copying and a second of computing each. */
-static void test_by_hand(void **state) {
+/* Two blocks, each with one second of copying and one of computing. */
+static void test_two_blocks_by_hand(void **state) {
     (void)state;
     static const struct {
         int ring, depth, no_wrap, waits;
         double seconds;
     } cases[] = {
         {1, 0, 0, 0, 12}, /* copy, compute, copy, compute ... */
-        {2, 0, 0, 0, 7},  /* the first copy, then computing without a wait */
-        {2, 0, 1, 0, 9},  /* an evaluation is three, as the first copy is seen each time */
+        {2, 0, 0, 0, 7},  /* the first copy, then compute without waits */
+        {2, 0, 1, 0, 9},  /* three seconds per evaluation: each starts with an exposed copy */
         {2, 0, 0, 1, 12}, {2, 1, 0, 0, 7}, {8, 0, 0, 0, 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -229,8 +229,8 @@ static void test_by_hand(void **state) {
     }
 }
 
-/* Three tiers by hand: the pool is read once, what is not pooled each time; disk and bus overlap. */
-static void test_tiers_by_hand(void **state) {
+/* Pooled blocks are read from disk once, other blocks each time; disk and bus overlap. */
+static void test_pool_and_disk_by_hand(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
     add_blocks(one_stage(4, 1e8), 2, 1e8, 0);
@@ -270,10 +270,10 @@ static void check_sums(uint64_t ram, uint64_t vram) {
             if (stays && n->block_bytes[i])
                 assert_true(n->block_keepable[i] && (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
         }
-        assert_int_equal(p->resident_bytes, paged(resident) + paged(resident_sides));
-        assert_int_equal(p->pool_bytes, paged(pool) + paged(pool_sides));
+        assert_int_equal(p->resident_bytes, page_align(resident) + page_align(resident_sides));
+        assert_int_equal(p->pool_bytes, page_align(pool) + page_align(pool_sides));
         uint64_t room =
-            n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) + paged(n->workspace_bytes);
+            n->library_bytes + page_align(n->state_bytes) + page_align(n->activation_bytes) + page_align(n->workspace_bytes);
         uint64_t weights = p->ring_bytes + (plan.keep ? residents : p->resident_bytes);
         uint64_t host = need.base_bytes + need.host_bytes + need.interstage_bytes + n->image_bytes;
         host += need.separate ? p->staging_bytes + (plan.keep ? pools : p->pool_bytes) : room + weights;
@@ -311,8 +311,8 @@ static void solve_twice(uint64_t ram, uint64_t vram) {
     assert_memory_equal(&plan, &other, sizeof plan);
 }
 
-/* Budgets from the least to everything, in uneven steps: kept, and never slower with more. */
-static void test_budgets(void **state) {
+/* Budgets from the minimum to everything, in uneven steps: plans fit, and more memory is never slower. */
+static void test_more_memory_is_never_slower(void **state) {
     (void)state;
     int kept = 0, plans = 0;
     double faster = 1;
@@ -333,7 +333,7 @@ static void test_budgets(void **state) {
                 solve_twice(ram, vram);
             check_sums(ram, vram);
             if (plan.seconds > before * (need.separate ? 1.001 : 1 + 1e-12))
-                fail_msg("need %d: %.9g with %llu and %llu bytes, %.9g with less", i, plan.seconds,
+                fail_msg("need %d: %.9g s with %llu and %llu bytes, %.9g s with less", i, plan.seconds,
                          (unsigned long long)ram, (unsigned long long)vram, before);
             if (plan.seconds < before) before = plan.seconds;
             if (!k) first = plan.seconds;
@@ -347,11 +347,11 @@ static void test_budgets(void **state) {
         assert_true(plan.keep);
         if (first > 0 && plan.seconds / first < faster) faster = plan.seconds / first;
     }
-    print_message("%d plans, %d kept; at best %.2f of the time of the least\n", plans, kept, faster);
+    print_message("%d plans, %d keep residents; best time %.2f of that of the minimum budget\n", plans, kept, faster);
 }
 
-/* The same in many small steps, where plans of other residents, rings and pools are as fast. */
-static void test_small_steps(void **state) {
+/* Small budget steps, where several plans with other residents, rings and pools are equally fast. */
+static void test_ties_are_never_slower(void **state) {
     (void)state;
     double worst = 0;
     for (int i = 0; i < needs / 5; i++) {
@@ -368,11 +368,11 @@ static void test_small_steps(void **state) {
             if (plan.seconds < before) before = plan.seconds;
         }
     }
-    print_message("with more memory at most %.1g slower\n", worst);
+    print_message("more memory is at most %.1g slower\n", worst);
     assert_true(worst < 1e-8); /* TIE, twice */
 }
 
-/* What stands for time where rates are unknown: a byte from the disk for 8 over the bus. */
+/* Returns the cost that replaces time where rates are unknown: a byte from disk counts as 8 over the bus. */
 static double bytes_to_move(void) {
     double bytes = 0;
     for (int s = 0; s < need.n_stages; s++)
@@ -385,8 +385,8 @@ static double bytes_to_move(void) {
     return bytes;
 }
 
-/* All that rates can be unknown: plans all the same, and more memory streams no more than an eighth more. */
-static void test_unknown_rates(void **state) {
+/* Every combination of unknown rates gives plans; more memory streams at most an eighth more. */
+static void test_unknown_rates_give_plans(void **state) {
     (void)state;
     for (int i = 0; i < needs / 2; i++) {
         random_state = seed_base + 20000 + (uint64_t)i;
@@ -409,13 +409,12 @@ static void test_unknown_rates(void **state) {
 
 /* ---- bad input ---- */
 
-/* The least budgets are kept and are the least: a byte less of either is refused by name. Huge ones are used
- * without a crash. */
+/* Plans fit at the minimum budgets; one byte less of either memory is rejected by name; huge budgets do not crash. */
 static void check_extremes(const char *what) {
     struct error e = {0};
     plan_solve(&need, 0, 0, &plan);
     uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
-    print_message("%s%s: at least %llu and %llu bytes\n", what, need.separate ? ", separate" : "",
+    print_message("%s%s: minimum budgets %llu and %llu bytes\n", what, need.separate ? ", separate" : "",
                   (unsigned long long)ram, (unsigned long long)vram);
     check_refused(0, 0);
     check_refused(1, 1);
@@ -439,11 +438,11 @@ static void set_blocks(bool repeats, bool lasts, bool empty) {
     }
 }
 
-static void test_bad_input(void **state) {
+static void test_extreme_needs_do_not_crash(void **state) {
     (void)state;
-    static const char *const names[] = {"a block",      "nothing repeats", "nothing lasts",
-                                        "empty blocks", "no blocks",       "no computing",
-                                        "a giant",      "no evaluations",  "1088 blocks"};
+    static const char *const names[] = {"a block",      "nothing repeats", "nothing keepable",
+                                        "empty blocks", "no blocks",       "no compute time",
+                                        "a huge block",      "no evaluations",  "1088 blocks"};
     enum { ONE, ONCE, PASSING, EMPTY, NONE, IDLE, GIANT, NEVER_RUN, MANY, N_CASES };
     for (int i = 0; i < 2 * N_CASES; i++) {
         int kind = i / 2;
@@ -459,8 +458,8 @@ static void test_bad_input(void **state) {
     }
 }
 
-/* Each rate by itself and both at once. */
-static void test_no_rates(void **state) {
+/* Rates of 0: each alone and all together. */
+static void test_rates_of_zero_do_not_crash(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
         random_state = seed_base + 70000 + (uint64_t)i;
@@ -479,8 +478,8 @@ static double solve_seconds(uint64_t ram, uint64_t vram) {
     return processor_seconds() - began;
 }
 
-/* The best with these residents and this ring, or `best` if none is better: every set of pooled blocks, with
- * all that is left as staging. */
+/* Returns the best time with these residents and this ring over all sets of pooled blocks, the rest of memory being
+ * staging; at most `best`. */
 static double best_pool(const struct block_stream *block_stream, struct plan_stage *p, uint64_t host, double best) {
     const struct stage_need *n = &need.stage[0];
     uint64_t streamed = ~p->resident[0] & (((uint64_t)1 << n->n_blocks) - 1);
@@ -497,8 +496,8 @@ static double best_pool(const struct block_stream *block_stream, struct plan_sta
     }
 }
 
-/* The best there is within so many bytes, or `best` if there is none better: every set of residents, each
- * with all that is left as its ring. */
+/* Returns the best time within these budgets over all sets of residents, the rest of memory being the ring; at most
+ * `best`. */
 static double brute_force(uint64_t device, uint64_t host, double best) {
     static struct block_stream block_stream;
     const struct stage_need *n = &need.stage[0];
@@ -509,7 +508,7 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (block_stream_bound(&block_stream, &p) >= best) continue;
-        double seconds = block_stream_timing(&block_stream, &p).seconds; /* on a separate device: at least so much */
+        double seconds = block_stream_timing(&block_stream, &p).seconds; /* a lower bound on a separate device */
         if (seconds < best) best = need.separate ? best_pool(&block_stream, &p, host, best) : seconds;
     }
     return best;
@@ -538,7 +537,7 @@ static void compare_with_brute_force(bool separate, int least_blocks, int most_b
         if (took > slowest) slowest = took;
         double best = brute_force(device, host, plan.seconds), ratio = best > 0 ? plan.seconds / best : 1;
         if (ratio > 1.03)
-            print_message("need %d: %d blocks, %.1f %% above the best\n", i, need.stage[0].n_blocks,
+            print_message("need %d: %d blocks, %.1f %% above brute force\n", i, need.stage[0].n_blocks,
                           100 * (ratio - 1));
         over += ratio > 1.03;
         sum += ratio;
@@ -551,7 +550,7 @@ static void compare_with_brute_force(bool separate, int least_blocks, int most_b
     assert_int_equal(over, 0);
 }
 
-static void test_brute_force(void **state) {
+static void test_solver_is_near_brute_force(void **state) {
     (void)state;
     compare_with_brute_force(false, 1, 12, brute);
     compare_with_brute_force(true, 1, 8, 2 * brute);
@@ -581,14 +580,14 @@ static void check_shape(enum shape shape, double resident, double rings, bool se
     double floor = load.busy[BOUND_COMPUTE], bus = (1 - resident) * (double)all_bytes(&need.stage[0]) / 24e9;
     if (bus > floor) floor = bus;
     print_message(
-        "%s %s %2.0f %% + %.0f: %.3f s, floor of that residency %.3f; ring %.1f, residents %.0f %%\n",
+        "%s %s %2.0f %% + %.0f: %.3f s, lower bound at that residency %.3f; ring %.1f, residents %.0f %%\n",
         shape == FLUX ? "flux" : "qwen", separate ? "separate" : "unified", 100 * resident, rings,
         timing.evaluation_seconds, floor, (double)p->ring_bytes / (double)need.stage[0].block_bytes[0],
         100 * (double)p->resident_bytes / (double)all_bytes(&need.stage[0]));
     assert_true(timing.evaluation_seconds <= 1.05 * floor);
 }
 
-static void test_shapes(void **state) {
+static void test_model_shapes_reach_lower_bound(void **state) {
     (void)state;
     for (int separate = 0; separate < 2; separate++) {
         check_shape(FLUX, 0.3, 2, separate);
@@ -600,8 +599,8 @@ static void test_shapes(void **state) {
     }
 }
 
-/* Where computing binds anyway, memory that is given is used: rates may be wrong. */
-static void test_given_memory_is_used(void **state) {
+/* Where compute is the bottleneck the plan still uses the budget, because rates may be wrong. */
+static void test_budget_is_used(void **state) {
     (void)state;
     solve_shape(QWEN, 0.9, 3, false);
     double useful = 1 - 1.15 * 24e9 / (60 * 680e6);
@@ -610,8 +609,8 @@ static void test_given_memory_is_used(void **state) {
     assert_true((double)plan.stage[0].resident_bytes > 0.85 * (double)all_bytes(&need.stage[0]));
 }
 
-/* What is too little for a resident widens the ring, although computing binds either way. */
-static void test_rest_widens_ring(void **state) {
+/* Memory too small for one more resident goes to the ring, even where compute is the bottleneck. */
+static void test_remaining_memory_widens_ring(void **state) {
     (void)state;
     struct stage_need *n = one_stage(5, 1e9);
     need.separate = true;
@@ -654,7 +653,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Budgets from the least to nearly all, of both memories: the slowest to solve are those that tie. */
+/* Budgets of both memories from the minimum to nearly everything; needs with many equally fast plans are slowest. */
 static void time_kind(int kind, bool separate) {
     double times[NEEDS_MOST / 20 * 49];
     int n = 0;
@@ -671,10 +670,10 @@ static void time_kind(int kind, bool separate) {
     qsort(times, (size_t)n, sizeof *times, by_value);
     print_message("120 blocks, %s, %-10s %6.2f ms, at most %6.2f of %d plans\n",
                   separate ? "separate" : "unified ", kinds[kind], 1e3 * times[n / 2], 1e3 * times[n - 1], n);
-    assert_true(times[n / 2] < 0.05); /* the promise, with a margin of ten or so for other builds */
+    assert_true(times[n / 2] < 0.05); /* the specified limit, with a margin of about ten for other builds */
 }
 
-static void test_speed(void **state) {
+static void test_solver_is_fast(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) time_kind(i % 3, i >= 3);
     for (int i = 0; i < 4; i++) {
@@ -696,11 +695,11 @@ static void test_speed(void **state) {
 
 /* ---- advice ---- */
 
-static void test_advice(void **state) {
+static void test_advice_is_faster(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    /* Of few needs it may be that none waits for memory: more are made until one does. */
+    /* Few needs may include none that waits for memory: makes more until one does. */
     for (int i = 0; i < needs / 20 + 2 || (!n_memory && i < 100); i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);
@@ -728,23 +727,23 @@ int main(void) {
     needs = thorough() ? NEEDS_MOST : 20;
     brute = thorough() ? 120 : 10;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_simulator),
-        cmocka_unit_test(test_many_evaluations),
-        cmocka_unit_test(test_law_is_monotone),
-        cmocka_unit_test(test_bounds),
-        cmocka_unit_test(test_by_hand),
-        cmocka_unit_test(test_speed),
-        cmocka_unit_test(test_tiers_by_hand),
-        cmocka_unit_test(test_unknown_rates),
-        cmocka_unit_test(test_brute_force),
-        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_given_memory_is_used),
-        cmocka_unit_test(test_bad_input),
-        cmocka_unit_test(test_small_steps),
-        cmocka_unit_test(test_rest_widens_ring),
-        cmocka_unit_test(test_no_rates),
-        cmocka_unit_test(test_advice),
-        cmocka_unit_test(test_budgets),
+        cmocka_unit_test(test_prediction_matches_simulator),
+        cmocka_unit_test(test_extrapolation_matches_simulation),
+        cmocka_unit_test(test_prediction_is_monotone),
+        cmocka_unit_test(test_bound_never_exceeds_prediction),
+        cmocka_unit_test(test_two_blocks_by_hand),
+        cmocka_unit_test(test_solver_is_fast),
+        cmocka_unit_test(test_pool_and_disk_by_hand),
+        cmocka_unit_test(test_unknown_rates_give_plans),
+        cmocka_unit_test(test_solver_is_near_brute_force),
+        cmocka_unit_test(test_model_shapes_reach_lower_bound),
+        cmocka_unit_test(test_budget_is_used),
+        cmocka_unit_test(test_extreme_needs_do_not_crash),
+        cmocka_unit_test(test_ties_are_never_slower),
+        cmocka_unit_test(test_remaining_memory_widens_ring),
+        cmocka_unit_test(test_rates_of_zero_do_not_crash),
+        cmocka_unit_test(test_advice_is_faster),
+        cmocka_unit_test(test_more_memory_is_never_slower),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

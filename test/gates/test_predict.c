@@ -1,6 +1,5 @@
-/* What `bench block --predict` says, against the formulas of the blocks: FLOPs of what the models multiply,
- * bytes that passes move, launches, and what follows of seconds. That it is what the device launches is
- * test_cuda_work's business. */
+/* `bench block --predict` against formulas of the blocks: FLOPs of products, bytes moved by passes, kernel launches and
+ * seconds. test_cuda_work.c compares the launches with the device's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -34,7 +33,7 @@ static const struct predict_case *case_of(const struct family *family) {
     const struct predict_case *cases = predict_cases(&n), *found = NULL;
     for (int i = 0; i < n; i++) {
         if (cases[i].sizes.family != family) continue;
-        assert_null(found); /* one block a family */
+        assert_null(found); /* one block per family */
         found = &cases[i];
     }
     assert_non_null(found);
@@ -65,7 +64,7 @@ static void assert_near(double a, double b, double share) {
 static const struct family *const published[] = {PUBLISHED_FAMILIES(FAMILY_ROW)};
 enum { N_PUBLISHED = sizeof published / sizeof *published };
 
-/* Multiplications and additions of one block, by what it is made of. */
+/* FLOPs of one block by kind of operation. */
 struct formula {
     const struct family *family;
     double tokens, products, attention, convolutions;
@@ -73,14 +72,14 @@ struct formula {
 
 static const double T = 4128, C = 3840, F = 10240; /* Z-Image */
 static const double FT = 4608, FC = 3072, FF = 12288;
-static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image, 64 of whose tokens are text */
+static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image; 64 of the tokens are text */
 static const double UT = 4096, UC = 320;
-static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824;     /* WAN, of 81 frames; it sees 512 of text */
+static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824;     /* Wan, 81 frames, 512 text tokens */
 static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC; /* Stable Diffusion 3 */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2; /* patches; 9 windows of 8 across and one of 2 */
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
-static void test_flops(void **state) {
+static void test_flops_match_formulas(void **state) {
     (void)state;
     const struct formula formulas[] = {
         {&family_zimage, T, 2 * T * (4 * C * C + 3 * C * F), 4 * T * T * C, 0},
@@ -119,8 +118,8 @@ static void test_flops(void **state) {
     }
 }
 
-/* A block of Z-Image at 1024 x 1024: what its passes move, and how often anything is launched. */
-static void test_zimage_passes(void **state) {
+/* A Z-Image block at 1024 x 1024: bytes that its passes move, and its launches. */
+static void test_pass_bytes_and_launches(void **state) {
     (void)state;
     enum { LAUNCHES_MOST = 60 };
     const double pass_bytes_most = 1.4e9;
@@ -130,18 +129,17 @@ static void test_zimage_passes(void **state) {
     print_message("%d launches, passes move %.2f GB\n", launches, passes.bytes / 1e9);
     assert_true(launches <= LAUNCHES_MOST);
     assert_true(passes.bytes <= pass_bytes_most);
-    assert_true(passes.bytes >= 10 * T * C); /* they are counted: the residual alone is read and written */
+    assert_true(passes.bytes >= 10 * T * C); /* at least the residual stream, which is read and written */
 }
 
-/* Rows that a device takes at a time, of so many. */
+/* Checks the rows per chunk that a device uses for `rows` rows. */
 static void assert_chunk(struct device *device, int32_t rows, int32_t chunk) {
     struct context x = {.device = device};
     assert_int_equal(row_chunk(&x, rows), chunk);
 }
 
-/* Constants of the devices: the pictures' bits hang on them. A block of a GPU has as few chunks as that
- * takes. */
-static void test_chunks(void **state) {
+/* Chunk sizes are constants because results depend on them. A GPU uses as few chunks as possible. */
+static void test_chunk_sizes_are_constant(void **state) {
     (void)state;
     struct device *cpu = cpu_open(&sys, 1, &(struct error){0});
     assert_non_null(cpu);
@@ -158,8 +156,8 @@ static void test_chunks(void **state) {
     assert_chunk(cuda, 16416, 1920);
 }
 
-/* Stored weights are dequantised in passes; nothing is multiplied more often. */
-static void test_types(void **state) {
+/* Quantised weights add dequantisation passes and no products. */
+static void test_quantised_weights_add_passes_only(void **state) {
     (void)state;
     struct predict_case stored = *case_of(&family_zimage);
     struct predict_rows plain = predict(card, &stored);
@@ -169,14 +167,13 @@ static void test_types(void **state) {
            more = sum_of(&rows, WORK_PASS).bytes - sum_of(&plain, WORK_PASS).bytes;
     assert_near(sum_of(&rows, WORK_PRODUCT).flops, sum_of(&plain, WORK_PRODUCT).flops, 1e-12);
     assert_true(more >=
-                weights * (2 + 144.0 / 256)); /* once at least: 144 bytes for 256 values, two for one */
+                weights * (2 + 144.0 / 256)); /* read 144 bytes for 256 values, write two bytes each */
 }
 
 /* ---- the cards ---- */
 
-/* Passes by memory alone; products no faster than the card is said to be, and slower in fewer rows at a time.
- */
-static void test_seconds(void **state) {
+/* Pass time follows memory bandwidth; products stay below the card's peak and are slower for few rows. */
+static void test_seconds_follow_card(void **state) {
     (void)state;
     enum { WHOLE = 4128, PARTS = 8 };
     const struct cuda_card *of;
@@ -197,8 +194,8 @@ static void test_seconds(void **state) {
     assert_null(cuda_card_named("5"));
 }
 
-/* Heads of 40 columns are computed as 48. */
-static void test_padded_heads(void **state) {
+/* Attention heads of 40 columns are padded to 48. */
+static void test_padded_heads_are_counted(void **state) {
     (void)state;
     struct predict_row row = {0};
     struct predict_rows rows = predict(card, case_of(&family_unet));
@@ -207,7 +204,7 @@ static void test_padded_heads(void **state) {
     assert_near(row.seconds, row.flops * 48 / 40 / (card->attention * card->product_flops), 0.05);
 }
 
-static void test_names(void **state) {
+static void test_unknown_names_are_rejected(void **state) {
     (void)state;
     static const char *const asked[] = {"3060", "4060", "4090", "h100"};
     for (size_t i = 0; i < sizeof asked / sizeof *asked; i++) assert_non_null(cuda_card_named(asked[i]));
@@ -221,7 +218,7 @@ static int set_up(void **state) {
     return !cuda;
 }
 
-/* Nothing that was taken stays. */
+/* Checks that no memory is left. */
 static int tear_down(void **state) {
     (void)state;
     cuda->destroy(cuda);
@@ -233,10 +230,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flops),   cmocka_unit_test(test_zimage_passes),
-        cmocka_unit_test(test_types),   cmocka_unit_test(test_chunks),
-        cmocka_unit_test(test_seconds), cmocka_unit_test(test_padded_heads),
-        cmocka_unit_test(test_names),
+        cmocka_unit_test(test_flops_match_formulas),   cmocka_unit_test(test_pass_bytes_and_launches),
+        cmocka_unit_test(test_quantised_weights_add_passes_only),   cmocka_unit_test(test_chunk_sizes_are_constant),
+        cmocka_unit_test(test_seconds_follow_card), cmocka_unit_test(test_padded_heads_are_counted),
+        cmocka_unit_test(test_unknown_names_are_rejected),
     };
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -1,9 +1,7 @@
-/* Conditionings that a session keeps: the second picture of a prompt begins without its encoder, which is
- * then neither planned for nor read; the bits are those of a session that keeps nothing; whatever changes
- * what an encoder makes is another conditioning; and the memory that is kept never passes what was asked for.
+/* The prompt cache: a hit skips the text encoder in plan and reads, gives equal bits, depends on everything that changes
+ * the encoder's output, and stays within its memory limit.
  *
- * One pipeline of each way that texts go: one encoder; two that meet in one text and a pooled row, with
- * weights of words; three, some of which read two prompts. */
+ * Pipelines: Z-Image (one encoder), SDXL (two encoders, pooled embedding, prompt weights), SD3 (three encoders). */
 #include "test/lib/rig.h"
 
 #include <dirent.h>
@@ -13,7 +11,7 @@ enum { FILES_MAX = 64 };
 
 static const char other[] = "two otters on a raft, by night";
 
-/* ---- what is read of text encoders ---- */
+/* ---- bytes read of text encoders ---- */
 
 static struct ledger {
     uint64_t inode[FILES_MAX];
@@ -43,12 +41,12 @@ static void ledger_open(struct ledger *l, const struct sluice_model *model, enum
         for (int i = 0; i < c->index.n_sources && l->n < FILES_MAX; i++)
             l->inode[l->n++] = c->index.sources[i].identity.inode;
     }
-    check(l->n > 0, "there are no files to watch");
+    check(l->n > 0, "the component has no files to count");
 }
 
 /* ---- sessions ---- */
 
-static bool open_keeping(struct rig *rig, const char *folder, uint64_t bytes) {
+static bool open_with_cache(struct rig *rig, const char *folder, uint64_t bytes) {
     struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = bytes};
     if (!rig_open(rig, folder, 2, 3)) return false;
     sluice_session_close(rig->session);
@@ -65,8 +63,8 @@ static struct sluice_request request_of(const char *prompt) {
     return r;
 }
 
-/* The bits of a session of its own that keeps nothing. */
-static struct result plainly(const char *folder, const struct sluice_request *request) {
+/* Runs the request in a new session without a prompt cache. */
+static struct result run_without_cache(const char *folder, const struct sluice_request *request) {
     struct rig rig;
     struct result r = {.code = -1};
     struct sluice_request any = *request;
@@ -86,89 +84,89 @@ static int n_texts(json_t *plan) {
     return n;
 }
 
-/* A run of that request has so many stages of texts, reads encoders only where it has some, and draws the
- * bits that were drawn plainly. */
+/* Runs the request and checks: `texts` text stages (0 for a hit), encoder bytes read only if there are text stages, the
+ * queried plan, the cache limit, and the bits of a run without a cache. */
 static void expect(struct rig *rig, const char *folder, struct sluice_request request, int texts,
                    const char *what) {
-    struct result want = plainly(folder, &request);
+    struct result want = run_without_cache(folder, &request);
     json_t *plan = query(rig, &request, NULL);
     atomic_store(&ledger.bytes, 0);
     struct result got = run(rig, &request);
     same(&want, &got, what);
-    check(n_texts(got.plan) == texts, "%s, %s: %d stages of texts, not %d", folder, what, n_texts(got.plan),
+    check(n_texts(got.plan) == texts, "%s, %s: %d text stages, expected %d", folder, what, n_texts(got.plan),
           texts);
-    check((atomic_load(&ledger.bytes) > 0) == (texts > 0), "%s, %s: %lld bytes of encoders were read", folder,
+    check((atomic_load(&ledger.bytes) > 0) == (texts > 0), "%s, %s: read %lld bytes of text encoders", folder,
           what, atomic_load(&ledger.bytes));
     check(!strcmp(json_string_value(json_object_get(plan, "hash")),
                   json_string_value(json_object_get(got.plan, "hash"))),
-          "%s, %s: another plan than was told", folder, what);
+          "%s, %s: the run's plan differs from the queried plan", folder, what);
     check(rig->session->prompt_cache.bytes <= rig->session->prompt_cache.limit_bytes,
-          "%s, %s: more is kept than was asked for", folder, what);
+          "%s, %s: the prompt cache exceeds its limit", folder, what);
     json_decref(plan);
     result_free(&want);
     result_free(&got);
 }
 
-/* ---- what is kept, and what is another conditioning ---- */
+/* ---- hits and misses ---- */
 
-static void pipeline(const char *folder, int encoders) {
+static void test_repeated_prompt_skips_encoder(const char *folder, int encoders) {
     struct rig rig;
     struct sluice_request r = request_of("a red fox in the (snow:1.3)");
-    if (!open_keeping(&rig, folder, 64 << 20)) return;
-    expect(&rig, folder, r, encoders, "the first picture");
-    expect(&rig, folder, r, 0, "the second");
+    if (!open_with_cache(&rig, folder, 64 << 20)) return;
+    expect(&rig, folder, r, encoders, "first run");
+    expect(&rig, folder, r, 0, "second run");
     r.seed++;
     r.width = 48;
     expect(&rig, folder, r, 0, "another seed and size");
     r.prompt = other;
     expect(&rig, folder, r, encoders, "another prompt");
     r.negative_prompt = "a red fox in the (snow:1.3)";
-    expect(&rig, folder, r, 0, "the first prompt, which is not wanted now");
+    expect(&rig, folder, r, 0, "the first prompt as negative prompt");
     r.cfg_scale = 1;
-    expect(&rig, folder, r, 0, "no guidance");
+    expect(&rig, folder, r, 0, "without guidance");
     r.type = "q8_0";
     expect(&rig, folder, r, encoders, "another type");
     r.type = NULL;
     expect(&rig, folder, r, 0, "the first type again");
     r.type = "f8_e4m3";
-    expect(&rig, folder, r, encoders, "a type with scales");
+    expect(&rig, folder, r, encoders, "another type, with scales");
     r.type = NULL;
-    expect(&rig, folder, r, 0, "the first type once more");
+    expect(&rig, folder, r, 0, "the first type a third time");
     r.type = "f8_e4m3";
-    expect(&rig, folder, r, 0, "scales of what is not read");
+    expect(&rig, folder, r, 0, "a hit needs no scales");
     rig_close(&rig);
 }
 
-/* Where all weights stay, a denoiser that another stage is in front of stays too. */
-static void residents(const char *folder) {
+/* With everything resident, the denoiser stays resident whether or not a run has a text stage. */
+static void test_hits_keep_denoiser_resident(const char *folder) {
     struct rig rig;
     struct sluice_request r = request_of(other);
-    if (!open_keeping(&rig, folder, 64 << 20)) return;
-    expect(&rig, folder, r, 1, "all weights are read");
+    if (!open_with_cache(&rig, folder, 64 << 20)) return;
+    expect(&rig, folder, r, 1, "first run reads all weights");
     for (int i = 0; i < 4; i++) {
         bool kept = i != 1;
         r.prompt = kept ? other : "a boat";
         atomic_store(&denoisers.bytes, 0);
         struct result got = run(&rig, &r);
-        check(n_texts(got.plan) == !kept, "%s, run %d: %d stages of texts", folder, i, n_texts(got.plan));
-        check(!atomic_load(&denoisers.bytes), "%s, run %d: %lld bytes of the denoiser were read again",
+        check(n_texts(got.plan) == !kept, "%s, run %d: %d text stages", folder, i, n_texts(got.plan));
+        check(!atomic_load(&denoisers.bytes), "%s, run %d: read %lld bytes of the denoiser again",
               folder, i, atomic_load(&denoisers.bytes));
         result_free(&got);
     }
     rig_close(&rig);
 }
 
-/* Marks that weigh nothing are other ids than none, and leaving out a layer is another encoder. */
-static void other_words(void) {
+/* Prompt weights and clip_skip belong to the cache key. */
+static void test_prompt_weights_change_key(void) {
     const char *folder = "test/golden/sdxl/model";
     struct rig rig;
     struct sluice_request r = request_of("a red fox in the (snow:1.3)");
-    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    if (!open_with_cache(&rig, folder, 64 << 20)) return;
     expect(&rig, folder, r, 2, "weighed");
     r.prompt = "a red fox in the (snow:1.4)";
-    expect(&rig, folder, r, 2, "weighed otherwise");
+    expect(&rig, folder, r, 2, "another prompt weight");
     r.prompt = "a red fox in the snow";
-    expect(&rig, folder, r, 2, "not weighed");
+    expect(&rig, folder, r, 2, "no prompt weight");
     r.clip_skip = 1;
     expect(&rig, folder, r, 2, "clip_skip");
     rig_close(&rig);
@@ -180,12 +178,12 @@ static char kept_in[128];
 
 static bool open_with_files(struct rig *rig, const char *folder, const char *files) {
     struct sluice_session_options options = {.threads = 2, .prompt_cache = files};
-    if (!open_keeping(rig, folder, 0)) return false;
+    if (!open_with_cache(rig, folder, 0)) return false;
     sluice_session_close(rig->session);
     return rig_open_session(rig, &options);
 }
 
-/* In a session of its own. */
+/* Checks the request in a new session that uses the cache folder. */
 static void expect_with_files(const char *folder, struct sluice_request request, int texts,
                               const char *what) {
     struct rig rig;
@@ -194,7 +192,7 @@ static void expect_with_files(const char *folder, struct sluice_request request,
     rig_close(&rig);
 }
 
-/* The only file there is; "": there are several, or none. */
+/* Returns the path of the only file in the cache folder, or "". */
 static const char *only_file(void) {
     static char path[512];
     int n = 0;
@@ -203,7 +201,7 @@ static const char *only_file(void) {
     for (struct dirent *entry; dir && (entry = readdir(dir));)
         if (entry->d_name[0] != '.' && !n++) snprintf(path, sizeof path, "%s/%s", kept_in, entry->d_name);
     if (dir) closedir(dir);
-    check(n == 1, "%d files in %s", n, kept_in);
+    check(n == 1, "%d files in %s, expected 1", n, kept_in);
     return n == 1 ? path : "";
 }
 
@@ -218,12 +216,12 @@ static size_t read_whole(const char *path, unsigned char bytes[FILE_BYTES]) {
 
 static void write_whole(const char *path, const unsigned char *bytes, size_t n) {
     FILE *f = fopen(path, "wb");
-    check(f && fwrite(bytes, 1, n, f) == n, "%s cannot be written", path);
+    check(f && fwrite(bytes, 1, n, f) == n, "cannot write %s", path);
     if (f) fclose(f);
 }
 
-/* Whatever is wrong with a file, it is none, and is written again as it was. */
-static void damaged(void) {
+/* A damaged cache file counts as a miss and is replaced by a sound one. */
+static void test_damaged_file_is_replaced(void) {
     enum { PLACES = 12 };
     static unsigned char sound[FILE_BYTES], other_one[FILE_BYTES];
     const char *folder = "test/golden/zimage_a/model";
@@ -231,7 +229,7 @@ static void damaged(void) {
     r.cfg_scale = 1;
     snprintf(kept_in, sizeof kept_in, "%s/damaged", temporary);
     mkdir(kept_in, 0777);
-    expect_with_files(folder, r, 1, "before it is damaged");
+    expect_with_files(folder, r, 1, "before the damage");
     const char *path = only_file();
     size_t n = read_whole(path, sound);
     for (int i = 0; i < PLACES && n; i++) {
@@ -239,16 +237,16 @@ static void damaged(void) {
         memcpy(other_one, sound, n);
         other_one[place] ^= 0x10;
         write_whole(path, other_one, n);
-        expect_with_files(folder, r, 1, "a bit is another");
-        check(read_whole(path, other_one) == n && !memcmp(sound, other_one, n), "bit at %zu: not replaced",
+        expect_with_files(folder, r, 1, "one flipped bit");
+        check(read_whole(path, other_one) == n && !memcmp(sound, other_one, n), "flipped bit at %zu: the file was not replaced",
               place);
     }
     write_whole(path, sound, n - 4);
-    expect_with_files(folder, r, 1, "cut off");
+    expect_with_files(folder, r, 1, "truncated file");
     write_whole(path, sound, 0);
     expect_with_files(folder, r, 1, "empty");
-    expect_with_files(folder, r, 0, "sound again");
-    /* The file of a prompt of the same tokens in another order, under the name of this one. */
+    expect_with_files(folder, r, 0, "replaced file");
+    /* A cache file under the name of another prompt, whose tokens are the same in another order. */
     remove(path);
     r.prompt = "two otters by a raft, on night";
     expect_with_files(folder, r, 1, "another prompt");
@@ -256,30 +254,30 @@ static void damaged(void) {
     snprintf(other_path, sizeof other_path, "%s", path);
     rename(only_file(), other_path);
     r.prompt = other;
-    expect_with_files(folder, r, 1, "another prompt's file");
+    expect_with_files(folder, r, 1, "file of another prompt");
 }
 
-static void files(const char *folder, int encoders) {
+static void test_files_serve_new_sessions(const char *folder, int encoders) {
     struct sluice_request r = request_of("a red fox in the (snow:1.3)");
     snprintf(kept_in, sizeof kept_in, "%s/files%d", temporary, encoders);
     mkdir(kept_in, 0777);
-    expect_with_files(folder, r, encoders, "the first session");
-    expect_with_files(folder, r, 0, "the second session");
+    expect_with_files(folder, r, encoders, "first session");
+    expect_with_files(folder, r, 0, "second session");
     r.prompt = other;
     expect_with_files(folder, r, encoders, "another prompt");
     r.negative_prompt = "a red fox in the (snow:1.3)";
-    expect_with_files(folder, r, 0, "the other way round");
+    expect_with_files(folder, r, 0, "prompt and negative prompt exchanged");
 }
 
-/* An encoder whose bytes were changed where they lie, and whose file was dated back. */
-static void dated_back(void) {
+/* A text encoder edited in place, with its old modification time: the cache must miss. */
+static void test_edited_encoder_misses(void) {
     char folder[160], command[640];
     struct sluice_request r = request_of(other);
     r.cfg_scale = 1;
     snprintf(folder, sizeof folder, "%s", copy_model_folder("test/golden/zimage_a/model", "dated"));
     snprintf(kept_in, sizeof kept_in, "%s/dated_back", temporary);
     mkdir(kept_in, 0777);
-    expect_with_files(folder, r, 1, "before it is changed");
+    expect_with_files(folder, r, 1, "before the edit");
     snprintf(
         command, sizeof command,
         "cd '%s/text_encoder' && cp -p model.safetensors was && "
@@ -287,8 +285,8 @@ static void dated_back(void) {
         "2>/dev/null && touch -r was model.safetensors && rm was",
         folder);
     check(system(command) == 0, "%s", command);
-    expect_with_files(folder, r, 1, "after it is changed");
-    expect_with_files(folder, r, 0, "as it is now");
+    expect_with_files(folder, r, 1, "after the edit");
+    expect_with_files(folder, r, 0, "a second time after the edit");
 }
 
 static int n_warned;
@@ -298,38 +296,38 @@ static void count_warnings(void *user, int level, const char *line) {
     n_warned += level == SLUICE_WARNING && strstr(line, "cannot save a prompt's embeddings") != NULL;
 }
 
-/* What cannot be written is no reason not to draw. */
-static void nowhere(void) {
+/* A cache folder that cannot be written gives a warning, not a failure. */
+static void test_unwritable_folder_only_warns(void) {
     const char *folder = "test/golden/zimage_a/model";
     struct rig rig;
     struct sluice_session_options options = {
         .threads = 2, .prompt_cache = "/nowhere/to/be/found", .on_log = count_warnings};
-    if (!open_keeping(&rig, folder, 0)) return;
+    if (!open_with_cache(&rig, folder, 0)) return;
     sluice_session_close(rig.session);
     if (!rig_open_session(&rig, &options)) return;
-    expect(&rig, folder, request_of(other), 1, "no folder");
-    check(n_warned > 0, "nobody was told");
+    expect(&rig, folder, request_of(other), 1, "unwritable cache folder");
+    check(n_warned > 0, "no warning about the unwritable cache folder");
     rig_close(&rig);
 }
 
-/* ---- how much ---- */
+/* ---- size limit ---- */
 
 static uint64_t bytes_of_one(const char *folder) {
     struct rig rig;
     uint64_t bytes = 0;
     struct sluice_request r = request_of(other);
     r.cfg_scale = 1;
-    if (!open_keeping(&rig, folder, 64 << 20)) return 0;
+    if (!open_with_cache(&rig, folder, 64 << 20)) return 0;
     struct result got = run(&rig, &r);
     bytes = rig.session->prompt_cache.bytes;
-    check(bytes > 0, "%s: nothing is kept", folder);
+    check(bytes > 0, "%s: nothing was cached", folder);
     result_free(&got);
     rig_close(&rig);
     return bytes;
 }
 
-/* Room for two: the one that was used longest ago goes. */
-static void room(void) {
+/* A limit of two entries: the least recently used one is dropped. */
+static void test_least_recently_used_is_dropped(void) {
     const char *folder = "test/golden/zimage_a/model";
     const char *prompts[] = {"a red fox by a lake, at noon", "a red hat by a lake, at noon",
                              "a red cat by a lake, at noon"};
@@ -337,7 +335,7 @@ static void room(void) {
     struct sluice_request r = request_of(prompts[0]);
     r.cfg_scale = 1;
     uint64_t most = bytes_of_one(folder) * 5 / 2;
-    if (!open_keeping(&rig, folder, most)) return;
+    if (!open_with_cache(&rig, folder, most)) return;
     expect(&rig, folder, r, 1, "the first of three");
     r.prompt = prompts[1];
     expect(&rig, folder, r, 1, "the second of three");
@@ -346,63 +344,63 @@ static void room(void) {
     r.prompt = prompts[2];
     expect(&rig, folder, r, 1, "the third");
     r.prompt = prompts[0];
-    expect(&rig, folder, r, 0, "what was used last but one stays");
+    expect(&rig, folder, r, 0, "the second most recently used prompt");
     r.prompt = prompts[1];
-    expect(&rig, folder, r, 1, "what was used longest ago went");
+    expect(&rig, folder, r, 1, "the least recently used prompt");
     rig_close(&rig);
-    if (!open_keeping(&rig, folder, 100)) return;
-    expect(&rig, folder, r, 1, "no room for one");
-    expect(&rig, folder, r, 1, "no room for one, again");
-    check(!rig.session->prompt_cache.bytes, "something is kept without room");
+    if (!open_with_cache(&rig, folder, 100)) return;
+    expect(&rig, folder, r, 1, "limit below one entry");
+    expect(&rig, folder, r, 1, "limit below one entry, second run");
+    check(!rig.session->prompt_cache.bytes, "an entry is cached beyond the limit");
     rig_close(&rig);
 }
 
-/* What is kept is planned: the least budget with it does, and one byte less is refused. */
-static void planned(void) {
+/* Plans count the cache: the minimum budget with it works, one byte less is rejected. */
+static void test_plan_counts_cache(void) {
     const char *folder = "test/golden/zimage_a/model";
     struct rig rig;
     json_int_t least = 0, all, before;
     struct sluice_request r = request_of(other);
-    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    if (!open_with_cache(&rig, folder, 64 << 20)) return;
     bounds(&rig, r, &before, &all);
     for (int i = 0; i < 2; i++) {
         bounds(&rig, r, &least, &all);
         r.max_ram_bytes = least;
-        expect(&rig, folder, r, !i, "the least");
+        expect(&rig, folder, r, !i, "minimum budget");
         r.max_ram_bytes = plenty;
     }
-    check(least <= before, "less is read, and more is needed: %lld after %lld", (long long)least,
+    check(least <= before, "a hit raises the minimum budget: %lld after %lld", (long long)least,
           (long long)before);
     r.max_ram_bytes = least - 1;
     struct result got = run(&rig, &r);
-    check(got.code == SLUICE_BUDGET, "a byte below the least: %s", sluice_code_name(got.code));
+    check(got.code == SLUICE_BUDGET, "one byte below the minimum budget: %s", sluice_code_name(got.code));
     result_free(&got);
     rig_close(&rig);
 }
 
-/* A plan that was made before does for a prompt that is kept by now, but not the other way round. */
-static void planned_before(const char *folder, int encoders) {
+/* A plan made before the prompt was cached works for a hit; a plan of a hit does not work for a miss. */
+static void test_older_plan_works_for_hits(const char *folder, int encoders) {
     struct rig rig;
     struct sluice_request r = request_of("a red fox in the (snow:1.3)");
-    if (!open_keeping(&rig, folder, 64 << 20)) return;
+    if (!open_with_cache(&rig, folder, 64 << 20)) return;
     json_t *plan = query(&rig, &r, NULL);
     char *before = json_dumps(plan, 0);
-    check(n_texts(plan) == encoders, "%s: %d stages of texts", folder, n_texts(plan));
+    check(n_texts(plan) == encoders, "%s: %d text stages", folder, n_texts(plan));
     json_decref(plan);
-    expect(&rig, folder, r, encoders, "the first picture");
+    expect(&rig, folder, r, encoders, "first run with the plan");
     struct result want = run(&rig, &r);
     plan = query(&rig, &r, NULL);
     char *after = json_dumps(plan, 0);
     json_decref(plan);
     r.plan = before;
     struct result got = run(&rig, &r);
-    same(&want, &got, "a plan of before");
-    check(!n_texts(got.plan), "%s: %d stages of texts", folder, n_texts(got.plan));
+    same(&want, &got, "plan made before the prompt was cached");
+    check(!n_texts(got.plan), "%s: %d text stages", folder, n_texts(got.plan));
     result_free(&got);
     r.plan = after;
     r.prompt = other;
     got = run(&rig, &r);
-    check(got.code == SLUICE_BUDGET, "a plan without an encoder: %s", sluice_code_name(got.code));
+    check(got.code == SLUICE_BUDGET, "plan of a hit for a miss: %s", sluice_code_name(got.code));
     result_free(&got);
     result_free(&want);
     free(before);
@@ -410,40 +408,40 @@ static void planned_before(const char *folder, int encoders) {
     rig_close(&rig);
 }
 
-/* Of other prompts too, byte for byte. */
-static void counted(void) {
+/* Cached entries of other prompts count in the plan, byte for byte. */
+static void test_plan_counts_other_entries(void) {
     enum { VALUES = 1 << 20 };
     const uint8_t key[PROMPT_CACHE_KEY_BYTES] = "of another prompt";
     struct rig rig;
     json_int_t before, after, all;
     struct sluice_request r = request_of(other);
-    if (!open_keeping(&rig, "test/golden/zimage_a/model", 64 << 20)) return;
+    if (!open_with_cache(&rig, "test/golden/zimage_a/model", 64 << 20)) return;
     bounds(&rig, r, &before, &all);
     float *values = prompt_cache_insert(&rig.session->prompt_cache, key, VALUES);
-    check(values != NULL, "nothing is kept");
+    check(values != NULL, "no memory for a cache entry");
     bounds(&rig, r, &after, &all);
     check(after - before == (json_int_t)sizeof(float) * VALUES ||
               after - before == (json_int_t)sizeof(float) * VALUES + (1 << 16),
-          "the plan grew by %lld bytes", (long long)(after - before));
+          "the plan grew by %lld bytes, expected the entry's size", (long long)(after - before));
     rig_close(&rig);
 }
 
 int main(void) {
     temporary_make();
-    pipeline("test/golden/zimage_a/model", 1);
-    pipeline("test/golden/sdxl/model", 2);
-    pipeline("test/golden/sd3_medium/model", 3);
-    other_words();
-    residents("test/golden/zimage_a/model");
-    files("test/golden/zimage_a/model", 1);
-    files("test/golden/sd3_medium/model", 3);
-    damaged();
-    dated_back();
-    nowhere();
-    room();
-    planned();
-    planned_before("test/golden/zimage_a/model", 1);
-    planned_before("test/golden/sd3_medium/model", 3);
-    counted();
+    test_repeated_prompt_skips_encoder("test/golden/zimage_a/model", 1);
+    test_repeated_prompt_skips_encoder("test/golden/sdxl/model", 2);
+    test_repeated_prompt_skips_encoder("test/golden/sd3_medium/model", 3);
+    test_prompt_weights_change_key();
+    test_hits_keep_denoiser_resident("test/golden/zimage_a/model");
+    test_files_serve_new_sessions("test/golden/zimage_a/model", 1);
+    test_files_serve_new_sessions("test/golden/sd3_medium/model", 3);
+    test_damaged_file_is_replaced();
+    test_edited_encoder_misses();
+    test_unwritable_folder_only_warns();
+    test_least_recently_used_is_dropped();
+    test_plan_counts_cache();
+    test_older_plan_works_for_hits("test/golden/zimage_a/model", 1);
+    test_older_plan_works_for_hits("test/golden/sd3_medium/model", 3);
+    test_plan_counts_other_entries();
     return finish();
 }

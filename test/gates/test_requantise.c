@@ -1,11 +1,10 @@
-/* Weights in another type than their files (`--type`): the same bits under every budget, within the plan;
- * other types, other pixels and other plans; a session that changes its mind. What each type's bytes are:
- * test_quantise.c; that a file converted beforehand gives the same picture: test_convert.c. */
+/* `--type`: weights quantised while they are read. Equal bits under every budget, memory within the plan, different plans
+ * and pixels per type, sessions that change the type. test_quantise.c checks the bytes of each type, test_convert.c
+ * compares with files converted beforehand. */
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
-/* Rows of 256 and of other lengths, so that blocks of 256 and of 32 both occur; bf16, as models are
- * published. */
+/* A bf16 model with row lengths of 256 and others, so that quantisation blocks of 256 and of 32 values occur. */
 static const char *small_checkpoint(void) {
     return random_model(
         "small", "zimage",
@@ -24,8 +23,8 @@ static struct sluice_request request_of(const char *type) {
 static const char *const types[] = {"f8_e4m3", "f8_e5m2", "q8_0", "q4_0", "q4_k", "q6_k", "f16", "f32"};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* Budgets, and pieces that end anywhere: delayed and short reads, past the page cache and through it. */
-static struct result gate(const char *folder, const char *type, int threads, bool all) {
+/* Runs under several budgets with delayed and short reads, buffered and direct, so that pieces end anywhere. */
+static struct result test_type_keeps_bits(const char *folder, const char *type, int threads, bool all) {
     struct rig rig;
     struct sluice_request request = request_of(type);
     struct result want = run_fresh(folder, threads, request);
@@ -48,29 +47,29 @@ static int64_t denoiser_bytes(json_t *plan) {
     return bytes;
 }
 
-/* Numbers differ, and so do plans; fewer bits are fewer bytes. */
-static void compare(const struct result *results) {
+/* Latents and plan hashes differ between types; fewer bits give fewer bytes. */
+static void test_types_differ(const struct result *results) {
     for (int i = 0; i < TYPES; i++)
         for (int k = 0; k < i; k++) {
             const char *one = json_string_value(json_object_get(results[i].plan, "hash")),
                        *other = json_string_value(json_object_get(results[k].plan, "hash"));
-            check(strcmp(results[i].latent[0], results[k].latent[0]), "%s has the bits of %s", types[i],
+            check(strcmp(results[i].latent[0], results[k].latent[0]), "%s and %s give equal latents", types[i],
                   types[k]);
-            check(one && other && strcmp(one, other), "%s has the plan of %s", types[i], types[k]);
+            check(one && other && strcmp(one, other), "%s and %s have one plan hash", types[i], types[k]);
         }
-    check(denoiser_bytes(results[4].plan) < denoiser_bytes(results[2].plan), "q4_k is no smaller than q8_0");
-    check(denoiser_bytes(results[2].plan) < denoiser_bytes(results[6].plan), "q8_0 is no smaller than f16");
+    check(denoiser_bytes(results[4].plan) < denoiser_bytes(results[2].plan), "q4_k is not smaller than q8_0");
+    check(denoiser_bytes(results[2].plan) < denoiser_bytes(results[6].plan), "q8_0 is not smaller than f16");
 }
 
-/* f32 holds every bf16. */
-static void lossless(const char *folder, const struct result *f32) {
+/* f32 represents every bf16 value exactly. */
+static void test_f32_is_lossless(const char *folder, const struct result *f32) {
     struct result stored = run_fresh(folder, 2, request_of(NULL));
-    check(!strcmp(stored.latent[0], f32->latent[0]), "bf16 weights kept in f32 give other bits");
+    check(!strcmp(stored.latent[0], f32->latent[0]), "bf16 weights stored as f32 give another latent");
     result_free(&stored);
 }
 
-/* It is for planning only. */
-static void not_converted_yet(const char *folder) {
+/* plan_query with a type for files that do not exist yet is for planning only. */
+static void test_planned_type_cannot_run(const char *folder) {
     struct rig rig;
     struct sluice_request request = request_of("q8_0");
     bool fits = false;
@@ -79,14 +78,14 @@ static void not_converted_yet(const char *folder) {
     json_t *plan = query(&rig, &request, &fits);
     check(fits && json_is_true(json_object_get(json_object_get(plan, "request"), "converted")), "planned");
     struct result r = run(&rig, &request);
-    check(r.code == SLUICE_USAGE, "drawn with files that are not there: %s", r.error.what);
+    check(r.code == SLUICE_USAGE, "run with files that do not exist: %s", r.error.what);
     result_free(&r);
     json_decref(plan);
     rig_close(&rig);
 }
 
-/* What a session keeps of one type is not taken for another's. */
-static void session_changes(const char *folder, const struct result *results) {
+/* A session never uses residents of one type for another. */
+static void test_session_changes_type(const char *folder, const struct result *results) {
     static const int order[] = {2, 4, 2, 0, 0, 7};
     struct rig rig;
     if (!rig_open(&rig, folder, 2, 3)) return;
@@ -95,13 +94,13 @@ static void session_changes(const char *folder, const struct result *results) {
         struct result r = run_same(&rig, &request, &results[order[i]], types[order[i]]);
         result_free(&r);
         request.type = NULL;
-        if (i == 1) r = run_same(&rig, &request, &results[7], "as stored");
+        if (i == 1) r = run_same(&rig, &request, &results[7], "type of the files");
         if (i == 1) result_free(&r);
     }
     rig_close(&rig);
 }
 
-static void refusals(const char *folder) {
+static void test_invalid_types_are_rejected(const char *folder) {
     static const char *const wrong[] = {"", "q9_0", "q2_k", "nvfp4", "i8", "int8_convrot"};
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 3)) return;
@@ -125,12 +124,12 @@ static void refusals(const char *folder) {
     rig_close(&rig);
 }
 
-/* Cancelled while scales are looked for, which is before the first visit. */
+/* Cancels while scales are computed, before the first visit. */
 static void cancel_now(void *user, long n) {
     if (n == 3) sluice_cancel(user);
 }
 
-static void cancelled(const char *folder, const struct result *want) {
+static void test_cancel_while_scaling(const char *folder, const struct result *want) {
     struct rig rig;
     struct sluice_request request = request_of(types[0]);
     if (!rig_open(&rig, folder, 2, 3)) return;
@@ -141,7 +140,7 @@ static void cancelled(const char *folder, const struct result *want) {
     check(r.code == SLUICE_CANCELLED, "cancelled: %s", sluice_code_name(r.code));
     result_free(&r);
     rig.fault_sys.on_read = NULL;
-    r = run_same(&rig, &request, want, "after a cancelled one");
+    r = run_same(&rig, &request, want, "after a cancelled run");
     result_free(&r);
     rig_close(&rig);
 }
@@ -151,16 +150,15 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     const char *folder = small_checkpoint();
-    /* Two threads where a session of two is compared with it: on some processors their number changes bits.
-     */
+    /* Two threads where a session with two threads is compared: on some processors the number changes bits. */
     for (int i = 0; i < TYPES; i++)
-        results[i] = gate(folder, types[i], i % 2 && i < 7 ? 1 : 2, i == 2 || i == 4);
-    compare(results);
-    lossless(folder, &results[7]);
-    session_changes(folder, results);
-    not_converted_yet(folder);
-    refusals(folder);
-    cancelled(folder, &results[0]);
+        results[i] = test_type_keeps_bits(folder, types[i], i % 2 && i < 7 ? 1 : 2, i == 2 || i == 4);
+    test_types_differ(results);
+    test_f32_is_lossless(folder, &results[7]);
+    test_session_changes_type(folder, results);
+    test_planned_type_cannot_run(folder);
+    test_invalid_types_are_rejected(folder);
+    test_cancel_while_scaling(folder, &results[0]);
     for (int i = 0; i < TYPES; i++) result_free(&results[i]);
     return finish();
 }

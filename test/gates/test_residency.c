@@ -1,26 +1,26 @@
-/* The residency gate of every fixture: what a plan chooses, delays, batch and the session's past change no
- * bit of latent or picture, and no memory line exceeds its plan. See test/lib/rig.h for the world it runs in,
- * test/lib/gates.c for what is varied of each fixture; `make check-all` runs all of it.
+/* The residency gate of every fixture: plans, delays, batch size and earlier runs of the session change no bit of latent
+ * or image, and no memory line exceeds its plan. test/lib/rig.h describes the test rig, test/lib/gates.c the variations
+ * of each fixture; `make check-all` runs all of them.
  *
- * Where each choice is varied and compared with a run that nothing constrains:
+ * Tests that vary a choice and compare with an unconstrained run:
  *
  *     which blocks are resident         budgets (the solver's sets), edited_plans (random ones)
- *     ring, from the least to the whole edited_plans
+ *     ring, minimum to whole stage      edited_plans
  *     depth, no_wrap, waits             edited_plans
- *     direct reads, size of the bounce  direct_reads, edited_plans, shapes, test_direct_io.c
- *     what of the decoder is kept       edited_plans, test_decode.c; in larger pictures test/lib/blocks_vae.c
- *     keep, from one run to the next    edited_plans (every pair), sessions_past
+ *     direct reads, bounce buffer       direct_reads, edited_plans, shapes, test_direct_io.c
+ *     VAE tiling                        edited_plans, test_decode.c; larger images test/lib/blocks_vae.c
+ *     keep, across runs of a session    edited_plans (every pair), sessions_past
  *     batch, with and without guidance  shapes, batch_against_seeds
  *     length of prompts, shape          shapes, sessions_past
- *     images that compute together      test_batch_lanes.c
- *     hoisted or plain                  test_hoist.c
- *     pieces, and when they are there   test_partial_blocks.c, test_weight_waits.c
- *     another plan in mid-run           test_memory_pressure.c, test_evict.c
+ *     groups of a batch                 test_batch_lanes.c
+ *     hoisting                          test_hoist.c
+ *     pieces and their arrival          test_partial_blocks.c, test_weight_waits.c
+ *     eviction during a run             test_memory_pressure.c, test_evict.c
  *     precision                         in_bf16: budgets, edited_plans, batch_against_seeds again
- *     types that weights are stored in  test_residency_types.c, test_requantise.c
+ *     weight types                      test_residency_types.c, test_requantise.c
  *
- * Hashes are compared within one process only. It is run once more with oneDNN limited to AVX2: most users
- * have that, and it is the path whose rows are not independent of their neighbours. */
+ * Hashes are compared within one process only. A second run limits oneDNN to AVX2, which most users have and where the
+ * result of a row may depend on its neighbours. */
 #include "test/lib/fixtures.h"
 #include "test/lib/gates.h"
 #include "test/lib/residency.h"
@@ -31,8 +31,8 @@
 
 /* ---- requests ---- */
 
-/* Batches, guidance, shapes, prompts of other lengths: each at its least and past the page cache, and with a
- * plan under which everything streams. */
+/* Varies batch, guidance, shape and prompt length: each at its minimum budget, with direct reads, and with a plan that
+ * streams everything. */
 static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
     int n = thorough() ? gate->n_shapes : (gate->n_shapes + 2) / 3;
     for (int i = 0; i < n; i++) {
@@ -53,14 +53,14 @@ static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
     }
 }
 
-/* ---- the session's past ---- */
+/* ---- earlier runs of the session ---- */
 
 static void cancel_at(void *user, long n) {
     if (n == 40) sluice_cancel(user);
 }
 
-/* A run that another thread's call ends somewhere. */
-static void cancelled(struct rig *rig, struct sluice_request request, int64_t budget, const char *what) {
+/* Runs a request that is cancelled at the 40th read. */
+static void run_cancelled(struct rig *rig, struct sluice_request request, int64_t budget, const char *what) {
     rig->fault_sys.on_read = cancel_at;
     rig->fault_sys.on_read_user = rig->session;
     fault_sys_restart(&rig->fault_sys);
@@ -73,7 +73,7 @@ static void cancelled(struct rig *rig, struct sluice_request request, int64_t bu
     rig->fault_sys.on_read = NULL;
 }
 
-/* Runs in between, of other size, prompt and lanes, cancelled, refused: the next is the same. */
+/* Runs with another size, prompt or lanes, and cancelled runs, must not change the next run's bits. */
 static void sessions_past(struct rig *rig, const char *folder, const struct gate *gate,
                           const struct result *want, json_int_t least, const char *name) {
     struct sluice_request first = gate->request, other = gate->other;
@@ -85,53 +85,53 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
         first.max_ram_bytes = i & 2 ? least : plenty;
         r = run_same(rig, &other, &elsewhere, what);
         result_free(&r);
-        if (i == 3) { /* its stages have other numbers than those that the session keeps */
+        if (i == 3) { /* its stage indices differ from those of the session's residents */
             other.no_decode = true;
             r = run(rig, &other);
             same_from(&elsewhere, 0, &r, "no_decode in between");
             result_free(&r);
             other.no_decode = false;
         }
-        cancelled(rig, first, i & 2 ? plenty : least, what);
+        run_cancelled(rig, first, i & 2 ? plenty : least, what);
         r = run_same(rig, &first, want, what);
         result_free(&r);
     }
     result_free(&elsewhere);
 }
 
-/* ---- least ---- */
+/* ---- minimum budget ---- */
 
-static void least_budget(struct rig *rig, struct sluice_request request, const char *name) {
+static void minimum_budget(struct rig *rig, struct sluice_request request, const char *name) {
     json_int_t least, all;
     char bytes[32];
     bool fits = true;
     bounds(rig, request, &least, &all);
     request.max_ram_bytes = least - 1;
     json_t *plan = query(rig, &request, &fits);
-    check(!fits && ram(plan, "least") == least, "%s: one byte under the least fits", name);
+    check(!fits && ram(plan, "least") == least, "%s: one byte below the minimum budget fits", name);
     json_decref(plan);
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, &request);
     snprintf(bytes, sizeof bytes, "%lld", (long long)least);
-    check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "%s: weights are read before the refusal", name);
+    check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "%s: weights are read before the request is rejected", name);
     check(r.code == SLUICE_BUDGET && r.error.exit_code == 4 && strstr(r.error.what, bytes),
-          "%s: under the least: %s, %s", name, sluice_code_name(r.code), r.error.what);
-    printf("%-10s under the least: %s; reads %ld\n", name, r.error.what,
+          "%s: below the minimum budget: %s, %s", name, sluice_code_name(r.code), r.error.what);
+    printf("%-10s below the minimum: %s; reads %ld\n", name, r.error.what,
            atomic_load(&rig->fault_sys.count[CALL_READ]));
     result_free(&r);
     request.max_ram_bytes = least;
     json_t *a = query(rig, &request, NULL), *b = query(rig, &request, NULL);
     const char *hash = json_string_value(json_object_get(a, "hash"));
-    check(!strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: same request, other plan", name);
+    check(!strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: one request has two plan hashes", name);
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
-        if (!i && least == all) continue; /* opening the tokenizers takes more than any stage */
+        if (!i && least == all) continue; /* opening the tokenizers needs more memory than any stage */
         i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);
-        check(strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: other request, same plan",
+        check(strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: two requests have one plan hash",
               name);
-        check(i || (fits && ram(b, "peak") <= other.max_ram_bytes), "%s: a plan above its budget", name);
+        check(i || (fits && ram(b, "peak") <= other.max_ram_bytes), "%s: the plan exceeds its budget", name);
         json_decref(b);
     }
     json_decref(a);
@@ -139,19 +139,19 @@ static void least_budget(struct rig *rig, struct sluice_request request, const c
 
 /* ---- the gate ---- */
 
-/* What is wide streams in all stages but that of what is hoisted. */
+/* Wide models must stream at some budgets in all stages except hoist. */
 static void some_budgets(struct rig *rig, struct sluice_request request, const struct result *want, bool wide,
                          const char *name) {
     struct tally t = budgets(rig, request, want, thorough_or(BUDGETS_MOST, 3), name);
     if (!wide || !thorough()) return;
-    check(t.different >= 6, "%s: only %d resident sets", name, t.different);
+    check(t.different >= 6, "%s: only %d different resident sets", name, t.different);
     for (int i = 0; i < t.n_stages; i++)
-        check(!strcmp(t.stage[i], "hoist") || t.streams[i] >= 2, "%s: %s streams at %d budgets", name,
+        check(!strcmp(t.stage[i], "hoist") || t.streams[i] >= 2, "%s: stage %s streams at only %d budgets", name,
               t.stage[i], t.streams[i]);
-    check(tally_of(&t, "text") >= 2 && tally_of(&t, "denoise") >= 2, "%s: no such stages", name);
+    check(tally_of(&t, "text") >= 2 && tally_of(&t, "denoise") >= 2, "%s: no stage text or denoise that streams", name);
 }
 
-static void gate_of(const char *folder, const char *name, const struct gate *gate) {
+static void test_plan_never_changes_bits(const char *folder, const char *name, const struct gate *gate) {
     struct rig rig;
     struct sluice_request request = gate->request;
     json_int_t least, all;
@@ -170,7 +170,7 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
     }
     if (thorough()) direct_reads(&rig, request, &want, 5, name);
     edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 6), name);
-    least_budget(&rig, request, name);
+    minimum_budget(&rig, request, name);
     shapes(&rig, gate, name);
     batch_against_seeds(&rig, request, least, name);
     if (request.cfg_scale != 1 && thorough()) {
@@ -182,24 +182,24 @@ static void gate_of(const char *folder, const char *name, const struct gate *gat
     rig_close(&rig);
 }
 
-/* A setting that changes pixels, and so the plan's hash; not a bit more than that. */
+/* Precision changes pixels, the plan hash and the predicted time. */
 static void precisions_differ(struct rig *rig, struct sluice_request request, const struct result *bf16) {
     json_t *narrow = query(rig, &request, NULL);
-    check(!strcmp(json_string_value(json_object_get(narrow, "precision")), "bf16"), "the plan is for f32");
+    check(!strcmp(json_string_value(json_object_get(narrow, "precision")), "bf16"), "the plan has precision f32");
     request.precision = "f32";
     json_t *wide = query(rig, &request, NULL);
     struct result r = run(rig, &request);
-    check(r.n_latents == bf16->n_latents && strcmp(r.latent[0], bf16->latent[0]), "bf16 has the bits of f32");
+    check(r.n_latents == bf16->n_latents && strcmp(r.latent[0], bf16->latent[0]), "bf16 and f32 give equal latents");
     check(strcmp(json_string_value(json_object_get(narrow, "hash")),
                  json_string_value(json_object_get(wide, "hash"))),
           "plans for bf16 and f32 have one hash");
     double narrow_seconds = json_number_value(json_object_get(stage_of(narrow, "denoise"), "seconds"));
     double wide_seconds = json_number_value(json_object_get(stage_of(wide, "denoise"), "seconds"));
-    check(narrow_seconds > wide_seconds, "bf16 is predicted by the rate of f32");
+    check(narrow_seconds > wide_seconds, "bf16 is not predicted slower than f32");
     char *text = json_dumps(narrow, 0);
     request.plan = text;
     struct result refused = run(rig, &request);
-    check(refused.code == SLUICE_BUDGET, "a plan for bf16 runs in f32");
+    check(refused.code == SLUICE_BUDGET, "a plan for bf16 is accepted for f32");
     result_free(&refused);
     result_free(&r);
     free(text);
@@ -207,7 +207,7 @@ static void precisions_differ(struct rig *rig, struct sluice_request request, co
     json_decref(wide);
 }
 
-static void gate_in_bf16(const char *folder, const char *name, const struct gate *gate) {
+static void test_plan_never_changes_bits_in_bf16(const char *folder, const char *name, const struct gate *gate) {
     struct rig rig;
     json_int_t least, all;
     struct sluice_request request = gate->request;
@@ -223,7 +223,7 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
         rig.fault_sys.short_reads = true;
         some_budgets(&rig, request, &want, gate->wide, name);
         edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), name);
-        least_budget(&rig, request, name);
+        minimum_budget(&rig, request, name);
         batch_against_seeds(&rig, request, least, name);
         precisions_differ(&rig, request, &want);
         result_free(&want);
@@ -231,7 +231,7 @@ static void gate_in_bf16(const char *folder, const char *name, const struct gate
     rig_close(&rig);
 }
 
-/* Of all fixtures some are only tried where they are named. */
+/* Returns whether a fixture runs: named on the command line, or one of the default set. */
 static bool is_tried(const struct fixture *f, char **names) {
     return f->gate && (f->gate->always || thorough() || *names) && fixture_is_selected(f, names);
 }
@@ -244,8 +244,8 @@ int main(int argc, char **argv) {
         const struct fixture *f = &fixtures[i];
         if (!is_tried(f, argv + (argc > 0))) continue;
         const char *folder = fixture_model(f);
-        gate_of(folder, f->name, f->gate);
-        if (f->gate->in_bf16) gate_in_bf16(folder, f->name, f->gate);
+        test_plan_never_changes_bits(folder, f->name, f->gate);
+        if (f->gate->in_bf16) test_plan_never_changes_bits_in_bf16(folder, f->name, f->gate);
     }
     return finish();
 }

@@ -1,9 +1,8 @@
-/* The residency gate for every type that weights are stored in: whatever streams and whatever stays, a
- * quantised block's bytes and scales give the same bits, and no more memory than was planned.
+/* The residency gate for every stored weight type: streamed or resident, quantised weights and scales give equal bits
+ * within the planned memory.
  *
- * A transformer of two layers and two refiners, whose matrices are of the type, of several in turn (so that
- * blocks of one kind differ in size), from safetensors or GGUF. With AVX2 and under sanitizers every fifth.
- */
+ * The transformer has two layers and two refiners. Its matrices have one type, or several in turn so that blocks of one
+ * kind differ in size, from safetensors or GGUF. Without THOROUGH only every fifth type runs. */
 #include "test/lib/residency.h"
 #include "test/lib/random_models.h"
 
@@ -11,7 +10,7 @@ enum { TYPE_BUDGETS = 3, EVERY = 5, IN_BF16 = 3 };
 
 static const struct stored {
     const char *dtype;
-    enum dtype of[4]; /* some matrices of the transformer; F32: no more */
+    enum dtype of[4]; /* types of the transformer's matrices; F32 ends the list */
 } stored[] = {
     {"f8_e4m3_rows/i8_rot256/nvfp4_tiled/mxfp8_tiled/i8/bf16",
      {DTYPE_F8_E4M3, DTYPE_I8_ROT256, DTYPE_NVFP4_TILED, DTYPE_MXFP8_TILED}},
@@ -42,7 +41,7 @@ static const struct stored {
     {"i8_rot16/i8_rot64/i8_rot256", {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256}},
 };
 
-/* Matrices of a type that the transformer's blocks hold. */
+/* Returns the number of matrices of a type in the component's blocks. */
 static int count_matrices(const struct component *c, enum dtype dtype) {
     int n = 0;
     for (int b = 0; b < c->n_blocks; b++)
@@ -51,7 +50,7 @@ static int count_matrices(const struct component *c, enum dtype dtype) {
     return n;
 }
 
-/* Do blocks of one kind differ in size? */
+/* Returns whether blocks of one kind differ in size. */
 static bool blocks_differ(const struct component *c) {
     for (int b = 1; b < c->n_blocks; b++)
         for (int a = 0; a < b; a++)
@@ -65,14 +64,14 @@ static void check_types(const struct rig *rig, const struct stored *s) {
     bool mixed = strchr(s->dtype, '/') != NULL;
     for (int i = 0; i < 4 && s->of[i]; i++) {
         int n = count_matrices(c, s->of[i]), least = mixed ? 4 : 20;
-        check(n >= least, "%s: %d matrices of %s", s->dtype, n, dtype_name(s->of[i]));
+        check(n >= least, "%s: only %d matrices of %s", s->dtype, n, dtype_name(s->of[i]));
     }
     check(blocks_differ(c) == mixed, "%s: blocks of one kind %s in size", s->dtype,
           mixed ? "do not differ" : "differ");
 }
 
-/* Without a decoder, which keeps its types. */
-static void gate(const struct stored *s, int threads, const char *precision) {
+/* Runs without decoding: the VAE's types do not change. */
+static void test_type_keeps_bits(const struct stored *s, int threads, const char *precision) {
     struct rig rig;
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
     const char *folder = stored_checkpoint(s->dtype);
@@ -84,7 +83,7 @@ static void gate(const struct stored *s, int threads, const char *precision) {
     rig.fault_sys.delay_us = 300;
     rig.fault_sys.short_reads = true;
     struct tally t = budgets(&rig, request, &want, TYPE_BUDGETS, s->dtype);
-    check(tally_of(&t, "denoise") >= TYPE_BUDGETS - 1, "%s streams at %d budgets", s->dtype,
+    check(tally_of(&t, "denoise") >= TYPE_BUDGETS - 1, "%s streams at only %d budgets", s->dtype,
           tally_of(&t, "denoise"));
     edited_plan(&rig, request, &want, s->dtype);
     result_free(&want);
@@ -104,8 +103,8 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     for (int i = 0; i < (int)COUNT_OF(stored); i++)
-        if (thorough() || i % EVERY == 0) gate(&stored[i], 1 + i % 2, NULL);
+        if (thorough() || i % EVERY == 0) test_type_keeps_bits(&stored[i], 1 + i % 2, NULL);
     bool in_bf16 = computes_in_bf16();
-    for (int i = 0; in_bf16 && i < (!thorough() ? 1 : IN_BF16); i++) gate(&stored[i], 2, "bf16");
+    for (int i = 0; in_bf16 && i < (!thorough() ? 1 : IN_BF16); i++) test_type_keeps_bits(&stored[i], 2, "bf16");
     return finish();
 }

@@ -1,6 +1,6 @@
-/* Skip-layer guidance in the synthetic pipeline: which steps it is of, what is planned of them, when it does
- * nothing and says so, what is refused. What it computes test_synthetic_pipeline.c compares with plain loops, and that no
- * plan and no batch changes its bits test_residency.c and test_batch_lanes.c. */
+/* Skip-layer guidance (SLG) in the synthetic pipeline: the steps that it covers, its cost in the plan, warnings when it
+ * has no effect, rejected requests. test_synthetic_pipeline.c compares its results with plain loops; test_residency.c
+ * and test_batch_lanes.c check bits under plans and batches. */
 #include "test/lib/gates.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -9,16 +9,16 @@
 
 enum { LAYERS = 4, STEPS = 4 };
 
-static char said[2048];
+static char warnings[2048];
 
 static void on_log(void *user, int level, const char *line) {
     (void)user;
-    if (level == SLUICE_WARNING) strncat(said, line, sizeof said - strlen(said) - 1);
+    if (level == SLUICE_WARNING) strncat(warnings, line, sizeof warnings - strlen(warnings) - 1);
 }
 
 static const int layers[] = {0, 1, 2, 3};
 
-/* Of so many layers, from the first. */
+/* Returns a request that skips the first n layers from `start` to `end` of the steps. */
 static struct sluice_request request_of(int n, double start, double end) {
     struct sluice_request r = gate_synthetic.request;
     r.slg_layers = n ? layers : NULL;
@@ -37,8 +37,8 @@ static int lanes_of(json_t *plan, const char *stage) {
     return (int)number(stage_of(plan, stage), "lanes");
 }
 
-/* Steps 0 and 1 are the first denoiser's. Both ends are beyond the interval. */
-static void steps(struct rig *rig) {
+/* Steps 0 and 1 belong to the first denoiser. Both ends of the interval are exclusive. */
+static void test_interval_selects_steps(struct rig *rig) {
     static const struct {
         double start, end;
         bool first, second;
@@ -50,52 +50,52 @@ static void steps(struct rig *rig) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct sluice_request request = request_of(2, rows[i].start, rows[i].end);
         bool any = rows[i].first || rows[i].second;
-        *said = 0;
+        *warnings = 0;
         struct result r = run(rig, &request);
         check(r.code == SLUICE_OK && lanes_of(r.plan, "denoise") == 2 + rows[i].first &&
                   lanes_of(r.plan, "denoise_2") == 2 + rows[i].second,
-              "from %g to %g: other lanes: %s", rows[i].start, rows[i].end, r.error.what);
-        check(strcmp(r.latent[0], without.latent[0]) ? any : !any, "from %g to %g: the latent", rows[i].start,
+              "from %g to %g: unexpected lanes: %s", rows[i].start, rows[i].end, r.error.what);
+        check(strcmp(r.latent[0], without.latent[0]) ? any : !any, "from %g to %g: wrong effect on the latent", rows[i].start,
               rows[i].end);
-        check(any ? !strstr(said, "--slg") : strstr(said, "none of the") != NULL,
-              "from %g to %g: said: %s", rows[i].start, rows[i].end, said);
+        check(any ? !strstr(warnings, "--slg") : strstr(warnings, "none of the") != NULL,
+              "from %g to %g: unexpected warnings: %s", rows[i].start, rows[i].end, warnings);
         check(any == (json_object_get(json_object_get(r.plan, "request"), "slg_layers") != NULL),
-              "from %g to %g: the plan's request", rows[i].start, rows[i].end);
+              "from %g to %g: wrong request in the plan", rows[i].start, rows[i].end);
         result_free(&r);
     }
     result_free(&without);
 }
 
-/* ---- what does nothing ---- */
+/* ---- SLG without effect ---- */
 
-static void does_nothing(struct rig *rig, struct sluice_request request, const char *why) {
+static void check_no_effect(struct rig *rig, struct sluice_request request, const char *why) {
     struct sluice_request plain = request;
     plain.n_slg_layers = 0;
     struct result without = run(rig, &plain);
-    *said = 0;
+    *warnings = 0;
     struct result r = run(rig, &request);
     same(&without, &r, why);
-    check(strstr(said, why) != NULL, "%s: said: %s", why, said);
+    check(strstr(warnings, why) != NULL, "no warning '%s', but: %s", why, warnings);
     result_free(&without);
     result_free(&r);
 }
 
-static void nothing(struct rig *rig) {
+static void test_useless_settings_warn(struct rig *rig) {
     struct sluice_request request = request_of(2, 0, 1);
     request.slg_scale = 0;
-    does_nothing(rig, request, "--slg-scale is 0");
+    check_no_effect(rig, request, "--slg-scale is 0");
     request = request_of(2, 0, 1);
     request.cfg_scale = 1;
-    does_nothing(rig, request, "without guidance");
+    check_no_effect(rig, request, "without guidance");
 }
 
-/* ---- planned ---- */
+/* ---- plans ---- */
 
 static double flops_of(struct rig *rig, struct sluice_request request, const char *stage) {
     bool fits = false;
     json_t *plan = query(rig, &request, &fits);
     double flops = json_number_value(json_object_get(stage_of(plan, stage), "flops"));
-    check(flops > 0 && fits, "no plan");
+    check(flops > 0 && fits, "the plan has no FLOPs or does not fit");
     json_decref(plan);
     return flops;
 }
@@ -108,9 +108,9 @@ static char *hash_of(struct rig *rig, struct sluice_request request, char out[HE
     return out;
 }
 
-/* The third lane computes a lane's part of its evaluations, less the layers that it leaves out, all of which
- * are alike; half a denoiser's evaluations are one step of its two. */
-static void planned(struct rig *rig) {
+/* The SLG lane costs one lane without the skipped layers, which are all equal. Each denoiser has two steps, so half of
+ * its evaluations have the lane. */
+static void test_plan_counts_skipped_layers(struct rig *rig) {
     for (int k = 0; k < 2; k++) {
         const char *stage = k ? "denoise_2" : "denoise";
         double start = k ? 0.26 : 0.01, end = k ? 0.74 : 0.49, part = k ? 2 / 3.0 : 0.5;
@@ -126,18 +126,18 @@ static void planned(struct rig *rig) {
     }
     char with[HEX], without[HEX];
     check(strcmp(hash_of(rig, request_of(2, 0, 1), with), hash_of(rig, request_of(0, 0, 1), without)),
-          "one hash of two plans");
+          "plans with and without SLG have one hash");
     check(strcmp(hash_of(rig, request_of(2, 0, 1), with), hash_of(rig, request_of(2, 0, 0.5), without)),
-          "one hash, whatever the steps");
+          "plans with other SLG steps have one hash");
 }
 
 /* ---- groups ---- */
 
 enum { BATCH = 5 };
 
-/* Of a batch in so many groups, which have their own third lanes in their own turns, each image is its
- * seed's; what is planned is what is used. */
-static void grouped(struct rig *rig) {
+/* Batches in groups, each with its own SLG lanes: every image has the bits of its seed alone; state bytes stay within the
+ * plan. */
+static void test_groups_keep_bits(struct rig *rig) {
     static const int groups[] = {1, 2, 3, BATCH};
     struct result alone[BATCH];
     struct sluice_request request = request_of(2, 0.01, 0.7);
@@ -157,11 +157,11 @@ static void grouped(struct rig *rig) {
         check(r.n_latents == BATCH && lanes_of(r.plan, "denoise_2") == 3 * together, "%d groups: %s",
               groups[k], r.error.what);
         for (int i = 0; i < r.n_latents; i++)
-            check(!strcmp(r.latent[i], alone[i].latent[0]), "%d groups: image %d has other bits than alone",
+            check(!strcmp(r.latent[i], alone[i].latent[0]), "%d groups: image %d differs from the run of its seed alone",
                   groups[k], i);
         check(rig->fault_sys.sys.use.peak_bytes[LINE_STATE] <=
                   number(r.plan, "cross_bytes") + number(stage_of(r.plan, "denoise"), "state_bytes"),
-              "%d groups: more state than planned", groups[k]);
+              "%d groups: more state bytes than planned", groups[k]);
         result_free(&r);
         free(text);
         json_decref(plan);
@@ -169,9 +169,9 @@ static void grouped(struct rig *rig) {
     for (int i = 0; i < BATCH; i++) result_free(&alone[i]);
 }
 
-/* ---- what is refused ---- */
+/* ---- rejected requests ---- */
 
-static void refuse(struct rig *rig, struct sluice_request request, const char *word) {
+static void check_rejected(struct rig *rig, struct sluice_request request, const char *word) {
     struct result r = run(rig, &request);
     char line[1024];
     sluice_error_line(&r.error, line, sizeof line);
@@ -179,34 +179,34 @@ static void refuse(struct rig *rig, struct sluice_request request, const char *w
     result_free(&r);
 }
 
-static void refused(struct rig *rig) {
+static void test_invalid_requests_are_rejected(struct rig *rig) {
     static const int beyond[] = {1, LAYERS}, below[] = {-1};
     struct sluice_request request = request_of(2, 0, 1);
     request.slg_layers = beyond;
-    refuse(rig, request, "invalid value for --slg-layers: found 4, expected layers from 0 to 3");
+    check_rejected(rig, request, "invalid value for --slg-layers: found 4, expected layers from 0 to 3");
     request.slg_layers = below;
     request.n_slg_layers = 1;
-    refuse(rig, request, "found -1");
+    check_rejected(rig, request, "found -1");
     request.slg_layers = NULL;
-    refuse(rig, request, "slg_layers to be set");
+    check_rejected(rig, request, "slg_layers to be set");
     request.n_slg_layers = -1;
-    refuse(rig, request, "found -1, expected 0 to");
+    check_rejected(rig, request, "found -1, expected 0 to");
     request = request_of(2, NAN, 1);
-    refuse(rig, request, "--slg-start");
+    check_rejected(rig, request, "--slg-start");
     request = request_of(2, 0, 1.5);
-    refuse(rig, request, "invalid value for --slg-end: found 1.5, expected 0 to 1");
+    check_rejected(rig, request, "invalid value for --slg-end: found 1.5, expected 0 to 1");
     request = request_of(2, 0, 1);
     request.slg_scale = INFINITY;
-    refuse(rig, request, "--slg-scale");
+    check_rejected(rig, request, "--slg-scale");
 }
 
-static void other_models(void) {
+static void test_other_models_reject_slg(void) {
     struct rig rig;
     struct sluice_request request = request_fox(32, 16, 1, 1, 2);
     if (!rig_open(&rig, "test/golden/zimage_a/model", 1, 3)) return;
     request.slg_layers = layers;
     request.n_slg_layers = 1;
-    refuse(&rig, request, "a model with skip-layer guidance");
+    check_rejected(&rig, request, "a model with skip-layer guidance");
     rig_close(&rig);
 }
 
@@ -218,12 +218,12 @@ int main(void) {
     if (!rig_open(&rig, synthetic_checkpoint(), 1, 3)) return finish();
     sluice_session_close(rig.session);
     if (!rig_open_session(&rig, &options)) return finish();
-    steps(&rig);
-    nothing(&rig);
-    planned(&rig);
-    grouped(&rig);
-    refused(&rig);
+    test_interval_selects_steps(&rig);
+    test_useless_settings_warn(&rig);
+    test_plan_counts_skipped_layers(&rig);
+    test_groups_keep_bits(&rig);
+    test_invalid_requests_are_rejected(&rig);
     rig_close(&rig);
-    other_models();
+    test_other_models_reject_slg();
     return finish();
 }

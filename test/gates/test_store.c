@@ -1,14 +1,12 @@
-/* Store, plan, executor and visits: that bytes arrive where and when they must, that no more memory is taken
- * than was planned, and that every failure ends cleanly. Builds without oneDNN, so that the thread sanitizer
- * can watch.
+/* Store, plan, executor and visits: bytes arrive in the right place and in time, memory stays within the plan, and every
+ * failure ends cleanly. Builds without oneDNN, so that the thread sanitizer can check it.
  *
- * Random cases: SEED in the environment moves all of them. A hang is a failure: waits give up after
- * HANG_SECONDS. */
+ * SEED in the environment changes all random cases. A wait of more than HANG_SECONDS fails the test. */
 #include "test/lib/check.h"
 #include "test/lib/store_adapters.h"
 #include "test/lib/synthetic_run.h"
 
-static int layouts, needs, stride; /* how many, and of what can fail every so manieth */
+static int layouts, needs, stride; /* numbers of random cases; test every stride-th call that can fail */
 
 /* --- tests of the store --- */
 
@@ -17,7 +15,7 @@ static void every_layout(uint64_t n) {
         store_fixture_make(seed_base + i);
         run_whole(false);
         int64_t kept = 0;
-        for (int s = 0; s < store_fixture.plan.n_stages && store_fixture.plan.keep; s++) kept += stays_bytes(s);
+        for (int s = 0; s < store_fixture.plan.n_stages && store_fixture.plan.keep; s++) kept += keepable_bytes(s);
         assert_int_equal(memory_checker.pages_live, kept);
         memory_checker_restart();
         run_whole(store_fixture.plan.keep); /* the session's next run */
@@ -25,19 +23,19 @@ static void every_layout(uint64_t n) {
     }
 }
 
-static void test_every_layout(void **state) {
+static void test_every_layout_delivers_right_bytes(void **state) {
     (void)state;
     every_layout((uint64_t)layouts);
 }
 
-static void test_every_layout_sliced(void **state) {
+static void test_every_sliced_layout_delivers_right_bytes(void **state) {
     (void)state;
     store_fixture_sliced = true;
     every_layout((uint64_t)layouts / 2);
     store_fixture_sliced = false;
 }
 
-/* Whatever was kept of the run before, the bytes are right. */
+/* Runs with the residents of the previous run and checks the bytes. */
 static void run_again(void) {
     struct error e = {0};
     struct store *store = store_fixture_open(&e);
@@ -47,9 +45,8 @@ static void run_again(void) {
     assert_no_memory_violation();
 }
 
-/* A session that changes adapters, takes them away and has none for a while: of what stays sides are read,
- * and nothing else. */
-static void test_changed_sides(void **state) {
+/* A session adds, changes and removes adapters: of resident blocks only adapter bytes are read. */
+static void test_changed_adapters_read_only_their_bytes(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
         static const uint64_t percents[] = {30, 100, 0, 0, 30};
@@ -66,9 +63,8 @@ static void test_changed_sides(void **state) {
     }
 }
 
-/* Of residents and pools that change, what stays is moved and not read again, unless that would take more
- * room. */
-static void test_changed_residents(void **state) {
+/* Blocks that stay resident or pooled in a changed plan are moved, not read again, unless moving needs more memory. */
+static void test_changed_plan_moves_residents(void **state) {
     (void)state;
     int moved = 0;
     for (uint64_t i = 0; i < (uint64_t)layouts / 2; i++) {
@@ -90,8 +86,8 @@ static void test_changed_residents(void **state) {
     assert_true(moved > layouts);
 }
 
-/* The last run kept its residents; this one wants others. */
-static void test_changed_layout_gives_back(void **state) {
+/* A run with other residents frees those of the previous run. */
+static void test_changed_layout_frees_residents(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
         store_fixture_make(seed_base + 1000 + i);
@@ -104,8 +100,8 @@ static void test_changed_layout_gives_back(void **state) {
     }
 }
 
-/* A run of fewer stages must not keep what it does not plan for. */
-static void test_fewer_stages_give_back(void **state) {
+/* A run with fewer stages frees the residents of missing stages. */
+static void test_fewer_stages_free_residents(void **state) {
     (void)state;
     struct error e = {0};
     uint64_t seed = seed_base;
@@ -126,9 +122,8 @@ static void test_fewer_stages_give_back(void **state) {
     store_fixture_remove();
 }
 
-/* Every n-th read fails once: its error comes out of an acquire, nothing before it is wrong, nothing hangs.
- */
-static void test_failing_reads(void **state) {
+/* One read fails: an acquire returns its error, earlier bytes are right, and nothing hangs. */
+static void test_failed_read_reaches_acquire(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 2000 + i);
@@ -137,7 +132,7 @@ static void test_failing_reads(void **state) {
         long reads = atomic_load(&fault_sys.count[CALL_READ]);
         memory_checker_restart();
         if (reads)
-            fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0); /* short reads vary */
+            fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0); /* the number of reads varies with short reads */
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
         drive(store, -1, &e);
@@ -146,14 +141,13 @@ static void test_failing_reads(void **state) {
         if (below(2) && store_fixture.stage >= 0) store_end_stage(store, store_fixture.stage);
         store_close(store);
         memory_checker_restart();
-        run_again(); /* of a failed run only what was read whole may have been kept */
+        run_again(); /* after a failed run only complete blocks may stay resident */
         store_fixture_remove();
     }
 }
 
-/* Stopping anywhere, with reads in flight, with or without ending the stage first, with or without a release.
- */
-static void test_close_in_the_middle(void **state) {
+/* Closes the store at any visit, with reads in flight, with or without ending the stage and releasing the block. */
+static void test_close_during_reads(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
         store_fixture_make(seed_base + 3000 + i);
@@ -196,7 +190,7 @@ static void test_tick_ends_a_wait(void **state) {
     assert_true(ended > 5);
 }
 
-/* A tick that ends the wait and forgets to say why must not pass for success. */
+/* A tick that ends a wait without setting an error must not count as success. */
 static bool silent_tick(void *user) {
     (void)user;
     return false;
@@ -233,22 +227,22 @@ static void test_await_yields_only_ready(void **state) {
     store_fixture_remove();
 }
 
-/* More than two pieces, read by three threads, each byte by one of them (I1). */
-static void test_large_block(void **state) {
+/* Three threads read a block of several pieces; each byte is read by one thread (invariant I1). */
+static void test_each_byte_is_read_once(void **state) {
     (void)state;
     for (int direct = 0; direct < 2; direct++) {
         one_block(5 << 20, 0);
         if (direct) read_directly();
         fault_sys.short_reads = true;
-        fault_sys.delay_us = 20000; /* pieces are done in any order */
+        fault_sys.delay_us = 20000; /* pieces finish in any order */
         run_whole(false);
         assert_true(memory_checker.n_reads >= 3);
         store_fixture_remove();
     }
 }
 
-/* Kept residents are the same blocks' and nobody else's. */
-static void test_other_component(void **state) {
+/* Residents of another block must not be reused. */
+static void test_other_block_is_not_reused(void **state) {
     (void)state;
     one_block(1000, 0);
     store_fixture.stages[0].n_model_blocks = 1;
@@ -268,7 +262,7 @@ static void test_other_component(void **state) {
 static void test_stall_is_counted(void **state) {
     (void)state;
     one_block(1000, 0);
-    atomic_store(&fault_sys.random, 1); /* a delay of nearly half a second */
+    atomic_store(&fault_sys.random, 1); /* the read takes nearly half a second */
     fault_sys.delay_us = 500000;
     struct error e = {0};
     struct store *store = store_fixture_open(&e);
@@ -280,8 +274,8 @@ static void test_stall_is_counted(void **state) {
     store_fixture_remove();
 }
 
-/* The file is cut after it was opened: an error that says so, never a signal or other bytes. */
-static void cut_file(bool direct) {
+/* A file truncated after it was opened gives CHANGED, never a signal or wrong bytes. */
+static void truncate_file(bool direct) {
     one_block(100000, 0);
     if (direct) read_directly();
     int file = store_fixture.files.index.entries[0].source;
@@ -294,17 +288,17 @@ static void cut_file(bool direct) {
     store_fixture_remove();
 }
 
-static void test_cut_file(void **state) {
+static void test_truncated_file_is_detected(void **state) {
     (void)state;
-    cut_file(false);
-    cut_file(true);
+    truncate_file(false);
+    truncate_file(true);
 }
 
 static enum status expected_of(enum call call) {
     return call == CALL_READ ? IO : call == CALL_THREAD ? DEVICE : MEMORY;
 }
 
-static void test_store_faults(void **state) {
+static void test_failed_call_leaks_nothing(void **state) {
     (void)state;
     store_fixture_make(seed_base + 5);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD};
@@ -320,14 +314,14 @@ static void test_store_faults(void **state) {
             residents_destroy(&store_fixture.residents);
             assert_int_equal(memory_checker.pages_live, 0);
             if (atomic_load(&fault_sys.count[call]) < n) break;
-            /* a thread that cannot be had for want of memory is a thread that cannot be had */
+            /* a thread that cannot start for lack of memory returns DEVICE */
             if (call == CALL_ALLOC && e.code == DEVICE) continue;
             assert_int_equal(e.code, expected_of(call));
         }
     store_fixture_remove();
 }
 
-/* -- residents evicted in mid-run -- */
+/* -- residents evicted during a run -- */
 
 static int64_t resident_pages(void) {
     int64_t bytes = 0;
@@ -338,7 +332,7 @@ static int64_t resident_pages(void) {
     return bytes;
 }
 
-static void test_replan(void **state) {
+static void test_eviction_frees_pages(void **state) {
     (void)state;
     static struct plan reduced[2];
     int replanned = 0, smaller = 0;
@@ -347,7 +341,7 @@ static void test_replan(void **state) {
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
         int at = 0, seam = 0, n = 0;
-        for (; n < 2 && (seam = seam_after(seam + 1)) >= 0; n++) {
+        for (; n < 2 && (seam = next_evaluation_start(seam + 1)) >= 0; n++) {
             drive_from(store, at, seam, &e);
             assert_ok(&e);
             at = seam;
@@ -356,7 +350,7 @@ static void test_replan(void **state) {
             store_replan(store, &reduced[n], seam, &e);
             assert_ok(&e);
             smaller += memory_checker.pages_live < before && held > 0;
-            store_fixture.plan = reduced[n]; /* what later stages are checked against */
+            store_fixture.plan = reduced[n]; /* later stages are checked against this plan */
             store_fixture.evicted = true;
             replanned++;
         }
@@ -374,7 +368,7 @@ static void test_replan(void **state) {
 
 /* --- visits --- */
 
-static void test_visits(void **state) {
+static void test_visit_list_grows(void **state) {
     (void)state;
     memory_checker_init(0);
     struct visit_list list = {.sys = &fault_sys.sys};
@@ -386,7 +380,7 @@ static void test_visits(void **state) {
     int n = list.n_visits;
     while (visit_add(&list, (struct visit){.block = n}, &e) == OK) n++;
     assert_int_equal(e.code, MEMORY);
-    assert_int_equal(list.n_visits, n); /* what was there is still there */
+    assert_int_equal(list.n_visits, n); /* the earlier visits are still in the list */
     for (int i = 0; i < n; i++) assert_int_equal(list.visits[i].block, i);
     visit_list_destroy(&list);
     visit_list_destroy(&list);
@@ -395,7 +389,7 @@ static void test_visits(void **state) {
 
 /* --- the plan --- */
 
-/* equal: blocks of one size, all repeating and lasting, for the statistics of gaps. */
+/* equal: blocks of one size that all repeat and can stay resident, for the statistics of gaps. */
 static void make_need(struct run_need *need, bool equal) {
     memset(need, 0, sizeof *need);
     need->n_stages = 1 + (int)below(4);
@@ -432,29 +426,29 @@ static uint64_t block_sum(const struct stage_need *n, const struct plan_stage *p
     return sum;
 }
 
-static uint64_t block_most(const struct stage_need *n, const struct plan_stage *p) {
+static uint64_t largest_block(const struct stage_need *n, const struct plan_stage *p) {
     uint64_t most = 0;
     for (int b = 0; b < n->n_blocks; b++)
         if (!plan_is_resident(p, b) && n->block_bytes[b] > most) most = n->block_bytes[b];
     return most;
 }
 
-/* Every sum of the plan from the need, by another hand. */
+/* Recomputes every sum of the plan from the need. */
 static void check_plan(const struct run_need *need, const struct plan *plan) {
     uint64_t common = need->base_bytes + need->host_bytes, peak = common + need->open_bytes, kept = 0;
     for (int s = 0; s < need->n_stages; s++)
-        kept += paged(block_sum(&need->stage[s], &plan->stage[s], true, false));
+        kept += page_align(block_sum(&need->stage[s], &plan->stage[s], true, false));
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *n = &need->stage[s];
         const struct plan_stage *p = &plan->stage[s];
-        assert_int_equal(p->resident_bytes, paged(block_sum(n, p, true, false)));
+        assert_int_equal(p->resident_bytes, page_align(block_sum(n, p, true, false)));
         assert_int_equal(p->streamed_bytes_per_evaluation, block_sum(n, p, false, true));
-        assert_int_equal(p->state_bytes, paged(n->state_bytes));
-        assert_int_equal(p->activation_bytes, paged(n->activation_bytes));
-        assert_int_equal(p->workspace_bytes, paged(n->workspace_bytes));
+        assert_int_equal(p->state_bytes, page_align(n->state_bytes));
+        assert_int_equal(p->activation_bytes, page_align(n->activation_bytes));
+        assert_int_equal(p->workspace_bytes, page_align(n->workspace_bytes));
         assert_int_equal(p->library_bytes, n->library_bytes);
         assert_int_equal(p->ring_bytes % PLAN_PAGE, 0);
-        assert_true(p->ring_bytes >= block_most(n, p));
+        assert_true(p->ring_bytes >= largest_block(n, p));
         uint64_t takes = common + need->interstage_bytes + need->bounce_bytes + n->library_bytes + p->state_bytes +
                          p->activation_bytes + p->workspace_bytes + p->ring_bytes +
                          (plan->keep ? kept : p->resident_bytes);
@@ -464,15 +458,15 @@ static void check_plan(const struct run_need *need, const struct plan *plan) {
     assert_int_equal(plan->ram_peak_bytes, peak);
 }
 
-/* What is possible at all: nothing resident, a ring for the largest block of each stage. */
-static uint64_t least_of(const struct run_need *need) {
+/* Returns the minimum budget: nothing resident, a ring of the largest block of each stage. */
+static uint64_t minimum_of(const struct run_need *need) {
     const struct plan_stage nothing = {0};
     uint64_t least = need->base_bytes + need->host_bytes + need->open_bytes;
     for (int s = 0; s < need->n_stages; s++) {
         const struct stage_need *n = &need->stage[s];
         uint64_t takes = need->base_bytes + need->host_bytes + need->interstage_bytes + need->bounce_bytes +
-                         n->library_bytes + paged(n->state_bytes) + paged(n->activation_bytes) +
-                         paged(n->workspace_bytes) + paged(block_most(n, &nothing));
+                         n->library_bytes + page_align(n->state_bytes) + page_align(n->activation_bytes) +
+                         page_align(n->workspace_bytes) + page_align(largest_block(n, &nothing));
         if (takes > least) least = takes;
     }
     return least;
@@ -490,15 +484,16 @@ static void check_refused(const struct run_need *need, uint64_t least) {
     plan_solve(need, least, 0, &plan);
     assert_int_equal(plan_check(need, &plan, &e), OK);
     for (int s = 0; s < need->n_stages; s++) {
-        uint64_t most = block_most(&need->stage[s], &plan.stage[s]);
+        uint64_t most = largest_block(&need->stage[s], &plan.stage[s]);
         if (!most) continue;
-        plan.stage[s].ring_bytes = paged(most) - PLAN_PAGE;
+        plan.stage[s].ring_bytes = page_align(most) - PLAN_PAGE;
         plan_evaluate(need, &plan);
         assert_int_equal(plan_check(need, &plan, &(struct error){0}), BUDGET);
     }
 }
 
-/* Budgets from the least to more than everything: they are kept, and more memory is never worth less. */
+/* Budgets from the minimum to more than everything: plans stay within them, and more memory never streams much more.
+ * Returns how often it streams more; *worst is the largest ratio. */
 static int sweep_budgets(const struct run_need *need, uint64_t least, double *worst) {
     static struct plan plan, again;
     uint64_t all = least, before[PLAN_STAGES_MAX];
@@ -531,7 +526,7 @@ static int sweep_budgets(const struct run_need *need, uint64_t least, double *wo
     return worse;
 }
 
-static void test_plan(void **state) {
+static void test_plan_fits_every_budget(void **state) {
     (void)state;
     static struct run_need need;
     static struct plan plan;
@@ -540,18 +535,18 @@ static void test_plan(void **state) {
     int worse = 0;
     for (int i = 0; i < needs; i++) {
         make_need(&need, false);
-        uint64_t least = least_of(&need);
+        uint64_t least = minimum_of(&need);
         plan_solve(&need, least, 0, &plan);
         assert_int_equal(plan.ram_peak_bytes, least);
         check_refused(&need, least);
         worse += sweep_budgets(&need, least, &worst);
     }
-    print_message("more memory and more to stream: %d times, by at most %.1f %%\n", worse, 100 * (worst - 1));
+    print_message("more memory, but more bytes streamed: %d times, by at most %.1f %%\n", worse, 100 * (worst - 1));
     assert_true(worst <=
-                1.127); /* without rates a ring for two may be worth an eighth (plan_search.c), no more */
+                1.127); /* without rates a ring of two blocks may cost an eighth (plan_search.c) */
 }
 
-/* The longest run of streamed blocks in so many, going on at the start of the next evaluation after n. */
+/* Returns the longest run of streamed blocks in `visits` visits that repeat after n. */
 static int longest_gap(const struct plan_stage *p, int n, int visits) {
     int longest = 0, gap = 0;
     for (int b = 0; b < visits; b++) {
@@ -571,15 +566,14 @@ static void test_residents_are_spread(void **state) {
         uint64_t all = 0;
         for (int s = 0; s < need.n_stages; s++)
             all += block_sum(&need.stage[s], &(struct plan_stage){0}, false, false);
-        plan_solve(&need, least_of(&need) + below(all), 0, &plan);
+        plan_solve(&need, minimum_of(&need) + below(all), 0, &plan);
         for (int s = 0; s < need.n_stages; s++) {
             int n = need.stage[s].n_blocks, residents = 0;
             for (int b = 0; b < n; b++) residents += plan_is_resident(&plan.stage[s], b);
             int ideal = residents ? (n - residents + residents - 1) / residents : n;
             if (!residents) continue;
             assert_in_range(longest_gap(&plan.stage[s], n, n), 0, (unsigned)(2 * ideal));
-            /* one more at the seam of evaluations: the part of a block that is left over spreads the last
-             * thinner */
+            /* one more where evaluations meet: the remaining part of a block thins out the last run */
             assert_in_range(longest_gap(&plan.stage[s], n, 2 * n), 0, (unsigned)(2 * ideal + 1));
         }
     }
@@ -587,8 +581,8 @@ static void test_residents_are_spread(void **state) {
 
 /* --- the executor --- */
 
-/* By hand, from the forwards in synthetic_family.c. Widest: layer 1 (number % 3 == 1) is 2 F wide. */
-static void test_measure(void **state) {
+/* Computed by hand from the forward functions in synthetic_family.c. The widest layers (number % 3 == 1) have width 2 F. */
+static void test_measured_need_matches_forwards(void **state) {
     (void)state;
     synthetic_make();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
@@ -601,13 +595,13 @@ static void test_measure(void **state) {
             mixes += i % 3 != 2, scales += i % 3 == 2;
             if (i % 3 != 2) mix += 2.0 * 2.0 * (double)(t * d * f * (1 + i % 3)) + 4 * each;
         }
-        /* start: timestep 2 a column, swiglu 4; scale 4; end: swiglu 4; once, before the first: 4 */
+        /* per value: start: timestep 2 per column, swiglu 4; scale 4; end: swiglu 4; once per run: 4 */
         double evaluation = mix + 2 * (double)d + 4 * each + 4 * each * (double)scales + 4 * each;
         assert_int_equal(n->n_blocks, layers + 3);
         assert_int_equal(n->state_bytes, lanes * 2 * align_up(t * d * 4, 256));
         assert_int_equal(n->activation_bytes, align_up(t * d * 4, 256) + align_up(t * 2 * f * 4, 256));
         assert_int_equal(n->workspace_bytes, 4 * (2 * f > d ? 2 * f : d));
-        /* two widths a stage, up and down: four shapes each */
+        /* two widths per stage, up and down: four shapes */
         assert_int_equal(n->library_bytes,
                          ARITHMETIC_HIDDEN + (2 * f > d ? 2 * f : d) + 8 * ARITHMETIC_PRIMITIVE);
         assert_true(n->flops == (double)lanes * (evaluation * synthetic_evaluations[s] + 4 * each));
@@ -633,15 +627,15 @@ static void check_events(void) {
     assert_int_equal(synthetic.n_events, n);
 }
 
-/* Under every budget the same bits as the plain loop, NaN or not, and never a page more than planned. */
-static void test_run(void **state) {
+/* Every budget gives the bits of the plain loop, NaN included, and no page more than planned. */
+static void test_every_budget_keeps_bits(void **state) {
     (void)state;
     static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     synthetic_make();
-    uint64_t least = least_of(&synthetic.need);
+    uint64_t least = minimum_of(&synthetic.need);
     for (int nan = 0; nan < 2; nan++) {
         synthetic_reset(nan);
-        plain_run();
+        run_plain_loop();
         memcpy(latent, synthetic.latent, sizeof latent);
         assert_int_equal(nan, isnan(latent[1][1][SYNTHETIC_COLUMNS + 3]) != 0);
         for (uint64_t budget = least; budget < least + (700 << 10); budget += 8192) {
@@ -659,30 +653,29 @@ static void test_run(void **state) {
             assert_no_memory_violation();
         }
         assert_true(synthetic.plan.keep);
-        assert_int_equal(synthetic.counters.bytes_moved, 0); /* all kept by the runs before */
+        assert_int_equal(synthetic.counters.bytes_moved, 0); /* all blocks are resident from earlier runs */
         residents_destroy(&synthetic.residents);
     }
     synthetic_remove();
 }
 
-/* From stage to stage everything may grow or shrink: ring, residents, room. */
-static void test_run_odd_plans(void **state) {
+/* Ring, residents and activations may grow or shrink from stage to stage. */
+static void test_uneven_stages_keep_memory(void **state) {
     (void)state;
     synthetic_make();
     store_fixture.random = seed_base + 9000;
     for (int i = 0; i < layouts / 4; i++) {
         struct error e = {0};
-        plan_solve(&synthetic.need, least_of(&synthetic.need), 0, &synthetic.plan);
+        plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
         synthetic.plan.keep = !below(3);
         for (int s = 0; s < SYNTHETIC_STAGES; s++) {
             for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
                 plan_set_resident(&synthetic.plan.stage[s], b, below(2));
-            uint64_t most = paged(block_most(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
+            uint64_t most = page_align(largest_block(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
             synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
-        if (i < SYNTHETIC_STAGES) { /* little but a large ring in one stage: it must be gone before the next takes
-                                 its room */
-            plan_solve(&synthetic.need, least_of(&synthetic.need), 0, &synthetic.plan);
+        if (i < SYNTHETIC_STAGES) { /* a large ring in one stage only: it must be freed before the next stage */
+            plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
         }
         plan_evaluate(&synthetic.need, &synthetic.plan);
@@ -696,17 +689,17 @@ static void test_run_odd_plans(void **state) {
     synthetic_remove();
 }
 
-static void test_cancel(void **state) {
+static void test_cancel_at_any_tick(void **state) {
     (void)state;
     synthetic_make();
     struct error ok = {0};
-    plan_solve(&synthetic.need, least_of(&synthetic.need) + (64 << 10), 0, &synthetic.plan);
+    plan_solve(&synthetic.need, minimum_of(&synthetic.need) + (64 << 10), 0, &synthetic.plan);
     synthetic_reset(false);
     synthetic_execute(&ok);
     assert_ok(&ok);
     residents_destroy(&synthetic.residents);
     int64_t before = fault_sys_live_bytes(&fault_sys);
-    long ticks = synthetic.device.runs + synthetic.visits.n_visits; /* at least so many; waiting adds more */
+    long ticks = synthetic.device.runs + synthetic.visits.n_visits; /* a lower bound: waiting adds ticks */
     for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};
         synthetic_reset(false);
@@ -727,12 +720,12 @@ static bool has_residents(const struct plan *plan) {
     return bytes > 0;
 }
 
-/* The n-th call of every kind fails once, in the measuring or in the run: a clean error and nothing left
- * behind; or the run goes on with fewer residents (test_evict has the bits). */
-static void test_faults(void **state) {
+/* Each call that can fail fails once, in measuring or in the run: the error is clean and nothing leaks, or the run
+ * continues with fewer residents (test_evict.c checks the bits). */
+static void test_failed_call_ends_run_cleanly(void **state) {
     (void)state;
     synthetic_make();
-    plan_solve(&synthetic.need, least_of(&synthetic.need) + (64 << 10), 0, &synthetic.plan);
+    plan_solve(&synthetic.need, minimum_of(&synthetic.need) + (64 << 10), 0, &synthetic.plan);
     int64_t before = fault_sys_live_bytes(&fault_sys);
     static const enum call calls[] = {CALL_ALLOC, CALL_MAP, CALL_COMMIT, CALL_THREAD, CALL_READ};
     for (int i = 0; i < 5; i++)
@@ -761,30 +754,30 @@ int main(void) {
     needs = thorough() ? 200 : 60;
     stride = thorough() ? 1 : 5;
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_visits),
-        cmocka_unit_test(test_every_layout),
-        cmocka_unit_test(test_every_layout_sliced),
-        cmocka_unit_test(test_changed_sides),
-        cmocka_unit_test(test_changed_residents),
-        cmocka_unit_test(test_changed_layout_gives_back),
-        cmocka_unit_test(test_fewer_stages_give_back),
-        cmocka_unit_test(test_failing_reads),
-        cmocka_unit_test(test_close_in_the_middle),
+        cmocka_unit_test(test_visit_list_grows),
+        cmocka_unit_test(test_every_layout_delivers_right_bytes),
+        cmocka_unit_test(test_every_sliced_layout_delivers_right_bytes),
+        cmocka_unit_test(test_changed_adapters_read_only_their_bytes),
+        cmocka_unit_test(test_changed_plan_moves_residents),
+        cmocka_unit_test(test_changed_layout_frees_residents),
+        cmocka_unit_test(test_fewer_stages_free_residents),
+        cmocka_unit_test(test_failed_read_reaches_acquire),
+        cmocka_unit_test(test_close_during_reads),
         cmocka_unit_test(test_tick_ends_a_wait),
         cmocka_unit_test(test_await_yields_only_ready),
-        cmocka_unit_test(test_large_block),
-        cmocka_unit_test(test_other_component),
+        cmocka_unit_test(test_each_byte_is_read_once),
+        cmocka_unit_test(test_other_block_is_not_reused),
         cmocka_unit_test(test_stall_is_counted),
-        cmocka_unit_test(test_cut_file),
-        cmocka_unit_test(test_store_faults),
-        cmocka_unit_test(test_replan),
-        cmocka_unit_test(test_plan),
+        cmocka_unit_test(test_truncated_file_is_detected),
+        cmocka_unit_test(test_failed_call_leaks_nothing),
+        cmocka_unit_test(test_eviction_frees_pages),
+        cmocka_unit_test(test_plan_fits_every_budget),
         cmocka_unit_test(test_residents_are_spread),
-        cmocka_unit_test(test_measure),
-        cmocka_unit_test(test_run),
-        cmocka_unit_test(test_run_odd_plans),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_faults),
+        cmocka_unit_test(test_measured_need_matches_forwards),
+        cmocka_unit_test(test_every_budget_keeps_bits),
+        cmocka_unit_test(test_uneven_stages_keep_memory),
+        cmocka_unit_test(test_cancel_at_any_tick),
+        cmocka_unit_test(test_failed_call_ends_run_cleanly),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

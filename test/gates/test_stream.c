@@ -1,7 +1,7 @@
-/* The streamer against the floor and against an independent simulator: every row of the timed table, and a
- * real run behind the paced device, whose weights are looked at.
+/* Streaming time against the lower bound and an independent simulator: every row of the timed table, and a real run on
+ * the paced device that checks weight bytes.
  *
- * test/golden/stream/table.csv has the simulator's figures; make_table.py there has the command. */
+ * test/golden/stream/table.csv holds the simulator's figures; make_table.py there has the command. */
 #include "engine/bench/stream_async.h"
 
 #include "kernels/cpu/cpu.h"
@@ -22,7 +22,7 @@ enum { ROWS = 384, LAYOUTS = N_STREAM_LAYOUTS, SIMULATED = LAYOUTS - 1 };
 static struct stream_table table, again;
 
 #if defined(__SANITIZE_ADDRESS__)
-static const double compared = 0.2; /* of the rows: it is slow, and what it finds is in any of them */
+static const double compared = 0.2; /* fraction of rows computed twice, which is slow */
 #else
 static const double compared = 2;
 #endif
@@ -65,7 +65,7 @@ static int count_rows(const char *blocks, const char *layout, int percent, doubl
     return n;
 }
 
-/* Says which row it was before the test ends. */
+/* Fails the test and prints the row and figure unless `good`. */
 static void expect(bool good, const struct stream_row *row, const char *what, double figure) {
     if (!good)
         printf("%s %s %d %% at %.0f GB/s: %.6f s, floor %.6f: %s %.6f\n", row->blocks, row->layout,
@@ -75,7 +75,7 @@ static void expect(bool good, const struct stream_row *row, const char *what, do
 
 /* ---- the table ---- */
 
-static void test_complete(void **state) {
+static void test_table_is_complete(void **state) {
     static const char *const blocks[] = {"zimage", "flux", "qwen_image", "uniform"};
     static const char *const layouts[LAYOUTS] = {"ours",   "prefix",  "suffix", "even",
                                                  "depth1", "no_wrap", "sync",   "branches_apart"};
@@ -89,7 +89,7 @@ static void test_complete(void **state) {
                     assert_int_equal(count_rows(blocks[b], layouts[l], percent, buses[i]), 1);
 }
 
-static void test_same_again(void **state) {
+static void test_table_is_deterministic(void **state) {
     (void)state;
     assert_true(again.n_rows >= (compared < 1 ? compared : 1) * table.n_rows);
     for (int i = 0; i < again.n_rows; i++) {
@@ -103,7 +103,7 @@ static void test_same_again(void **state) {
     }
 }
 
-static void test_floor_is_a_floor(void **state) {
+static void test_no_row_beats_lower_bound(void **state) {
     (void)state;
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *r = &table.rows[i];
@@ -129,7 +129,7 @@ static FILE *open_figures(void) {
     return file;
 }
 
-/* The next figure and its row of ours. */
+/* Reads the simulator's next figure and finds its row in the table. */
 static bool next_figure(FILE *file, struct figure *f, const struct stream_row **row) {
     if (fscanf(file, "%31[^,],%31[^,],%d,%lf,%lf,%lf\n", f->blocks, f->layout, &f->percent, &f->bus,
                &f->seconds, &f->floor) != 6)
@@ -139,7 +139,7 @@ static bool next_figure(FILE *file, struct figure *f, const struct stream_row **
     return true;
 }
 
-static void test_ours(void **state) {
+static void test_streaming_matches_simulator(void **state) {
     FILE *file = open_figures();
     struct figure f;
     const struct stream_row *row;
@@ -152,19 +152,19 @@ static void test_ours(void **state) {
         double over = row->seconds / f.seconds, over_floor = row->seconds / row->floor_seconds;
         if (over > worst) worst = over;
         if (reachable && over_floor > worst_reachable) worst_reachable = over_floor;
-        expect(over <= 1.01, row, "the simulator's best is", f.seconds);
-        expect(!reachable || over_floor <= 1.05, row, "above its floor; the simulator reaches", f.seconds);
+        expect(over <= 1.01, row, "slower than the simulator:", f.seconds);
+        expect(!reachable || over_floor <= 1.05, row, "above the lower bound; the simulator reaches", f.seconds);
         n++;
         n_reachable += reachable;
     }
     fclose(file);
-    printf("ours: worst %.4f of the simulator's figure, %.4f of the floor (%d of %d within its reach)\n",
+    printf("ours: at most %.4f of the simulator's time, %.4f of the lower bound (%d of %d rows can reach it)\n",
            worst, worst_reachable, n_reachable, n);
     assert_int_equal(n, ROWS / LAYOUTS);
     assert_true(n_reachable >= n * 9 / 10);
 }
 
-static void test_peers(void **state) {
+static void test_peers_match_simulator(void **state) {
     FILE *file = open_figures();
     struct figure f;
     const struct stream_row *row;
@@ -186,14 +186,13 @@ static void test_peers(void **state) {
                    row->seconds, f.seconds, ratio);
     }
     fclose(file);
-    printf("peers: %.4f (%s) to %.4f (%s) of the simulator's figures\n", least, fast, most, slow);
+    printf("peers: %.4f (%s) to %.4f (%s) of the simulator's times\n", least, fast, most, slow);
     assert_int_equal(n, ROWS / LAYOUTS * SIMULATED);
     assert_true(least >= 0.98 && most <= 1.02);
 }
 
-/* Where the bus binds even with both branches computing, streaming them apart takes twice the step that
- * streams once. */
-static void test_branches_apart(void **state) {
+/* Where the bus is the bottleneck, streaming once per guidance branch takes twice the time of streaming once per step. */
+static void test_separate_branches_double_time(void **state) {
     double least = 9;
     int n = 0;
     (void)state;
@@ -203,31 +202,31 @@ static void test_branches_apart(void **state) {
         const struct stream_row *ours = find_row(apart->blocks, "ours", apart->resident_percent, apart->bus);
         double ratio = apart->seconds / ours->seconds;
         if (ratio < least) least = ratio;
-        expect(ratio >= 1.9, apart, "ours takes", ours->seconds);
+        expect(ratio >= 1.9, apart, "less than 1.9 times ours:", ours->seconds);
         n++;
     }
-    printf("branches apart: at least %.3f times ours in %d bus-bound rows\n", least, n);
+    printf("separate branches: at least %.3f times ours in %d bus-bound rows\n", least, n);
     assert_true(n >= 4);
 }
 
-/* ---- a host that runs ahead ---- */
+/* ---- asynchronous host ---- */
 
-/* Within 3 % of the floor, from pool and disk, but where the law says that no plan of that memory is: a ring
- * has room for whole blocks. */
+/* Times are within 3 % of the lower bound, from pool and disk, unless the prediction is worse: a ring holds only whole
+ * blocks. */
 static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
     double over = r->seconds / r->floor_seconds, law = r->law_seconds / r->floor_seconds;
     if (over > 1.03)
-        printf("%s, %d %% resident, %.2f ms a visit, %.0f us a piece, disk %.0f GB/s: %.4f of the floor, the "
-               "law says %.4f\n",
+        printf("%s, %d %% resident, %.2f ms per visit, %.0f us per piece, disk %.0f GB/s: %.4f of the lower bound, "
+               "predicted %.4f\n",
                r->blocks, r->resident_percent, r->host_seconds * 1e3, r->reader_seconds * 1e6, r->disk / 1e9,
                over, law);
     assert_true(over >= 1 - 1e-6 && over <= 1.03 * (law > 1.03 ? law : 1));
     *n_out_of_reach += law > 1.03;
-    /* Readers pin what lies ahead, and read meanwhile: not one chunk after another. */
+    /* Readers pin the chunks ahead while they read, instead of one after the other. */
     assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
 }
 
-static void test_ahead(void **state) {
+static void test_async_host_reaches_lower_bound(void **state) {
     static struct stream_async_table ahead, repeated;
     struct error e = {0};
     int n_out_of_reach = 0;
@@ -242,31 +241,31 @@ static void test_ahead(void **state) {
     assert_true(n_out_of_reach <= 2);
 }
 
-/* ---- the paced device, really ---- */
+/* ---- real run on the paced device ---- */
 
 enum { PACED_BLOCKS = 24, PACED_BLOCK_BYTES = 1 << 20, PACED_STEPS = 5 };
 static const double paced_bus = 0.4e9;
 
-/* Halves of words that tell from each other every place of a file; as bf16 all are near 0.01. */
+/* Contents of the test file: a hash of the offset; as bf16 all values are near 0.01. */
 static uint16_t word_at(uint64_t offset) {
     uint64_t z = offset / 2 * 0x9e3779b97f4a7c15u;
     return (uint16_t)(0x3C00 + (z >> 40) % 128);
 }
 
-/* The CPU, but it looks at every weight before it computes with it. */
-struct looking {
+/* A CPU device that checks the bytes of each weight before computing. */
+struct checking_device {
     struct device device; /* first */
     struct device *cpu;
     int n_operators, n_wrong;
 };
 
-static void looking_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
-    const struct looking *l = (const struct looking *)device;
+static void checking_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+    const struct checking_device *l = (const struct checking_device *)device;
     l->cpu->cost(l->cpu, op, cost);
 }
 
-static enum status looking_prepare(struct device *device, const struct op *op, struct error *e) {
-    struct looking *l = (struct looking *)device;
+static enum status checking_prepare(struct device *device, const struct op *op, struct error *e) {
+    struct checking_device *l = (struct checking_device *)device;
     return l->cpu->prepare(l->cpu, op, e);
 }
 
@@ -277,8 +276,8 @@ static bool weight_is(const struct tensor *weight, uint64_t offset) {
     return true;
 }
 
-static enum status looking_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
-    struct looking *l = (struct looking *)device;
+static enum status checking_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+    struct checking_device *l = (struct checking_device *)device;
     uint64_t block = (uint64_t)(l->n_operators++ % PACED_BLOCKS);
     l->n_wrong += !weight_is(&op->in[1], block * PACED_BLOCK_BYTES);
     return l->cpu->run(l->cpu, op, workspace, e);
@@ -286,7 +285,7 @@ static enum status looking_run(struct device *device, const struct op *op, void 
 
 struct paced_world {
     struct sys sys;
-    struct looking looking;
+    struct checking_device checking_device;
     struct device *paced;
     struct stream_model model;
     struct stream_run run;
@@ -302,13 +301,13 @@ static void paced_world_open(struct error *e) {
     sys_init_machine(&w->sys);
     w->sys.read_at = read_words;
     w->sys.identify = identify_words;
-    w->looking.cpu = cpu_open(&w->sys, 1, e);
-    assert_non_null(w->looking.cpu);
-    w->looking.device = *w->looking.cpu;
-    w->looking.device.cost = looking_cost;
-    w->looking.device.prepare = looking_prepare;
-    w->looking.device.run = looking_run;
-    w->paced = paced_open(&w->sys, &w->looking.device, paced_bus, e);
+    w->checking_device.cpu = cpu_open(&w->sys, 1, e);
+    assert_non_null(w->checking_device.cpu);
+    w->checking_device.device = *w->checking_device.cpu;
+    w->checking_device.device.cost = checking_cost;
+    w->checking_device.device.prepare = checking_prepare;
+    w->checking_device.device.run = checking_run;
+    w->paced = paced_open(&w->sys, &w->checking_device.device, paced_bus, e);
     assert_non_null(w->paced);
     for (int i = 0; i < PACED_BLOCKS; i++)
         w->model.sizes[w->model.n_blocks++] = stream_block_of(PACED_BLOCK_BYTES, 0, 1);
@@ -324,31 +323,31 @@ static void paced_world_open(struct error *e) {
 
 static void paced_world_close(void) {
     world.paced->destroy(world.paced);
-    world.looking.cpu->destroy(world.looking.cpu);
+    world.checking_device.cpu->destroy(world.checking_device.cpu);
     for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(world.sys.use.live_bytes[i], 0);
 }
 
-/* Plans memory for so many blocks beyond the least, runs, and looks at weights and clock. Two steps are
- * measured; what the ring held of the first one before it began did not have to cross in that time. */
+/* Runs with memory for `more_blocks` beyond the minimum; checks weights and time over two steps. Blocks that the ring held
+ * before the first of them do not cross the bus in that time. */
 static void run_paced(int more_blocks, struct error *e) {
     struct stream_times times = {0};
     assert_int_equal(stream_measure(&world.run, &need, e), OK);
     plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
     uint64_t more = (uint64_t)more_blocks * PACED_BLOCK_BYTES;
     plan_solve(&need, (uint64_t)1 << 50, plan.vram_least_bytes + more, &plan);
-    world.looking.n_operators = 0;
+    world.checking_device.n_operators = 0;
     if (stream_execute(&world.run, &need, &plan, &times, e) != OK) printf("%s\n", e->what);
     assert_int_equal(e->code, OK);
-    assert_int_equal(world.looking.n_operators, PACED_BLOCKS * PACED_STEPS);
-    assert_int_equal(world.looking.n_wrong, 0);
+    assert_int_equal(world.checking_device.n_operators, PACED_BLOCKS * PACED_STEPS);
+    assert_int_equal(world.checking_device.n_wrong, 0);
     double streamed = (double)plan.stage[0].streamed_bytes_per_evaluation;
     double ring = (double)plan.stage[0].ring_bytes;
-    printf("paced: %.0f of %d MiB stream, ring %.0f MiB: %.4f s a step, the bus takes %.4f\n",
+    printf("paced: %.0f of %d MiB stream, ring %.0f MiB: %.4f s per step, bus time %.4f\n",
            streamed / (1 << 20), PACED_BLOCKS, ring / (1 << 20), times.steady, streamed / paced_bus);
     assert_true(times.steady >= (streamed - ring / 2) / paced_bus * 0.99);
 }
 
-static void test_paced(void **state) {
+static void test_paced_run_reaches_bus_time(void **state) {
     struct error e = {0};
     (void)state;
     paced_world_open(&e);
@@ -366,7 +365,7 @@ static bool stop_now(void *user) {
     return --*(int *)user > 0;
 }
 
-static void test_cancel(void **state) {
+static void test_cancel_ends_run(void **state) {
     struct error e = {0};
     int left = 30;
     struct stream_times times;
@@ -377,11 +376,11 @@ static void test_cancel(void **state) {
     assert_int_equal(stream_measure(&world.run, &need, &e), OK);
     plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
     assert_int_equal(stream_execute(&world.run, &need, &plan, &times, &e), CANCELLED);
-    assert_true(world.looking.n_operators < PACED_BLOCKS * PACED_STEPS);
+    assert_true(world.checking_device.n_operators < PACED_BLOCKS * PACED_STEPS);
     paced_world_close();
 }
 
-static void test_cancel_table(void **state) {
+static void test_cancel_ends_table(void **state) {
     static struct stream_table part;
     double half = 0.5;
     struct stream_watch watch = {.go_on = refuse_after, .user = &half};
@@ -393,16 +392,16 @@ static void test_cancel_table(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_complete),
-        cmocka_unit_test(test_same_again),
-        cmocka_unit_test(test_floor_is_a_floor),
-        cmocka_unit_test(test_ours),
-        cmocka_unit_test(test_peers),
-        cmocka_unit_test(test_branches_apart),
-        cmocka_unit_test(test_ahead),
-        cmocka_unit_test(test_paced),
-        cmocka_unit_test(test_cancel),
-        cmocka_unit_test(test_cancel_table),
+        cmocka_unit_test(test_table_is_complete),
+        cmocka_unit_test(test_table_is_deterministic),
+        cmocka_unit_test(test_no_row_beats_lower_bound),
+        cmocka_unit_test(test_streaming_matches_simulator),
+        cmocka_unit_test(test_peers_match_simulator),
+        cmocka_unit_test(test_separate_branches_double_time),
+        cmocka_unit_test(test_async_host_reaches_lower_bound),
+        cmocka_unit_test(test_paced_run_reaches_bus_time),
+        cmocka_unit_test(test_cancel_ends_run),
+        cmocka_unit_test(test_cancel_ends_table),
     };
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests(tests, fill_tables, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -43,7 +43,7 @@ void eager_close(struct eager *eager) {
 
 /* Adds the frame dimension that lane latents have and reference tensors lack: [C, Y, X] becomes [C, 1, Y, X].
  */
-static void one_frame(struct tensor *latent) {
+static void add_frame_dimension(struct tensor *latent) {
     if (latent->rank == 3)
         *latent = tensor_reshape(*latent, 4, (int32_t[]){latent->dim[0], 1, latent->dim[1], latent->dim[2]});
 }
@@ -53,10 +53,10 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
     bool ok = true;
     b->component = &g->model->component[slot];
     b->settings = b->component->settings;
-    one_frame(&lane.latent);
-    one_frame(&lane.concat);
-    one_frame(&lane.prediction);
-    for (int i = 0; i < LANE_REFERENCES_MAX; i++) one_frame(&lane.reference[i]);
+    add_frame_dimension(&lane.latent);
+    add_frame_dimension(&lane.concat);
+    add_frame_dimension(&lane.prediction);
+    for (int i = 0; i < LANE_REFERENCES_MAX; i++) add_frame_dimension(&lane.reference[i]);
     if (lane.picture.rank == 3)
         lane.picture = tensor_reshape(
             lane.picture, 4, (int32_t[]){1, lane.picture.dim[0], lane.picture.dim[1], lane.picture.dim[2]});

@@ -83,7 +83,7 @@ static void test_tokens(const struct golden *g) {
     runner_close(b);
 }
 
-/* The pooled row of every prompt that the reference encoded. */
+/* Compares the pooled row of every prompt that the reference encoded. */
 static void test_pooled(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *one;
     size_t i;

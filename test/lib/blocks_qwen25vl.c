@@ -99,7 +99,7 @@ static void expect_hidden(const struct golden *g, size_t one, const char *branch
     runner_close(b);
 }
 
-/* The hidden states of every prompt for which the data have them. */
+/* Compares the hidden states of every prompt that has reference data. */
 static void test_hidden(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t i = 0; i < n; i++) {

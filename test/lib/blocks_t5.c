@@ -87,7 +87,7 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* The hidden states of every prompt for which the data have them. */
+/* Compares the hidden states of every prompt that has reference data. */
 static void test_hidden(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     struct t5 t5 = t5_of(g);

@@ -94,8 +94,8 @@ static float timestep_of(const struct golden *g, const char *name) {
     return *(float *)golden(g, name).data;
 }
 
-/* Sets the reference's conditioning: of the timestep, preceded by that of the clean frames if there are any.
- */
+/* Sets the reference's conditioning: of the timestep and, before it, of the clean frames' timestep 0 if there
+ * are clean frames. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor e = golden(g, "block.e"), e6 = golden(g, "block.e6");
     int32_t last = e.dim[0] - 1;
@@ -128,8 +128,8 @@ static void test_conditioning(const struct golden *g) {
     runner_close(b);
 }
 
-/* Runs the text embedder and, if there is an image, the image embedder. Below the prompt's rows are those of
- * zero padding. */
+/* Runs the text embedder and, if the lane has image rows, the image embedder. The text's padding rows follow
+ * the prompt's. */
 static void run_embedders(struct block_runner *b) {
     runner_run(b, runner_block(b, "condition_embedder.text_embedder"), 0);
     if (b->lane.image.rank) runner_run(b, runner_block(b, "condition_embedder.image_embedder"), 0);
@@ -188,7 +188,8 @@ static void expect_final(const struct golden *g, struct block_runner *b, const c
     runner_close(b);
 }
 
-/* The final layers. Rows of small values are those of a one-frame video that is as wide as there are rows. */
+/* Compares the final layers on normal and on small values. The small rows are those of a one-frame video that
+ * is one patch high. */
 static void test_final(const struct golden *g) {
     struct tensor small = golden_single(g, "block.final_small.in");
     struct lane lane = lane_at(g, "case0.latent_001");

@@ -22,7 +22,7 @@ struct group {
 };
 
 struct scene {
-    int background, relation, n_groups; /* n_groups is 2 if there is a relation */
+    int background, relation, n_groups; /* relations have n_groups 2 */
     struct group group[GROUPS_MAX];
 };
 

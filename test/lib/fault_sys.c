@@ -43,7 +43,7 @@ static bool faulty_can_allocate(struct sys *sys, size_t bytes) {
     return !fails(w, CALL_FREE_BYTES) && w->machine.can_allocate(sys, bytes);
 }
 
-static void forget_peaks(struct sys *sys) {
+static void reset_peaks(struct sys *sys) {
     struct memory_use use = sys_memory_use(sys);
     for (int i = 0; i < N_MEMORY_LINES; i++)
         __atomic_store_n(&sys->use.peak_bytes[i], use.live_bytes[i], __ATOMIC_RELAXED);
@@ -54,7 +54,7 @@ static int faulty_thread_start(struct sys *sys, struct sys_thread **thread, void
     struct fault_sys *w = (struct fault_sys *)sys;
     /* The readers start after the memory kept by an earlier run is freed: from here on the peaks must stay
      * within the plan. */
-    if (!atomic_load(&w->count[CALL_THREAD])) forget_peaks(sys);
+    if (!atomic_load(&w->count[CALL_THREAD])) reset_peaks(sys);
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
 
@@ -180,7 +180,7 @@ void fault_sys_restart(struct fault_sys *w) {
     atomic_store(&w->fail_at, 0);
     w->n_free = 0;
     for (int i = 0; i < N_CALLS; i++) atomic_store(&w->count[i], 0);
-    forget_peaks(&w->sys);
+    reset_peaks(&w->sys);
     atomic_store(&w->n_discards, 0);
     atomic_store(&w->n_groups, 0);
     atomic_store(&w->in_group, false);

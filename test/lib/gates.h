@@ -16,7 +16,7 @@ struct gate {
         *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
     int n_shapes;
     int threads;
-    bool always;    /* make check runs it too: one fixture per recipe, and one whose every stage streams */
+    bool always;    /* also run by make check: one fixture per recipe, and one whose every stage streams */
     bool wide;      /* weights outweigh activations, so that every stage streams at some budgets */
     bool no_decode; /* also run without decoding: the least budget is lower and more blocks stream */
     bool in_bf16;   /* also run with weights in the published types of text encoders and transformers */

@@ -334,7 +334,7 @@ void golden_end(void) {
 }
 
 /* True if the names select the suite or the fixture; no names select all. */
-static bool is_named(const struct suite *suite, const struct fixture *fixture, char **names) {
+static bool is_selected(const struct suite *suite, const struct fixture *fixture, char **names) {
     if (!*names) return true;
     while (*names && strcmp(*names, suite->name) && strcmp(*names, fixture->name)) names++;
     return *names;
@@ -351,7 +351,7 @@ int golden_main(const char *group, const struct suite *const *(*suites_of)(const
         if (!suites) continue;
         open_data(&golden_state.data[i], &fixtures[i]);
         for (; *suites; suites++)
-            if (is_named(*suites, &fixtures[i], names)) n = add_suite(&golden_state.data[i], *suites, n);
+            if (is_selected(*suites, &fixtures[i], names)) n = add_suite(&golden_state.data[i], *suites, n);
         if (n == before && !on_gpu() && !*names) printf("%s: no reference data\n", fixtures[i].name);
     }
     int failed = n ? _cmocka_run_group_tests(group, units, (size_t)n, NULL, NULL) : 1;

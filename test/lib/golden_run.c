@@ -29,7 +29,7 @@ char *case_tensor(const json_t *c, const char *tail, char *out) {
 
 /* ---- runs through the public API ---- */
 
-static void keep_image(void *user, const struct sluice_image *image) {
+static void collect_image(void *user, const struct sluice_image *image) {
     struct album *album = user;
     assert_true(image->index * image->frames + image->frame == album->n && album->n < IMAGES_MAX);
     album->bytes = (size_t)image->width * (size_t)image->height * 3;
@@ -55,7 +55,7 @@ struct public_run *open_parts(const struct golden *g, const struct sluice_model_
     assert_non_null(mkdtemp(p->folder));
     struct sluice_session_options options = {
         .struct_size = sizeof options, .device = test_device(), .threads = GOLDEN_THREADS, .user = &p->album};
-    if (images) options.on_image = keep_image;
+    if (images) options.on_image = collect_image;
     assert_public(sluice_model_open(from, &p->model, &error), &error);
     assert_public(sluice_session_open(p->model, &options, &p->session, &error), &error);
     return p;
@@ -114,7 +114,7 @@ static const struct sluice_picture *picture_of(const struct golden *g, const jso
 }
 
 /* Sets the control video. */
-static void take_control(const struct golden *g, const json_t *c, struct sluice_request *r) {
+static void set_control(const struct golden *g, const json_t *c, struct sluice_request *r) {
     char full[NAME];
     if (!has_golden(g, case_tensor(c, "picture.control", full))) return;
     struct tensor all = golden(g, full);
@@ -132,7 +132,7 @@ static void take_control(const struct golden *g, const json_t *c, struct sluice_
 }
 
 /* Sets skip-layer guidance. */
-static void take_skipped(const json_t *c, struct sluice_request *r) {
+static void set_skip_layers(const json_t *c, struct sluice_request *r) {
     const json_t *layers = json_object_get(c, "slg_layers");
     int n = (int)json_array_size(layers), *skipped = test_memory(sizeof *skipped * (size_t)(n + 1));
     for (int i = 0; i < n; i++) skipped[i] = (int)json_integer_value(json_array_get(layers, (size_t)i));
@@ -144,7 +144,7 @@ static void take_skipped(const json_t *c, struct sluice_request *r) {
     r->slg_end = json_number_value(json_object_get(c, "slg_end"));
 }
 
-static void take_pictures(const struct golden *g, const json_t *c, struct sluice_request *r) {
+static void set_images(const struct golden *g, const json_t *c, struct sluice_request *r) {
     int n = (int)json_array_size(json_object_get(c, "references"));
     const struct sluice_picture **references = test_memory(sizeof *references * (size_t)(n + 1));
     r->init_image = picture_of(g, c, "picture.init");
@@ -162,7 +162,7 @@ static void take_pictures(const struct golden *g, const json_t *c, struct sluice
 }
 
 /* Sets the adapters, whose files are in the fixture's folder. */
-static void take_adapters(const struct golden *g, const json_t *c, struct sluice_request *r) {
+static void set_adapters(const struct golden *g, const json_t *c, struct sluice_request *r) {
     const json_t *adapters = json_object_get(c, "adapters");
     int n = (int)json_array_size(adapters);
     struct sluice_lora *loras = test_memory(sizeof *loras * (size_t)(n + 1));
@@ -201,10 +201,10 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     if (json_object_get(c, "frames")) r.frames = number_of(c, "frames");
     r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: cfg_scale */
     r.sampler = text_of(c, "sampler");                                        /* null: the model's default */
-    take_skipped(c, &r);
-    take_pictures(p->golden, c, &r);
-    take_control(p->golden, c, &r);
-    take_adapters(p->golden, c, &r);
+    set_skip_layers(c, &r);
+    set_images(p->golden, c, &r);
+    set_control(p->golden, c, &r);
+    set_adapters(p->golden, c, &r);
     return r;
 }
 
@@ -275,7 +275,7 @@ void expect_latents(struct public_run *p, const json_t *c) {
     assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
     for (int k = 0; k < truth.dim[0]; k++) {
         snprintf(detail, sizeof detail, "case %d image %d", number_of(c, "index"), k);
-        expect_values(p->golden, has_high_guidance(c) ? "latent, guided far" : "latent", detail,
+        expect_values(p->golden, has_high_guidance(c) ? "latent, high guidance" : "latent", detail,
                       (float *)ours.data + k * each, (float *)truth.data + k * each, each);
         if (!has_golden(p->golden, case_tensor(c, "noise", name))) continue;
         expect_error(p->golden, "noise.randn", detail,

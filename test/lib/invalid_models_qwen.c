@@ -4,42 +4,42 @@
 #define TRANSFORMER .component = "transformer"
 #define VAE         .component = "vae"
 
-static void of_layers(struct tensor_set *p) {
+static void make_layered(struct tensor_set *p) {
     invalid_models_add_marker(p, "time_text_embed.addition_t_embedding.weight");
 }
 
-static void of_one_stream(struct tensor_set *p) {
+static void make_qwen_image_2_1(struct tensor_set *p) {
     invalid_models_add_marker(p, "txt_in.text_norm.weight");
 }
 
 /* A ControlNet: the transformer's blocks without an output layer. */
-static void of_controlnet(struct tensor_set *p) {
+static void make_controlnet(struct tensor_set *p) {
     invalid_models_add_marker(p, "controlnet_blocks.0.weight");
     tensor_set_drop(p, "proj_out.");
     tensor_set_drop(p, "norm_out.");
 }
 
-static void of_wide_pixels(struct tensor_set *p) {
+static void make_128_channels(struct tensor_set *p) {
     layouts_resize(p, "img_in.weight", 1, 128);
     layouts_resize(p, "proj_out.weight", 0, 128);
 }
 
 /* A VAE with another number of colour channels, like Qwen-Image-Layered's. */
-static void of_colours(struct tensor_set *p, int32_t colours) {
+static void make_image_channels(struct tensor_set *p, int32_t colours) {
     layouts_resize(p, "decoder.conv_out.weight", 0, colours);
     layouts_resize(p, "decoder.conv_out.bias", 0, colours);
     layouts_resize(p, "encoder.conv_in.weight", 1, colours);
 }
 
-static void of_four_colours(struct tensor_set *p) {
-    of_colours(p, 4);
+static void make_four_channels(struct tensor_set *p) {
+    make_image_channels(p, 4);
 }
 
-static void of_twelve_colours(struct tensor_set *p) {
-    of_colours(p, 12);
+static void make_twelve_channels(struct tensor_set *p) {
+    make_image_channels(p, 12);
 }
 
-static void of_two_slices(struct tensor_set *p) {
+static void make_two_slices(struct tensor_set *p) {
     layouts_resize(p, "decoder.up_blocks.1.resnets.0.conv1.weight", 2, 2);
 }
 
@@ -47,12 +47,12 @@ static const struct invalid_model rows[] = {
     {TRANSFORMER, CONFIG("axes_dims_rope", "[2, 6, 8, 8]"), REFUSED(META, "'axes_dims_rope'", "4", "3")},
     {TRANSFORMER, CONFIG("num_layers", "5"), .what = "missing blocks",
      REFUSED(META, "'num_layers'", "5", "expected 3")},
-    {VAE, .change = of_four_colours, .what = "layers' autoencoder",
+    {VAE, .change = make_four_channels, .what = "the VAE of Qwen-Image-Layered",
      REFUSED(UNSUPPORTED, "Qwen-Image-Layered's", "4 image channels",
              "3 image channels, as in Qwen-Image's")},
-    {VAE, .change = of_twelve_colours, .what = "an autoencoder of twelve colours",
+    {VAE, .change = make_twelve_channels, .what = "a VAE of 12 image channels",
      REFUSED(UNSUPPORTED, "not RGB", "12 image channels")},
-    {VAE, .change = of_two_slices, .what = "kernels of two slices",
+    {VAE, .change = make_two_slices, .what = "kernels of two slices",
      REFUSED(SHAPE, "'decoder.up_blocks.1.resnets.0.conv1.weight'", "[12, 6, 2, 3, 3]", "[12, 6, 3, 3, 3]")},
     {VAE, CONFIG("attn_scales", "[0.5]"), REFUSED(UNSUPPORTED, "'attn_scales.0'")},
     {VAE, CONFIG("is_residual", "true"), REFUSED(UNSUPPORTED, "'is_residual'")},
@@ -73,13 +73,14 @@ static const struct invalid_model rows[] = {
     {VAE, .tensor = "post_quant_conv.", .what = "no post_quant_conv",
      REFUSED(MISSING, "'post_quant_conv.bias'")},
 
-    {TRANSFORMER, .change = of_layers, .what = "layers",
+    {TRANSFORMER, .change = make_layered, .what = "layers",
      REFUSED(UNSUPPORTED, "Qwen-Image-Layered", "'time_text_embed.addition_t_embedding.weight'",
              "Qwen-Image-Edit")},
-    {TRANSFORMER, .change = of_one_stream, .what = "one stream", REFUSED(UNSUPPORTED, "Qwen-Image 2.1")},
-    {TRANSFORMER, .change = of_controlnet, .what = "a ControlNet",
+    {TRANSFORMER, .change = make_qwen_image_2_1, .what = "Qwen-Image 2.1",
+     REFUSED(UNSUPPORTED, "Qwen-Image 2.1")},
+    {TRANSFORMER, .change = make_controlnet, .what = "a ControlNet",
      REFUSED(UNSUPPORTED, "a Qwen-Image ControlNet")},
-    {TRANSFORMER, .change = of_wide_pixels, .what = "wide pixels",
+    {TRANSFORMER, .change = make_128_channels, .what = "128 latent channels per patch",
      REFUSED(UNSUPPORTED, "Mage-Flow", "128 input channels")},
     /* A transformer of 5 latent channels. */
     {TRANSFORMER, SHAPED("img_in.weight", 1, 24),

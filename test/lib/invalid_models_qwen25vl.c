@@ -19,17 +19,17 @@ static void sees_as_qwen3(struct tensor_set *p) {
 }
 
 /* Qwen3-VL's language model, with the names that transformers 5 uses in memory. */
-static void reads_as_qwen3(struct tensor_set *p) {
+static void make_qwen3_names(struct tensor_set *p) {
     rename_all(p, "model.", "model.", "model.language_model.");
     rename_all(p, "model.", "q_proj.bias", "q_norm.weight");
 }
 
-static void gives_fewer_columns(struct tensor_set *p) {
+static void make_fewer_columns(struct tensor_set *p) {
     layouts_resize(p, "visual.merger.mlp.2.weight", 0, 40);
     layouts_resize(p, "visual.merger.mlp.2.bias", 0, 40);
 }
 
-static void of_three_frames(struct tensor_set *p) {
+static void make_three_frames(struct tensor_set *p) {
     layouts_resize(p, "visual.patch_embed.proj.weight", 2, 3);
 }
 
@@ -39,7 +39,7 @@ static const struct invalid_model rows[] = {
              "the vision encoder of Qwen2.5-VL")},
     {TEXT, .change = sees_as_qwen3, .what = "Qwen3-VL's eyes",
      REFUSED(UNSUPPORTED, "the vision encoder of Qwen3-VL", "'visual.blocks.0.mlp.linear_fc1.")},
-    {TEXT, .change = reads_as_qwen3, .what = "Qwen3-VL's words",
+    {TEXT, .change = make_qwen3_names, .what = "Qwen3-VL's tensor names",
      REFUSED(UNSUPPORTED, "the language model of Qwen3-VL", "q_norm.weight'",
              "the language model of Qwen2.5-VL")},
 
@@ -64,9 +64,9 @@ static const struct invalid_model rows[] = {
     {TEXT, VISION(", \"fullatt_block_indexes\": [0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16]"),
      REFUSED(UNSUPPORTED, "'vision_config.fullatt_block_indexes.16'")},
     {TEXT, CONFIG("vision_config", "{\"num_heads\": 5}"), REFUSED(SHAPE, "width 32, heads 5")},
-    {TEXT, .change = of_three_frames, .what = "patches of three frames",
+    {TEXT, .change = make_three_frames, .what = "patches of three frames",
      REFUSED(SHAPE, "patches [3, 3, 14, 14]", "patches [3, 2, n, n]")},
-    {TEXT, .change = gives_fewer_columns, .what = "fewer columns than the text rows",
+    {TEXT, .change = make_fewer_columns, .what = "fewer columns than the text rows",
      REFUSED(SHAPE, "do not fit together", "40 in the", "48 as in the")},
     {TEXT, SHAPED("visual.merger.mlp.0.weight", 0, 120),
      REFUSED(SHAPE, "'visual.merger.mlp.0.weight'", "[120, 128]", "[128, 128]")},

@@ -6,15 +6,15 @@
 
 #define TRANSFORMER .component = "transformer"
 
-static void of_a_control(struct tensor_set *p) {
+static void make_controlnet(struct tensor_set *p) {
     invalid_models_add_marker(p, "controlnet_blocks.0.weight");
 }
 
-static void of_another_control(struct tensor_set *p) {
+static void make_other_controlnet(struct tensor_set *p) {
     invalid_models_add_marker(p, "pos_embed_input.proj.weight");
 }
 
-static void of_pictures(struct tensor_set *p) {
+static void make_ip_adapter(struct tensor_set *p) {
     invalid_models_add_marker(p, "image_proj.proj_in.weight");
 }
 
@@ -32,46 +32,46 @@ static void drop_last(struct tensor_set *p) {
     tensor_set_drop(p, "transformer_blocks.3.");
 }
 
-#define SAYS(k, v, ...)                                                                                      \
+#define CONFIG_MISMATCH(k, v, ...)                                                                           \
     { TRANSFORMER, CONFIG(k, v), REFUSED(META, "'" k "'", __VA_ARGS__) }
-#define LACKS(name, missing)                                                                                 \
+#define WITHOUT(name, missing)                                                                               \
     { TRANSFORMER, .tensor = name, .what = "no " name, REFUSED(MISSING, "'" missing) }
 
 static const struct invalid_model rows[] = {
-    SAYS("dual_attention_layers", "[0, 1]", "found 1", "expected 2"),
-    SAYS("dual_attention_layers", "[0.5, 2]", "found 0.5", "expected 0"),
-    SAYS("dual_attention_layers", "[0]", "found 1", "expected 2"),
-    SAYS("dual_attention_layers", "[]", "found 0", "expected 2"),
-    SAYS("dual_attention_layers", "[0, 2, 3]", "expected 2"),
-    SAYS("qk_norm", "null", "found null", "\"rms_norm\""),
+    CONFIG_MISMATCH("dual_attention_layers", "[0, 1]", "found 1", "expected 2"),
+    CONFIG_MISMATCH("dual_attention_layers", "[0.5, 2]", "found 0.5", "expected 0"),
+    CONFIG_MISMATCH("dual_attention_layers", "[0]", "found 1", "expected 2"),
+    CONFIG_MISMATCH("dual_attention_layers", "[]", "found 0", "expected 2"),
+    CONFIG_MISMATCH("dual_attention_layers", "[0, 2, 3]", "expected 2"),
+    CONFIG_MISMATCH("qk_norm", "null", "found null", "\"rms_norm\""),
     {TRANSFORMER, CONFIG("qk_norm", "\"layer_norm\""),
      REFUSED(UNSUPPORTED, "'qk_norm'", "\"layer_norm\"", "\"rms_norm\"")},
-    SAYS("attention_head_dim", "9", "found 9"),
-    SAYS("num_attention_heads", "7", "found 7"),
-    SAYS("num_layers", "5", "found 5", "expected 4"),
-    SAYS("caption_projection_dim", "1536", "found 1536"),
-    SAYS("joint_attention_dim", "4096", "found 4096"),
-    SAYS("pooled_projection_dim", "2048", "found 2048"),
-    SAYS("pos_embed_max_size", "192", "found 192"),
-    SAYS("in_channels", "33", "found 33"),
-    SAYS("out_channels", "8", "found 8"),
-    SAYS("patch_size", "4", "found 4"),
-    SAYS("sample_size", "0", "found 0"),
+    CONFIG_MISMATCH("attention_head_dim", "9", "found 9"),
+    CONFIG_MISMATCH("num_attention_heads", "7", "found 7"),
+    CONFIG_MISMATCH("num_layers", "5", "found 5", "expected 4"),
+    CONFIG_MISMATCH("caption_projection_dim", "1536", "found 1536"),
+    CONFIG_MISMATCH("joint_attention_dim", "4096", "found 4096"),
+    CONFIG_MISMATCH("pooled_projection_dim", "2048", "found 2048"),
+    CONFIG_MISMATCH("pos_embed_max_size", "192", "found 192"),
+    CONFIG_MISMATCH("in_channels", "33", "found 33"),
+    CONFIG_MISMATCH("out_channels", "8", "found 8"),
+    CONFIG_MISMATCH("patch_size", "4", "found 4"),
+    CONFIG_MISMATCH("sample_size", "0", "found 0"),
 
-    {TRANSFORMER, .change = of_a_control, .what = "a ControlNet",
+    {TRANSFORMER, .change = make_controlnet, .what = "a ControlNet",
      REFUSED(UNSUPPORTED, "ControlNet", "'controlnet_blocks.0.weight'", "3.5 medium or large")},
-    {TRANSFORMER, .change = of_another_control, .what = "another ControlNet",
+    {TRANSFORMER, .change = make_other_controlnet, .what = "another ControlNet",
      REFUSED(UNSUPPORTED, "ControlNet", "'pos_embed_input.proj.weight'")},
-    {TRANSFORMER, .change = of_pictures, .what = "an IP-Adapter", REFUSED(UNSUPPORTED, "IP-Adapter")},
+    {TRANSFORMER, .change = make_ip_adapter, .what = "an IP-Adapter", REFUSED(UNSUPPORTED, "IP-Adapter")},
     {TRANSFORMER, SHAPED("pos_embed.proj.weight", 1, 33),
      REFUSED(UNSUPPORTED, "pos_embed.proj with 33 input channels, 16 output", "inpainting models (33)")},
 
-    LACKS("pos_embed.pos_embed", "pos_embed.pos_embed'"),
-    LACKS("transformer_blocks.0.attn.norm_q", "transformer_blocks.0.attn.norm_q.weight'"),
-    LACKS("transformer_blocks.1.attn.norm_added_k", "transformer_blocks.1.attn.norm_added_k.weight'"),
-    LACKS("transformer_blocks.2.attn2.norm_k", "transformer_blocks.2.attn2.norm_k.weight'"),
-    LACKS("transformer_blocks.2.attn2.to_q", "transformer_blocks.2.attn2.to_q.weight'"),
-    LACKS("transformer_blocks.0.attn2.to_out", "transformer_blocks.0.attn2.to_out.0.weight'"),
+    WITHOUT("pos_embed.pos_embed", "pos_embed.pos_embed'"),
+    WITHOUT("transformer_blocks.0.attn.norm_q", "transformer_blocks.0.attn.norm_q.weight'"),
+    WITHOUT("transformer_blocks.1.attn.norm_added_k", "transformer_blocks.1.attn.norm_added_k.weight'"),
+    WITHOUT("transformer_blocks.2.attn2.norm_k", "transformer_blocks.2.attn2.norm_k.weight'"),
+    WITHOUT("transformer_blocks.2.attn2.to_q", "transformer_blocks.2.attn2.to_q.weight'"),
+    WITHOUT("transformer_blocks.0.attn2.to_out", "transformer_blocks.0.attn2.to_out.0.weight'"),
     {TRANSFORMER, .tensor = "transformer_blocks.3.norm1_context",
      .what = "no text modulation in the last block",
      REFUSED(MISSING, "'joint_blocks.3.context_block.adaLN_modulation.1.weight'",

@@ -3,20 +3,20 @@
 
 #define UNET .component = "unet"
 
-static void of_controlnet(struct tensor_set *p) {
+static void make_controlnet(struct tensor_set *p) {
     invalid_models_add_marker(p, "controlnet_cond_embedding.conv_in.weight");
 }
-static void of_class(struct tensor_set *p) {
+static void make_class_conditional(struct tensor_set *p) {
     invalid_models_add_marker(p, "class_embedding.linear_1.weight");
 }
-static void of_videos(struct tensor_set *p) {
+static void make_video_unet(struct tensor_set *p) {
     invalid_models_add_marker(p, "down_blocks.0.motion_modules.0.transformer_blocks.0.norm1.weight");
 }
-static void of_adapter(struct tensor_set *p) {
+static void make_ip_adapter(struct tensor_set *p) {
     invalid_models_add_marker(
         p, "down_blocks.0.attentions.0.transformer_blocks.0.attn2.processor.to_k_ip.0.weight");
 }
-static void of_other_text(struct tensor_set *p) {
+static void make_other_text_encoder(struct tensor_set *p) {
     invalid_models_add_marker(p, "encoder_hid_proj.weight");
 }
 
@@ -25,11 +25,13 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "8 channels", "4, or 9 (inpainting)", "pix2pix")},
     {UNET, SHAPED("conv_in.weight", 1, 5), REFUSED(UNSUPPORTED, "5 channels")},
     {UNET, SHAPED("conv_in.weight", 1, 3), REFUSED(UNSUPPORTED, "3 channels")},
-    {UNET, .change = of_controlnet, .what = "a ControlNet", REFUSED(UNSUPPORTED, "a ControlNet")},
-    {UNET, .change = of_class, .what = "a class", REFUSED(UNSUPPORTED, "class-conditional")},
-    {UNET, .change = of_videos, .what = "videos", REFUSED(UNSUPPORTED, "a video UNet")},
-    {UNET, .change = of_adapter, .what = "an adapter", REFUSED(UNSUPPORTED, "with an IP-Adapter")},
-    {UNET, .change = of_other_text, .what = "another text", REFUSED(UNSUPPORTED, "another text encoder")},
+    {UNET, .change = make_controlnet, .what = "a ControlNet", REFUSED(UNSUPPORTED, "a ControlNet")},
+    {UNET, .change = make_class_conditional, .what = "a class-conditional UNet",
+     REFUSED(UNSUPPORTED, "class-conditional")},
+    {UNET, .change = make_video_unet, .what = "a video UNet", REFUSED(UNSUPPORTED, "a video UNet")},
+    {UNET, .change = make_ip_adapter, .what = "an IP-Adapter", REFUSED(UNSUPPORTED, "with an IP-Adapter")},
+    {UNET, .change = make_other_text_encoder, .what = "another text encoder",
+     REFUSED(UNSUPPORTED, "another text encoder")},
 
     {UNET, CONFIG("attention_head_dim", "5"), REFUSED(SHAPE, "16 channels", "whole heads")},
     {UNET, CONFIG("attention_head_dim", "[2, 2, 2, 3]"), REFUSED(SHAPE, "16 channels")},

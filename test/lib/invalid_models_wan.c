@@ -4,46 +4,46 @@
 #define TRANSFORMER .component = "transformer"
 #define VAE         .component = "vae"
 
-static void of_sound(struct tensor_set *p) {
+static void make_s2v(struct tensor_set *p) {
     invalid_models_add_marker(p, "casual_audio_encoder.encoder.final_linear.weight");
 }
 
-static void of_a_voice(struct tensor_set *p) {
+static void make_humo(struct tensor_set *p) {
     invalid_models_add_marker(p, "audio_proj.audio_proj_glob_1.layer.bias");
 }
 
-static void of_a_face(struct tensor_set *p) {
+static void make_animate(struct tensor_set *p) {
     invalid_models_add_marker(p, "face_adapter.fuser_blocks.0.k_norm.weight");
 }
 
-static void of_a_camera(struct tensor_set *p) {
+static void make_fun_camera(struct tensor_set *p) {
     invalid_models_add_marker(p, "control_adapter.conv.weight");
 }
 
-static void of_a_control(struct tensor_set *p) {
+static void make_fun_control(struct tensor_set *p) {
     invalid_models_add_marker(p, "ref_conv.weight");
 }
 
-static void of_frames_apart(struct tensor_set *p) {
+static void make_fps_embedding(struct tensor_set *p) {
     invalid_models_add_marker(p, "fps_embedding.weight");
 }
 
 /* A VAE of two levels, too few to resample time between levels. */
-static void of_two_levels(struct tensor_set *p) {
+static void make_two_levels(struct tensor_set *p) {
     tensor_set_drop(p, "decoder.up_blocks.2.");
     tensor_set_drop(p, "decoder.up_blocks.3.");
 }
 
 /* Time is also doubled between the two levels nearest to the image. */
-static void of_more_frames(struct tensor_set *p) {
+static void make_third_time_conv(struct tensor_set *p) {
     invalid_models_add_marker(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
 }
 
 static const struct invalid_model rows[] = {
-    {VAE, .change = of_more_frames, .what = "time resampled at other levels",
+    {VAE, .change = make_third_time_conv, .what = "time resampled at other levels",
      REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "3 tensors 'time_conv.weight'",
              "2 tensors, one per resampling")},
-    {VAE, .change = of_two_levels, .what = "two levels",
+    {VAE, .change = make_two_levels, .what = "two levels",
      REFUSED(SHAPE, "VAE decoder: 2 levels", "3 to 8 levels")},
     {VAE, .tensor = "decoder.up_blocks.1.upsamplers.0.time_conv.", .what = "no time resampling",
      REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "1 tensors 'time_conv.weight'")},
@@ -53,14 +53,15 @@ static const struct invalid_model rows[] = {
      REFUSED(SHAPE, "'encoder.down_blocks.0.conv1.weight'")},
     {VAE, CONFIG("attn_scales", "[0.5]"), REFUSED(UNSUPPORTED, "'attn_scales.0'")},
     {VAE, CONFIG("latents_std", "[1, 1, 1]"), REFUSED(META, "'latents_std'", "3", "5")},
-    {TRANSFORMER, .change = of_sound, .what = "S2V", REFUSED(UNSUPPORTED, "S2V", "'casual_audio_encoder.")},
-    {TRANSFORMER, .change = of_a_voice, .what = "HuMo", REFUSED(UNSUPPORTED, "HuMo", "'audio_proj.")},
-    {TRANSFORMER, .change = of_a_face, .what = "Animate", REFUSED(UNSUPPORTED, "Animate", "'face_adapter.")},
-    {TRANSFORMER, .change = of_a_camera, .what = "a camera",
+    {TRANSFORMER, .change = make_s2v, .what = "S2V", REFUSED(UNSUPPORTED, "S2V", "'casual_audio_encoder.")},
+    {TRANSFORMER, .change = make_humo, .what = "HuMo", REFUSED(UNSUPPORTED, "HuMo", "'audio_proj.")},
+    {TRANSFORMER, .change = make_animate, .what = "Animate",
+     REFUSED(UNSUPPORTED, "Animate", "'face_adapter.")},
+    {TRANSFORMER, .change = make_fun_camera, .what = "Fun-Camera",
      REFUSED(UNSUPPORTED, "Fun-Camera", "'control_adapter.")},
-    {TRANSFORMER, .change = of_a_control, .what = "Fun-Control",
+    {TRANSFORMER, .change = make_fun_control, .what = "Fun-Control",
      REFUSED(UNSUPPORTED, "Fun-Control", "'ref_conv.", "T2V, I2V, FLF2V, TI2V or VACE")},
-    {TRANSFORMER, .change = of_frames_apart, .what = "SkyReels",
+    {TRANSFORMER, .change = make_fps_embedding, .what = "SkyReels",
      REFUSED(UNSUPPORTED, "SkyReels", "'fps_embedding.")},
     /* input channels: noise, a control latent and an image latent */
     {TRANSFORMER, SHAPED("patch_embedding.weight", 1, 15),

@@ -17,12 +17,12 @@ static void share_bias(struct tensor_set *p) {
 }
 
 /* A position table for an image that is not square. */
-static void see_a_row_less(struct tensor_set *p) {
+static void drop_position_row(struct tensor_set *p) {
     layouts_resize(p, "vision_model.embeddings.position_embedding.weight", 0, 13);
 }
 
 /* Image token positions for 20 rows, which fit neither one nor two images of 17 rows. */
-static void place_other_rows(struct tensor_set *p) {
+static void set_other_image_positions(struct tensor_set *p) {
     enum { ROWS = 20, COLUMNS = 24 };
     static const float places[ROWS * COLUMNS];
     tensor_set_add(p, "", "condition_embedder.image_embedder.pos_embed", "F32", 3,
@@ -49,13 +49,13 @@ static const struct invalid_model rows[] = {
      REFUSED(META, "'num_hidden_layers'", "5", "4")},
     {VISION, CONFIG("hidden_act", "\"relu\""),
      REFUSED(UNSUPPORTED, "'hidden_act'", "\"relu\"", "\"quick_gelu\" or \"gelu\"")},
-    {VISION, .change = see_a_row_less, .what = "no square", REFUSED(SHAPE, "13 positions", "a square")},
+    {VISION, .change = drop_position_row, .what = "no square", REFUSED(SHAPE, "13 positions", "a square")},
     {VISION, SHAPED("vision_model.pre_layrnorm.weight", 0, 20),
      REFUSED(SHAPE, "class_embedding'", "[24]", "[20]")},
     {VISION, .tensor = "vision_model.encoder.layers.2.mlp.fc1.weight", .what = "half a layer",
      REFUSED(MISSING, "encoder.layers.2.mlp.fc1.weight'", "transformer.resblocks.2.mlp.c_fc.weight")},
 
-    {TRANSFORMER, .change = place_other_rows, .what = "positions for another number of tokens",
+    {TRANSFORMER, .change = set_other_image_positions, .what = "positions for another number of tokens",
      REFUSED(SHAPE, "image token positions", "20 in the transformer", "17 ")},
 };
 

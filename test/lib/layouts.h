@@ -16,9 +16,8 @@ struct layout_part {
     const char *component; /* its folder in the Hugging Face layout */
     const char *file;      /* its file name in the layout with one file per part */
     size_t flag;           /* offset in options of the flag that selects its file */
-    struct tensor_set *(*to_checkpoint)(
-        const struct tensor_set
-            *of);       /* converts to the checkpoint's tensor names; NULL: the names are the same */
+    /* Converts to the checkpoint's tensor names; NULL: the names are the same. */
+    struct tensor_set *(*to_checkpoint)(const struct tensor_set *of);
     const char *prefix; /* prefix of names in its own file, if the file has a tensor called prefix_if */
     const char *prefix_if;
     const char *found_text;                /* name in the error when this part is passed for another slot */
@@ -54,10 +53,9 @@ struct layouts {
     bool no_configs;            /* its files have no configuration: sizes are the published ones */
     const char *warnings[2];    /* texts that the log must contain about assumed values */
     const char *folder_warning; /* text that the log must contain for the folder; NULL: nothing is logged */
-    const char
-        *two_in_file; /* a part whose file also holds another part, so that convert needs --part; or NULL */
-    bool one_file;    /* also test everything in one file */
-    bool wrong_slots; /* also test each part in the slot of another */
+    const char *two_in_file;    /* part whose file holds two parts, so that convert needs --part; or NULL */
+    bool one_file;              /* also test everything in one file */
+    bool wrong_slots;           /* also test each part in the slot of another */
     void (*const *extra_tests)(void); /* further tests, ended by NULL */
 };
 

@@ -236,37 +236,37 @@ static void test_inspect_one(void) {
           "one component of one file");
     check(count(root, "missing") == 3 && !count(root, "unknown"), "%zu missing", count(root, "missing"));
     json_decref(root);
-    struct tensor_set *p = tensor_set_copy(layouts_part("text_encoder"), "stranger.");
-    write_tensor_set(p, temporary_path("stranger.safetensors"), NULL);
-    root = inspect((options){.model = temporary_path("stranger.safetensors")});
+    struct tensor_set *p = tensor_set_copy(layouts_part("text_encoder"), "foreign.");
+    write_tensor_set(p, temporary_path("foreign.safetensors"), NULL);
+    root = inspect((options){.model = temporary_path("foreign.safetensors")});
     check(count(root, "components") == 1 && count(root, "unknown") == (size_t)p->n, "an unknown file: %zu",
           count(root, "unknown"));
     json_decref(root);
-    expect_refused((options){.model = temporary_path("stranger.safetensors")}, MISSING, "an unknown file",
-                   WORDS("no 'transformer' and 'vae' (", "of no known component", "'stranger.",
+    expect_refused((options){.model = temporary_path("foreign.safetensors")}, MISSING, "an unknown file",
+                   WORDS("no 'transformer' and 'vae' (", "of no known component", "'foreign.",
                          "--diffusion-model and --vae with the transformer and autoencoder"));
     /* The same among known parts: the missing part is reported before the missing tokenizer, with the number
      * of tensors that may be it. */
     char others[TENSOR_SET_NAME];
     snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
-    mkdir(temporary_path("strange"), 0777);
-    copy_file(temporary_path("fused.safetensors"), temporary_path("strange/t.safetensors"));
-    copy_file(temporary_path("ae.safetensors"), temporary_path("strange/v.safetensors"));
-    expect_refused((options){.model = temporary_path("strange")}, MISSING, "only two parts",
+    mkdir(temporary_path("foreign"), 0777);
+    copy_file(temporary_path("fused.safetensors"), temporary_path("foreign/t.safetensors"));
+    copy_file(temporary_path("ae.safetensors"), temporary_path("foreign/v.safetensors"));
+    expect_refused((options){.model = temporary_path("foreign")}, MISSING, "only two parts",
                    WORDS("no 'text_encoder' (", "--llm with the text encoder"));
-    copy_file(temporary_path("stranger.safetensors"), temporary_path("strange/q.safetensors"));
-    expect_refused((options){.model = temporary_path("strange")}, MISSING, "an unknown file among parts",
-                   WORDS("no 'text_encoder' (", "'stranger.", others));
+    copy_file(temporary_path("foreign.safetensors"), temporary_path("foreign/q.safetensors"));
+    expect_refused((options){.model = temporary_path("foreign")}, MISSING, "an unknown file among parts",
+                   WORDS("no 'text_encoder' (", "'foreign.", others));
     expect_refused((options){.vae = temporary_path("ae.safetensors")}, MISSING,
                    "an autoencoder alone cannot draw",
                    WORDS("no 'transformer' (", "--diffusion-model", "its text encoders"));
     struct tensor_set *all = tensor_set_copy(layouts_part("vae"), "vae."),
                       *t = layouts_checkpoint_part("transformer");
     tensor_set_append(all, t, "model.diffusion_model.");
-    tensor_set_append(all, layouts_part("text_encoder"), "stranger.");
-    write_tensor_set(all, temporary_path("strangers.safetensors"), NULL);
-    expect_refused((options){.model = temporary_path("strangers.safetensors")}, MISSING,
-                   "one part of a file is unknown", WORDS("no 'text_encoder' (", "'stranger.", others));
+    tensor_set_append(all, layouts_part("text_encoder"), "foreign.");
+    write_tensor_set(all, temporary_path("foreign_part.safetensors"), NULL);
+    expect_refused((options){.model = temporary_path("foreign_part.safetensors")}, MISSING,
+                   "one part of a file is unknown", WORDS("no 'text_encoder' (", "'foreign.", others));
     tensor_set_free(all);
     tensor_set_free(t);
     tensor_set_free(p);

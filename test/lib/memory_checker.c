@@ -54,7 +54,7 @@ void checked_span_remove(const void *from) {
     pthread_mutex_unlock(&memory_checker.lock);
 }
 
-int reads_under_way(void) {
+int reads_in_flight(void) {
     int n = 0;
     pthread_mutex_lock(&memory_checker.lock);
     for (int i = 0; i < memory_checker.n_spans; i++) n += memory_checker.spans[i].reading;
@@ -62,7 +62,7 @@ int reads_under_way(void) {
     return n;
 }
 
-static void pages_come(size_t bytes) {
+static void count_pages_mapped(size_t bytes) {
     pthread_mutex_lock(&memory_checker.lock);
     memory_checker.pages_live += (int64_t)bytes;
     if (memory_checker.pages_live > memory_checker.pages_peak)
@@ -71,7 +71,7 @@ static void pages_come(size_t bytes) {
     pthread_mutex_unlock(&memory_checker.lock);
 }
 
-static void pages_go(const void *memory, size_t bytes) {
+static void count_pages_unmapped(const void *memory, size_t bytes) {
     pthread_mutex_lock(&memory_checker.lock);
     memory_checker.pages_live -= (int64_t)bytes;
     if (bytes % PLAN_PAGE) memory_checker_report("not whole pages");
@@ -107,12 +107,12 @@ static void read_ended(struct read_log *read, int64_t bytes) {
 
 static void *checked_map(struct sys *sys, enum memory_line line, size_t bytes) {
     void *memory = memory_checker.below.map(sys, line, bytes);
-    if (memory) pages_come(bytes);
+    if (memory) count_pages_mapped(bytes);
     return memory;
 }
 
 static void checked_unmap(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
-    if (memory) pages_go(memory, bytes);
+    if (memory) count_pages_unmapped(memory, bytes);
     memory_checker.below.unmap(sys, line, memory, bytes);
 }
 
@@ -129,12 +129,12 @@ static void checked_unreserve(struct sys *sys, void *memory, size_t bytes) {
 
 static int checked_commit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
     int failed = memory_checker.below.commit(sys, line, memory, bytes);
-    if (!failed) pages_come(bytes);
+    if (!failed) count_pages_mapped(bytes);
     return failed;
 }
 
 static void checked_decommit(struct sys *sys, enum memory_line line, void *memory, size_t bytes) {
-    pages_go(memory, bytes);
+    count_pages_unmapped(memory, bytes);
     memory_checker.below.decommit(sys, line, memory, bytes);
 }
 

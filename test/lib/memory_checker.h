@@ -47,7 +47,7 @@ void memory_checker_restart(void);
 void checked_span_add(const void *from, size_t bytes, bool reading);
 void checked_span_remove(const void *from);
 
-int reads_under_way(void);
+int reads_in_flight(void);
 
 void assert_no_memory_violation(void);
 

@@ -22,7 +22,7 @@ struct adapted_case {
 /* True if the device rounds in * down^T and `up` too, besides the product's own operands. */
 extern bool low_rank_rounded;
 
-/* Gives the operators scratch memory, valid until the next case. */
+/* Gives the context scratch memory, valid until the next case. */
 void adapted_scratch(void);
 /* Returns random factors for such a weight, valid until the next case, or NULL for none. chain: room for as
  * many. */

@@ -20,8 +20,8 @@ const char *published_flux_checkpoint(void);
 /* The synthetic pipeline of synthetic_pipeline.h. */
 const char *synthetic_checkpoint(void);
 
-/* A small Z-Image whose transformer matrices have this type, or several types in turn separated by slashes.
- * Replaces the previous one. */
+/* A small Z-Image whose transformer matrices have this dtype, or several dtypes in turn, separated by
+ * slashes. Replaces the previous stored checkpoint. */
 const char *stored_checkpoint(const char *dtype);
 
 #endif

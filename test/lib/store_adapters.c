@@ -3,7 +3,7 @@
 #include "engine/run/adapt.h"
 
 /* Returns a random vector of that type with at least `values` values. */
-static const struct index_entry *some_vector(int32_t values, enum dtype dtype) {
+static const struct index_entry *random_vector(int32_t values, enum dtype dtype) {
     const struct tensor_index *index = &store_fixture.files.index;
     const struct index_entry *entry;
     do entry = &index->entries[below((uint64_t)index->n_entries)];
@@ -12,8 +12,8 @@ static const struct index_entry *some_vector(int32_t values, enum dtype dtype) {
 }
 
 /* Returns a random run of `values` values of such a vector, or two runs in reverse order. */
-static struct factor some_values(int32_t values, enum dtype dtype) {
-    const struct index_entry *entry = some_vector(values, dtype);
+static struct factor random_values(int32_t values, enum dtype dtype) {
+    const struct index_entry *entry = random_vector(values, dtype);
     struct factor f = {.name = entry->name,
                        .source = &store_fixture.files.index.sources[entry->source],
                        .offset = entry->offset,
@@ -42,7 +42,7 @@ static void adapt_stage(int s, uint64_t percent) {
         const struct packed_tensor *t = &store_fixture.base[s][i / 3].tensors[i % 3];
         if (i % 3 >= store_fixture.base[s][i / 3].n_tensors || below(100) >= percent) continue;
         vectors[all.n_vectors++] = (struct replaced_vector){
-            .block = i / 3, .weight = i % 3, .values = some_values(t->shape.dim[0], t->shape.dtype)};
+            .block = i / 3, .weight = i % 3, .values = random_values(t->shape.dim[0], t->shape.dtype)};
     }
     component_adapt(&from, &all, &adapted, &e);
     assert_ok(&e);
@@ -50,7 +50,7 @@ static void adapt_stage(int s, uint64_t percent) {
     fault_sys.sys.release(&fault_sys.sys, adapted.blocks);
 }
 
-static uint64_t sides_hash(int s) {
+static uint64_t adapters_hash(int s) {
     uint64_t hash = 0;
     for (int b = 0; b < store_fixture.stages[s].n_model_blocks; b++)
         hash = hash * 31 + store_fixture.blocks[s][b].adapter_hash;
@@ -60,7 +60,7 @@ static uint64_t sides_hash(int s) {
 static void fit_ring(int s) {
     struct plan_stage *p = &store_fixture.plan.stage[s];
     for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) {
-        uint64_t bytes = paged(store_fixture.blocks[s][b].bytes);
+        uint64_t bytes = page_align(store_fixture.blocks[s][b].bytes);
         if (!plan_is_resident(p, b) && p->ring_bytes < bytes) p->ring_bytes = bytes;
     }
 }
@@ -68,11 +68,11 @@ static void fit_ring(int s) {
 void store_fixture_change_adapters(uint64_t percent) {
     for (int s = 0; s < store_fixture.need.n_stages; s++) {
         struct stage_need *need = &store_fixture.need.stage[s];
-        uint64_t was = sides_hash(s);
+        uint64_t was = adapters_hash(s);
         for (int b = 0; b < store_fixture.stages[s].n_blocks; b++)
             block_destroy(&fault_sys.sys, &store_fixture.blocks[s][b]);
         adapt_stage(s, percent);
-        store_fixture.same_adapters[s] = sides_hash(s) == was;
+        store_fixture.same_adapters[s] = adapters_hash(s) == was;
         for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) {
             need->block_bytes[b] = store_fixture.blocks[s][b].bytes;
             need->block_adapter_bytes[b] = store_fixture.blocks[s][b].adapter_bytes;
@@ -125,8 +125,8 @@ bool store_fixture_kept(int s, int b, bool pool, enum packed_part part) {
     int n = store_fixture.stages[s].n_blocks;
     if (!store_fixture.last_plan.keep || !store_fixture.plan.keep || !is_kept(s, b, pool)) return false;
     if (part == PACKED_ADAPTER && !store_fixture.same_adapters[s]) return false;
-    uint64_t was = paged(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
-             is = paged(kept_offset(&store_fixture.plan, s, n, pool, part));
+    uint64_t was = page_align(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
+             is = page_align(kept_offset(&store_fixture.plan, s, n, pool, part));
     for (int i = 0; i < n; i++) { /* parts may move up by at most the growth of the total */
         uint64_t from = kept_offset(&store_fixture.last_plan, s, i, pool, part),
                  to = kept_offset(&store_fixture.plan, s, i, pool, part);

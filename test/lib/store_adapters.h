@@ -4,9 +4,9 @@
 
 #include "test/lib/store_fixture.h"
 
-/* Rebinds every block with replaced vectors, for `percent` percent of its weights (0: none), read from
- * elsewhere in the files. The rings grow to fit what streams. store_fixture.same_adapters tells whether a
- * stage's adapters are as before. */
+/* Rebinds every block. Each weight is replaced with a chance of `percent` %, by values from elsewhere in the
+ * files. The rings grow to fit the streamed blocks. store_fixture.same_adapters tells whether a stage's
+ * adapters are as before. */
 void store_fixture_change_adapters(uint64_t percent);
 /* Removes one resident and one pooled block per stage from the plan. */
 void store_fixture_keep_fewer(void);

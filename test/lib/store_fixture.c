@@ -284,11 +284,11 @@ void check_packed(const struct block *block, const struct packed_place *place, u
 
 /* Marks bytes [0, to) of the packed block as in use for the memory checker; 0: none. */
 static void checker_use(const struct block *block, const struct packed_place *place, uint64_t to) {
-    uint64_t side = to < block->adapter_bytes ? to : block->adapter_bytes;
+    uint64_t n_adapter = to < block->adapter_bytes ? to : block->adapter_bytes;
     for (int p = 0; p < PACKED_PARTS; p++)
         if (packed_part_bytes(block, p)) checked_span_remove(place->part[p]);
-    if (side) checked_span_add(place->part[PACKED_ADAPTER], side, false);
-    if (to > side) checked_span_add(place->part[PACKED_BASE], to - side, false);
+    if (n_adapter) checked_span_add(place->part[PACKED_ADAPTER], n_adapter, false);
+    if (to > n_adapter) checked_span_add(place->part[PACKED_BASE], to - n_adapter, false);
 }
 
 /* Awaits a packed block in a few random steps, some backwards, and reads only the awaited bytes. */
@@ -443,7 +443,7 @@ static void check_reads(bool second_run, const struct store_counters *counters) 
     assert_int_equal(counters->bytes_direct, direct);
 }
 
-int64_t stays_bytes(int s) {
+int64_t keepable_bytes(int s) {
     return (int64_t)(store_fixture.plan.stage[s].resident_bytes + store_fixture.plan.stage[s].pool_bytes);
 }
 
@@ -460,14 +460,15 @@ void run_whole(bool second_run) {
     if (!store_fixture.separate) assert_int_equal(counters.bytes_moved, counters.bytes_read);
     store_end_stage(store, store_fixture.stage);
     store_close(store);
-    for (int s = 0; s < store_fixture.plan.n_stages; s++) kept += stays_bytes(s);
+    for (int s = 0; s < store_fixture.plan.n_stages; s++) kept += keepable_bytes(s);
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
         const struct plan_stage *p = &store_fixture.plan.stage[s];
         int64_t takes = (int64_t)(p->ring_bytes + p->staging_bytes + store_fixture.plan.bounce_bytes) +
-                        (store_fixture.plan.keep ? kept : stays_bytes(s));
+                        (store_fixture.plan.keep ? kept : keepable_bytes(s));
         if (takes > most) most = takes;
     }
-    if (second_run) most += (int64_t)paged((uint64_t)most / 64) + 2 * PLAN_PAGE; /* one step of moved data */
+    if (second_run)
+        most += (int64_t)page_align((uint64_t)most / 64) + 2 * PLAN_PAGE; /* one step of moved data */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
     for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until they change */
@@ -476,11 +477,11 @@ void run_whole(bool second_run) {
 
 /* -- residents evicted during a run -- */
 
-uint64_t paged(uint64_t bytes) {
+uint64_t page_align(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
-int seam_after(int from) {
+int next_evaluation_start(int from) {
     for (int i = from; i < store_fixture.visits.n_visits; i++) {
         const struct visit *v = &store_fixture.visits.visits[i];
         if (i && v->evaluation > 0 && v[-1].stage == v->stage && v[-1].evaluation < v->evaluation) return i;
@@ -497,7 +498,8 @@ void reduced_plan(struct plan *reduced) {
             if (!plan_is_resident(&reduced->stage[s], b) && store_fixture.blocks[s][b].bytes > largest)
                 largest = store_fixture.blocks[s][b].bytes;
         }
-        if (reduced->stage[s].ring_bytes < paged(largest)) reduced->stage[s].ring_bytes = paged(largest);
+        if (reduced->stage[s].ring_bytes < page_align(largest))
+            reduced->stage[s].ring_bytes = page_align(largest);
         if (below(3)) reduced->stage[s].ring_bytes += PLAN_PAGE * below(8);
         if (store_fixture.separate)
             reduced->stage[s].staging_bytes = store_fixture.plan.stage[s].staging_bytes;

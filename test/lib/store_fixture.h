@@ -80,15 +80,15 @@ void check_packed(const struct block *block, const struct packed_place *place, u
 void run_whole(bool second_run);
 
 /* Returns the bytes of a stage that may outlive a run. */
-int64_t stays_bytes(int s);
+int64_t keepable_bytes(int s);
 
-uint64_t paged(uint64_t bytes);
+uint64_t page_align(uint64_t bytes);
 
 /* ---- residents evicted during a run ---- */
 
 /* Returns the index of the first visit, from `from` on, of an evaluation after a stage's first; -1 if there
  * is none. */
-int seam_after(int from);
+int next_evaluation_start(int from);
 
 /* Makes a reduced plan: fewer residents in every stage, and rings that hold what now streams. */
 void reduced_plan(struct plan *reduced);

@@ -63,7 +63,7 @@ void synthetic_remove(void);
 void synthetic_execute(struct error *e);
 
 /* Runs as a plain loop over blocks, without store, plan or executor. */
-void plain_run(void);
+void run_plain_loop(void);
 
 /* Returns the planned pages of all memory lines at the worst moment. */
 int64_t planned_pages(void);

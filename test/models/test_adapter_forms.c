@@ -1,6 +1,5 @@
-/* What each form of an adapter adds to a weight: the factors that come of its tensors, multiplied, against
- * the formula of its inventors (LyCORIS 3.2, modules/loha.py, lokr.py, locon.py; peft 0.21 for alphas) in
- * plain loops; what several adapters make of a vector; and whose scale is what. */
+/* What each kind of adapter adds to a weight: the factors read from a file, multiplied, against LyCORIS 3.2's formulas
+ * (modules/loha.py, lokr.py, locon.py; peft 0.21 for alphas) in plain loops. Also several adapters on a bias or norm, and scales. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -29,9 +28,9 @@ static struct sluice_model *open_model(const char *folder) {
     return model;
 }
 
-/* ---- a file of one module ---- */
+/* ---- an adapter file of one module ---- */
 
-/* A tensor, by how its name ends. */
+/* One tensor of the file; its name is the module's with this ending. */
 struct given {
     const char *end;
     int rank;
@@ -46,7 +45,7 @@ static float random_value(void) {
     return (float)((double)(int32_t)(random_state >> 32) / 2147483648.0);
 }
 
-/* Each in a file of its own, for several may be open. */
+/* Each in a file of its own: several may be open. */
 static const char *write_module(const char *module, struct given *given, int n, const float *alpha) {
     static char path[128];
     static int i_file;
@@ -91,7 +90,7 @@ static float *read_factor(const struct factor *f, int64_t *n) {
     return at;
 }
 
-/* scale up . down, all of it. */
+/* The whole matrix scale * up . down. */
 static void multiply(const struct adapted_weight *w, double *out, int64_t *columns) {
     int64_t n_up, n_down, rank = w->up.dim[1], rows = w->up.dim[0];
     float *up = read_factor(&w->up, &n_up), *down = read_factor(&w->down, &n_down);
@@ -108,7 +107,7 @@ static void multiply(const struct adapted_weight *w, double *out, int64_t *colum
     free(down);
 }
 
-/* ---- formulas: values of given tensors ---- */
+/* ---- formulas, on the file's tensor values ---- */
 
 static double at2(const struct given *g, int i, int k) {
     int columns = 1;
@@ -178,7 +177,7 @@ static struct form {
     const char *name, *module;
     struct given given[ROLES];
     double (*formula)(const struct given *g, int o, int i);
-    double divisor; /* of alpha; 0: alpha means nothing */
+    double divisor; /* alpha is divided by this; 0: alpha has no effect */
 } forms[] = {
     {"LoRA", LINEAR, {{"lora_down.weight", 2, {3, 36}, {0}}, {"lora_up.weight", 2, {96, 3}, {0}}}, lora, 3},
     {"LoRA of a convolution",
@@ -252,8 +251,8 @@ static struct form {
      3},
     {"a difference", LINEAR, {{"diff", 2, {96, 36}, {0}}}, whole, 0},
     {"a difference of a convolution", CONV, {{"diff", 4, {12, 28, 3, 3}, {0}}}, whole, 0},
-    /* Both whole, but small, so that the whole rank is a low one; alpha is no alpha. */
-    {"LoKr, both whole",
+    /* Two full but small factors: their rank counts as low, and alpha has no effect. */
+    {"LoKr, neither w1 nor w2 factored",
      LINEAR,
      {{"lokr_w1", 2, {32, 9}, {0}}, {"lokr_w2", 2, {3, 4}, {0}}},
      lokr_both_whole,
@@ -281,13 +280,13 @@ static void test_form(struct form *f) {
                 largest = fmax(largest, fabs(truth));
             }
     }
-    /* Rounded to f32 once where it is multiplied out. */
+    /* Rounded to f32 once, when the factors are multiplied. */
     check(largest > .1 && worst < 1e-6 * largest, "%s: off by %g of %g", f->name, worst, largest);
     adapter_match_destroy(&match);
     adapter_close(a);
 }
 
-/* ---- vectors ---- */
+/* ---- bias and norm differences ---- */
 
 #define QKV_BIAS "diffusion_model.double_blocks.0.img_attn.qkv"
 
@@ -299,7 +298,7 @@ static void read_bias(const struct sluice_model *m, const char *name, float *to,
         adapter_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0, n, to, &e);
 }
 
-/* A fused bias's difference at 0.5, and one of a part at -2; norms by ".diff". */
+/* A fused bias's difference at strength 0.5 and one part's at -2; norms by ".diff". */
 static void test_vectors(void) {
     enum { DIM = 36 };
     static struct given fused = {"diff_b", 1, {3 * DIM}, {0}}, part = {"diff_b", 1, {DIM}, {0}};
@@ -316,7 +315,7 @@ static void test_vectors(void) {
         return;
     struct adapter_use uses[] = {{&first, .5}, {&second, -2}};
     check(adapters_combine(m, slot, uses, 2, &c, &e) == OK && c.n_vectors == 3 && !c.n_weights,
-          "%d vectors: %s", c.n_vectors, e.what);
+          "expected another number of bias and norm differences than %d: %s", c.n_vectors, e.what);
     for (int i = 0; i < c.n_vectors; i++) {
         char name[128];
         float base[DIM];
@@ -344,7 +343,7 @@ static void test_vectors(void) {
 /* ---- scales ---- */
 
 static const struct {
-    const char *what, *type; /* of a scalar ".alpha", or NULL */
+    const char *what, *type; /* dtype of a scalar ".alpha", or NULL */
     int size;
     union {
         float f32;
@@ -362,22 +361,22 @@ static const struct {
     {"BF16", "BF16", 2, {.half = 0x4040}, NULL, .75f},
     {"F16", "F16", 2, {.half = 0x4200}, NULL, .75f},
     {"peft", NULL, 0, {0}, "{\"transformer.r\": 4, \"transformer.lora_alpha\": 8}", 2},
-    {"peft without a part", NULL, 0, {0}, "{\"r\": 4, \"lora_alpha\": 12}", 3},
+    {"peft, keys without a component", NULL, 0, {0}, "{\"r\": 4, \"lora_alpha\": 12}", 3},
     {"rslora", NULL, 0, {0}, "{\"transformer.lora_alpha\": 8, \"transformer.use_rslora\": true}", 4},
-    {"a pattern",
+    {"alpha_pattern",
      NULL,
      0,
      {0},
      "{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"layers.0.feed_forward.w1\": 2}}",
      .5f},
-    {"a pattern's end",
+    {"alpha_pattern, end of a name",
      NULL,
      0,
      {0},
      "{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"w1\": 1, \"w2\": 9}}",
      .25f},
-    {"another part's", NULL, 0, {0}, "{\"text_encoder.lora_alpha\": 8}", 1},
-    {"the file's own first", "F32", 4, {.f32 = 1}, "{\"transformer.lora_alpha\": 8}", .25f},
+    {"alpha of another component", NULL, 0, {0}, "{\"text_encoder.lora_alpha\": 8}", 1},
+    {"the file's alpha before the configuration's", "F32", 4, {.f32 = 1}, "{\"transformer.lora_alpha\": 8}", .25f},
 };
 
 static void test_scales(void) {
@@ -405,12 +404,12 @@ static void test_scales(void) {
     }
 }
 
-/* ---- where names and files say it ---- */
+/* ---- two transformers: file and tensor names choose one ---- */
 
 static const struct {
     const char *file, *prefix;
-    int first, second; /* weights of either transformer */
-    int notes;         /* which of them it is for, where names told or nothing did */
+    int first, second; /* changed weights of either transformer */
+    int notes;         /* warnings: which transformer was assumed */
 } halves[] = {
     {"wan_high_noise_4steps.safetensors", "diffusion_model.", 1, 0, 1},
     {"Wan2.2-LowNoise.safetensors", "diffusion_model.", 0, 1, 1},
@@ -451,7 +450,7 @@ static void test_halves(void) {
     model_close(m);
 }
 
-/* ---- what is told of a file ---- */
+/* ---- inspect ---- */
 
 static void test_inspected(void) {
     char path[256], *json = NULL;
@@ -466,7 +465,7 @@ static void test_inspected(void) {
     if (!check(adapter_writer_end(&w, path, NULL) && !sluice_inspect(&from, false, &json, &error), "%s: %s",
                path, error.what))
         return;
-    check(strstr(json, "\"DoRA\": 1") || strstr(json, "\"DoRA\":1"), "nothing of DoRA in %s", json);
+    check(strstr(json, "\"DoRA\": 1") || strstr(json, "\"DoRA\":1"), "inspect does not count DoRA: %s", json);
     sluice_free(json);
 }
 

@@ -1,6 +1,6 @@
-/* Names of modules as files that people share have them, at published sizes: which weights of which component
- * each means. Trainers': kohya's sd-scripts and musubi, diffusers of several ages, peft, ComfyUI, Black
- * Forest Labs, lightx2v. Factors are zeros that take no place. */
+/* Module names of published adapters, at published model sizes: which weights of which component each name changes.
+ * Sources: kohya's sd-scripts and musubi, diffusers of several versions, peft, ComfyUI, Black Forest Labs, lightx2v.
+ * Factors are zeros in a sparse file. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -20,8 +20,8 @@ static const char linear[] = ".lora_linear_layer.down.weight|.lora_linear_layer.
 
 static const struct row {
     const char *recipe, *module, *ends;
-    int32_t rows, columns[5]; /* of the weight that is meant; [0] and a kernel's sides */
-    const char *means;        /* folder: names of weights, and the rows of a fused tensor that are theirs */
+    int32_t rows, columns[5]; /* shape of the changed weight; columns[0], then the kernel's sides */
+    const char *means;        /* expected folder, weights, and their rows in a fused tensor */
 } rows[] = {
     {"flux",
      "lora_unet_double_blocks_3_img_attn_qkv",
@@ -457,12 +457,11 @@ static void test_row(const struct row *row, const struct sluice_model *m) {
     adapter_close(a);
 }
 
-/* Which of two transformers a file is for where its keys do not say: of each slot, whether it has some of
- * it. */
+/* Which of two transformers a file is for when its keys name none: by words in the file name. */
 static void test_file_names(void) {
     static const struct {
         const char *name;
-        bool first, second; /* high noise, low noise */
+        bool first, second; /* expected to change the high-noise, the low-noise transformer */
     } names[] = {
         {"style_high_noise.safetensors", true, false},
         {"Wan2.2-HighNoise-v2 turbo.safetensors", true, false},

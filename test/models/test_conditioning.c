@@ -1,6 +1,6 @@
-/* What denoisers are given of prompts, beyond the rows themselves: windows one below the other, weights with
- * the mean restored, zeros where there is no negative prompt, the layer that was asked for, and the numbers
- * told beside them. On small models of random weights; rows against transformers: blocks_clip_kinds.c. */
+/* CLIP conditioning of denoisers beyond the plain embeddings: several 77-token windows, prompt weights with the mean restored,
+ * zero embeddings for an absent negative prompt, clip_skip, and SDXL's add_time_ids. Small random models.
+ * Embeddings against transformers: test/lib/blocks_clip_kinds.c. */
 #include "engine/api/job.h"
 #include "engine/api/request.h"
 #include "loaders/loaders.h"
@@ -39,7 +39,7 @@ enum { COND, UNCOND, POOLED, POOLED_UNCOND, GIVEN };
 struct texts {
     struct {
         float *values;
-        int rows, columns; /* 0: it was not given */
+        int rows, columns; /* 0: the run has no such tensor */
     } given[GIVEN];
     char latent[HEX];
     int code;
@@ -76,7 +76,7 @@ static struct texts give(struct rig *rig, struct sluice_request request) {
     struct texts t = {0};
     char folder[128];
     snprintf(folder, sizeof folder, "%s/dump%d", temporary, n++);
-    check(!mkdir(folder, 0700), "%s is there", folder);
+    check(!mkdir(folder, 0700), "cannot create %s", folder);
     request.dump = folder;
     struct result r = run(rig, &request);
     t.code = r.code;
@@ -120,29 +120,29 @@ enum { WINDOW = 77 };
 static void windows(struct rig *rig) {
     struct texts both = give(rig, request_of("a red fox BREAK b", NULL)),
                  first = give(rig, request_of("a red fox", NULL)), second = give(rig, request_of("b", NULL));
-    check(both.given[COND].rows == 2 * WINDOW && first.given[COND].rows == WINDOW, "rows of windows");
-    check(same_rows(&both, COND, 0, &first, COND, WINDOW), "the first window");
-    check(same_rows(&both, COND, WINDOW, &second, COND, WINDOW), "the second window");
-    check(same_rows(&both, POOLED, 0, &first, POOLED, 1), "the pooled row is of the first window");
+    check(both.given[COND].rows == 2 * WINDOW && first.given[COND].rows == WINDOW, "not one window of rows per BREAK");
+    check(same_rows(&both, COND, 0, &first, COND, WINDOW), "the first window's embeddings differ");
+    check(same_rows(&both, COND, WINDOW, &second, COND, WINDOW), "the second window's embeddings differ");
+    check(same_rows(&both, POOLED, 0, &first, POOLED, 1), "the pooled embedding is not the first window's");
     texts_free(&both);
     texts_free(&first);
     texts_free(&second);
 }
 
-/* Prompts of unlike many windows: each branch of guidance reads its own rows. */
+/* Positive and negative prompts of different numbers of windows: each guidance branch reads its own rows. */
 static void uneven(struct rig *rig) {
     const char *longer = "a red fox BREAK b", *shorter = "a blue house";
     struct texts a = give(rig, request_of(longer, shorter)), b = give(rig, request_of(shorter, longer)),
                  even = give(rig, request_of(longer, longer));
     check(same_rows(&a, COND, 0, &b, UNCOND, 2 * WINDOW) && same_rows(&a, UNCOND, 0, &b, COND, WINDOW),
-          "rows of one branch are the other's, exchanged");
-    check(strcmp(a.latent, b.latent) != 0 && strcmp(a.latent, even.latent) != 0, "what is read counts");
+          "exchanged prompts do not exchange their embeddings");
+    check(strcmp(a.latent, b.latent) != 0 && strcmp(a.latent, even.latent) != 0, "the number of windows has no effect");
     texts_free(&a);
     texts_free(&b);
     texts_free(&even);
 }
 
-/* Columns of one encoder: rows times weights, then what that changed of a window's mean undone. */
+/* Columns of one encoder: embeddings times weights, scaled to restore each window's mean. */
 static double weigh(const struct prompt_tokens *tokens, const struct texts *even, const struct texts *weighed,
                     int from, int to) {
     double error = 0, size = 0;
@@ -178,20 +178,20 @@ static void weights(struct rig *rig) {
     int l = rig->model->component[0].text_columns, all = even.given[COND].columns;
     bool fits = check(tokens.weights && tokens.n_ids == even.given[COND].rows &&
                           even.given[COND].rows == weighed.given[COND].rows,
-                      "as many tokens");
+                      "the weighted prompt has other tokens");
     for (int encoder = 0; encoder < 2 && fits; encoder++) {
         double error = weigh(&tokens, &even, &weighed, encoder ? l : 0, encoder ? all : l);
-        printf("weights of encoder %d: error %.1e, at most 4e-7\n", encoder, error);
+        printf("prompt weights, encoder %d: error %.1e, at most 4e-7\n", encoder, error);
         check(error < 4e-7, "encoder %d: error %.1e", encoder, error);
     }
-    check(same_rows(&even, POOLED, 0, &weighed, POOLED, 1), "the pooled row weighs nothing");
+    check(same_rows(&even, POOLED, 0, &weighed, POOLED, 1), "prompt weights change the pooled embedding");
     prompt_destroy(rig->model->sys, &tokens);
     texts_free(&even);
     texts_free(&weighed);
     struct sluice_request request = request_of(text, NULL);
     request.prompt_weights = "off";
     struct texts off = give(rig, request);
-    check(off.given[COND].rows == WINDOW, "without weights all is text, BREAK too");
+    check(off.given[COND].rows == WINDOW, "--prompt-weights off still splits at BREAK");
     texts_free(&off);
     request.prompt_weights = "perhaps";
     refused(rig, request, "--prompt-weights perhaps");
@@ -203,21 +203,21 @@ static void negatives(struct rig *rig, bool zeros, const char *what) {
     request.negative_prompt = NULL;
     struct texts absent = give(rig, request);
     check(same_rows(&empty, UNCOND, 0, &plain, COND, WINDOW) && !is_zero(&empty, UNCOND),
-          "%s: \"\" is encoded", what);
-    check(absent.given[UNCOND].rows == WINDOW, "%s: rows of an absent one", what);
-    check(is_zero(&absent, UNCOND) == zeros, "%s: an absent one", what);
-    check(zeros || same_rows(&absent, UNCOND, 0, &plain, COND, WINDOW), "%s: an absent one is \"\"", what);
+          "%s: a negative prompt \"\" is not encoded", what);
+    check(absent.given[UNCOND].rows == WINDOW, "%s: rows of an absent negative prompt", what);
+    check(is_zero(&absent, UNCOND) == zeros, "%s: an absent negative prompt", what);
+    check(zeros || same_rows(&absent, UNCOND, 0, &plain, COND, WINDOW), "%s: an absent negative prompt must equal \"\"", what);
     if (empty.given[POOLED].columns) {
-        check(same_rows(&empty, POOLED_UNCOND, 0, &plain, POOLED, 1), "%s: \"\" is pooled", what);
-        check(is_zero(&absent, POOLED_UNCOND) == zeros, "%s: an absent one's pooled row", what);
+        check(same_rows(&empty, POOLED_UNCOND, 0, &plain, POOLED, 1), "%s: pooled embedding of a negative prompt \"\"", what);
+        check(is_zero(&absent, POOLED_UNCOND) == zeros, "%s: pooled embedding of an absent negative prompt", what);
     }
-    check(same_rows(&absent, COND, 0, &empty, COND, WINDOW), "%s: the prompt itself", what);
+    check(same_rows(&absent, COND, 0, &empty, COND, WINDOW), "%s: the positive prompt's embeddings change", what);
     texts_free(&empty);
     texts_free(&plain);
     texts_free(&absent);
 }
 
-/* model_index.json says otherwise. */
+/* model_index.json disables zero embeddings. */
 static void no_zeros(void) {
     static const char index[] = "{\"_class_name\": \"StableDiffusionXLPipeline\", "
                                 "\"force_zeros_for_empty_prompt\": false}";
@@ -228,11 +228,11 @@ static void no_zeros(void) {
     if (!check(to, "%s", path)) return;
     fputs(index, to);
     fclose(to);
-    if (rig_open(&rig, folders[SDXL], 1, 1)) negatives(&rig, false, "sdxl without zeros");
+    if (rig_open(&rig, folders[SDXL], 1, 1)) negatives(&rig, false, "sdxl, force_zeros_for_empty_prompt false");
     rig_close(&rig);
 }
 
-/* In one session, whose residents must not be taken for others. */
+/* Twice in one session: residents of another clip_skip must not be reused. */
 static void skips(struct rig *rig, int usual, int most, const char *what) {
     struct sluice_request request = request_of("a red fox", NULL);
     struct texts plain = give(rig, request), skipped[4] = {0};
@@ -240,21 +240,21 @@ static void skips(struct rig *rig, int usual, int most, const char *what) {
         for (int n = 1; n <= most; n++) {
             request.clip_skip = n;
             struct texts t = give(rig, request);
-            check(turn ? !strcmp(t.latent, skipped[n].latent) : true, "%s: %d again", what, n);
-            check(same_rows(&t, COND, 0, &plain, COND, WINDOW) == (n == usual), "%s: clip skip %d", what, n);
+            check(turn ? !strcmp(t.latent, skipped[n].latent) : true, "%s: clip_skip %d differs the second time", what, n);
+            check(same_rows(&t, COND, 0, &plain, COND, WINDOW) == (n == usual), "%s: embeddings at clip_skip %d", what, n);
             if (t.given[POOLED].columns)
-                check(same_rows(&t, POOLED, 0, &plain, POOLED, 1), "%s: pooled at %d", what, n);
+                check(same_rows(&t, POOLED, 0, &plain, POOLED, 1), "%s: clip_skip %d changes the pooled embedding", what, n);
             texts_free(&t);
             skipped[n] = t;
         }
     texts_free(&plain);
     request.clip_skip = most + 1;
-    refused(rig, request, "a layer that there is not");
+    refused(rig, request, "clip_skip beyond the first layer");
     request.clip_skip = -1;
-    refused(rig, request, "a layer behind the last");
+    refused(rig, request, "clip_skip -1");
 }
 
-/* As lanes have them: of both prompts. */
+/* add_time_ids of the positive and of the negative lane. */
 static void numbers(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n, const char *what) {
     static struct job job;
     struct error e = {0};
@@ -267,12 +267,12 @@ static void numbers(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], in
     for (int i = 0; i < 2; i++) {
         const struct lane *lane = &job.layout.stages[s].lanes[i];
         check(lane->n_add_time_ids == n && !memcmp(lane->add_time_ids, wanted[i], (size_t)n * sizeof(float)),
-              "%s: numbers of lane %d", what, i);
+              "%s: add_time_ids of lane %d", what, i);
     }
     job_close(&job);
 }
 
-/* A model that takes neither. */
+/* A model without CLIP refuses clip_skip and prompt weights. */
 static void others(void) {
     struct rig rig;
     if (rig_open(&rig, "test/golden/zimage_a/model", 1, 1)) {
@@ -281,7 +281,7 @@ static void others(void) {
         refused(&rig, request, "no CLIP");
         request.clip_skip = 0;
         request.prompt_weights = "on";
-        refused(&rig, request, "no words that weigh");
+        refused(&rig, request, "prompt weights");
         request.prompt_weights = "off";
         struct texts t = give(&rig, request);
         texts_free(&t);
@@ -289,8 +289,7 @@ static void others(void) {
     rig_close(&rig);
 }
 
-/* Windows and layers that are left out change nothing of what a plan promises: at the least that would do
- * there are the same bits, below it nothing. */
+/* With several windows and skipped layers the plan still holds: its least budget gives the same bits, one byte less is an error. */
 static void least(struct rig *rig) {
     struct sluice_request request = request_of("a (red:1.3) fox BREAK b", "c BREAK d BREAK e");
     struct sluice_error e;
@@ -302,10 +301,10 @@ static void least(struct rig *rig) {
     request.max_ram_bytes =
         (int64_t)json_integer_value(json_object_get(json_object_get(plan, "least"), "ram_bytes"));
     struct texts tight = give(rig, request);
-    check(!strcmp(tight.latent, plain.latent), "the same bits at the least");
+    check(!strcmp(tight.latent, plain.latent), "the least budget changes the latent");
     request.max_ram_bytes--;
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET, "below it: %d", r.code);
+    check(r.code == SLUICE_BUDGET, "below the least budget: %d", r.code);
     result_free(&r);
     json_decref(plan);
     sluice_free(json);

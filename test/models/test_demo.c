@@ -1,10 +1,10 @@
-/* Does the demo model understand its prompts? Held-out prompts of its grammar, drawn by the engine, read back
- * from the pixels; the scores must not fall below the shipped ones less a margin. And do guidance, steps,
- * seed and the negative prompt do what they should, measured by the same reader?
+/* Does the demo model follow its prompts? Sluice draws held-out prompts of its grammar; a reader finds shapes and colours in
+ * the pixels; scores must reach the shipped model's scores less a margin. The reader also measures guidance, steps, seed
+ * and the negative prompt.
  *
- * DEMO_PROMPTS=200 draws all of them instead of the first 30 (fewer than that are no measure: they are drawn
- * and read, for a sanitizer, and gate nothing); DEMO_MODEL=DIR takes another model than models/demo;
- * DEMO_KEEP=DIR keeps the pictures and prints what was read. Run from the repository's root. */
+ * DEMO_PROMPTS=200 draws all instead of the first 30; with fewer than 30, for sanitizers, no score is required.
+ * DEMO_MODEL=DIR tests another model than models/demo; DEMO_KEEP=DIR keeps the images and prints the readings.
+ * Run from the repository's root. */
 #include "engine/sluice.h"
 #include "test/lib/demo_reader.h"
 #include "test/lib/demo_scene.h"
@@ -18,24 +18,23 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Without guidance the colour of one prompt in 20 is wrong: 30 prompts are too few to see that surely. */
+/* Without guidance the colour is wrong in one prompt of 20: 30 prompts are too few to measure that. */
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
-/* ==== the shipped model's scores, in percent: the only place that a better model changes ====
- * Background, colour and side over all prompts; shape and count over those with one group. A prompt is worth
- * 0.5 points of all 200 but 3 to 5 of the first 30, so each has its own number.
- * Measured: models/demo after 188 minutes of training, 2026-11-21. The margin is there because
- * other processors round otherwise; one of the first 20 one-group prompts is 5 points. */
+/* ==== the shipped model's scores, in percent: change only these for a better model ====
+ * Background, colour and side over all prompts; shape and count over prompts with one group. One prompt is 0.5 points of
+ * all 200 but 3 to 5 points of the first 30, hence two numbers.
+ * Measured: models/demo after 188 minutes of training, 2026-11-21. The margin allows for rounding on other processors;
+ * one of the first 20 one-group prompts is 5 points. */
 static const double margin_few = 12, margin_all = 6;
 static const struct gate {
     enum aspect aspect;
     bool one_group;
-    double few, all; /* of PROMPTS_FEW, of PROMPTS_ALL */
+    double few, all; /* required over PROMPTS_FEW, over PROMPTS_ALL */
 } gates[N_ASPECTS] = {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 99.5}, {SIDE, false, 100, 100},
     {SHAPE, true, 85, 88.1},       {COUNT, true, 100, 96.3},
 };
-/* ============================================================================================ */
 
 static int n_passed, n_failed;
 
@@ -55,14 +54,14 @@ static int finish(void) {
     return n_failed != 0;
 }
 
-/* ---- the reader on true drawings (models/demo_train/drawings.py) ---- */
+/* ---- the reader, checked on reference drawings (models/demo_train/drawings.py) ---- */
 
 #define DRAWINGS "test/golden/demo/"
 enum { SHEET_ACROSS = 12, FIELDS = 6, LINE_MAX_BYTES = 512 };
 
 struct sheet {
     char name[32];
-    int width, height, next; /* of one drawing; the drawing that the next line is about */
+    int width, height, next; /* size of one drawing; index of the next */
     png_image image;
     uint8_t *rgb;
 };
@@ -79,7 +78,7 @@ static bool sheet_open(struct sheet *s, const char *name) {
     return s->rgb && png_image_finish_read(&s->image, NULL, s->rgb, 0, NULL);
 }
 
-/* The next drawing as a picture of its own; the caller frees its rows. False past the last. */
+/* Copies the next drawing of the sheet; the caller frees its rows. False after the last. */
 static bool sheet_next(struct sheet *s, struct picture *out) {
     int x = s->next % SHEET_ACROSS * s->width, y = s->next / SHEET_ACROSS * s->height;
     size_t row = 3 * (size_t)s->width, stride = 3 * (size_t)s->image.width;
@@ -153,9 +152,9 @@ static void test_reader(void) {
     }
     free(sheet.rgb);
     if (file) fclose(file);
-    check(result.n == 300, "%d true drawings", result.n);
-    check(result.n_captions == result.n, "%d captions as draw.py writes them", result.n_captions);
-    check(100 * result.n_read >= 99 * result.n, "%d drawings read with every aspect right", result.n_read);
+    check(result.n == 300, "%d drawings, not 300", result.n);
+    check(result.n_captions == result.n, "only %d captions equal draw.py's", result.n_captions);
+    check(100 * result.n_read >= 99 * result.n, "only %d drawings were read without an error", result.n_read);
 }
 
 /* ---- held-out prompts ---- */
@@ -164,7 +163,7 @@ static int draw_below(uint64_t *state, int n) {
     return (int)random_below(state, (uint64_t)n);
 }
 
-/* Half of the captions say no size, as in training. */
+/* Half of the captions have no size word, as in training. */
 static int draw_size(uint64_t *state) {
     int size = draw_below(state, 2 * N_SIZES);
     return size < N_SIZES ? size : UNSAID;
@@ -174,8 +173,8 @@ enum { HELD_OUT_MAX = 1000 };
 static struct scene held_out[HELD_OUT_MAX];
 static int n_held_out;
 
-/* A line is a tuple: "count colour shape place background". False for a line that is not, or whose crc32 is
- * not a multiple of ten: draw.py trains on that one. */
+/* A tuple line: "count colour shape place background". Returns false for any other line and for tuples whose crc32 is no
+ * multiple of ten: draw.py trains on those. */
 static bool parse_tuple(char *line, struct scene *s) {
     char colour[16], shape[16], place[16], background[16];
     struct group *g = &s->group[0];
@@ -200,10 +199,10 @@ static void test_held_out(void) {
     while (file && fgets(line, sizeof line, file) && n_held_out < HELD_OUT_MAX)
         if (line[0] != '#') all = parse_tuple(line, &held_out[n_held_out++]) && all;
     if (file) fclose(file);
-    check(n_held_out >= 300 && all, "%d tuples are held out, each by draw.py's rule", n_held_out);
+    check(n_held_out >= 300 && all, "%d held-out tuples, or one that draw.py trains on", n_held_out);
 }
 
-/* A held-out tuple becomes one group of a pair, on the side where its place puts it. */
+/* Adds a second group to a held-out tuple; the first group's place decides its side. */
 static void pair(struct scene *s, uint64_t *state) {
     struct group *known = s->group, *other;
     int which = draw_below(state, 2), relation = 0;
@@ -221,7 +220,7 @@ static void pair(struct scene *s, uint64_t *state) {
     *other = random;
 }
 
-/* Prompt i is the same however many are drawn. Two of three have one group. */
+/* Prompt i does not depend on the number of prompts. Two of three have one group. */
 static struct scene prompt_scene(int i) {
     uint64_t state = 1000 + (uint64_t)i;
     bool two = i % 3 == 2;
@@ -233,7 +232,7 @@ static struct scene prompt_scene(int i) {
     return s;
 }
 
-/* ---- drawing with the engine ---- */
+/* ---- drawing ---- */
 
 static struct demo {
     sluice_model *model;
@@ -272,7 +271,7 @@ static void print_reading(const char *prompt) {
     puts("");
 }
 
-/* Every picture has its own seed, the same one whatever else the request says. */
+/* Draws a prompt with its own seed; the seed does not depend on other request fields. */
 static struct reading draw_prompt(const struct sluice_request *like, const char *prompt, int seed) {
     struct sluice_request request = *like;
     struct sluice_error error;
@@ -314,7 +313,7 @@ struct table {
     struct score row[N_ROWS];
 };
 
-/* Prompts first .. end-1, added to the table. */
+/* Draws prompts first .. end-1 and adds their scores to the table. */
 static void draw_prompts(struct table *t, const struct sluice_request *request, int first, int end) {
     for (int i = first; i < end; i++) {
         char text[CAPTION_MAX];
@@ -354,7 +353,7 @@ static struct table test_scores(void) {
     return t;
 }
 
-/* ---- the knobs ---- */
+/* ---- guidance, steps, negative prompt, seed ---- */
 
 static void test_guidance(const struct table *usual) {
     struct sluice_request request = demo.defaults;
@@ -383,7 +382,7 @@ static void test_steps(const struct table *usual) {
 
 enum { RED = 0, NEGATIVE_SEEDS = 16, POSITION_SEEDS = 8 };
 
-/* Colourless captions are trained: the picture has a random colour. Red area over all shapes and seeds. */
+/* Share of red pixels over all shapes and seeds. Captions without a colour were trained: the model picks one. */
 static double red_area(const char *negative) {
     struct sluice_request request = demo.defaults;
     double sum = 0;
@@ -398,12 +397,12 @@ static double red_area(const char *negative) {
 
 static void test_negative(void) {
     double without = red_area(NULL), with = red_area("red");
-    /* Without any red there would be nothing to halve. */
-    check(without > .5, "colourless prompts give %.2f %% red", without);
+    /* Without any red the negative prompt cannot be measured. */
+    check(without > .5, "prompts without a colour give only %.2f %% red", without);
     check(with <= without / 2, "the negative prompt \"red\" leaves %.2f %% of that %.2f %%", with, without);
 }
 
-/* A prompt that names no place: where the shape lies is the seed's alone. */
+/* The prompt names no position, so the position depends on the seed alone. */
 static void test_seeds(void) {
     double low[2] = {1, 1}, high[2] = {-1, -1};
     for (int seed = 0; seed < POSITION_SEEDS; seed++) {
@@ -415,7 +414,7 @@ static void test_seeds(void) {
         }
     }
     double span = fmax(high[0] - low[0], high[1] - low[1]);
-    check(span > .125, "places of %d seeds differ by up to %.2f of a side", POSITION_SEEDS, span);
+    check(span > .125, "positions of %d seeds differ by only %.2f of the side", POSITION_SEEDS, span);
 }
 
 int main(void) {
@@ -437,7 +436,7 @@ int main(void) {
         }
         test_negative();
         test_seeds();
-        check(demo.n_errors == 0, "%d of %d pictures", demo.n_drawn, demo.n_drawn + demo.n_errors);
+        check(demo.n_errors == 0, "only %d of %d images drawn", demo.n_drawn, demo.n_drawn + demo.n_errors);
     }
     sluice_session_close(demo.session);
     sluice_model_close(demo.model);

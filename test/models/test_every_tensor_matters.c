@@ -1,6 +1,5 @@
-/* That every tensor is read and counts: each is made zero in a copy of the model, and the picture is drawn
- * again. What the reference found (influence.txt, by make.py --check) is the list: those that matter must
- * move the result, those that cannot must not. Fixtures without that list are passed over. */
+/* Every tensor is used: each is set to zero in a copy of the model, and the result computed again. influence.txt (by
+ * make.py --check) lists the tensors that must change the result and those that cannot. Fixtures without it are skipped. */
 #include "test/lib/golden_run.h"
 
 #include <math.h>
@@ -10,9 +9,8 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-/* LEAST is the reference's own (test/golden/influence.py). NOTHING is rounding, which guidance and two steps
- * enlarge (measured: 3.3e-6). STRIDE: every so many of a list sorted by influence, from the weakest on, is
- * drawn with; INFLUENCE=all in the environment draws with all of them, in minutes. */
+/* LEAST is test/golden/influence.py's threshold. NOTHING is rounding, enlarged by guidance and two steps (measured: 3.3e-6).
+ * Every STRIDE-th tensor of the list, sorted from the weakest influence on, is tested; INFLUENCE=all tests all, in minutes. */
 #define LEAST   1e-3
 #define NOTHING 1e-5
 #ifdef __SANITIZE_ADDRESS__
@@ -25,20 +23,20 @@ enum { STEPS = 2 };
 
 static const struct tolerance tolerances[] = {{0}};
 
-/* What a tensor's influence is measured by. */
+/* The output in which a tensor's influence is measured. */
 enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 
 struct probe {
     const struct golden *golden;
     char model[PATH];
-    const struct tensor_index *index; /* of the component that is tried */
+    const struct tensor_index *index; /* of the component under test */
     enum result result;
-    struct tensor known[N_RESULTS]; /* with all tensors as they are; rank 0: not asked for by these data */
+    struct tensor known[N_RESULTS]; /* outputs with all tensors unchanged; rank 0: the fixture lacks this output */
     int n_tried, n_wrong;
     double least;
 };
 
-/* The first case, or the first with a picture that is encoded; NULL if there is none. */
+/* The first case, or the first with an encoded input image; NULL if there is none. */
 static const json_t *case_for(const struct golden *g, enum result result) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
@@ -62,12 +60,12 @@ static struct tensor decode(struct public_run *p, const struct sluice_request *r
     return read_decoded(p, r->frames > 1 ? r->frames : 1);
 }
 
-/* What an encoded picture is dumped as: itself, or all that lies beside the latent. */
+/* The dump of an encoded image: the image latent, or the concat channels. */
 static const char *encoded_as(const struct golden *g) {
     return has_golden(g, "case0.concat") ? "concat" : "encoded";
 }
 
-/* The last latent; the decoder's output from the reference's latent; or the latent of a picture. */
+/* Returns the last latent, the image decoded from the reference's latent, or the latent of an input image. */
 static struct tensor draw(struct probe *probe, enum result result) {
     struct public_run *p = open_run(probe->golden, probe->model, false);
     struct sluice_request r = request_of(p, case_for(probe->golden, result));
@@ -91,14 +89,14 @@ static struct tensor draw(struct probe *probe, enum result result) {
 
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
     static const char *const prefixes[] = {"model.", "text_model.",
-                                           "vision_model."}; /* that the reference drops */
+                                           "vision_model."}; /* left out of names by the reference */
     const struct index_entry *entry = index_find(index, name);
     for (int i = 0; i < COUNT_OF(prefixes) && !entry; i++) {
         char prefixed[2 * PATH];
         snprintf(prefixed, sizeof prefixed, "%s%s", prefixes[i], name);
         entry = index_find(index, prefixed);
     }
-    if (!entry) fail_msg("there is no tensor %s", name);
+    if (!entry) fail_msg("the model has no tensor %s", name);
     return entry;
 }
 
@@ -109,7 +107,7 @@ static void overwrite(const char *path, const void *bytes, const struct index_en
     close(file);
 }
 
-/* What the result moves by when the tensor is zero. */
+/* Relative L2 change of the result when the tensor is zero. */
 static double influence(struct probe *probe, const struct index_entry *entry) {
     struct error e = {0};
     const struct byte_source *source = &probe->index->sources[entry->source];
@@ -117,7 +115,7 @@ static double influence(struct probe *probe, const struct index_entry *entry) {
     struct tensor out, truth = probe->known[probe->result];
     source_read(source, kept, entry->bytes, entry->offset, &e);
     assert_ok(&e);
-    /* The same file in the copy. */
+    /* The same file in the copied model. */
     const char *tail = source->path + strlen(probe->golden->path) + strlen("/model");
     snprintf(path, sizeof path, "%s%s", probe->model, tail);
     overwrite(path, zeros, entry);
@@ -134,15 +132,14 @@ static enum result result_of(const struct probe *probe, const char *name) {
     return encoder && probe->known[ENCODED].rank ? ENCODED : DECODED;
 }
 
-/* Behind how much of a name its own begins in a slot's index: behind the folder, and what begins all names of
- * a part that shares it. 0: it is another part's. */
+/* Length of the slot's folder and shared prefix at the start of a name; 0: the tensor belongs to another slot. */
 static size_t in_slot(const struct slot *slot, const char *name) {
     size_t folder = strlen(slot->folder) + 1, prefix = slot->prefix ? strlen(slot->prefix) : 0;
     if (strncmp(name, slot->folder, folder - 1) || name[folder - 1] != '.') return 0;
     return prefix && strncmp(name + folder, slot->prefix, prefix) ? 0 : folder + prefix;
 }
 
-/* "text_encoder.layers.0..." */
+/* Tests one tensor, named like "text_encoder.layers.0...". */
 static void try_tensor(struct probe *probe, const char *name, bool matters) {
     const struct sluice_model *model = probe->golden->model;
     for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {
@@ -154,16 +151,16 @@ static void try_tensor(struct probe *probe, const char *name, bool matters) {
         double moved = influence(probe, find_tensor(probe->index, name + n));
         test_memory_free_to(mark);
         bool good = matters ? moved > LEAST : moved < NOTHING;
-        if (!good) printf("  %s %s: zeroed it moves the result by %.2e\n", probe->golden->name, name, moved);
+        if (!good) printf("  %s %s: setting it to zero changes the result by %.2e\n", probe->golden->name, name, moved);
         if (matters && moved < probe->least) probe->least = moved;
         probe->n_wrong += !good;
         probe->n_tried++;
         return;
     }
-    fail_msg("no part of a model has the tensor %s", name);
+    fail_msg("no component has the tensor %s", name);
 }
 
-/* Both lists of influence.txt: a number and a name a line; the first list matters. */
+/* Reads the two lists of influence.txt, a number and a name a line: tensors that matter, then tensors that cannot. */
 static void try_listed(struct probe *probe, FILE *list) {
     char line[PATH], name[PATH];
     double reference;
@@ -195,7 +192,7 @@ static void test_influence(const struct golden *g) {
     fclose(list);
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     assert_int_equal(system(command), 0);
-    printf("  %-12s %d tensors zeroed, the least that matters moves the result by %.2e (at least %.0e)\n",
+    printf("  %-12s %d tensors set to zero, smallest change of a tensor that matters: %.2e (required %.0e)\n",
            g->name, probe.n_tried, probe.least, LEAST);
     assert_int_equal(probe.n_wrong, 0);
     assert_true(probe.n_tried >= 5);

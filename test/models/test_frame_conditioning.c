@@ -1,6 +1,5 @@
-/* Frames that are given: which they are, as a denoiser reads it, against the list that diffusers reshapes
- * (pipelines/wan/pipeline_wan_i2v.py, prepare_latents); what is encoded chunk by chunk; and the latent's own
- * first frame in its place. */
+/* First/last-frame conditioning: the mask against diffusers' list (pipelines/wan/pipeline_wan_i2v.py, prepare_latents), the
+ * frames that are encoded chunk by chunk, and copying the clean first latent frame back. */
 #include "engine/api/frame_conditioning.h"
 #include "test/lib/check.h"
 
@@ -20,8 +19,7 @@ static struct job job_of(int frames, bool ends) {
     return job;
 }
 
-/* Frame by frame, the first four times, then in fours: channel c of latent frame f is what stands at 4 f + c.
- */
+/* The mask lists the first frame four times, then groups of four: channel c of latent frame f is entry 4 f + c. */
 static void check_mask(int frames, bool ends) {
     static float concat[(FACTOR + C) * LATENTS_MAX * SIDE * SIDE];
     struct job job = job_of(frames, ends);
@@ -36,13 +34,13 @@ static void check_mask(int frames, bool ends) {
                 float wanted = c < FACTOR ? (float)listed[FACTOR * f + c] : 7;
                 wrong += concat[(c * job.F + f) * SIDE * SIDE + p] != wanted;
             }
-    check(!wrong, "%d frames, %s: %d values of the mask are wrong", frames, ends ? "two given" : "one given",
+    check(!wrong, "%d frames, %s: %d values of the mask are wrong", frames, ends ? "first and last frame" : "first frame",
           wrong);
     check(frame_conditioning_latent(&job).data == concat + FACTOR * job.F * SIDE * SIDE,
-          "the latent lies behind the mask");
+          "the latent does not follow the mask's channels");
 }
 
-/* Chunks as encoders have them: one frame, then four. */
+/* Chunks of the encoder: one frame, then four each. */
 static void check_frames(int frames, bool ends) {
     static float chunk[FACTOR * SIDE * SIDE * 3];
     struct job job = job_of(frames, ends);
@@ -56,7 +54,7 @@ static void check_frames(int frames, bool ends) {
             float wanted = !frame ? -1 : ends && frame == frames - 1 ? 1 : 0;
             bool right = true;
             for (int v = 0; v < SIDE * SIDE * 3; v++) right &= chunk[i * SIDE * SIDE * 3 + v] == wanted;
-            check(right, "%d frames, frame %d is %g", frames, frame, (double)wanted);
+            check(right, "%d frames: frame %d is not %g", frames, frame, (double)wanted);
         }
     }
 }
@@ -68,7 +66,7 @@ static void check_first_frame(void) {
     for (int i = 0; i < C * 3 * SIDE * SIDE; i++) latent[i] = -1;
     struct tensor to = tensor_make(latent, DTYPE_F32, 4, (int32_t[]){C, 3, SIDE, SIDE});
     frame_conditioning_put_clean(&job, to);
-    check(latent[0] == -1, "nothing is given, nothing is put");
+    check(latent[0] == -1, "the latent changes without a clean frame");
     job.n_clean_frames = 1;
     job.layout.clean_frame = tensor_make(given, DTYPE_F32, 4, (int32_t[]){C, 1, SIDE, SIDE});
     frame_conditioning_put_clean(&job, to);
@@ -78,7 +76,7 @@ static void check_first_frame(void) {
             float wanted = i < SIDE * SIDE ? (float)(c * SIDE * SIDE + i) : -1;
             right &= latent[c * 3 * SIDE * SIDE + i] == wanted;
         }
-    check(right, "the first frame of every channel is the given one's, the others stay");
+    check(right, "not exactly the first frame of every channel is replaced");
 }
 
 int main(void) {

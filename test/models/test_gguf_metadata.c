@@ -1,8 +1,7 @@
-/* What GGUF files say they are: architectures, numbers of blocks and settings in metadata, names that other
- * programs give. Rows G39 and G40 of the table of malformed inputs are here where they need a model; what the
- * parser itself says of them is in test_gguf.c.
+/* Metadata of GGUF models: architecture, number of blocks, settings, tokenizers, and tensor names of other programs.
+ * Rows G39 and G40 of the malformed inputs are here because they need a model; the parser: test_gguf.c.
  *
- * Files are those of test/golden/stored, written anew with other metadata and other names. */
+ * The files are copies of test/golden/stored with other metadata and names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,12 +31,12 @@ enum { PATH = 256, NAME = 128, TENSORS_MAX = 256 };
 static struct sys sys;
 static char folder[] = "/tmp/sluice-models-XXXXXX";
 
-/* ---- files written anew ---- */
+/* ---- rewriting files ---- */
 
-/* Gives a tensor's name in the new file, or "" to leave it out. */
+/* Writes a tensor's new name, or "" to leave it out. */
 typedef void (*renaming)(const char *name, char to[NAME]);
 
-/* A file whose tensors go into the new one. */
+/* A file whose tensors are copied. */
 struct old_file {
     const char *path;
     renaming rename;
@@ -87,7 +86,7 @@ static void add_tensors(struct copying *c, struct old_file *old) {
     }
 }
 
-/* The tensors of files under other names behind other metadata. */
+/* Writes the tensors of the old files with new names and metadata. */
 static const char *rewrite_all(struct old_file *old, int n_old, const struct gguf_metadata *metadata, int n) {
     static struct copying c;
     const char *path = path_of("new.gguf");
@@ -115,7 +114,7 @@ static struct gguf_metadata number(const char *key, enum gguf_kind kind, double 
 
 /* ---- architectures ---- */
 
-/* What a file's content is taken for; NULL: nothing known. */
+/* The family that a file's content identifies; NULL: none. */
 static void expect_family(const char *path, const struct family *family) {
     struct contents contents;
     struct tensor_index whole;
@@ -160,7 +159,7 @@ static void test_g39_architectures(void **state) {
     expect_refusal(with_architecture(QWEN3, keep_name, "qwen3vl"), "\"qwen3vl\"", "qwen3");
 }
 
-/* Without the norms of queries and keys what is left is of Qwen2's or Llama's kind. */
+/* Without q and k norms the encoder looks like Qwen2 or Llama. */
 static void drop_norms(const char *name, char to[NAME]) {
     keep_name(strstr(name, "_norm.weight") && strstr(name, "attn_") && !strstr(name, "attn_norm") ? "" : name,
               to);
@@ -193,8 +192,7 @@ static void test_g39_text_encoders(void **state) {
 
 /* ---- metadata ---- */
 
-/* Opens Z-Image with the encoder written anew behind its architecture and one more pair. The tokenizer is
- * another file's. */
+/* Opens Z-Image with an encoder of that architecture and one more metadata pair; the tokenizer comes from another file. */
 static enum status open_with(const struct gguf_metadata *pair, struct error *e) {
     struct gguf_metadata metadata[2] = {text("general.architecture", "qwen3")};
     if (pair) metadata[1] = *pair;
@@ -242,7 +240,7 @@ static void test_settings(void **state) {
 
 /* ---- tokenizers ---- */
 
-/* The encoder's own file knows better than what lies beside it. */
+/* The tokenizer in the encoder's own file is used before one in the folder. */
 static void test_own_tokenizer(void **state) {
     (void)state;
     char real[4096], *json = NULL;
@@ -273,7 +271,7 @@ static void drop_one(const char *name, char to[NAME]) {
     keep_name(strcmp(name, "blk.0.attn_v.weight") ? name : "", to);
 }
 
-/* It is called as the file's other tensors are. */
+/* An error names the missing tensor in the file's naming scheme. */
 static void test_missing(void **state) {
     (void)state;
     struct sluice_model *model;
@@ -297,7 +295,7 @@ static void replace(char name[NAME], const char *part, const char *by) {
     snprintf(at, (size_t)(name + NAME - at), "%s%s", by, rest);
 }
 
-/* As clip.cpp's converter renames a CLIP model's tensors. */
+/* The names that clip.cpp's converter gives to a CLIP model. */
 static void clip_cpp(const char *name, char to[NAME]) {
     static const char *const pairs[][2] = {
         {"text_model", "t"},     {"encoder.layers", "blk"}, {"embeddings.", ""},     {"_proj", ""},
@@ -335,8 +333,7 @@ static void behind_encoder(const char *name, char to[NAME]) {
     snprintf(to, NAME, "text_encoders.llm.%s", name);
 }
 
-/* Transformer and encoder in one file, whose tokenizer is asked for when the transformer has been looked at.
- */
+/* Transformer and encoder in one file: the tokenizer's metadata is read after the transformer was examined. */
 static void test_one_file(void **state) {
     (void)state;
     struct old_file old[] = {{ZIMAGE "diffusion_models/zimage.gguf", behind_prefix, {0}},
@@ -352,7 +349,7 @@ static void test_one_file(void **state) {
     assert_null(json);
 }
 
-/* Every tensor of both files ends in the same place of the same block. */
+/* Every tensor of both files is at the same place of the same block. */
 static void test_clip_cpp(void **state) {
     (void)state;
     const struct gguf_metadata metadata[] = {

@@ -1,6 +1,6 @@
-/* GGUF files as ComfyUI's converter makes them of UNets: matrices and convolutions whose rows fill no block
- * of 256 are flattened before they are quantised, with their shapes under comfy.gguf.orig_shape. They draw as
- * the numbers that their blocks stand for. Source: ComfyUI-GGUF, tools/convert.py. */
+/* GGUF files as ComfyUI-GGUF's tools/convert.py makes them of UNets: matrices and convolutions whose rows are no multiple of
+ * the 256-value block are flattened, quantised, and get their shape in comfy.gguf.orig_shape. Such a model must give the
+ * latent of its dequantised weights. */
 #include "kernels/cpu/weights.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/quantise/quantise.h"
@@ -15,7 +15,7 @@ struct flattened {
     char keys[TENSOR_SET_MAX][KEY_BYTES];
     struct gguf_metadata metadata[TENSOR_SET_MAX];
     struct named_tensor tensors[TENSOR_SET_MAX];
-    void *blocks[TENSOR_SET_MAX]; /* of a tensor that is quantised; else NULL */
+    void *blocks[TENSOR_SET_MAX]; /* data of quantised tensors; NULL: not quantised */
     int n_metadata, n_flattened;
 };
 
@@ -26,7 +26,7 @@ static enum status give_bytes(void *user, int i, void *to, uint64_t bytes, struc
     return OK;
 }
 
-/* As f32, whatever it is stored in. */
+/* Converts a tensor of the set to f32. */
 static void widen(struct item *item) {
     enum dtype dtype = !strcmp(item->type, "F32")   ? DTYPE_F32
                        : !strcmp(item->type, "F16") ? DTYPE_F16
@@ -42,7 +42,7 @@ static void widen(struct item *item) {
     item->type = "F32";
 }
 
-/* Quantised, and in the pile the numbers that this stands for. */
+/* Flattens and quantises a tensor; the set gets the dequantised values as the expected weights. */
 static void flatten(struct flattened *f, int i, enum dtype dtype) {
     struct item *item = &f->tensor_set->item[i];
     int32_t n = (int32_t)(item->bytes / sizeof(float)), dim[2] = {n / BLOCK, BLOCK};
@@ -90,7 +90,7 @@ static void test_type(enum dtype dtype) {
     write_flattened(&f, temporary_path("flattened.gguf"), dtype);
     write_tensor_set(f.tensor_set, from.diffusion_model, NULL);
     write_text(temporary_path("config.json"), f.tensor_set->config);
-    check(f.n_flattened >= 30, "%d tensors are flattened", f.n_flattened);
+    check(f.n_flattened >= 30, "only %d tensors are flattened", f.n_flattened);
     expected_request = request_fox(WIDTH, HEIGHT, 2, 1, 1);
     if (rig_open_paths(&rig, from, "numbers")) {
         expected_result = run(&rig, &expected_request);

@@ -1,6 +1,5 @@
-/* The whole engine against the reference: tokens, schedule, noise, hidden states, latents and pictures,
- * through the public header where it shows them. Blocks one by one: test_blocks.c; that no tensor is left
- * out: test_every_tensor_matters.c. */
+/* The whole engine against diffusers: tokens, schedule, noise, hidden states, latents and images, through the public header
+ * where possible. Single blocks: test_blocks.c; influence of every tensor: test_every_tensor_matters.c. */
 #include "test/lib/block_runner.h"
 #include "test/lib/golden_run.h"
 
@@ -22,27 +21,26 @@ static const struct tolerance tolerances[] = {
     {"seen", 8.48e-7, 2.6e-6},
     {"noise.randn", 1.31e-6, 2e-6},
     {"latent_000", 1.31e-6, 2e-6},
-    {"latent_000 at a picture", 1.19e-6, 4e-6},
+    {"latent_000 with an input image", 1.19e-6, 4e-6},
     {"latent after a step", 6.18e-6, 1.8e-5},
-    {"latent after a step, guided far", 8.8e-6, 2e-5},
+    {"latent after a step, high guidance", 8.8e-6, 2e-5},
     {"latent", 1.07e-5, 2e-5},
-    {"latent, guided far", 1.28e-5, 2e-5},
+    {"latent, high guidance", 1.28e-5, 2e-5},
     {"decoded", 2.25e-6, 7e-6},
     {"decoded, free-running", 6.12e-6, 2e-5},
-    {"decoded, free-running, guided far", 2.14e-5, 6e-5},
+    {"decoded, free-running, high guidance", 2.14e-5, 6e-5},
     {"picture, worst", 1, 1},
     {"picture, share", 0.000326, 0.001},
-    {"free picture, worst", 1, 1},
-    {"free picture, share", 0.000868, 0.003},
+    {"free image, worst", 1, 1},
+    {"free image, share", 0.000868, 0.003},
     {0},
 };
 
-/* Of what has no tolerance from the reference in bf16: the decoder rounds less than that (TF32). measured:
- * under emulation. */
+/* Tolerances in bf16 without an error of the reference: measured under emulation. The decoder's rounding (TF32) is smaller. */
 static const struct tolerance gpu_tolerances[] = {
     {"text.embedding", 0, 0},
     {"encoded", 2.76e-3, 8e-3},
-    {"latent_000 at a picture", 2.75e-4, 8e-4},
+    {"latent_000 with an input image", 2.75e-4, 8e-4},
     {"noise.randn", 1.31e-6, 2e-6},
     {"latent_000", 1.31e-6, 2e-6},
     {"latent after a step", 1.14e-2, 3e-2},
@@ -50,8 +48,8 @@ static const struct tolerance gpu_tolerances[] = {
     {"decoded, free-running", 1.33e-2, 3e-2},
     {"picture, worst", 2, 4},
     {"picture, share", 0.185, 0.35},
-    {"free picture, worst", 11, 24},
-    {"free picture, share", 0.555, 0.8},
+    {"free image, worst", 11, 24},
+    {"free image, share", 0.555, 0.8},
     {0},
 };
 
@@ -64,7 +62,7 @@ static void expect_equal_bits(struct tensor truth, const float *ours) {
 
 /* ---- tokens ---- */
 
-/* encoder: which of the text encoders, and where it stands. */
+/* encoder: index and slot of the text encoder. */
 static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder, int slot,
                        const char *lane) {
     static const char *const names[] = {"ids", "ids_2", "ids_3"}, *const cuts[] = {"cut", "cut_2", "cut_3"};
@@ -89,7 +87,7 @@ static void expect_ids(const struct golden *g, const json_t *c, const char *text
     prompt_destroy(&golden_state.sys, &tokens);
 }
 
-/* Of prompts with pictures test_pictured has more to say. */
+/* Prompts with images have image tokens: test_vision_inputs.c covers them. */
 static bool tells_pictures(const struct golden *g, const json_t *c) {
     return model_component(g->model, FAMILY_VISION) && json_array_size(json_object_get(c, "references"));
 }
@@ -109,7 +107,7 @@ static void test_ids(const struct golden *g) {
 
 /* ---- text ---- */
 
-/* The embedding of real ids, and a layer on the reference's input. */
+/* Token embeddings and one encoder layer on the reference's input. */
 static void test_text_layer(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), in = golden_single(g, "block.text.in");
     struct tensor out = golden_single(g, "block.text.out");
@@ -150,7 +148,7 @@ static void expect_schedule(const struct golden *g, const char *prefix, struct s
     expect_equal_bits(golden(g, name), timesteps);
 }
 
-/* What "schedule.7.3" and "schedule_tokens.7.1024" are of; n is 0 for other tensors. */
+/* Parses golden names such as "schedule.7.3" and "schedule_tokens.7.1024"; n is 0 for other tensors. */
 static struct schedule_options schedule_named(const struct golden *g, const char *name) {
     const struct flow_shift_line *line = &g->model->shift_line;
     struct schedule_options options = {.grid_f64 = g->model->sampling.grid.grid_f64};
@@ -230,7 +228,7 @@ static void test_noise(const struct golden *g) {
 
 /* ---- runs through the public header ---- */
 
-/* Of the first image's pictures: what a dump of that name has, one after another. */
+/* Compares the tensors dumped under that name, which belong to the first image of the batch. */
 static void expect_of_pictures(struct public_run *p, const json_t *c, const char *dump) {
     static const char *const pictures[] = {"init",          "last",          "masked",
                                            "reference_000", "reference_001", "reference_002"};
@@ -241,7 +239,7 @@ static void expect_of_pictures(struct public_run *p, const json_t *c, const char
         if (!has_golden(p->golden, case_tensor(c, tail, name))) continue;
         snprintf(file, sizeof file, n ? "%s_%03d" : "%s", dump, n);
         struct tensor truth = golden(p->golden, name), ours = read_dump(p, file, file);
-        if (truth.rank == 4) truth = tensor_slice(truth, 0, 1); /* images, all with the same pictures */
+        if (truth.rank == 4) truth = tensor_slice(truth, 0, 1); /* axis 0: images, all with the same input images */
         assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
         snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), pictures[i]);
         expect_values(p->golden, dump, detail, ours.data, truth.data, tensor_elements(&truth));
@@ -266,7 +264,7 @@ static void test_hidden(const struct golden *g) {
 
 /* ---- pictures ---- */
 
-/* At most one step of 255, and that in few values. */
+/* Images may differ by one step of 255, in few values. */
 static void expect_pictures(struct public_run *p, const json_t *c, const char *worst_tolerance,
                             const char *share_tolerance) {
     char name[NAME], detail[NAME];
@@ -304,7 +302,7 @@ static double rms_of(struct tensor t) {
     return sqrt(sum / (double)n);
 }
 
-/* What the loop starts from: noise alone, or before a picture. */
+/* The initial latents: noise, or noise added to an input image's latent. */
 static void expect_start(struct public_run *p, const json_t *c) {
     char name[NAME], detail[NAME];
     const char *tail = has_golden(p->golden, case_tensor(c, "noise", name)) ? "noise" : "latent_000";
@@ -313,9 +311,9 @@ static void expect_start(struct public_run *p, const json_t *c) {
     assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
     snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
     bool picture = json_is_true(json_object_get(c, "init"));
-    /* Noise that is added is larger than 1, and so is what it differs by. */
+    /* With an input image sigma can exceed 1: the noise and so its error scale with it. */
     double scale = fmax(1, rms_of(truth));
-    expect_error(p->golden, picture ? "latent_000 at a picture" : "latent_000", detail,
+    expect_error(p->golden, picture ? "latent_000 with an input image" : "latent_000", detail,
                  largest_difference(ours.data, truth.data, tensor_elements(&ours)) / scale);
 }
 
@@ -329,7 +327,7 @@ static void expect_steps(struct public_run *p, const json_t *c) {
         expect_equal_bits(golden(p->golden, name), sigmas.data);
     for (int i = 1; i < tensor_elements(&sigmas); i++) {
         snprintf(file, sizeof file, "latent_%03d", i);
-        expect_dump(p, c, file, has_high_guidance(c) ? "latent after a step, guided far" : "latent after a step",
+        expect_dump(p, c, file, has_high_guidance(c) ? "latent after a step, high guidance" : "latent after a step",
                     file);
     }
     expect_start(p, c);
@@ -354,11 +352,11 @@ static void run_case(struct public_run *p, const json_t *c, bool no_decode) {
 static void draw_case(struct public_run *p, const json_t *c) {
     run_case(p, c, false);
     expect_steps(p, c);
-    expect_decoded(p, c, has_high_guidance(c) ? "decoded, free-running, guided far" : "decoded, free-running");
-    expect_pictures(p, c, "free picture, worst", "free picture, share");
+    expect_decoded(p, c, has_high_guidance(c) ? "decoded, free-running, high guidance" : "decoded, free-running");
+    expect_pictures(p, c, "free image, worst", "free image, share");
 }
 
-/* The reference's latent through our decoder. */
+/* Decodes the reference's latent. */
 static void decode_case(struct public_run *p, const json_t *c) {
     char name[NAME], path[PATH];
     struct error e = {0};
@@ -406,13 +404,13 @@ static const struct golden_test tests[] = {
     {"schedule by tokens", test_schedule, PRECISION_F32, false, "schedule_tokens.1.1.sigmas"},
     {"noise", test_noise, PRECISION_F32, false, "noise.0.randn"},
     {"hidden states", test_hidden, PRECISION_F32, false, "text.embedding"},
-    {"hidden states of two", test_hidden, PRECISION_F32, false, "t5.embedding"},
-    {"hidden states of three", test_hidden, PRECISION_F32, false, "case0.ids_3.cond"},
+    {"hidden states, two encoders", test_hidden, PRECISION_F32, false, "t5.embedding"},
+    {"hidden states, three encoders", test_hidden, PRECISION_F32, false, "case0.ids_3.cond"},
     {"images", test_images, PRECISION_F32, true, NULL},
     {"text layer, bf16", test_text_layer, PRECISION_BF16, true, "block.text.in"},
     {"hidden states, bf16", test_hidden, PRECISION_BF16, true, "text.embedding"},
-    {"hidden states of two, bf16", test_hidden, PRECISION_BF16, true, "t5.embedding"},
-    {"hidden states of three, bf16", test_hidden, PRECISION_BF16, true, "case0.ids_3.cond"},
+    {"hidden states, two encoders, bf16", test_hidden, PRECISION_BF16, true, "t5.embedding"},
+    {"hidden states, three encoders, bf16", test_hidden, PRECISION_BF16, true, "case0.ids_3.cond"},
     {"latents, bf16", test_latents, PRECISION_BF16, true, NULL},
 };
 

@@ -1,5 +1,5 @@
-/* Files that are no adapters, or none of the model's: each is refused by name, quickly, and leaves nothing
- * behind. What is refused only in part becomes a note where that is asked for. */
+/* Files that are no adapters, or adapters for another model: each is refused with its name, quickly, without leaks.
+ * With `partial`, modules that do not fit become warnings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -14,7 +14,7 @@ static struct sluice_model *zimage, *sd1, *published;
 
 enum model { ZIMAGE, SD1, PUBLISHED };
 
-/* A folder, or what is published. */
+/* A model folder, or a recipe's published sizes. */
 static struct sluice_model *open_model(const char *name) {
     bool folder = strchr(name, '/') != NULL;
     struct sluice_model_options options = {
@@ -27,7 +27,7 @@ static struct sluice_model *open_model(const char *name) {
     return model;
 }
 
-/* "NAME TYPE DIM,DIM; ...": a tensor of zeros each. */
+/* Adds tensors of zeros from a text "NAME TYPE DIM,DIM; ...". */
 static void add_tensors(struct adapter_writer *w, const char *text) {
     static const struct {
         const char *name;
@@ -56,7 +56,7 @@ static const char *write_tensors(const char *text, const char *metadata) {
     return adapter_writer_end(&w, path, metadata);
 }
 
-/* Opened and matched on a sys that counts; nothing stays. */
+/* Opens and matches an adapter on a sys that counts memory; all memory must be freed. */
 static enum status try(const struct sluice_model *m, const char *path, bool partial,
                        struct adapter_match *match, struct error *e) {
     struct adapter *a = NULL;
@@ -69,8 +69,8 @@ static enum status try(const struct sluice_model *m, const char *path, bool part
     adapter_match_destroy(match);
     adapter_close(a);
     check(sys_memory_use(m->sys).live_bytes[LINE_HOST] == before && count_open_files() == open_before,
-          "something stays of what was refused");
-    *match = copy; /* counts and notes; what they pointed to is gone */
+          "a refused adapter leaks memory");
+    *match = copy; /* counts and warnings; freed pointers are not used */
     return e->code;
 }
 
@@ -82,30 +82,30 @@ static enum status try(const struct sluice_model *m, const char *path, bool part
 static const struct row {
     const char *what, *tensors;
     enum status code;
-    const char *words[2]; /* of the error's line */
+    const char *words[2]; /* required in the error's line */
     enum model model;
 } rows[] = {
-    {"ranks that differ",
+    {"factors of different rank",
      W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 96,3",
      SHAPE,
      {"has another rank than its counterpart", "[96, 3]"},
      false},
-    {"a rank of 0",
+    {"rank 0",
      W1 ".lora_A.weight F32 0,36; " W1 ".lora_B.weight F32 96,0",
      SHAPE,
      {"is empty", W1},
      false},
-    {"other columns",
+    {"wrong columns",
      W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2",
      SHAPE,
      {"expected [r, 36]", "[2, 35]"},
      false},
-    {"other rows",
+    {"wrong rows",
      W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 95,2",
      SHAPE,
      {"expected [96, r]", "[95, 2]"},
      false},
-    {"rows of a part for all",
+    {"rows of one part for a fused weight",
      TOO_MANY ".lora_down.weight F32 2,36; " TOO_MANY ".lora_up.weight F32 36,2",
      SHAPE,
      {"expected [108, r]", "[36, 2]"},
@@ -120,34 +120,34 @@ static const struct row {
      SHAPE,
      {"expected [r, 28, 3, 3]", "[2, 28, 1, 1]"},
      true},
-    {"a kernel of 3 on the way up",
+    {"a 3x3 kernel in the up factor",
      KONV ".lora_down.weight F32 2,28,3,3; " KONV ".lora_up.weight F32 12,2,3,3",
      SHAPE,
      {"expected [12, r]", "[12, 2, 3, 3]"},
      true},
     {"one factor", W1 ".lora_A.weight F32 2,36", MISSING, {"has only one of its two factors", W1}, ZIMAGE},
     {"alpha alone", W1 ".alpha F32 -", MISSING, {"has no factors", W1}, ZIMAGE},
-    {"a middle alone", W1 ".lora_mid.weight F32 2,2,1,1", MISSING, {"without the factor", W1}, ZIMAGE},
-    {"both of w1",
+    {"lora_mid alone", W1 ".lora_mid.weight F32 2,2,1,1", MISSING, {"without the factor", W1}, ZIMAGE},
+    {"w1 whole and factored",
      W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w1_a F32 4,1; " W1 ".lokr_w1_b F32 1,3; " W1 ".lokr_w2 F32 24,12",
      DUP,
      {"whole and as a product", W1},
      false},
-    {"one of LoKr", W1 ".lokr_w1 F32 4,3", MISSING, {"has only one of its two factors", W1}, ZIMAGE},
-    {"two forms", W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12", DUP, {"two kinds of adapter", W1}, ZIMAGE},
-    {"a difference of other axes", W1 ".diff F32 96,6,6", SHAPE, {W1, "other axes"}, ZIMAGE},
-    {"a kernel in LoKr's first",
+    {"one LoKr factor", W1 ".lokr_w1 F32 4,3", MISSING, {"has only one of its two factors", W1}, ZIMAGE},
+    {"two kinds of adapter", W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12", DUP, {"two kinds of adapter", W1}, ZIMAGE},
+    {"a difference of another rank", W1 ".diff F32 96,6,6", SHAPE, {W1, "other axes"}, ZIMAGE},
+    {"a kernel in LoKr's w1",
      W1 ".lokr_w1 F32 4,1,2,2; " W1 ".lokr_w2 F32 24,9",
      SHAPE,
      {W1, "other axes"},
      ZIMAGE},
     {"a vector of alphas", W1_PAIR W1 ".alpha F32 2", SHAPE, {"is not a scalar", ".alpha"}, ZIMAGE},
-    {"alpha of bytes",
+    {"alpha of type U8",
      W1_PAIR W1 ".alpha U8 -",
      UNSUPPORTED,
      {"has an unsupported type", "U8"},
      ZIMAGE},
-    {"factors in 64 bits",
+    {"factors of type F64",
      W1 ".lora_A.weight F64 2,36; " W1 ".lora_B.weight F64 96,2",
      UNSUPPORTED,
      {"element type", "F64"},
@@ -164,10 +164,10 @@ static const struct row {
      {"two modules of the adapter", "'transformer.layers.0.feed_forward.w1.lora_A.weight'"},
      false},
     {"DoRA", W1_PAIR W1 ".dora_scale F32 96,1", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
-    {"DoRA of peft", W1_PAIR W1 ".lora_magnitude_vector.weight F32 96", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
+    {"DoRA in peft's names", W1_PAIR W1 ".lora_magnitude_vector.weight F32 96", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
     {"OFT", W1 ".oft_blocks F32 4,9,9", UNSUPPORTED, {"found OFT", ".oft_blocks"}, ZIMAGE},
-    {"a weight to set", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a replacement of a weight", W1}, ZIMAGE},
-    {"a whole matrix",
+    {"set_weight", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a replacement of a weight", W1}, ZIMAGE},
+    {"a difference of full rank",
      W1 ".diff BF16 10240,3840",
      UNSUPPORTED,
      {"convert --lora", "difference of rank 3840"},
@@ -183,42 +183,42 @@ static const struct row {
      UNSUPPORTED,
      {"a vector, which no matrix product uses", "ffn_norm1"},
      false},
-    {"factors of positions",
+    {"factors of a position embedding",
      "lora_te_text_model_embeddings_position_embedding.lora_down.weight F32 2,8; "
      "lora_te_text_model_embeddings_position_embedding.lora_up.weight F32 77,2",
      UNSUPPORTED,
      {"an embedding table", "position_embedding"},
      true},
-    {"factors of tokens",
+    {"factors of a token embedding",
      "lora_te_text_model_embeddings_token_embedding.lora_down.weight F32 2,8; "
      "lora_te_text_model_embeddings_token_embedding.lora_up.weight F32 100,2",
      UNSUPPORTED,
      {"an embedding table", "token_embedding"},
      true},
-    {"factors of what is added as it is",
+    {"factors of a tensor that is only added",
      "diffusion_model.cap_pad_token.lora_A.weight F32 1,36; "
      "diffusion_model.cap_pad_token.lora_B.weight F32 1,1",
      UNSUPPORTED,
      {"a tensor that no matrix product uses", "cap_pad_token"},
      ZIMAGE},
-    {"an embedding of peft",
+    {"peft's embedding factors",
      "text_encoder.text_model.embeddings.token_embedding.lora_embedding_A F32 2,100",
      UNSUPPORTED,
      {"an adapted embedding", "token_embedding"},
      true},
-    {"LoHa of unlike matrices",
+    {"LoHa of different shapes",
      W1 ".hada_w1_a F32 96,2; " W1 ".hada_w1_b F32 2,36; " W1 ".hada_w2_a F32 95,2; " W1
         ".hada_w2_b F32 2,36",
      SHAPE,
      {"differ in shape", "[95, 36]"},
      false},
-    {"LoHa of another size",
+    {"LoHa of the wrong size",
      W1 ".hada_w1_a F32 95,2; " W1 ".hada_w1_b F32 2,36; " W1 ".hada_w2_a F32 95,2; " W1
         ".hada_w2_b F32 2,36",
      SHAPE,
      {"LoHa [95, 36]", "expected [96, 36]"},
      false},
-    {"LoKr of another size",
+    {"LoKr of the wrong size",
      W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2_a F32 25,2; " W1 ".lokr_w2_b F32 2,12",
      SHAPE,
      {"LoKr [100, 36]", "expected [96, 36]"},
@@ -235,26 +235,26 @@ static const struct row {
      OVERFLOW,
      {"is too large", W1},
      false},
-    {"a layer too many",
+    {"a layer that the model lacks",
      "diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
      "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2; " W1_PAIR,
      MISSING,
      {"layers.99.feed_forward.w1.lora_A.weight", "nearest: 'layers.0.feed_forward.w1.weight'"},
      false},
-    {"a typing error",
+    {"a misspelt module",
      "diffusion_model.layers.0.feed_foward.w1.lora_A.weight F32 2,36; "
      "diffusion_model.layers.0.feed_foward.w1.lora_B.weight F32 96,2; x.weight F32 3; " W1_PAIR,
      MISSING,
      {"nearest: 'layers.0.feed_forward.w1.weight'", "nor 1 others"},
      false},
-    {"another model's",
+    {"an adapter of another model",
      "lora_unet_double_blocks_3_img_attn_qkv.lora_down.weight BF16 2,3072; "
      "lora_unet_double_blocks_3_img_attn_qkv.lora_up.weight BF16 9216,2",
      MISSING,
      {"the adapter fits nothing in this model", "an adapter of flux"},
      false},
-    {"nothing", "", UNSUPPORTED, {"not a LoRA", "no tensors"}, ZIMAGE},
-    {"something else", "emp_params F32 2,768", UNSUPPORTED, {"not a LoRA", "'emp_params'"}, ZIMAGE},
+    {"no tensors", "", UNSUPPORTED, {"not a LoRA", "no tensors"}, ZIMAGE},
+    {"a textual inversion", "emp_params F32 2,768", UNSUPPORTED, {"not a LoRA", "'emp_params'"}, ZIMAGE},
 };
 
 static void check_words(const struct error *e, const struct row *row) {
@@ -264,7 +264,7 @@ static void check_words(const struct error *e, const struct row *row) {
           line);
     check(e->exit == 3, "%s: exit %d", row->what, e->exit);
     for (int i = 0; i < COUNT_OF(row->words); i++)
-        check(strstr(line, row->words[i]) != NULL, "%s: nothing of '%s': %s", row->what, row->words[i], line);
+        check(strstr(line, row->words[i]) != NULL, "%s: '%s' is missing in: %s", row->what, row->words[i], line);
 }
 
 static void test_rows(void) {
@@ -277,7 +277,7 @@ static void test_rows(void) {
     }
 }
 
-/* ---- numbers that are none ---- */
+/* ---- numbers that are not finite ---- */
 
 static const char *write_pair(double alpha, float value) {
     static char path[128];
@@ -292,7 +292,7 @@ static const char *write_pair(double alpha, float value) {
     return adapter_writer_end(&w, path, NULL);
 }
 
-/* Finite by itself, but not a thousand times. */
+/* Finite, but not at a scale of 1,000. */
 static void test_large_scales(void) {
     struct adapter *a = NULL;
     struct adapter_match match = {0};
@@ -325,7 +325,7 @@ static void test_numbers(void) {
     check_words(&e, &inf_alpha);
     check(try(zimage, write_pair(0, 0), false, &match, &e) == OK && match.n_notes == 1 &&
               strstr(match.note[0], "alpha is 0"),
-          "alpha 0: %s, %d notes", e.what, match.n_notes);
+          "alpha 0: %s, %d warnings", e.what, match.n_notes);
     check(adapter_open(zimage->sys, write_pair(1, 1), &a, &e) == OK && adapter_check_finite(a, &e) == OK,
           "%s", e.what);
     adapter_close(a);
@@ -361,7 +361,7 @@ static void test_metadata(void) {
     }
 }
 
-/* ---- what is left out where that is asked for ---- */
+/* ---- partial matches ---- */
 
 static void test_partial(void) {
     struct adapter_match match;
@@ -372,15 +372,15 @@ static void test_partial(void) {
                                      NULL);
     check(try(zimage, path, true, &match, &e) == OK && match.n_unmatched == 2 && match.n_notes == 1 &&
               strstr(match.note[0], "fit nothing: 2") && strstr(match.note[0], "layers.99"),
-          "partial: %s, %d left out, %s", e.what, match.n_unmatched, match.note[0]);
+          "partial: %s, %d unmatched, %s", e.what, match.n_unmatched, match.note[0]);
     path = write_tensors("diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
                          "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2",
                          NULL);
-    check(try(zimage, path, true, &match, &e) == MISSING, "nothing fits: %s", e.what);
-    /* Wrong is wrong, though. */
+    check(try(zimage, path, true, &match, &e) == MISSING, "no module fits: %s", e.what);
+    /* A wrong shape stays an error. */
     path = write_tensors(W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2", NULL);
-    check(try(zimage, path, true, &match, &e) == SHAPE, "a shape that does not fit: %s", e.what);
-    /* A layer in two namings. */
+    check(try(zimage, path, true, &match, &e) == SHAPE, "a wrong shape: %s", e.what);
+    /* One layer under two naming schemes. */
     path = write_tensors("lora_unet_layers_0_attention_qkv.lora_down.weight F32 2,36; "
                          "lora_unet_layers_0_attention_qkv.lora_up.weight F32 108,2; "
                          "lora_unet_layers_0_attention_to_k.lora_down.weight F32 2,36; "
@@ -391,9 +391,9 @@ static void test_partial(void) {
           "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
 }
 
-/* ---- many ---- */
+/* ---- many tensors ---- */
 
-/* As many tensors as a file may have, and names that are alike for long. */
+/* As many tensors as a file may have, with long common prefixes in their names. */
 static void test_many(void) {
     enum { MODULES = LOADER_TENSORS_MAX / 2 };
     struct adapter_match match;
@@ -411,12 +411,12 @@ static void test_many(void) {
     adapter_writer_end(&w, path, NULL);
     check(try(zimage, path, false, &match, &e) == MISSING, "%d modules: %s", MODULES, e.what);
     check(try(zimage, path, true, &match, &e) == OK && match.n_unmatched > MODULES - 100,
-          "%d modules: %s, %d fit nothing", MODULES, e.what, match.n_unmatched);
+          "%d modules: %s, %d unmatched", MODULES, e.what, match.n_unmatched);
 }
 
 /* ---- faults ---- */
 
-/* Every form, vectors that are read of the base, and peft's configuration. */
+/* Uses every kind of adapter, bias and norm differences, and peft's configuration. */
 static const char *write_everything(void) {
     return write_tensors(
         "lora_unet_conv_in.lora_down.weight F32 3,4,1,1; lora_unet_conv_in.lora_up.weight F32 8,2,1,1; "
@@ -449,7 +449,7 @@ static enum status use_everything(const struct sluice_model *m, const char *path
     return e->code;
 }
 
-/* Whatever fails at whichever call: an error that names it, and nothing stays. */
+/* Each call fails in turn: the error has the fault's code, and no memory leaks. */
 static void test_faults(void) {
     enum { CALLS_MOST = 1000 };
     static const struct {
@@ -479,7 +479,7 @@ static void test_faults(void) {
             code = use_everything(m, path, &e);
             check(code == OK || code == faults[i].code || code == faults[i].other, "fault %d at %ld: %s: %s",
                   i, at, status_name(code), e.what);
-            check(fault_sys_live_bytes(&fault_sys) == before, "fault %d at %ld: %ld bytes stay", i, at,
+            check(fault_sys_live_bytes(&fault_sys) == before, "fault %d at %ld: %ld bytes leak", i, at,
                   (long)(fault_sys_live_bytes(&fault_sys) - before));
         } while (code != OK && at < CALLS_MOST);
         check(at > 1 && at < CALLS_MOST, "fault %d failed %ld times", i, at - 1);

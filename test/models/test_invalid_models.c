@@ -1,6 +1,5 @@
-/* Models that are nearly ones of a family: relatives with the same names that compute something else, and
- * sizes that do not fit together. Each is refused by name when it is opened, or planned. For each fixture
- * that has misfits: test/lib/misfits_FAMILY.c. */
+/* Models that resemble a supported family: similar architectures with the same tensor names, and sizes that do not fit
+ * together. Each must be refused with its name when it is opened or planned. Rows: test/lib/invalid_models_FAMILY.c. */
 #include "test/lib/layouts.h"
 
 static void set_config(struct tensor_set *p, const char *key, const char *value) {

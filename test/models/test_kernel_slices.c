@@ -1,7 +1,6 @@
-/* The last slices in time of kernels, as weights: from files of every kind that has them, bit for bit what
- * the files have, whatever part of the packed block is asked for, past the page cache or through it, and
- * converted on the way; nothing else takes memory. What the store makes of such blocks: gates/test_store.c.
- */
+/* Convolutions whose weight is the last temporal slice of a 3D kernel (the Wan VAE on single frames): the packed block equals
+ * the file's values bit for bit, for any part of the block, with and without direct I/O, and after conversion. Blocks hold
+ * only the slices. Streaming of such blocks: gates/test_store.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -40,7 +39,7 @@ struct weights {
     struct tensor bias, kernel, first, second;
 };
 
-/* Of a kernel whose rows are two weights' too. */
+/* A weight that is some rows of a fused kernel. */
 #define PART_OF_ROWS(field_, part_, rows_)                                                                   \
     {                                                                                                        \
         .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"}, .rank = 4,                 \
@@ -76,7 +75,7 @@ static unsigned char bias[O * 4], kernel[FILE_VALUES * 4], both[FILE_VALUES * 4]
 static void fill(unsigned char *to, enum dtype dtype, int values) {
     static uint64_t random = 1;
     size_t n = (size_t)dtype_bits(dtype) / 8;
-    for (int i = 0; i < values; i++) { /* the upper half of an f32 is a bf16, and some f16 */
+    for (int i = 0; i < values; i++) { /* the upper half of an f32: a bf16, or a valid f16 */
         float value = (float)(int64_t)random_next(&random) * 0x1p-63f;
         memcpy(to + (size_t)i * n, (char *)&value + 4 - n, n);
     }
@@ -110,9 +109,9 @@ static void write_file(enum layout layout, enum dtype dtype) {
     assert_ok(&e);
 }
 
-/* ---- what must be in the packed block ---- */
+/* ---- the expected packed block ---- */
 
-/* The last slice of each kernel: output, input, row and column of it in turn. */
+/* Copies the last temporal slice of n kernels, ordered by output, input, row and column. */
 static void slice_of(const unsigned char *from, size_t element, int first, int n, unsigned char *to) {
     for (int at = first * I; at < (first + n) * I; at++)
         for (int i = 0; i < K * K; i++, to += element)
@@ -129,7 +128,7 @@ static void expect(const struct block *block, size_t element, unsigned char *pac
     slice_of(both, element, PART, O - PART, w.second.data);
 }
 
-/* Is the byte a segment's? Others are nobody's. */
+/* Whether a segment covers the byte; other bytes are padding. */
 static bool is_read(const struct block *block, uint64_t at) {
     for (int i = 0; i < block->n_segments; i++)
         if (at >= block->segments[i].packed_offset &&
@@ -138,7 +137,7 @@ static bool is_read(const struct block *block, uint64_t at) {
     return false;
 }
 
-/* Bytes [from, to) are as expected, and those around them are as they were. */
+/* Reads bytes [from, to): they must be the expected ones, and all others untouched. */
 static void check_part(struct reader *reader, const struct block *block, const unsigned char *expected,
                        uint64_t from, uint64_t to) {
     enum { UNTOUCHED = 0xa5 };
@@ -151,7 +150,7 @@ static void check_part(struct reader *reader, const struct block *block, const u
     for (uint64_t at = 0; at < block->bytes; at++) {
         bool wanted = at >= from && at < to && is_read(block, at);
         if (got[at] != (wanted ? expected[at] : UNTOUCHED))
-            fail_msg("byte %llu of [%llu, %llu)", (unsigned long long)at, (unsigned long long)from,
+            fail_msg("wrong byte %llu after reading [%llu, %llu)", (unsigned long long)at, (unsigned long long)from,
                      (unsigned long long)to);
     }
 }
@@ -162,12 +161,12 @@ static void check_block(struct tensor_index *index, const struct block *block,
     static _Alignas(16) char work[READER_WORK_BYTES];
     struct reader reader = {.converter = requantised_convert, .work = work};
     for (int direct = 0; direct < 2; direct++) {
-        if (direct && source_open_direct(&index->sources[0])) break; /* test_direct says where that is so */
+        if (direct && source_open_direct(&index->sources[0])) break; /* gates/test_direct_io.c requires direct I/O where it works */
         if (direct) reader.bounce = (struct bounce){bounce, sizeof bounce};
         check_part(&reader, block, expected, 0, block->bytes);
         assert_int_equal(reader.bytes_direct, direct ? reader.bytes_read : 0);
         assert_true(reader.bytes_read > 0 && reader.bytes_read <= block_file_bytes(block));
-        /* Parts of all sizes, from places that are every part of a run. */
+        /* Parts of growing size, from offsets at every position within a run. */
         for (uint64_t n = 1; n < block->bytes; n = n * 5 / 4 + 1)
             for (uint64_t from = n % 7; from < block->bytes; from += block->bytes / 25 | 1)
                 check_part(&reader, block, expected, from, from + n < block->bytes ? from + n : block->bytes);
@@ -183,7 +182,7 @@ static void open_block(struct tensor_index *index, struct block *block) {
     assert_ok(&e);
 }
 
-/* A third of the kernels' bytes, and what lies between them is no more than what files have. */
+/* Checks the packed size, a third of the kernels, and the bytes read: the gaps between slices are read too. */
 static void check_sizes(const struct block *block, uint64_t file_element, uint64_t element) {
     assert_true(block->bytes <= (2 * VALUES + O) * element + 4 * ARENA_ALIGN);
     assert_int_equal(block_file_bytes(block), (2 * T * VALUES + O) * file_element);
@@ -208,7 +207,7 @@ static void test_bits(void **state) {
         }
 }
 
-/* To single values, and to blocks of which a segment has a whole number. */
+/* Conversion to single values and to a type with blocks. */
 static void test_converted(void **state) {
     static const struct {
         enum dtype from, to;
@@ -240,7 +239,7 @@ static void test_converted(void **state) {
     }
 }
 
-/* ---- what cannot be ---- */
+/* ---- errors ---- */
 
 static void refuse(const int32_t *other, enum status code, const char *word) {
     struct block_ref ref = {.kind = &kind};
@@ -265,7 +264,7 @@ static void test_invalid_models(void **state) {
     refuse((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
 }
 
-/* Blocks would straddle slices. */
+/* Quantisation blocks that would straddle slices. */
 static void test_blocks_of_values(void **state) {
     enum { ROWS = 32 };
     static unsigned char zeros[ROWS * I * T * K * K * 2];
@@ -286,7 +285,7 @@ static void test_blocks_of_values(void **state) {
     refuse(other, UNSUPPORTED, "multiple of the type's block size");
 }
 
-/* A file that has become shorter. */
+/* A file truncated after it was opened. */
 static void test_cut_file(void **state) {
     static unsigned char got[PACKED_MAX];
     struct reader reader = {0};
@@ -305,7 +304,7 @@ static void test_cut_file(void **state) {
 static int set_up(void **state) {
     (void)state;
     sys_init_machine(&sys);
-    /* In the build folder: what /tmp lies on may not allow direct reads. */
+    /* In the build folder: /tmp may not allow direct I/O. */
     strcpy(folder, access("build", W_OK) ? "/tmp/sluice_slices_XXXXXX" : "build/sluice_slices_XXXXXX");
     return mkdtemp(folder) ? 0 : -1;
 }

@@ -1,18 +1,17 @@
-/* Layouts that people have: split files, all-in-one files with prefixes, folders of parts; tensors under
- * diffusers' names or their authors'. Each gives the bits of the Hugging Face folder that it was made from;
- * what cannot be one is refused by name. For each fixture that has layouts, and then what is of its family
- * alone: test/lib/layouts_FAMILY.c. */
+/* File layouts of published checkpoints: split files, all-in-one files with prefixes, folders of parts, and tensors under
+ * diffusers' or the authors' names. Each must give exactly the results of the Hugging Face folder that it was made from;
+ * impossible layouts are refused. Rows per fixture and tests of one family: test/lib/layouts_FAMILY.c. */
 #include "engine/convert/convert.h"
 #include "test/lib/layouts.h"
 
-/* ---- each part in a file of its own ---- */
+/* ---- each component in a file of its own ---- */
 
 static void test_split(const struct layouts *l) {
     const char *paths[LAYOUT_PARTS];
     for (int i = 0; i < l->family->n_parts; i++) paths[i] = l->family->parts[i].file;
     layouts_write_parts(paths, !l->no_configs);
-    expect_same_result(layouts_part_files(), "the authors' file and a flag for each other part");
-    check(strstr(captured_log, l->warnings[0]) && strstr(captured_log, l->warnings[1]), "what was assumed is said: %s", captured_log);
+    expect_same_result(layouts_part_files(), "the authors' file, other components by flags");
+    check(strstr(captured_log, l->warnings[0]) && strstr(captured_log, l->warnings[1]), "an assumption is not logged: %s", captured_log);
 }
 
 static void test_slots(const struct layout_family *family) {
@@ -27,7 +26,7 @@ static void test_slots(const struct layout_family *family) {
         }
 }
 
-/* ---- everything in one file ---- */
+/* ---- all components in one file ---- */
 
 static void test_all_in_one(const struct layouts *l) {
     const struct layout_family *family = l->family;
@@ -42,18 +41,17 @@ static void test_all_in_one(const struct layouts *l) {
         json_t *root = inspect(from), *components = json_object_get(root, "components"), *component;
         size_t k;
         check(count(root, "components") == n && !count(root, "unknown") && !count(root, "missing"),
-              "%s: inspect finds %zu, %zu unknown, %zu missing", what, count(root, "components"),
+              "%s: inspect finds %zu components, %zu unknown, %zu missing tensors", what, count(root, "components"),
               count(root, "unknown"), count(root, "missing"));
         json_array_foreach(components, k, component) found += (int)number(component, "tensors");
-        check(found == written, "%s: %d tensors of %d", what, found, written);
+        check(found == written, "%s: inspect counts %d of %d tensors", what, found, written);
         json_decref(root);
     }
 }
 
-/* ---- parts that are converted ---- */
+/* ---- converted components ---- */
 
-/* The part by itself, in another form and in the types it has, draws as it did: with its own configuration.
- */
+/* One component converted to the other file format, with unchanged types and its configuration, gives the same latent. */
 static void draws_converted(const struct layout_part *part, options from, const char *input, const char *name,
                             const char *form) {
     struct sys machine;
@@ -72,8 +70,7 @@ static void draws_converted(const struct layout_part *part, options from, const 
     remove(output);
 }
 
-/* The folder's part by its name and by its path, a file's part by what the file is called or by its prefix.
- */
+/* A folder's component by name and by path; a file's component by file name or by prefix. */
 static void test_converted(const struct layouts *l) {
     for (int i = 0; i < l->family->n_parts; i++) {
         const struct layout_part *part = &l->family->parts[i];
@@ -93,7 +90,7 @@ static void test_converted(const struct layouts *l) {
     }
 }
 
-/* ---- what a recipe says ---- */
+/* ---- inspect ---- */
 
 static void test_recipe(const struct fixture *f) {
     const struct expected_recipe *expected = f->expected;
@@ -106,9 +103,9 @@ static void test_recipe(const struct fixture *f) {
     check(found && !strcmp(found, recipe), "%s: recipe %s", fixture, found ? found : "none");
     check(number(second, "max_sequence_length") == expected->t5_tokens &&
               !strcmp(json_string_value(json_object_get(second, "tokenizer")), "unigram"),
-          "%s: the T5's tokens", fixture);
+          "%s: wrong T5 token count", fixture);
     check(!count(root, "missing") && !count(root, "unknown") && !count(root, "notes"),
-          "%s: %zu missing, %zu unknown, %zu notes", fixture, count(root, "missing"), count(root, "unknown"),
+          "%s: %zu missing, %zu unknown tensors, %zu notes", fixture, count(root, "missing"), count(root, "unknown"),
           count(root, "notes"));
     json_decref(root);
     if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", fixture, e.what, e.where))
@@ -116,7 +113,7 @@ static void test_recipe(const struct fixture *f) {
     check(!strcmp(m->recipe->name, recipe) && m->references_max == expected->references && m->pipeline_named,
           "%s: %s, %d", fixture, m->recipe->name, m->references_max);
     check(model_component(m, FAMILY_ENCODER)->family && model_component(m, FAMILY_ENCODER)->n_unknown == 0,
-          "%s: no encoder", fixture);
+          "%s: inspect finds no VAE encoder", fixture);
     sluice_model_close(m);
 }
 
@@ -138,7 +135,7 @@ static bool read_model(const struct fixture *f) {
     expected_request.flow_shift = l->flow_shift;
     if (!rig_open_paths(&rig, (options){.model = folder, .tokenizer = l->tokenizer_model}, f->name)) return false;
     check(l->folder_warning ? strstr(captured_log, l->folder_warning) != NULL : !captured_log[0],
-          "a Hugging Face folder leaves nothing to assume: %s", captured_log);
+          "a Hugging Face folder needs an assumption: %s", captured_log);
     expected_result = run(&rig, &expected_request);
     check(expected_result.code == SLUICE_OK, "%s: %s", f->name, expected_result.error.what);
     rig_close(&rig);

@@ -1,8 +1,7 @@
-/* Pipelines with adapters (LoRA): every dialect, fused and split weights, convolutions, text encoders,
- * vectors, two at once, two denoisers, quantised weights below them; each case of a fixture after the one
- * before in one session.
+/* Pipelines with LoRA adapters: every naming scheme, fused and split weights, convolutions, text encoders, biases, two
+ * adapters at once, two transformers, quantised base weights. The cases of a fixture run in turn in one session.
  *
- * Truth is diffusers with peft, unfused, or W + BA in its weights where it cannot read the file
+ * Reference: diffusers with peft, unfused, or W + BA written into its weights where it cannot read the file
  * (test/golden/adapters.py, which shows that every pair moves the latent by ten times the tolerance). */
 #include "test/lib/golden_run.h"
 
@@ -16,7 +15,7 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* In bf16, of which the reference's own errors are not known here: measured under emulation. */
+/* bf16: the fixtures hold no errors of the reference; measured under emulation. */
 static const struct tolerance gpu_tolerances[] = {
     {"hidden", 5.9e-3, 1.8e-2},
     {"pooled", 8.19e-3, 2.5e-2},

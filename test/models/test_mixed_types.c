@@ -1,8 +1,7 @@
-/* Whole pipelines from weights as people's files have them: GGUF with types that differ from tensor to
- * tensor, ComfyUI's, T5 in scaled fp8, tokenizers in metadata; parts under names of their own and by flags.
+/* Whole pipelines from quantised files: GGUF with types that differ by tensor, also ComfyUI's, T5 in scaled fp8, tokenizers
+ * in GGUF metadata; found by content, by flags and in folders.
  *
- * Truth is what the reference computes in f32 from the numbers that these weights stand for
- * (test/golden/stored.py). That each type's numbers are right to the bit is in test_dequantise.c. */
+ * Reference: diffusers in f32 with the dequantised weights (test/golden/stored.py). Exact dequantisation: test_dequantise.c. */
 #include "test/lib/golden_run.h"
 #include "test/lib/model_paths.h"
 
@@ -16,14 +15,14 @@ static const struct tolerance tolerances[] = {
     {"latent", 4.77e-6, 1.4e-5}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
-/* In bf16, of which the reference's own errors are not known here: measured under emulation. A tensor of
- * another type than it is has an error of its own size. */
+/* bf16: the fixtures hold no errors of the reference; measured under emulation. Weights that change type have an error of
+ * their own size. */
 static const struct tolerance gpu_tolerances[] = {
     {"hidden", 1.08e-2, 3e-2}, {"pooled", 3.32e-3, 1e-2},      {"latent after a step", 3.29e-3, 1e-2},
     {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
-static bool seen[N_DTYPES]; /* in what the fixtures' runs read */
+static bool seen[N_DTYPES]; /* types of tensors that the fixtures' runs read */
 
 static void see_types(const struct sluice_model *model) {
     for (int slot = 0; slot < SLOTS_MAX; slot++)
@@ -47,7 +46,7 @@ static void test_found(const struct golden *g) {
     close_run(p);
 }
 
-/* ---- each part by its flag ---- */
+/* ---- each component by its flag ---- */
 
 static void test_flagged(const struct golden *g) {
     static char paths[8][PATH];
@@ -64,7 +63,7 @@ static void test_flagged(const struct golden *g) {
     close_run(p);
 }
 
-/* ---- in the folders of Hugging Face's layout ---- */
+/* ---- in Hugging Face's folders ---- */
 
 static void link_part(const struct golden *g, const char *folder, const char *to, const char *part) {
     char from[PATH], real[PATH_MAX], name[PATH];
@@ -78,7 +77,7 @@ static void test_foldered(const struct golden *g) {
     char folder[] = "/tmp/sluice-stored-XXXXXX", command[PATH];
     const struct stored *stored = g->fixture->stored;
     if (!stored->text_encoder) {
-        printf("  %s is in no such folders\n", g->name);
+        printf("  %s has no folder layout\n", g->name);
         return;
     }
     assert_non_null(mkdtemp(folder));
@@ -109,7 +108,7 @@ int main(int argc, char **argv) {
     int failed = golden_main("stored", suites_of, argv + (argc > 0));
     for (enum dtype type = 0; type < N_DTYPES; type++) {
         if (!dtype_is_weight(type) || seen[type]) continue;
-        printf("no fixture has weights of %s\n", dtype_name(type));
+        printf("no fixture has weights of type %s\n", dtype_name(type));
         failed = 1;
     }
     return failed;

@@ -1,7 +1,6 @@
-/* Text encoders that a model is without: zeros stand where theirs would be, all else is as with them, and a
- * line says so; parts are left out of folders and files that have them. Where an encoder's projection is
- * used, which tokenizers are needed, and whose constants a lone autoencoder decodes with. On Stable Diffusion
- * 3's fixtures; pictures without an encoder against diffusers: test_golden.c. */
+/* Stable Diffusion 3 without some of its text encoders: zero embeddings replace those of an absent encoder, the others
+ * stay the same, and the log names it. Also: --clip_l none and the like, which tokenizers and projections are needed, and
+ * which scaling factor a lone autoencoder decodes with. Images without an encoder against diffusers: test_golden.c. */
 #include "engine/open/component_files.h"
 #include "loaders/loaders.h"
 #include "test/lib/fixtures.h"
@@ -19,7 +18,7 @@ static const char *const words[ENCODERS] = {"no CLIP-L text encoder (--clip_l)",
                                             "no T5 text encoder (--t5xxl): 256 zero embeddings"};
 static struct tensor_set *part[ENCODERS], *transformer, *vae;
 
-/* ---- what the denoiser is given ---- */
+/* ---- prompt embeddings ---- */
 
 struct given {
     float *text, *pooled;
@@ -75,7 +74,7 @@ static void given_free(struct given *g) {
     free(g->pooled);
 }
 
-/* Values of a block of rows and columns that are not as in `as`, or not 0 where that is NULL. */
+/* Counts the values in a rectangle that differ from `as`, or from 0 where `as` is NULL. */
 static int differ(const float *values, const float *as, int columns, int first_row, int rows,
                   int first_column, int n_columns) {
     int n = 0;
@@ -85,7 +84,7 @@ static int differ(const float *values, const float *as, int columns, int first_r
     return n;
 }
 
-/* L's columns, G's, and T5's rows: each zero where it is absent, else what it is with all of them. */
+/* Columns of CLIP-L and OpenCLIP-G and rows of T5 are zero without that encoder, and unchanged with it. */
 static void test_zeros(void) {
     const struct given all = give((options){.model = MODEL}, "all");
     int width[ENCODERS] = {tensor_set_find(part[0], "text_model.final_layer_norm.bias")->dim[0],
@@ -94,13 +93,13 @@ static void test_zeros(void) {
                      tensor_set_find(part[1], "text_projection.weight")->dim[0]};
     check(all.rows == CLIP_ROWS + T5_ROWS && all.pooled_columns == pooled[0] + pooled[1] &&
               width[0] + width[1] < all.columns && width[0] != width[1],
-          "%d x %d, %d", all.rows, all.columns, all.pooled_columns);
+          "all encoders: %d x %d text embeddings, %d pooled", all.rows, all.columns, all.pooled_columns);
     for (int absent = 0; absent < 1 << ENCODERS; absent++) {
         const char *none[ENCODERS];
         char what[32];
         for (int i = 0; i < ENCODERS; i++) none[i] = absent >> i & 1 ? "none" : NULL;
         if (absent == (1 << ENCODERS) - 1) break;
-        snprintf(what, sizeof what, "absent %d", absent);
+        snprintf(what, sizeof what, "absent encoders, bits %d", absent);
         options from = {.model = MODEL, .clip_l = none[0], .clip_g = none[1], .t5xxl = none[2]};
         struct given g = give(from, what);
         for (int i = 0; i < ENCODERS; i++) check(!strstr(captured_log, words[i]) == !none[i], "%s: %s", what, captured_log);
@@ -114,20 +113,20 @@ static void test_zeros(void) {
             check(!n, "%s: %d values of %s", what, n, folders[i]);
             if (clip)
                 check(!differ(g.pooled, none[i] ? NULL : all.pooled, 0, 0, 1, at, pooled[i]),
-                      "%s: pooled row of %s", what, folders[i]);
+                      "%s: pooled embedding of %s", what, folders[i]);
         }
         check(!differ(g.text, NULL, g.columns, 0, CLIP_ROWS, width[0] + width[1],
                       g.columns - width[0] - width[1]),
-              "%s: behind CLIP's columns", what);
-        check(!absent == !strcmp(g.latent, all.latent), "%s: the latent", what);
+              "%s: columns after CLIP's are not zero", what);
+        check(!absent == !strcmp(g.latent, all.latent), "%s: the latent must differ only if an encoder is absent", what);
         given_free(&g);
     }
     given_free((struct given *)&all);
 }
 
-/* ---- files ---- */
+/* ---- single-file checkpoints ---- */
 
-/* What people have of it: without encoders, with CLIP's. Prefixes are Stability's. */
+/* Writes the checkpoints that are shared: without encoders, with both CLIPs, with all three; Stability AI's prefixes. */
 static void write_files(void) {
     static const char *const prefixes[ENCODERS] = {"text_encoders.clip_l.transformer.",
                                                    "text_encoders.clip_g.transformer.",
@@ -175,13 +174,13 @@ static void want(options from, const char *what) {
     expected_result = draw_from(from, what);
 }
 
-/* One file with all, with some and flags for others, and flags alone. */
+/* All encoders in the file, some in the file and some by flag, all by flag. */
 static void test_files(void) {
     const char *bare = temporary_path("with0.safetensors"), *clips = temporary_path("with2.safetensors");
-    want(flags(bare), "a file without encoders, and flags");
+    want(flags(bare), "encoders by flags");
     expect_same_result((options){.model = temporary_path("with3.safetensors"), .tokenizer = MODEL}, "all in one file");
-    check(!strstr(captured_log, "zeros"), "nothing is absent: %s", captured_log);
-    expect_same_result((options){.model = clips, .t5xxl = temporary_path(files[2]), .tokenizer = MODEL}, "T5 by its flag");
+    check(!strstr(captured_log, "zeros"), "zero embeddings are reported: %s", captured_log);
+    expect_same_result((options){.model = clips, .t5xxl = temporary_path(files[2]), .tokenizer = MODEL}, "--t5xxl");
     write_tensor_set(transformer, temporary_path("transformer.safetensors"), transformer->config);
     write_tensor_set(vae, temporary_path("vae.safetensors"), vae->config);
     options over = {.model = temporary_path("with3.safetensors"),
@@ -189,10 +188,10 @@ static void test_files(void) {
                     .vae = temporary_path("vae.safetensors"),
                     .tokenizer = MODEL};
     expect_same_result(over, "encoders in the file, transformer and autoencoder by flags");
-    want((options){.model = clips, .tokenizer = MODEL}, "CLIP's alone");
-    check(strstr(captured_log, words[2]) && !strstr(captured_log, words[0]), "T5 is absent: %s", captured_log);
+    want((options){.model = clips, .tokenizer = MODEL}, "both CLIPs alone");
+    check(strstr(captured_log, words[2]) && !strstr(captured_log, words[0]), "the log must name T5 only: %s", captured_log);
     expect_same_result((options){.model = temporary_path("with3.safetensors"), .t5xxl = "none", .tokenizer = MODEL},
-                   "left out of the file");
+                   "--t5xxl none");
     expect_refused((options){.model = bare, .tokenizer = MODEL}, MISSING, "no encoder",
                WORDS("'text_encoder_2' and 'text_encoder_3'", "--clip_l, --clip_g and --t5xxl",
                      "one text encoder is enough"));
@@ -207,7 +206,7 @@ static const char *copy_folder(const char *edit) {
     return folder;
 }
 
-/* Names tell CLIP's two apart where widths do not, also if a flag leaves one out or chooses another file. */
+/* File names tell CLIP-L from OpenCLIP-G where their widths are equal, also with one disabled or replaced by a flag. */
 static void test_parts_folder(void) {
     char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);
@@ -223,21 +222,21 @@ static void test_parts_folder(void) {
         *absent[i] = NULL;
         *left_out[i] = "none";
         want(one, files[i]);
-        expect_same_result(parts, "left out of a folder of parts");
+        expect_same_result(parts, "an encoder of the folder disabled");
         check(strstr(captured_log, words[i]), "%s", captured_log);
     }
-    want(flags(temporary_path("with0.safetensors")), "all of them");
+    want(flags(temporary_path("with0.safetensors")), "all encoders");
     for (int i = 0; i < ENCODERS; i++) {
         options parts = {.model = folder, .tokenizer = MODEL};
         const char **chosen[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
         *chosen[i] = temporary_path(files[i]);
-        expect_same_result(parts, "one of the same name from elsewhere");
+        expect_same_result(parts, "an encoder of the same file name from another folder");
     }
 }
 
 /* ---- projections ---- */
 
-/* A CLIP in a file of its own, its configuration of that class; projection: with what it has of one. */
+/* Writes one CLIP with its class in the configuration, with or without a text projection. */
 static const char *write_clip(int i, const char *class, bool projection) {
     static const char said_class[] = "CLIPTextModelWithProjection";
     const char *at = strstr(part[i]->config, said_class), *path = temporary_path("clip.safetensors");
@@ -252,32 +251,32 @@ static const char *write_clip(int i, const char *class, bool projection) {
     return path;
 }
 
-/* L's is multiplied by in the pipeline's folder, and where a configuration says the class that does, and
- * never missed elsewhere: not of Flux's, which has none, nor of OpenAI's own. G's always is. */
+/* CLIP-L's projection applies in a pipeline folder and where the configuration's class has one; Flux's and OpenAI's CLIP-L
+ * work without it. OpenCLIP-G always needs it. */
 static void test_projections(void) {
-    want((options){.model = MODEL}, "the folder");
+    want((options){.model = MODEL}, "pipeline folder");
     options from = flags(temporary_path("with0.safetensors"));
-    expect_same_result(from, "files that say the class");
+    expect_same_result(from, "files with the class in their configuration");
     from.clip_l = MODEL "/text_encoder";
-    expect_same_result(from, "L's folder");
+    expect_same_result(from, "CLIP-L's folder by flag");
     char folder[HEX];
     memcpy(folder, expected_result.latent[0], HEX);
     expect_same_result((options){.model = copy_folder("sed -i s/WithProjection// text_encoder/config.json")},
-                   "a folder whose class is model_index.json's");
+                   "class from model_index.json");
     from.clip_l = write_clip(0, "CLIPTextModel", false);
     want(from, "L of Flux's");
-    check(strcmp(folder, expected_result.latent[0]) != 0, "the projection is used");
+    check(strcmp(folder, expected_result.latent[0]) != 0, "the projection changes nothing");
     from.clip_l = write_clip(0, "CLIPModel", true);
     expect_same_result(from, "L of OpenAI's");
     from.clip_l = write_clip(0, "CLIPTextModelWithProjection", false);
-    expect_refused(from, MISSING, "L without the projection that it says",
+    expect_refused(from, MISSING, "CLIP-L lacks the projection of its class",
                WORDS("text_projection", "clip.safetensors"));
     from = flags(temporary_path("with0.safetensors"));
     from.clip_g = write_clip(1, "CLIPTextModel", false);
-    expect_refused(from, MISSING, "G without a projection", WORDS("text_projection", "clip.safetensors"));
+    expect_refused(from, MISSING, "OpenCLIP-G without a projection", WORDS("text_projection", "clip.safetensors"));
 }
 
-/* ---- what does not fit ---- */
+/* ---- invalid combinations ---- */
 
 static void rewiden(struct tensor_set *p, int32_t width) {
     struct item *item = tensor_set_find(p, "text_model.embeddings.token_embedding.weight");
@@ -289,23 +288,23 @@ static void rewiden(struct tensor_set *p, int32_t width) {
     tensor_set_free(p);
 }
 
-/* Published widths say whose place it is; others must fit what the transformer reads. */
+/* A published width identifies the encoder's slot; any other width must fit the transformer. */
 static void test_invalid_models(void) {
     options from = flags(temporary_path("with0.safetensors"));
     rewiden(tensor_set_copy(part[0], ""), 1280);
     from.clip_l = temporary_path("clip.safetensors");
-    expect_refused(from, UNSUPPORTED, "G in L's place",
+    expect_refused(from, UNSUPPORTED, "OpenCLIP-G for --clip_l",
                WORDS("holds another component", "CLIP-L text encoder", "for --clip_l"));
     from = flags(temporary_path("with0.safetensors"));
     rewiden(tensor_set_copy(part[1], ""), 768);
     from.clip_g = temporary_path("clip.safetensors");
-    expect_refused(from, UNSUPPORTED, "L in G's place",
+    expect_refused(from, UNSUPPORTED, "CLIP-L for --clip_g",
                WORDS("holds another component", "OpenCLIP-G text encoder", "for --clip_g"));
     from = (options){.model = MODEL, .t5xxl = "test/golden/flux_a/model/text_encoder_2"};
     expect_refused(from, SHAPE, "another T5",
                WORDS("text features", "28 in the T5 text encoder", "38 as in the transformer"));
     from.t5xxl = "test/golden/wan21/model/text_encoder";
-    expect_refused(from, UNSUPPORTED, "umT5", WORDS("umT5 text encoder (umt5)", "T5 text encoder for --t5xxl"));
+    expect_refused(from, UNSUPPORTED, "umT5 for --t5xxl", WORDS("umT5 text encoder (umt5)", "T5 text encoder for --t5xxl"));
     from = (options){.model = MODEL, .clip_l = "test/golden/flux_a/model/text_encoder"};
     expect_refused(from, SHAPE, "another CLIP",
                WORDS("text features", "CLIP text encoder", "as in the transformer"));
@@ -316,25 +315,25 @@ static void test_invalid_models(void) {
 #define NULLED(part)                                                                                         \
     "sed -i '/\"" part "\"/,/]/{s/\"transformers\"/null/;s/\"[A-Z].*\"/null/}' model_index.json"
 
-/* What model_index.json names must be there, or be left out; [null, null] is absent even where it lies. */
+/* A component named in model_index.json must exist or be disabled; [null, null] means absent, even if its folder exists. */
 static void test_folders(void) {
-    expect_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a folder is gone",
+    expect_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a missing encoder folder",
                WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\" to go without"));
-    want((options){.model = MODEL, .t5xxl = "none"}, "T5 left out");
-    expect_same_result((options){.model = temporary_path("folder"), .t5xxl = "none"}, "left out and gone");
+    want((options){.model = MODEL, .t5xxl = "none"}, "--t5xxl none");
+    expect_same_result((options){.model = temporary_path("folder"), .t5xxl = "none"}, "--t5xxl none, folder missing");
     expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3"))}, "[null, null]");
     expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3") " && rm -r tokenizer_3")},
                    "[null, null], and no tokenizer");
     expect_refused((options){.model = copy_folder(NULLED("text_encoder") " && " NULLED(
                              "text_encoder_2") " && " NULLED("text_encoder_3"))},
-               MISSING, "none is there", WORDS("'text_encoder'", "one text encoder is enough"));
+               MISSING, "no encoder at all", WORDS("'text_encoder'", "one text encoder is enough"));
     expect_refused_as((options){.model = MODEL, .clip_l = "none", .clip_g = "none", .t5xxl = "none"}, USAGE, 2,
-                  "all left out", WORDS("text encoders", "--t5xxl none"));
+                  "all encoders disabled", WORDS("text encoders", "--t5xxl none"));
     expect_refused((options){.model = copy_folder("rm text_encoder_3/*.safetensors")}, MISSING,
                "T5 without weights", WORDS("text_encoder_3"));
 }
 
-/* What the pipeline's folder has in an encoder's place must be that encoder. */
+/* An encoder folder of a pipeline must hold that encoder. */
 static void test_wrong_files(void) {
     static const struct {
         const char *edit, *where, *what;
@@ -351,7 +350,7 @@ static void test_wrong_files(void) {
                UNSUPPORTED, "without model_index.json", WORDS("holds another component", "--t5xxl"));
 }
 
-/* Of any part: left out where that means something, else refused before anything is opened. */
+/* Every component flag set to "none": accepted where the component is optional, else refused before files are opened. */
 static void test_each_flag(void) {
     static const char *const models[] = {MODEL, "test/golden/flux_a/model", "test/golden/zimage_a/model"};
     const char *flag;
@@ -384,7 +383,7 @@ static void test_each_flag(void) {
         }
 }
 
-/* Two T5 in one folder, as Stability's have it: neither is asked for where it is left out. */
+/* Two T5 files in one folder, as Stability AI ships them, are ambiguous unless T5 is disabled. */
 static void test_two(void) {
     char command[4 * TENSOR_SET_PATH];
     const char *folder = temporary_path("parts");
@@ -397,8 +396,8 @@ static void test_two(void) {
     }
     expect_refused((options){.model = folder, .tokenizer = MODEL}, UNSUPPORTED, "two T5",
                WORDS("two files hold the T5 text encoder", "--t5xxl"));
-    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
-    expect_same_result((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL}, "two T5, left out");
+    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
+    expect_same_result((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL}, "two T5 files, --t5xxl none");
 }
 
 /* ---- tokenizers ---- */
@@ -406,14 +405,14 @@ static void test_two(void) {
 static void test_tokenizers(void) {
     options clips = {.model = temporary_path("with2.safetensors")}, all = flags(temporary_path("with0.safetensors"));
     expect_refused(clips, MISSING, "no tokenizer", WORDS("no tokenizer for the CLIP-L", "--tokenizer"));
-    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "CLIP's alone");
+    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
     clips.tokenizer = MODEL "/tokenizer";
-    expect_same_result(clips, "one tokenizer for both");
+    expect_same_result(clips, "one tokenizer for both CLIPs");
     clips.t5xxl = temporary_path(files[2]);
     expect_refused(clips, META, "T5 without a tokenizer", WORDS("CLIP BPE in", "unigram", "tokenizer/ and tokenizer_3/"));
     want(all, "three tokenizers");
     all.tokenizer = copy_folder("rm -r tokenizer_2");
-    expect_same_result(all, "L's tokenizer is G's");
+    expect_same_result(all, "CLIP-L's tokenizer for OpenCLIP-G");
     all.tokenizer = copy_folder("rm -r tokenizer_3");
     expect_refused(all, META, "no tokenizer_3", WORDS("unigram", "tokenizer/ and tokenizer_3/"));
 }
@@ -434,19 +433,18 @@ static void test_told(void) {
     json_t *absent = json_object_get(json_object_get(r.plan, "request"), "absent");
     check(json_array_size(absent) == 2 &&
               !strcmp(json_string_value(json_array_get(absent, 0)), "text_encoder_2"),
-          "the plan tells what is absent");
+          "the plan must list the absent encoders");
     result_free(&r);
     rig_close(&rig);
 }
 
 /* ---- a lone autoencoder ---- */
 
-/* All that a configuration says of it. */
+/* A VAE configuration with nothing but the number of norm groups. */
 #define GROUPS "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}"
 
-/* Flux's and Stable Diffusion 3's have the same shapes: the denoiser in the same file, the folder's pipeline,
- * or the latent tells.
- */
+/* Flux's and Stable Diffusion 3's autoencoders have the same shapes. The denoiser in the same file, the folder's pipeline
+ * or the latent identifies which scaling factor applies. */
 static void test_decoders(void) {
     struct rig rig;
     struct sluice_request request = a_request();

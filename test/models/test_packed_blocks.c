@@ -1,8 +1,8 @@
-/* Packed blocks whose weights are quantised: whatever slices a weight is made of, its rows in the packed
- * block are the file's rows, and each finds the scales that the file has for it.
+/* Packed blocks with quantised weights: whatever slices a weight consists of, its rows in the packed block are the file's
+ * rows, and each row finds its scales.
  *
- * The file is a buffer of random bytes, but for scales: the one of row r is r + 1, the one of block b in row
- * r is tile_code(r, b), where the tiles' layout puts it. */
+ * The file is a buffer of random bytes except the scales: row r has the scale r + 1; block b of row r has tile_code(r, b)
+ * at its place in the tiled layout. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -28,7 +28,7 @@ struct weights {
     struct tensor a, b, c;
 };
 
-/* Three parts of one tensor, as attention has them. */
+/* Three parts of one fused tensor, as in attention. */
 #define PART(field_, part_, rows_)                                                                           \
     {                                                                                                        \
         .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"}, .rank = 2,                 \
@@ -41,7 +41,7 @@ struct weights {
         }                                                                                                    \
     }
 static const struct weight_spec thirds[] = {PART(a, 0, FIRST), PART(b, 1, SECOND), PART(c, 2, THIRD)};
-/* Two parts in the other order, as shift and scale are swapped. */
+/* Two parts in exchanged order, as shift and scale in AdaLN. */
 static const struct weight_spec swapped[] = {
     {.offset = offsetof(struct weights, a),
      .names = {"a.weight"},
@@ -64,7 +64,7 @@ static const struct block_kind table =
 static const struct block_kind convolving =
     BLOCK_KIND("conv", "conv", convolution, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 
-/* ---- a file ---- */
+/* ---- the file ---- */
 
 static unsigned char tile_code(int64_t row, int64_t block) {
     return (unsigned char)((row * 7 + block * 13 + 1) & 127);
@@ -78,7 +78,7 @@ static int64_t tile_place(int64_t row, int64_t block, int64_t columns_of_tiles) 
 
 static uint64_t take(uint64_t bytes) {
     uint64_t at = file_used;
-    file_used += bytes + 3; /* nothing in files is aligned */
+    file_used += bytes + 3; /* tensors in files need not be aligned */
     assert_true(file_used <= FILE_BYTES);
     return at;
 }
@@ -122,7 +122,7 @@ static void make(struct made *m, enum dtype dtype, bool row_scales, int rank, co
     if (dtype_tiled_values(dtype)) add_tiles(&m->entry);
 }
 
-/* ---- a packed block ---- */
+/* ---- packed block ---- */
 
 static enum status bind(struct made *m, const struct block_kind *kind, const int32_t *dims,
                         struct block *block, struct error *e) {
@@ -131,7 +131,7 @@ static enum status bind(struct made *m, const struct block_kind *kind, const int
     return block_bind(&sys, &ref, &m->index, dims, block, e);
 }
 
-/* As the store reads it; freed by the caller. Segments neither overlap nor leave the packed block. */
+/* Copies all segments as the store does; freed by the caller. Segments neither overlap nor exceed the packed block. */
 static unsigned char *read_packed(const struct block *block) {
     unsigned char *packed = calloc(1, block->bytes + 1);
     uint64_t at = 0;
@@ -147,7 +147,7 @@ static unsigned char *read_packed(const struct block *block) {
     return packed;
 }
 
-/* Row `row` of a weight is row `from` of the file. */
+/* Row `row` of the weight equals row `from` of the file. */
 static void check_row(const struct made *m, const struct tensor *t, int64_t row, int64_t from) {
     uint64_t bytes = (uint64_t)t->row_bytes;
     int64_t scale_row = t->scale_row + row;
@@ -183,7 +183,7 @@ static const struct {
               {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
-/* Multiples of a tile's rows, parts of one, more than several. */
+/* Row counts: multiples of a tile's 128 rows, fractions, more than one tile. */
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
@@ -192,8 +192,7 @@ static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
     memcpy(dims, made, sizeof made);
 }
 
-/* Nothing of the weight lies behind its end, and another does not begin before it; of other dimensions it is
- * the same. */
+/* The weight's end is where the packed block says, and reshaping a tensor keeps it. */
 static void check_end(const struct block *block, const unsigned char *packed, const struct tensor *t) {
     const unsigned char *end = (const unsigned char *)t->data + tensor_bytes(t);
     if (t->scales) end = (const unsigned char *)t->scales + tensor_scales_bytes(t);
@@ -233,7 +232,7 @@ static void test_slices(void **state) {
         for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) slice(s, rows_of_parts[i]);
 }
 
-/* Tiles cannot be cut within: then it is said. */
+/* Parts that cut a tile of scales are refused. */
 static void test_swapped(void **state) {
     (void)state;
     for (int s = 0; s < N_STORED; s++)
@@ -249,7 +248,7 @@ static void test_swapped(void **state) {
             make(&m, stored[s].dtype, stored[s].row_scales, 2, (int32_t[]){dims[WHOLE], dims[COLUMNS]});
             enum status code = bind(&m, &in_swapped, dims, &block, &e);
             assert_int_equal(code, cuts ? UNSUPPORTED : OK);
-            if (cuts) assert_non_null(strstr(e.what, "cut"));
+            if (cuts) assert_non_null(strstr(e.what, "is split at a row"));
             if (code == OK) {
                 unsigned char *packed = read_packed(&block);
                 block_point(&block, packed_contiguous(&block, packed), &w);
@@ -261,11 +260,11 @@ static void test_swapped(void **state) {
         }
 }
 
-/* ---- tables ---- */
+/* ---- embedding lookup ---- */
 
 static void test_gathered_rows(void **state) {
     (void)state;
-    enum { N = 8, RUNS = 5 }; /* what follows each other is read as one */
+    enum { N = 8, RUNS = 5 }; /* consecutive rows are read in one run */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {
@@ -296,7 +295,7 @@ static void test_gathered_rows(void **state) {
     }
 }
 
-/* ---- what cannot be ---- */
+/* ---- errors ---- */
 
 static void expect(struct made *m, const struct block_kind *kind, const int32_t *dims, enum status code,
                    const char *word) {
@@ -314,7 +313,7 @@ static void test_types_that_do_not_fit(void **state) {
     struct made m;
     (void)state;
     make(&m, DTYPE_Q4_K, false, 2, shape);
-    expect(&m, &in_whole, dims, UNSUPPORTED, "whole blocks");
+    expect(&m, &in_whole, dims, UNSUPPORTED, "the type's block size");
     make(&m, DTYPE_U8, false, 2, shape);
     expect(&m, &in_whole, dims, UNSUPPORTED, "a quantised type");
     make(&m, DTYPE_OTHER, false, 2, shape);
@@ -325,13 +324,13 @@ static void test_types_that_do_not_fit(void **state) {
     expect(&m, &convolving, dims, OK, NULL);
     make(&m, DTYPE_F8_E4M3, true, 4, shape);
     expect(&m, &convolving, dims, UNSUPPORTED, "one scale");
-    /* Blocks may run on from row to row, if they fill the whole. */
+    /* Quantisation blocks may span rows if they fill the whole tensor. */
     make(&m, DTYPE_Q4_0, false, 4, shape);
     expect(&m, &convolving, dims, OK, NULL);
     make(&m, DTYPE_Q4_0, false, 4, other);
-    expect(&m, &convolving, other_dims, UNSUPPORTED, "whole blocks");
+    expect(&m, &convolving, other_dims, UNSUPPORTED, "the type's block size");
     make(&m, DTYPE_Q4_0, false, 2, other);
-    expect(&m, &in_whole, other_dims, UNSUPPORTED, "whole blocks");
+    expect(&m, &in_whole, other_dims, UNSUPPORTED, "the type's block size");
     make(&m, DTYPE_Q4_K, false, 2, (int32_t[]){64, 104});
     expect(&m, &in_whole, (int32_t[N_DIMS]){64, 16, 16, 32, 104, 3, 48}, OK, NULL);
 }

@@ -1,7 +1,6 @@
-/* That lists of models (models/published_models.c) tell the truth: every recipe is in them, once; where files are
- * is told by flags that its recipes have; and what a recipe is said to be compared with made a fixture of
- * whole pipelines of that recipe, in that version. Who has none says so, and names whose parts it is made of.
- */
+/* The list of published models (models/published_models.c): each recipe occurs once; download sources name flags that the
+ * recipe has; the stated reference is the version that made a pipeline fixture of that recipe. A recipe without a fixture
+ * must name fixtures of its components. */
 #include "models/published_models.h"
 
 #include "engine/open/model.h"
@@ -20,12 +19,12 @@ static const struct published_model *checked_publication(const struct recipe *r)
     int n = 0;
     for (const struct published_model *p = published_models; p->recipe; p++) n += p->recipe == r;
     const struct published_model *p = published_model_of(r);
-    check(n == 1, "%s has %d rows of what is published", r->name, n);
+    check(n == 1, "%s has %d rows in published_models", r->name, n);
     if (check(p && p->title, "%s has no title", r->name)) return p;
     return NULL;
 }
 
-/* ---- where files are ---- */
+/* ---- download sources ---- */
 
 static bool has_flag(const struct recipe *r, const char *flag) {
     for (int i = 0; r->slot[i].family; i++)
@@ -36,23 +35,22 @@ static bool has_flag(const struct recipe *r, const char *flag) {
 static void test_sources_of(const struct recipe *r) {
     int n = 0;
     for (const struct hf_source *s = hf_sources; s->repository; s++) n += hf_source_has_recipe(s, r);
-    check(n > 0, "nobody is told where files of %s are", r->name);
+    check(n > 0, "%s has no download source", r->name);
 }
 
 static void test_source(const struct hf_source *s) {
     const struct family *denoiser = recipe_family(s->recipe[0], FAMILY_DENOISER);
-    check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "%s is no repository", s->repository);
-    check(!s->flag || s->files, "%s: which files are for %s?", s->repository, s->flag);
+    check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "'%s' is not OWNER/REPOSITORY", s->repository);
+    check(!s->flag || s->files, "%s: no files listed for %s", s->repository, s->flag);
     for (const struct recipe *const *r = s->recipe; *r; r++) {
-        check(!s->flag || has_flag(*r, s->flag), "%s: %s has no %s", s->repository, (*r)->name, s->flag);
-        check(recipe_family(*r, FAMILY_DENOISER) == denoiser, "%s: recipes of two denoisers", s->repository);
+        check(!s->flag || has_flag(*r, s->flag), "%s: recipe %s has no flag %s", s->repository, (*r)->name, s->flag);
+        check(recipe_family(*r, FAMILY_DENOISER) == denoiser, "%s: recipes with different denoisers", s->repository);
     }
 }
 
-/* ---- what they are compared with ---- */
+/* ---- references ---- */
 
-/* Of a fixture of whole pipelines: the recipe that its model is of, and what made its data, as "diffusers
- * 0.42.1". */
+/* A pipeline fixture: its recipe, and the program that made its data, such as "diffusers 0.42.1". */
 struct compared {
     const char *recipe;
     char reference[REFERENCE];
@@ -67,7 +65,7 @@ static void read_reference(const struct fixture *f, char reference[REFERENCE]) {
     json_t *expect = json_load_file(path, 0, NULL);
     const char *version =
         json_string_value(json_object_get(json_object_get(expect, "versions"), "diffusers"));
-    check(version, "%s does not say which diffusers made it", path);
+    check(version, "%s has no diffusers version", path);
     snprintf(reference, REFERENCE, "diffusers %s", version ? version : "");
     json_decref(expect);
 }
@@ -83,7 +81,7 @@ static void look_at_fixture(const struct fixture *f) {
     model_close(model);
 }
 
-/* NULL: there is no fixture of that recipe. */
+/* NULL: no fixture of that recipe. */
 static const struct compared *compared_of(const struct recipe *r) {
     for (int i = 0; i < n_compared; i++)
         if (!strcmp(compared[i].recipe, r->name)) return &compared[i];
@@ -94,13 +92,13 @@ static void test_reference(const struct published_model *p) {
     const struct compared *c = compared_of(p->recipe);
     const char *name = p->recipe->name;
     if (!p->reference) {
-        check(!c, "%s is compared with %s and does not say so", name, c ? c->reference : "");
-        check(p->parts_compared_in && compared_of(p->parts_compared_in), "%s: whose fixture has its parts?", name);
+        check(!c, "%s: has a fixture by %s but no reference", name, c ? c->reference : "");
+        check(p->parts_compared_in && compared_of(p->parts_compared_in), "%s: no fixture named for its components", name);
         return;
     }
-    check(!p->parts_compared_in, "%s has a fixture of its own", name);
-    if (!check(c, "%s says that it is compared with %s; no fixture is of it", name, p->reference)) return;
-    check(!strcmp(c->reference, p->reference), "%s says %s, its fixture %s", name, p->reference,
+    check(!p->parts_compared_in, "%s: names other fixtures although it has one", name);
+    if (!check(c, "%s: reference %s, but no fixture", name, p->reference)) return;
+    check(!strcmp(c->reference, p->reference), "%s: reference %s, fixture made by %s", name, p->reference,
           c->reference);
 }
 

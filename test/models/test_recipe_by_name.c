@@ -1,4 +1,4 @@
-/* Recipes of the same shapes that only names tell apart: Stable Diffusion 3.5 large and its turbo. */
+/* Recipes with the same tensor shapes that only file and folder names distinguish: Stable Diffusion 3.5 Large and its Turbo. */
 #include "test/lib/temporary_folder.h"
 #include "test/lib/layout_checks.h"
 #include "test/lib/random_models.h"
@@ -7,7 +7,7 @@
 
 #define MODEL "test/golden/sd35_large/model"
 
-/* The recipe, and whether a line says that a name chose it. */
+/* Opens the model; checks the recipe and whether the log explains that a name chose it. */
 static void opens_as(options from, const char *recipe, bool told, const char *what) {
     char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES], line[1024];
     struct sluice_model *m = NULL;
@@ -20,15 +20,15 @@ static void opens_as(options from, const char *recipe, bool told, const char *wh
     for (int i = 0; i < n; i++) {
         says |= strstr(lines[i], "because the model's name has the word \"turbo\"") != NULL;
         others += strstr(lines[i], "(--steps 4 --cfg-scale 1)") != NULL;
-        check(!strstr(lines[i], "look like those of"), "%s: %s", what, lines[i]);
+        check(!strstr(lines[i], "look like those of"), "%s: reported as ambiguous: %s", what, lines[i]);
     }
     check(!strcmp(m->recipe->name, recipe), "%s: opened as %s", what, m->recipe->name);
-    check(says == told && others == !told, "%s: a line says which it is: %d, %d", what, says, others);
+    check(says == told && others == !told, "%s: the log must explain the choice exactly if a name made it: %d, %d", what, says, others);
     check(told == (m->steps == 4 && m->cfg_scale == 1), "%s: %d steps", what, m->steps);
     model_close(m);
 }
 
-/* The fixture under another name, in folders that are made. */
+/* A symbolic link to the fixture under another name, in new folders. */
 static options linked(const char *folder, const char *name) {
     static char path[TENSOR_SET_PATH];
     char real[TENSOR_SET_PATH], command[2 * TENSOR_SET_PATH];
@@ -65,7 +65,7 @@ static void test_folders(void) {
     }
 }
 
-/* The folder's own name, where -m is another one for it. */
+/* Paths such as "." and "..": the name of the folder that they resolve to decides. */
 static void test_dots(void) {
     char here[TENSOR_SET_PATH], command[3 * TENSOR_SET_PATH];
     snprintf(command, sizeof command, "mkdir -p '%s' && cp -rL %s '%s'", temporary_path("dots"), MODEL,
@@ -80,27 +80,27 @@ static void test_dots(void) {
     check(!chdir(here), "%s", here);
 }
 
-/* A transformer's own name counts, not that of the folder which it replaces one of. */
+/* With --diffusion-model the transformer file's name decides, not the name of the folder whose transformer it replaces. */
 static void test_files(void) {
     options from = {.model = MODEL};
     struct tensor_set *transformer = tensor_set_from_component(MODEL, "transformer");
     write_tensor_set(transformer, temporary_path("sd3.5_large_turbo.safetensors"), transformer->config);
     write_tensor_set(transformer, temporary_path("sd3.5_large.safetensors"), transformer->config);
     from.diffusion_model = temporary_path("sd3.5_large_turbo.safetensors");
-    opens_as(from, "sd35_large_turbo", true, "a file");
+    opens_as(from, "sd35_large_turbo", true, "a transformer file");
     from = linked("files", "a-turbo");
     from.diffusion_model = temporary_path("sd3.5_large.safetensors");
-    opens_as(from, "sd35_large", false, "a file beside a folder");
+    opens_as(from, "sd35_large", false, "a file replacing a turbo folder's transformer");
     write_tensor_set(transformer, temporary_path("files/a-turbo.2.safetensors"), transformer->config);
     from.diffusion_model = temporary_path("files/a-turbo.2.safetensors");
-    opens_as(from, "sd35_large_turbo", true, "a file whose name goes on where the folder's ends");
+    opens_as(from, "sd35_large_turbo", true, "a file name that extends the folder's by a word");
     write_tensor_set(transformer, temporary_path("files/a-turbo2.safetensors"), transformer->config);
     from.diffusion_model = temporary_path("files/a-turbo2.safetensors");
-    opens_as(from, "sd35_large", false, "a file whose name goes on in the folder's last word");
+    opens_as(from, "sd35_large", false, "a file name that extends the folder's last word");
     tensor_set_free(transformer);
 }
 
-/* What is made up may lie in a folder of any name. */
+/* A generated checkpoint states its recipe; its folder may have any name. */
 static void test_made(void) {
     static const char sizes[] =
         "heads=2,sd3_head=16,layers=2,sd3_positions=9,hidden=64,sd3_pooled=64,latent_channels=4,"

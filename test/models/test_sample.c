@@ -1,5 +1,4 @@
-/* Predictions, beginnings, guidance and the Euler step against the formulas that their headers name, in f64.
- */
+/* Predictions, initial latents, guidance and the Euler step against their published formulas, in f64. */
 #include "engine/sample/guidance.h"
 #include "engine/sample/sampler.h"
 #include "test/lib/seeded.h"
@@ -27,8 +26,8 @@ static void draw_all(void) {
     }
 }
 
-/* What a sample at sigma is of noise and picture, and what a perfect model gives of them: converted, that is
- * the picture, and the direction from it. */
+/* Builds the sample at sigma from noise and image and converts a perfect model's output: the result must be the image or the
+ * derivative. */
 static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma, const double *given) {
     struct grid_point point = grid_point_of_sigma(grid, sigma, 0);
     double a = 1 / sqrt((double)sigma * sigma + 1), worst = 0;
@@ -46,7 +45,7 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
             double noise = output[i], derivative = p->is_flow ? noise - picture[i] : noise;
             double truth = form == PREDICTION_DENOISED ? picture[i] : derivative;
             double size =
-                form == PREDICTION_DENOISED ? sigma + 1 : 1 / (double)sigma + 1; /* a difference, divided */
+                form == PREDICTION_DENOISED ? sigma + 1 : 1 / (double)sigma + 1; /* the derivative is a difference divided by sigma */
             worst = fmax(worst, fabs(out[i] - truth) / size);
         }
     }
@@ -73,13 +72,13 @@ static void test_predictions(void **state) {
             expect_truth(&prediction_v, (enum grid_form)form, sigmas[k], v);
         }
     }
-    printf("the largest error: %.2g\n", most);
+    printf("largest error: %.2g\n", most);
     assert_true(prediction_flow.timestep_input(250) == 0.25f &&
                 prediction_flow_inverted.timestep_input(250) == 0.75f);
     assert_true(prediction_eps.timestep_input(250) == 250 && prediction_v.timestep_input(250) == 250);
 }
 
-/* With a picture both at the first point; without one noise alone, as large as the grid says. */
+/* With an input image: noise and image at the first grid point; without: noise times the initial standard deviation. */
 static void test_beginnings(void **state) {
     (void)state;
     draw_all();
@@ -123,13 +122,13 @@ static void test_guided_step(void **state) {
 
 enum { KEPT_C = 3, KEPT_F = 2, KEPT_Y = 4, KEPT_X = 6, KEPT = KEPT_C * KEPT_F * KEPT_Y * KEPT_X };
 
-/* Value k of token t, which has KEPT_C channels of 2 x 2 pixels. */
+/* Index of value k of token t, a patch of KEPT_C channels of 2 x 2 pixels. */
 static int place_in_token(int t, int k) {
     int c = k / 4, y = 2 * (t / (KEPT_X / 2)) + k / 2 % 2, x = 2 * (t % (KEPT_X / 2)) + k % 2;
     return (c * KEPT_F * KEPT_Y + y) * KEPT_X + x;
 }
 
-/* Token 1 has no guidance but a length, token 2 is nothing at all. */
+/* In token 1 both predictions are equal; token 2 is all zeros. */
 static void test_guidance_that_keeps_norms(void **state) {
     float cond[KEPT], uncond[KEPT], guided[KEPT];
     int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X}, in_token = 4 * KEPT_C;

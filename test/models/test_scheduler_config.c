@@ -1,4 +1,4 @@
-/* scheduler_config.json: what its keys mean, and what is refused by name. */
+/* scheduler_config.json: the meaning of each key, and the errors for unsupported values. */
 #include "test/lib/assert_ok.h"
 #include "test/lib/sampler_run.h"
 #include "loaders/loaders.h"
@@ -38,7 +38,7 @@ static void expect_refused(const char *text, bool mends, const char *what) {
     read_text(text, mends, &s, &e);
     error_line(&e, line, sizeof line);
     if ((e.code != UNSUPPORTED && e.code != META) || !strstr(line, what))
-        fail_msg("%s: %d, %s: no word of %s", text, e.code, line, what);
+        fail_msg("%s: %d, %s: does not contain '%s'", text, e.code, line, what);
 }
 
 #define OF(name, rest)      "{\"_class_name\": \"" name "\", " rest " \"x\": 0, \"_y\": 1}"
@@ -89,7 +89,7 @@ static void test_refusals(void **state) {
 
 /* ---- flow matching ---- */
 
-/* As WAN's recipes are. */
+/* The schedule of Wan's recipes. */
 static const struct sampling flow_of_class = {.prediction = &prediction_flow_timestep,
                                               .schedule = &schedule_flow_unipc,
                                               .sampler = &sampler_unipc,
@@ -122,7 +122,7 @@ static void expect_flow_refused(struct sampling s, const char *text, const char 
     read_flow(text, &s, &e);
     error_line(&e, line, sizeof line);
     if ((e.code != UNSUPPORTED && e.code != META) || !strstr(line, what))
-        fail_msg("%s: %d, %s: no word of %s", text, e.code, line, what);
+        fail_msg("%s: %d, %s: does not contain '%s'", text, e.code, line, what);
 }
 
 #define FLOW ", \"use_flow_sigmas\": true, \"prediction_type\": \"flow_prediction\""
@@ -157,7 +157,7 @@ static void test_flow(void **state) {
     expect_flow_refused(flow_of_pipeline, "{\"invert_sigmas\": true}", "invert_sigmas");
 }
 
-/* A sampler brings its class's grid where pipelines leave that to the class, unless another is named. */
+/* A sampler uses its diffusers class's timestep spacing where the pipeline does not set one, unless --schedule names one. */
 static void test_grid_of_class(void **state) {
     struct error e = {0};
     struct sampling s = flow_of_class, own = flow_of_pipeline;
@@ -177,7 +177,7 @@ static void test_grid_of_class(void **state) {
     assert_string_equal(sampling_class_name(&flow_of_class), "UniPCMultistepScheduler");
 }
 
-/* Old files of Stable Diffusion 1 and 2 are taken as diffusers' pipelines take them. */
+/* Configurations of Stable Diffusion 1 and 2 before steps_offset are corrected as diffusers' pipelines correct them. */
 static void test_old_files(void **state) {
     (void)state;
     struct sampling s = expect_read(FILE_OF("DDIMScheduler", ", \"steps_offset\": 0"), true);
@@ -186,7 +186,7 @@ static void test_old_files(void **state) {
     assert_int_equal(expect_read(FILE_OF("EulerDiscreteScheduler", ""), false).grid.steps_offset, 0);
 }
 
-/* Keys that a class does not read change nothing. */
+/* Keys that a scheduler class ignores change nothing. */
 static void test_foreign_keys(void **state) {
     (void)state;
     struct sampling s = expect_read(
@@ -198,7 +198,7 @@ static void test_foreign_keys(void **state) {
     assert_ptr_equal(s.sampler, &sampler_euler_a);
 }
 
-/* What Python writes for no bound. */
+/* Python writes Infinity for an unlimited value. */
 static void test_infinity(void **state) {
     struct sys sys;
     struct config config;
@@ -223,7 +223,7 @@ static void test_infinity(void **state) {
     assert_ptr_equal(s.sampler, &sampler_dpmpp_2m);
 }
 
-/* ---- marks in files ---- */
+/* ---- prediction types from tensors of the file ---- */
 
 static bool has_one_of(void *user, const char *name) {
     for (const char *const *mark = user; *mark; mark++)

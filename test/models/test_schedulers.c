@@ -1,5 +1,5 @@
-/* Schedulers against diffusers' own (test/golden/samplers.py): every timestep and sigma bit for bit, and what
- * a sampler makes of noise, or of a picture and noise, with a synthetic denoiser. */
+/* Schedulers against diffusers (test/golden/samplers.py): every timestep and sigma bit for bit, and the latents after
+ * sampling noise, or an image with noise, with a synthetic denoiser. */
 #include "test/lib/sampler_run.h"
 
 #include <math.h>
@@ -110,7 +110,7 @@ static void test_latents(void **state) {
     json_t *c;
     (void)state;
     json_array_foreach(cases, i, c) worst = fmax(worst, expect_latents(c));
-    printf("the largest difference: %.2g\n", worst);
+    printf("largest difference: %.2g\n", worst);
     assert_true(worst < 2e-5);
 }
 

@@ -1,6 +1,5 @@
-/* Schedules and samplers that diffusers does not have, or not so: stable-diffusion.cpp's schedules and
- * k-diffusion's samplers against their formulas (test/golden/samplers_named.py), for noise that is added, for
- * samples of one variance, and for flow models; and what makes no sense is refused by name. */
+/* Schedules of stable-diffusion.cpp and samplers of k-diffusion, against their formulas (test/golden/samplers_named.py): for
+ * variance-exploding, variance-preserving and flow models; impossible combinations are refused. */
 #include "test/lib/sampler_run.h"
 
 #include <math.h>
@@ -35,7 +34,7 @@ static const char *text(json_t *row, size_t i) {
     return json_string_value(json_array_get(row, i));
 }
 
-/* Stable Diffusion's levels, by Euler or DDIM; or flow matching told timesteps, by a shift of 3. */
+/* Stable Diffusion's sigmas with Euler or DDIM, or flow matching with shift 3. */
 static struct sampler_run sampler_run_of(const char *kind, const char *sampler, const char *schedule) {
     struct sampler_run c = {.shift = 3};
     bool preserved = !strcmp(kind, "preserved"), flow = !strcmp(kind, "flow");
@@ -51,7 +50,7 @@ static struct sampler_run sampler_run_of(const char *kind, const char *sampler, 
     return c;
 }
 
-/* For 1, or for what it is. */
+/* Relative difference; absolute below 1. */
 static double relative(float a, float truth) {
     return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
 }
@@ -80,7 +79,7 @@ static void test_named_schedules(void **state) {
     }
     printf("%zu grids: sigmas %.2g, timesteps %.2g\n", k, worst_sigma, worst_timestep);
     assert_true(k > 100 && worst_sigma < 1e-6);
-    assert_true(worst_timestep < 1e-3); /* of 999: sigmas are f32, and timesteps follow from them */
+    assert_true(worst_timestep < 1e-3); /* of 999; timesteps are derived from f32 sigmas */
 }
 
 static void test_named_samplers(void **state) {
@@ -100,7 +99,7 @@ static void test_named_samplers(void **state) {
         if (!(d < 2e-5)) printf("  %-12s %-9s %d steps: %.2g\n", text(row, 0), text(row, 1), n, d);
         if (!(d <= worst)) worst = d;
     }
-    printf("%zu runs: the largest difference: %.2g\n", k, worst);
+    printf("%zu runs, largest difference: %.2g\n", k, worst);
     assert_true(k > 50 && worst < 2e-5);
 }
 
@@ -112,7 +111,7 @@ static void expect_refused(struct sampling s, struct sampling_choice choice, con
     if (!choice.steps) choice.steps = 5;
     assert_int_equal(sampling_choose(&choice, &s, &e), USAGE);
     error_line(&e, line, sizeof line);
-    if (!strstr(line, what)) fail_msg("%s: no word of %s", line, what);
+    if (!strstr(line, what)) fail_msg("%s: does not contain '%s'", line, what);
 }
 
 static void test_refusals(void **state) {

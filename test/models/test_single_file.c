@@ -1,6 +1,5 @@
-/* That a model of each recipe opens from one file, where the list of families says so: the tensors that are
- * published, under the prefixes that such files have, in a file of nothing but a header and a hole. All parts
- * are found in it, no tensor is left over, and the recipe is one of these parts. */
+/* A single-file checkpoint of each recipe that the table of families lists as "one file" opens: published tensor names and
+ * shapes under the usual prefixes, in a sparse file. All components are found, no tensor is unknown, the recipe is right. */
 #include "engine/open/model.h"
 #include "engine/sluice.h"
 #include "test/lib/check.h"
@@ -13,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* A header as it is written, and where the next tensor would begin. */
+/* The JSON header being written, and the offset of the next tensor. */
 struct header {
     FILE *to;
     uint64_t bytes;
@@ -30,7 +29,7 @@ static void put_tensor(struct header *h, const char *prefix, const char *name,
     h->any = true;
 }
 
-/* Both halves of an autoencoder are in the index of either. */
+/* Encoder and decoder of a VAE share one index; write it once. */
 static void put_component(struct header *h, const struct slot *slot, const struct component *c) {
     if (!c->family || c->family->kind == FAMILY_ENCODER) return;
     for (int i = 0; i < c->index.n_entries; i++)
@@ -45,15 +44,15 @@ static void write_file(const struct sluice_model *m, const char *path) {
     fprintf(h.to, "}");
     fclose(h.to);
     FILE *f = fopen(path, "wb");
-    uint64_t length = bytes; /* little endian, as these processors are */
+    uint64_t length = bytes; /* little-endian, as all supported processors */
     check(f && fwrite(&length, 8, 1, f) == 1 && fwrite(text, bytes, 1, f) == 1 && !fflush(f) &&
               !ftruncate(fileno(f), (off_t)(8 + bytes + h.bytes)),
-          "%s cannot be written", path);
+          "cannot write %s", path);
     if (f) fclose(f);
     free(text);
 }
 
-/* ---- what is in it ---- */
+/* ---- inspect ---- */
 
 static bool has_component(const json_t *inspected, const char *family) {
     size_t i;
@@ -72,13 +71,13 @@ static void test_inspected(const struct sluice_model *m, const json_t *inspected
     check(recipe && *found &&
               recipe_family(*found, FAMILY_DENOISER) == recipe_family(m->recipe, FAMILY_DENOISER) &&
               (*found)->variant == m->recipe->variant,
-          "%s: taken for %s", m->recipe->name, recipe ? recipe : "nothing");
-    check(!json_array_size(json_object_get(inspected, "unknown")), "%s: tensors are left over",
+          "%s: recognised as %s", m->recipe->name, recipe ? recipe : "nothing");
+    check(!json_array_size(json_object_get(inspected, "unknown")), "%s: unknown tensors",
           m->recipe->name);
     for (int i = 0; m->recipe->slot[i].family; i++) {
         const struct family *family = m->recipe->slot[i].family;
         if (slot_is_extra(&m->recipe->slot[i])) continue;
-        check(family->kind == FAMILY_ENCODER || has_component(inspected, family->name), "%s: no %s is found",
+        check(family->kind == FAMILY_ENCODER || has_component(inspected, family->name), "%s: component %s not found",
               m->recipe->name, family->name);
     }
 }
@@ -113,7 +112,7 @@ static bool is_one_file(const json_t *family) {
     return false;
 }
 
-/* Those without a title are no published ones: the test library has a synthetic. */
+/* Recipes without a title are not published (the test library has a synthetic one). */
 int main(void) {
     struct sluice_error error;
     char *text = NULL;

@@ -1,7 +1,5 @@
-/* Which part stands in which slot, where a pipeline has several slots of one family: parts are told apart by
- * flag, else folder, else prefix, else content, else their order, of made-up recipes; which of CLIP's are
- * whose by their width; two files for one slot; and the flags that the library lists are all of the recipes'.
- */
+/* Assignment of components to slots where a recipe has several slots of one family: by flag, else folder, else prefix, else
+ * content, else order. Also: CLIP-L, -H and -G by width, two files for one slot, and the list of component flags. */
 #include "engine/open/component_files.h"
 #include "engine/open/pipeline.h"
 #include "engine/sluice.h"
@@ -13,7 +11,7 @@
 
 static const char *const first_prefixes[] = {"", "one.", NULL}, *const second_prefixes[] = {"", "two.", NULL};
 
-/* The view number stands for content. */
+/* The index's view number simulates its content. */
 static bool is_odd(const struct tensor_index *view) {
     return view->view % 2 == 1;
 }
@@ -41,12 +39,12 @@ static const struct {
     const char *what;
     const struct recipe *recipe;
     struct component_file file[PARTS];
-    int n_parts, first, second; /* which part stands there */
+    int n_parts, first, second; /* expected component of either slot */
 } rows[] = {
     {"order", &several, {PART(), PART()}, 2, 0, 1},
     {"one file", &several, {PART()}, 1, 0, NONE},
     {"flags, the other way round", &several, {PART(.flag = "--second"), PART(.flag = "--first")}, 2, 1, 0},
-    {"a flag before what is found", &several, {PART(), PART(), PART(.flag = "--first")}, 3, 2, 0},
+    {"a flag before a found component", &several, {PART(), PART(), PART(.flag = "--first")}, 3, 2, 0},
     {"another pipeline's flag", &several, {PART(.flag = "--third")}, 1, NONE, NONE},
     {"folders", &several, {PART(.folder = "second"), PART(.folder = "first")}, 2, 1, 0},
     {"a flag before a folder", &several, {PART(.folder = "first"), PART(.flag = "--first")}, 2, 1, NONE},
@@ -54,7 +52,7 @@ static const struct {
     {"a prefix before order", &several, {PART(), PART(.prefix = "one.")}, 2, 1, 0},
     {"content", &by_content, {PART(.view = 2), PART(.view = 1)}, 2, 1, 0},
     {"content under the wrong flag", &by_content, {PART(.view = 2, .flag = "--first")}, 1, NONE, NONE},
-    {"twice the same content", &by_content, {PART(.view = 1), PART(.view = 3)}, 2, 0, NONE},
+    {"two components of the same content", &by_content, {PART(.view = 1), PART(.view = 3)}, 2, 0, NONE},
     {"misplaced", &several, {PART(.misplaced = true), PART()}, 2, 1, NONE},
     {"one slot takes any flag", &alone, {PART(.flag = "--third")}, 1, 0, NONE},
     {"one slot, flag before folder", &alone, {PART(), PART(.folder = "x"), PART(.flag = "--y")}, 3, 2, NONE},
@@ -73,15 +71,15 @@ static void assignments(void) {
         const int want[2] = {rows[i].first, rows[i].second};
         for (int slot = 0; slot < 2; slot++) {
             const struct component_file *file = want[slot] == NONE ? NULL : &files.file[want[slot]];
-            check(in[slot] == file, "%s: slot %d has part %td", rows[i].what, slot,
+            check(in[slot] == file, "%s: slot %d has component %td", rows[i].what, slot,
                   in[slot] ? in[slot] - files.file : (ptrdiff_t)NONE);
-            check(parts_in_slot(&files, rows[i].recipe, slot) == file, "%s: slot %d alone", rows[i].what,
+            check(parts_in_slot(&files, rows[i].recipe, slot) == file, "%s: parts_in_slot of slot %d differs", rows[i].what,
                   slot);
         }
     }
 }
 
-/* The name that a file of its own has. */
+/* By the file's name. */
 static void names(void) {
     static const struct {
         const char *path[2], *prefix;
@@ -107,7 +105,7 @@ static void names(void) {
     }
 }
 
-/* A second file of a family is a mistake where it could stand in the same slot. */
+/* Two components for one slot are an error. */
 static void twice(void) {
     static const struct recipe odd = {.slot = {SLOT(first, .matches = is_odd)}};
     for (int other = 2; other < 4; other++) {
@@ -120,7 +118,7 @@ static void twice(void) {
     }
 }
 
-/* Of text encoders that may be absent one is enough; those that model_index.json names are not absent. */
+/* One of the optional text encoders is enough; encoders that model_index.json declares are required. */
 static void absent(void) {
     static const struct recipe either = {
         .slot = {SLOT(first, .optional = true), SLOT(second, .optional = true)}};
@@ -144,7 +142,7 @@ static void absent(void) {
         struct error e = {0};
         files.opened[0].path = path;
         int n = pipeline_missing(&files, &either, missing);
-        check(n == of[i].missing, "absent %zu: %d missing", i, n);
+        check(n == of[i].missing, "row %zu: %d missing", i, n);
         check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].left_out, "absent %zu: %s", i,
               e.what);
     }
@@ -153,15 +151,15 @@ static void absent(void) {
     struct component_files files = {.options = &options, .n_opened = 1, .n_files = 1, .file = {PART()}};
     struct error e = {0};
     files.opened[0].path = path;
-    check(parts_in_slot(&files, &several, 0) == files.file, "a file that is called so is left out");
+    check(parts_in_slot(&files, &several, 0) == files.file, "a file named ./none disables its slot");
     given.path = "none";
     check(!parts_in_slot(&files, &several, 0) && parts_in_slot(&files, &several, 1) == files.file,
-          "what is left out stands in its slot");
-    check(pipeline_check_disabled_parts(&options, &several, "model", &e) == USAGE, "needed and left out: %s",
+          "a disabled slot has a component");
+    check(pipeline_check_disabled_parts(&options, &several, "model", &e) == USAGE, "disabling a required component: %s",
           e.what);
 }
 
-/* Widths that are published are of one slot each, any other may be of all. */
+/* A published width belongs to one slot; any other width may be any of them. */
 static void widths(void) {
     static const struct {
         int32_t width;
@@ -183,7 +181,7 @@ static void widths(void) {
         }
 }
 
-/* Every slot but those of encoders has a flag, each flag is listed once, and none that is not a slot's. */
+/* Every slot but VAE encoders has a flag, and the library lists each flag once and no others. */
 static void flags(void) {
     const struct slot *slot;
     const char *flag;
@@ -193,15 +191,15 @@ static void flags(void) {
         check(!slot->flag == (slot->family->kind == FAMILY_ENCODER), "%s: flag", slot->family->name);
         for (int k = 0; slot->flag && (flag = sluice_part_flag(k, NULL, 0)); k++)
             n += !strcmp(flag, slot->flag);
-        check(n == (slot->flag != NULL), "%s: listed %d times", slot->family->name, n);
-        check(!slot->flag || part_flag_takes(slot->flag, slot->family), "%s: not taken", slot->family->name);
+        check(n == (slot->flag != NULL), "%s: flag listed %d times", slot->family->name, n);
+        check(!slot->flag || part_flag_takes(slot->flag, slot->family), "%s: its flag is refused", slot->family->name);
     }
     for (int k = 0; (flag = sluice_part_flag(k, help, sizeof help)); k++)
         check(strstr(help, ")") && (!strstr(help, "); none") == !part_flag_optional(flag)), "%s: %s", flag,
               help);
 }
 
-/* What an embedder gives. */
+/* Component flags from callers of the library. */
 static void given(void) {
     const struct sluice_part unknown[] = {{"--nothing", "x"}}, twice[] = {{"--vae", "x"}, {"--vae", "y"}},
                              empty[] = {{"--vae", NULL}};

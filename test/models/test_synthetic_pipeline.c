@@ -1,8 +1,6 @@
-/* A pipeline of which the product knows nothing but its rows: bound by folders, flags and prefixes, planned,
- * hoisted, short of memory, reported and inspected; and the same computed once more in plain loops
- * (test/lib/synthetic_reference.c). That no plan and no batch changes its bits test_residency says, as of every
- * fixture.
- */
+/* A synthetic family and recipe that only the tests have: opened by folders, flags and prefixes, planned, hoisted, under memory
+ * pressure, reported and inspected; results against plain loops (test/lib/synthetic_reference.c).
+ * That no plan and no batch changes its bits: gates/test_residency.c. */
 #include "kernels/ops.h"
 #include "loaders/loaders.h"
 #include "test/lib/gates.h"
@@ -16,9 +14,9 @@
 #include <math.h>
 #include <sys/stat.h>
 
-/* ---- against the truth ---- */
+/* ---- against plain loops ---- */
 
-/* A tensor that a run left in its folder. Freed by the caller. */
+/* Reads a tensor that a run dumped. Freed by the caller. */
 static void *read_dumped(const char *folder, const char *name, int *n) {
     char path[192];
     struct sys sys;
@@ -36,7 +34,7 @@ static void *read_dumped(const char *folder, const char *name, int *n) {
     return values;
 }
 
-/* Measured on the committed synthetic, AVX-512 and AVX2; `most` is about three times that. */
+/* `most` is about three times the error measured with AVX-512 and AVX2. */
 static void compare(const char *folder, const char *name, const double *truth, int n, double most) {
     int found;
     double difference = 0, size = 0;
@@ -63,7 +61,7 @@ static void against_truth(struct rig *rig, struct sluice_request request) {
     snprintf(name, sizeof name, "latent_%03d", request.steps);
     request.batch = 1;
     request.dump = folder;
-    check(!mkdir(folder, 0700), "%s is there", folder);
+    check(!mkdir(folder, 0700), "cannot create %s", folder);
     struct result r = run(rig, &request);
     if (!check(r.code == SLUICE_OK, "truth: %s (%s) %s", r.error.what, r.error.where, r.error.found)) return;
     int n_prompts = request.cfg_scale_low == 1 && request.cfg_scale == 1 ? 1 : 2;
@@ -85,7 +83,7 @@ static void against_truth(struct rig *rig, struct sluice_request request) {
     result_free(&r);
 }
 
-/* Each denoiser has its own guidance; one that has none has no second lane, and none that skips layers. */
+/* Each denoiser has its own guidance scale; at scale 1 it has neither a negative nor a skip-layer lane. */
 static void guided_apart(struct rig *rig, struct sluice_request request, const struct result *want) {
     static const struct {
         double high, low;
@@ -98,18 +96,18 @@ static void guided_apart(struct rig *rig, struct sluice_request request, const s
         if (i >= 2) against_truth(rig, request);
         struct result r = run(rig, &request);
         const char *latent = r.n_latents ? r.latent[0] : "";
-        check(!strcmp(latent, want->latent[0]) == (i < 2), "guided by %g and %g: %s", scales[i].high,
+        check(!strcmp(latent, want->latent[0]) == (i < 2), "guidance scales %g and %g: wrong latent: %s", scales[i].high,
               scales[i].low, r.error.what);
         check(number(stage_of(r.plan, "denoise"), "lanes") == scales[i].lanes * request.batch &&
                   number(stage_of(r.plan, "denoise_2"), "lanes") == scales[i].lanes_low * request.batch,
-              "guided by %g and %g: other lanes", scales[i].high, scales[i].low);
+              "guidance scales %g and %g: wrong number of lanes", scales[i].high, scales[i].low);
         result_free(&r);
     }
 }
 
 /* ---- slots ---- */
 
-/* The latent that these parts give. */
+/* Runs the pipeline that these components form. */
 static struct result run_parts(const struct sluice_model_options *from, struct sluice_request request,
                                const char *what) {
     struct rig rig = {0};
@@ -125,7 +123,7 @@ static struct result run_parts(const struct sluice_model_options *from, struct s
     return r;
 }
 
-/* Each part by its flag, as told apart by nothing else; the denoisers changed places draw something else. */
+/* Each component by its flag; exchanged denoisers must give another latent. */
 static void by_flags(const char *folder, struct sluice_request request, const struct result *want) {
     static char paths[SYNTHETIC_VIDEO_VAE + 1][160];
     struct sluice_part parts[SYNTHETIC_VIDEO_VAE + 1];
@@ -141,8 +139,8 @@ static void by_flags(const char *folder, struct sluice_request request, const st
     result_free(&r);
     parts[SYNTHETIC_DENOISER].path = paths[SYNTHETIC_DENOISER_2];
     parts[SYNTHETIC_DENOISER_2].path = paths[SYNTHETIC_DENOISER];
-    r = run_parts(&from, request, "denoisers changed places");
-    check(r.n_latents && strcmp(want->latent[0], r.latent[0]), "denoisers changed places: the same latent");
+    r = run_parts(&from, request, "denoisers exchanged");
+    check(r.n_latents && strcmp(want->latent[0], r.latent[0]), "denoisers exchanged: the same latent");
     result_free(&r);
     parts[SYNTHETIC_TEXT].path = paths[SYNTHETIC_TEXT_2];
     struct sluice_model *model = NULL;
@@ -151,7 +149,7 @@ static void by_flags(const char *folder, struct sluice_request request, const st
     sluice_model_close(model);
 }
 
-/* All weights in one file, each slot's behind its prefix. */
+/* All weights in one file with a prefix per slot. */
 static void by_prefixes(struct rig *rig, const char *folder, struct sluice_request request,
                         const struct result *want) {
     enum { TENSORS_MOST = 512 };
@@ -173,7 +171,7 @@ static void by_prefixes(struct rig *rig, const char *folder, struct sluice_reque
                 (struct named_tensor){name, tensor_make(data, entry->dtype, entry->rank, entry->dim)};
         }
     }
-    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* beside the tokenizers */
+    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* in the folder of the tokenizers */
     check(n < TENSORS_MOST && safetensors_write(rig->model->sys, path, tensors, n, &e) == OK, "%s: %s", path,
           e.what);
     while (n--) {
@@ -198,19 +196,19 @@ static void hoisted_or_plain(struct rig *rig, struct sluice_request request, con
     check(!strstr(json_string_value(json_object_get(
                       json_array_get(json_object_get(stage_of(r.plan, "hoist"), "blocks"), 0), "name")),
                   "modulation"),
-          "plain: modulations are hoisted");
+          "without hoisting: modulations are hoisted");
     size_t plain = json_array_size(json_object_get(stage_of(r.plan, "hoist"), "blocks"));
     size_t hoisted = json_array_size(json_object_get(stage_of(want->plan, "hoist"), "blocks"));
-    check(plain == 1 && hoisted == 6, "%zu blocks before the calls, hoisted %zu", plain, hoisted);
+    check(plain == 1 && hoisted == 6, "%zu blocks in the hoist stage without hoisting, %zu with", plain, hoisted);
     result_free(&r);
     rig->model->no_hoist = false;
 }
 
-/* As many positions, but others: what the session keeps of the request before is not this one's. */
+/* Width and height exchanged: as many positions, but other ones. Cached state of the first request must not be reused. */
 static void turned(struct rig *rig, const char *folder, struct sluice_request request) {
     int width = request.width;
     struct result before = run(rig, &request);
-    check(json_is_true(json_object_get(before.plan, "keep")), "nothing is kept");
+    check(json_is_true(json_object_get(before.plan, "keep")), "the plan does not cache weights between runs");
     request.width = request.height;
     request.height = width;
     struct result want = run_fresh(folder, 1, request), r = run(rig, &request);
@@ -220,7 +218,7 @@ static void turned(struct rig *rig, const char *folder, struct sluice_request re
     result_free(&r);
 }
 
-/* The video from its saved latent. */
+/* Decodes the video from its saved latent. */
 static void decoded(struct rig *rig, struct sluice_request request, const struct result *want) {
     char path[128];
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
@@ -244,7 +242,7 @@ static void refused(struct rig *rig, struct sluice_request request) {
     check(r.code == SLUICE_USAGE && strstr(r.error.what, "frames"), "8 frames: %s", r.error.what);
     result_free(&r);
     r = run(rig, &large);
-    check(r.code == SLUICE_SHAPE, "no positions: %s", r.error.what);
+    check(r.code == SLUICE_SHAPE, "more positions than the model has: %s", r.error.what);
     result_free(&r);
 }
 
@@ -257,7 +255,7 @@ static int evicted(struct rig *rig) {
     return n;
 }
 
-/* Another program takes what there is, between evaluations. */
+/* Free memory shrinks between evaluations, as if another program took it. */
 static void under_pressure(struct rig *rig, struct sluice_request request, const struct result *want) {
     int n = 0;
     for (int i = 0; i < 4; i++) {
@@ -266,16 +264,16 @@ static void under_pressure(struct rig *rig, struct sluice_request request, const
         fault_sys_restart(&rig->fault_sys);
         struct result r = run(rig, &request);
         same(want, &r, "under pressure");
-        check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "pressure: above the plan");
+        check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "under pressure: more memory than planned");
         n += evicted(rig);
         result_free(&r);
     }
     rig->fault_sys.free_percent = 0;
-    check(n >= 4, "residents were given up %d times", n);
+    check(n >= 4, "residents were evicted only %d times", n);
 }
 
-/* An operator finds no memory: its evaluation is computed again, in the decoder from what the chunk before
- * left. The last operators of a chunk turn its frames to bytes, after the visits: there is no second try. */
+/* An operator runs out of memory: its evaluation is computed again, in the decoder from the previous chunk's cache. A chunk's
+ * last operators convert frames to bytes after the visits: there the run fails. */
 static void operators_fail(struct rig *rig, struct sluice_request request, const struct result *want) {
     enum { TRIES = 24 };
     int again = 0;
@@ -283,21 +281,21 @@ static void operators_fail(struct rig *rig, struct sluice_request request, const
     struct result first = run(rig, &request);
     long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
-        /* half of them in the last tenth, where the videos are */
+        /* half of the failures in the last tenth of the calls, where frames are decoded */
         operators_fail_at(i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES);
         struct result r = run(rig, &request);
-        if (r.code == SLUICE_OK) same(want, &r, "an operator fails");
-        check(r.code == SLUICE_OK || r.code == SLUICE_MEMORY, "an operator fails: %s", r.error.what);
+        if (r.code == SLUICE_OK) same(want, &r, "an operator runs out of memory");
+        check(r.code == SLUICE_OK || r.code == SLUICE_MEMORY, "an operator runs out of memory: %s", r.error.what);
         again += r.code == SLUICE_OK;
         result_free(&r);
     }
-    check(again >= TRIES / 2, "only %d of %d runs went on", again, TRIES);
-    printf("operators: %d of %d runs went on\n", again, TRIES);
+    check(again >= TRIES / 2, "only %d of %d runs recovered", again, TRIES);
+    printf("operators out of memory: %d of %d runs recovered\n", again, TRIES);
     operators_end(rig);
     result_free(&first);
 }
 
-/* ---- what is said of it ---- */
+/* ---- plan and report ---- */
 
 static void reported(struct rig *rig, const struct sluice_request *request, const struct result *r) {
     static const char *const stages[] = {"text",    "text_2",  "text_3",    "vision", "hoist",
@@ -308,16 +306,16 @@ static void reported(struct rig *rig, const struct sluice_request *request, cons
     for (size_t i = 0; i < n; i++)
         check(!strcmp(json_string_value(json_object_get(json_array_get(planned, i), "name")), stages[i]),
               "stage %zu is not %s", i, stages[i]);
-    /* Two steps of two calls; one of two, and the last of one. */
+    /* Two steps of two evaluations; then one step of two and a last one of one. */
     check(number(stage_of(r->plan, "denoise"), "evaluations") == 4 &&
               number(stage_of(r->plan, "denoise_2"), "evaluations") == 3 &&
               number(stage_of(r->plan, "decode"), "evaluations") == 3 * request->batch &&
               number(stage_of(r->plan, "vision"), "evaluations") == request->n_references,
-          "evaluations");
+          "wrong number of evaluations");
     json_t *report = rig_report(rig);
     check(json_array_size(json_object_get(report, "steps")) == (size_t)request->steps &&
               json_array_size(json_object_get(report, "stages")) == n,
-          "the report has other steps or stages");
+          "the report's steps or stages differ from the plan");
     json_decref(report);
 }
 
@@ -330,7 +328,7 @@ static void inspected(const char *folder) {
     json_t *components = json_object_get(json, "components");
     const char *recipe = json_string_value(json_object_get(json, "recipe"));
     check(recipe && !strcmp(recipe, "synthetic"), "inspect: %s", recipe);
-    check(json_array_size(components) == SYNTHETIC_VIDEO_VAE + 1, "inspect: %zu parts", json_array_size(components));
+    check(json_array_size(components) == SYNTHETIC_VIDEO_VAE + 1, "inspect: %zu components", json_array_size(components));
     for (int i = 0; i <= SYNTHETIC_VIDEO_VAE; i++) {
         const json_t *c = json_array_get(components, (size_t)i);
         check(!strcmp(json_string_value(json_object_get(c, "family")), recipe_synthetic.slot[i].family->name) &&
@@ -344,16 +342,16 @@ static void inspected(const char *folder) {
     sluice_free(text);
 }
 
-/* ---- how pictures are prepared ---- */
+/* ---- preprocessor_config.json ---- */
 
-/* The side at which pictures are read, or 0 and what is wrong. */
+/* Returns the height of the vision encoder's input, or 0 and the error. */
 static int side_read(const char *folder, const char *file, const char *text, struct error *e) {
     char path[192];
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_model *model = NULL;
     snprintf(path, sizeof path, "%s/%s", folder, file);
     FILE *f = fopen(path, "w");
-    if (!check(f && fputs(text, f) >= 0 && !fclose(f), "%s cannot be written", path)) return 0;
+    if (!check(f && fputs(text, f) >= 0 && !fclose(f), "cannot write %s", path)) return 0;
     *e = (struct error){0};
     int side = 0;
     if (model_open(NULL, &from, &model, e) == OK)
@@ -371,14 +369,14 @@ static void prepared(const char *folder) {
     struct error e;
     char path[192];
     snprintf(path, sizeof path, "%s/processor", folder);
-    check(!mkdir(path, 0700), "%s is there", path);
-    check(side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4, "the decoder's");
+    check(!mkdir(path, 0700), "cannot create %s", path);
+    check(side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4, "a configuration in the VAE's folder is used");
     check(side_read(folder, "image_encoder/preprocessor_config.json", "{\"side\": 8}", &e) == 8, "beside");
     check(side_read(folder, "processor/preprocessor_config.json",
                     "{\"side\": 8, \"size\": {\"shortest_edge\": 6}}", &e) == 8,
-          "both keys");
+          "with both keys, side must win");
     check(side_read(folder, "processor/processor_config.json", nested, &e) == 6, "nested: %s", e.what);
-    check(side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4, "of nothing");
+    check(side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4, "a processor_config.json without image_processor is used");
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
         check(!side_read(folder, "processor/preprocessor_config.json", refused[i], &e) &&
                   e.code == codes[i] && strstr(e.where, "processor_config.json"),

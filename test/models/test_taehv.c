@@ -1,6 +1,5 @@
-/* Tiny decoders of videos in the autoencoder's place (--taesd): their frames are the reference's, alone and
- * beside each model whose latents they read; one hash whatever the budget and the plan; what is none, or
- * another model's, is refused in words. What holds for every tiny decoder: test_taesd.c. */
+/* Tiny video decoders (--taesd with TAEHV files): frames equal the reference's, alone and with each model whose latents they
+ * decode; the same bits for every budget and plan; other files are refused. Tiny decoders in general: test_taesd.c. */
 #include "engine/sluice_bench.h"
 #include "models/models.h"
 #include "test/lib/residency.h"
@@ -11,7 +10,7 @@
 
 /* ---- frames ---- */
 
-/* [1, 3, F, Y, X] to [F, Y, X, 3]; the caller frees it. */
+/* Reorders [1, 3, F, Y, X] to [F, Y, X, 3]; freed by the caller. */
 static float *colours_last(const struct item *t) {
     int64_t n = (int64_t)t->dim[2] * t->dim[3] * t->dim[4];
     const float *from = (const float *)(const void *)t->data;
@@ -36,7 +35,7 @@ static const char *first_of_latent(const struct item *t, int n) {
     return path;
 }
 
-/* models: that a video's latent is of, and that a picture's is; NULL: none is at hand. */
+/* video, picture: models of a video's and of an image's latent; NULL: no fixture. */
 static void test_reference(const char *name, const char *video, const char *picture) {
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);
@@ -50,7 +49,7 @@ static void test_reference(const char *name, const char *video, const char *pict
             if (i && !model) continue;
             struct decoded_images decoded =
                 decode_images((options){.taesd = path, .model = model}, first_of_latent(latent, n));
-            check(decoded.frames == 4 * n - 3, "%s: %d frames of %d", path, decoded.frames, n);
+            check(decoded.frames == 4 * n - 3, "%s: %d frames decoded from %d latent frames", path, decoded.frames, n);
             if (decoded.rgb) decoded_images_expect(&decoded, truth->dim[3], truth->dim[4], colours, path);
             check(!strcmp(decoded.decoder, "taehv"), "%s: decoded by %s", path, decoded.decoder);
             free(decoded.rgb);
@@ -59,7 +58,7 @@ static void test_reference(const char *name, const char *video, const char *pict
     tensor_set_free(p);
 }
 
-/* LightTAE reads what the autoencoder does, and only its file's name says so. */
+/* LightTAE decodes the latents of the VAE without scaling; only its file name identifies it. */
 static void test_light(void) {
     static struct component vae = {.family = &family_vae_wan};
     struct tensor_set *p = tensor_set_from_file(TINIES "encoded/reference.safetensors");
@@ -69,7 +68,7 @@ static void test_light(void) {
     int64_t n = (int64_t)latent->dim[2] * latent->dim[3] * latent->dim[4];
     const char *path = temporary_path("LightTAEw2_1.safetensors");
     component_derive(&vae, NULL);
-    check(vae.latent_format.n == latent->dim[1], "the latent has other channels");
+    check(vae.latent_format.n == latent->dim[1], "wrong number of latent channels");
     for (int64_t i = 0; i < n * latent->dim[1]; i++)
         values[i] = (values[i] - vae.latent_format.shift[i / n]) * vae.latent_format.scale[i / n];
     copy_file(TINIES "encoded/diffusion_pytorch_model.safetensors", path);
@@ -80,9 +79,9 @@ static void test_light(void) {
     tensor_set_free(p);
 }
 
-/* ---- one hash ---- */
+/* ---- one result for every plan ---- */
 
-/* The latent is the autoencoder's run's, the picture is not, and does not depend on the plan. */
+/* The latent equals that of the run with the full decoder; the frames do not, and no plan changes them. */
 static void test_hashes(const char *model, const char *tiny, int frames) {
     struct rig rig;
     const options with = {.model = model, .taesd = tiny}, without = {.model = model};
@@ -98,9 +97,9 @@ static void test_hashes(const char *model, const char *tiny, int frames) {
     check(family && !strcmp(family, "taehv"), "%s: decoded by %s", model, family ? family : "none");
     check(large.n_images > 0 && want.n_images == large.n_images, "%s: %s", model, want.error.what);
     check(!strcmp(want.latent[0], large.latent[0]), "%s: the tiny decoder changes the latent", model);
-    check(strcmp(want.image[0], large.image[0]) != 0, "%s: it draws what the large one does", model);
+    check(strcmp(want.image[0], large.image[0]) != 0, "%s: the tiny decoder gives the full decoder's frames", model);
     rig.fault_sys.short_reads = true;
-    budgets(&rig, request, &want, 2, model); /* what opens takes more than any stage, even the least */
+    budgets(&rig, request, &want, 2, model); /* opening the model takes more than any stage, even at the least budget */
     edited_plan(&rig, request, &want, model);
     edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), model);
     result_free(&large);
@@ -108,7 +107,7 @@ static void test_hashes(const char *model, const char *tiny, int frames) {
     rig_close(&rig);
 }
 
-/* ---- what is none ---- */
+/* ---- invalid files ---- */
 
 static const char *changed(const struct tensor_set *tiny, const char *without, const char *added) {
     static const float values[4];
@@ -121,7 +120,7 @@ static const char *changed(const struct tensor_set *tiny, const char *without, c
     return path;
 }
 
-/* A tensor of another shape, with as many values or more. */
+/* Changes one dimension of a tensor; its data is at least as large. */
 static const char *reshaped(const struct tensor_set *tiny, const char *name, int axis, int32_t dim) {
     struct tensor_set *p = tensor_set_copy(tiny, "");
     const char *path = temporary_path("near.safetensors");
@@ -142,36 +141,36 @@ static const char *reshaped(const struct tensor_set *tiny, const char *name, int
 
 static void test_invalid_models(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
-    expect_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "of pictures",
+    expect_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "an image decoder for videos",
                WORDS("holds another component", "tiny decoder (taesd)", "tiny video decoder", "--taesd"));
-    expect_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINIES "f32"}, UNSUPPORTED, "of videos",
+    expect_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINIES "f32"}, UNSUPPORTED, "a video decoder for images",
                WORDS("holds another component", "tiny video decoder (taehv)", "--taesd"));
-    expect_refused((options){.model = model, .vae = TINIES "f32"}, UNSUPPORTED, "in the autoencoder's place",
+    expect_refused((options){.model = model, .vae = TINIES "f32"}, UNSUPPORTED, "--vae with a tiny decoder",
                WORDS("holds another component", "tiny video decoder (taehv)", "--vae"));
-    expect_refused((options){.model = model, .taesd = TINIES "encoded"}, SHAPE, "of another model",
+    expect_refused((options){.model = model, .taesd = TINIES "encoded"}, SHAPE, "another model's tiny decoder",
                WORDS("latent channels", "16 in the tiny video decoder", "5 as in the autoencoder"));
     expect_refused(
         (options){.model = GOLDEN "wan_ti2v/model", .taesd = reshaped(tiny, "decoder.1.weight", 1, 48)},
         SHAPE, "of single pixels", WORDS("pixels per latent pixel and axis", "8 in the tiny", "16 as in"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.22.weight", 0, 48)}, UNSUPPORTED,
-               "of pixels of 4 x 4", WORDS("patch size", "48 output channels", "near.safetensors"));
+               "a patch size of 4", WORDS("patch size", "48 output channels", "near.safetensors"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.4.conv.0.weight", 1, 7)}, SHAPE,
-               "of one frame", WORDS("decoder.4.conv.0.weight", "[7, 7, 3, 3]", "[7, 14, 3, 3]"));
+               "a decoder of one frame", WORDS("decoder.4.conv.0.weight", "[7, 7, 3, 3]", "[7, 14, 3, 3]"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.7.conv.weight", 0, 14)}, SHAPE,
-               "of eight frames", WORDS("decoder.7.conv.weight", "[14, 7, 1, 1]"));
+               "a decoder of eight frames", WORDS("decoder.7.conv.weight", "[14, 7, 1, 1]"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.8.weight", 0, 8193)}, SHAPE,
-               "too wide", WORDS("too many channels", "8193 channels", "at most 8192"));
+               "too many channels", WORDS("too many channels", "8193 channels", "at most 8192"));
     expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.3.skip.")}, UNSUPPORTED,
-               "of other widths", WORDS("other channel widths", "TAEW 2.1 or 2.2"));
+               "other channel widths", WORDS("other channel widths", "TAEW 2.1 or 2.2"));
     expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.23.")}, UNSUPPORTED, "longer",
                WORDS("more layers"));
     expect_refused((options){.model = model, .taesd = changed(tiny, "decoder.16.conv.4.", NULL)}, MISSING,
                "shorter", WORDS("decoder.16.conv.4.weight", "near.safetensors"));
 }
 
-/* ---- other forms ---- */
+/* ---- other forms of files ---- */
 
-/* Behind a prefix, beside an encoder and an autoencoder, and made up. */
+/* With a prefix, together with an encoder and a VAE, and generated. */
 static void test_forms(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     static const float values[4];
@@ -183,12 +182,12 @@ static void test_forms(const struct tensor_set *tiny) {
     if (rig_open_paths(&rig, (options){.model = model, .taesd = TINIES "f32"}, "a folder"))
         expected_result = run(&rig, &expected_request);
     rig_close(&rig);
-    check(expected_result.n_images > 0, "nothing is drawn: %s", expected_result.error.what);
+    check(expected_result.n_images > 0, "no frames: %s", expected_result.error.what);
     struct tensor_set *p = tensor_set_copy(tiny, "tae."), *vae = tensor_set_from_component(model, "vae");
     tensor_set_add(p, "tae.encoder.", "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
     tensor_set_append(p, vae, "vae.");
     write_tensor_set(p, path, NULL);
-    expect_same_result((options){.model = model, .taesd = path}, "behind a prefix");
+    expect_same_result((options){.model = model, .taesd = path}, "with a prefix");
     expect_allocation_failures((options){.model = model, .taesd = path});
     tensor_set_free(p);
     tensor_set_free(vae);

@@ -1,6 +1,5 @@
-/* Tiny decoders in the autoencoder's place (--taesd): found by their flag alone, under every name that their
- * files have; pictures are the reference's; a model may then be without its autoencoder; what is no tiny
- * decoder, or another model's, is refused in words. */
+/* Tiny decoders (--taesd): read only by their flag, under all naming schemes; images equal the reference's; the model may then
+ * lack its VAE; other files, and another model's tiny decoder, are refused. */
 #include "test/lib/decoded_images.h"
 
 #include "engine/sluice_bench.h"
@@ -10,7 +9,7 @@
 
 /* ---- pictures ---- */
 
-/* Those of one folder's latents, the tiny decoder alone and beside a model. */
+/* Decodes the latents of one fixture folder with the tiny decoder alone and with a model. */
 static void test_reference(const char *name) {
     char path[TENSOR_SET_PATH], number[24];
     snprintf(path, sizeof path, TINIES "/%s/reference.safetensors", name);
@@ -37,7 +36,7 @@ static void test_reference(const char *name) {
 
 /* ---- names ---- */
 
-/* Its authors count the limit on the latent as a layer. */
+/* Names of TAESD's authors: the clamp of the latent counts as a layer. */
 static struct tensor_set *named_as_checkpoint(const struct tensor_set *of, const char *prefix) {
     static const char before[] = "decoder.layers.";
     struct tensor_set *p = calloc(1, sizeof *p);
@@ -57,7 +56,7 @@ static void add_number(struct tensor_set *p, const char *name, float value) {
     tensor_set_add(p, "", name, "F32", 0, NULL, &value, sizeof value);
 }
 
-/* What a file may hold besides. */
+/* Adds an encoder tensor, which tiny decoder files may hold. */
 static void add_encoder(struct tensor_set *p, const char *prefix) {
     static const float values[4];
     tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
@@ -70,7 +69,7 @@ static void is_read(struct tensor_set *p, const char *config, const char *what) 
     expect_same_result((options){.model = MODEL, .taesd = path}, what);
     if (rig_open_paths(&rig, (options){.model = MODEL, .taesd = path}, what)) {
         const struct component *tiny = model_component(rig.model, FAMILY_TINY_DECODER);
-        check(tiny->family && !tiny->n_unknown, "%s: tensors are left over", what);
+        check(tiny->family && !tiny->n_unknown, "%s: unknown tensors", what);
     }
     rig_close(&rig);
     tensor_set_free(p);
@@ -83,22 +82,22 @@ static void test_names(const struct tensor_set *tiny) {
     is_read(named_as_checkpoint(tiny, ""), tiny->config, "their authors' names");
     p = named_as_checkpoint(tiny, "decoder.");
     add_encoder(p, "encoder.");
-    is_read(p, tiny->config, "both halves");
+    is_read(p, tiny->config, "encoder and decoder in one file");
     p = named_as_checkpoint(tiny, "taesd_decoder.");
     add_encoder(p, "taesd_encoder.");
     add_number(p, "vae_scale", 0.3611F);
     add_number(p, "vae_shift", 0.1159F);
-    is_read(p, tiny->config, "as ComfyUI keeps it");
-    is_read(tensor_set_copy(tiny, "tae."), tiny->config, "behind a prefix");
-    /* Beside another part: the flag says which is meant. */
+    is_read(p, tiny->config, "ComfyUI's names");
+    is_read(tensor_set_copy(tiny, "tae."), tiny->config, "with a prefix");
+    /* The file also holds a VAE: the flag decides which component is read. */
     p = named_as_checkpoint(tiny, "taesd_decoder.");
     struct tensor_set *vae = tensor_set_from_component(MODEL, "vae");
     tensor_set_append(p, vae, "vae.");
     tensor_set_free(vae);
-    is_read(p, tiny->config, "beside an autoencoder");
+    is_read(p, tiny->config, "together with a VAE");
 }
 
-/* ---- where it is found ---- */
+/* ---- where tiny decoders are found ---- */
 
 static const char *tiny_path(void) {
     return temporary_path("tiny.safetensors");
@@ -110,7 +109,7 @@ static void link_model(const char *folder) {
     check(!system(command), "%s", command);
 }
 
-/* Of a model that has one lying about, and is not told to use it. */
+/* A tiny decoder in the model's folder is not used without --taesd. */
 static void test_unasked(void) {
     struct result tiny = expected_result;
     struct rig rig;
@@ -119,20 +118,20 @@ static void test_unasked(void) {
     link_model(folder);
     if (rig_open_paths(&rig, (options){.model = MODEL}, "without")) expected_result = run(&rig, &expected_request);
     rig_close(&rig);
-    check(strcmp(expected_result.image[0], tiny.image[0]) != 0, "the tiny decoder draws what the large one does");
+    check(strcmp(expected_result.image[0], tiny.image[0]) != 0, "the tiny decoder gives the VAE's image");
     check(!strcmp(expected_result.latent[0], tiny.latent[0]), "the tiny decoder changes the latent");
-    for (int i = 0; i < 2; i++) { /* ComfyUI has a folder of them */
+    for (int i = 0; i < 2; i++) { /* as in ComfyUI's folder vae_approx */
         snprintf(place, sizeof place, "%s/taesd_%d.safetensors", folder, i);
         copy_file(tiny_path(), place);
     }
-    expect_same_result((options){.model = folder}, "tiny decoders beside a model");
+    expect_same_result((options){.model = folder}, "tiny decoders in the model's folder");
     expect_same_result((options){.model = MODEL, .taesd = "none"}, "none");
     result_free(&expected_result);
     expected_result = tiny;
-    expect_same_result((options){.model = folder, .taesd = place}, "one of them");
+    expect_same_result((options){.model = folder, .taesd = place}, "one of them by flag");
 }
 
-/* Of a folder the autoencoder decodes, also where what is looked at first is a tiny decoder. */
+/* Without the flag a folder is decoded by its VAE, also if a tiny decoder is found first. */
 static void test_found_first(void) {
     char place[TENSOR_SET_PATH];
     snprintf(place, sizeof place, "mkdir '%s'", temporary_path("flat"));
@@ -153,7 +152,7 @@ static void test_found_first(void) {
     free(decoded.rgb);
 }
 
-/* A folder, or parts, without the autoencoder. */
+/* A folder, or separate files, without a VAE. */
 static void test_alone(void) {
     static const unsigned char grey[48 * 32 * 3];
     struct rig rig;
@@ -164,29 +163,29 @@ static void test_alone(void) {
     snprintf(command, sizeof command, "rm -r '%s/vae'", temporary_path("without"));
     check(!system(command), "%s", command);
     options from = {.model = temporary_path("without"), .taesd = tiny_path()};
-    expect_same_result(from, "without the autoencoder");
-    expect_refused((options){.model = from.model}, MISSING, "with neither", WORDS("no 'vae'", "--vae"));
+    expect_same_result(from, "without a VAE");
+    expect_refused((options){.model = from.model}, MISSING, "without VAE and tiny decoder", WORDS("no 'vae'", "--vae"));
     request.init_image = &picture;
     request.strength = 0.5;
-    if (rig_open_paths(&rig, from, "a picture to start from")) {
+    if (rig_open_paths(&rig, from, "an input image")) {
         struct result r = run(&rig, &request);
         check(r.code == SLUICE_MISSING && strstr(r.error.what, "no autoencoder") &&
                   strstr(r.error.expected, "--vae"),
-              "a picture to start from: %s", r.error.what);
+              "an input image without a VAE: %s", r.error.what);
         result_free(&r);
     }
     rig_close(&rig);
     json_t *all = inspect(from);
-    check(all && !count(all, "missing") && !count(all, "unknown"), "something is missing beside it");
+    check(all && !count(all, "missing") && !count(all, "unknown"), "inspect with a model reports missing or unknown tensors");
     json_decref(all);
     all = inspect((options){.model = tiny_path()});
-    check(all && count(all, "components") == 1 && !count(all, "unknown"), "it is not found by itself");
+    check(all && count(all, "components") == 1 && !count(all, "unknown"), "inspect does not find a tiny decoder alone");
     json_decref(all);
-    expect_refused((options){.model = tiny_path(), .decodes_only = true}, MISSING, "without its flag",
+    expect_refused((options){.model = tiny_path(), .decodes_only = true}, MISSING, "without --taesd",
                WORDS("no 'vae'", "tiny decoder", "--taesd"));
 }
 
-/* ---- one that only its name tells from another's ---- */
+/* ---- another model's tiny decoder, known by its name only ---- */
 
 static void is_named(const char *name, const char *told) {
     struct rig rig;
@@ -211,7 +210,7 @@ static void test_other_names(void) {
     is_named("taesd3_and_taef1", NULL);
 }
 
-/* ---- what is none ---- */
+/* ---- invalid files ---- */
 
 static const char *without_layer(const struct tensor_set *tiny, const char *layer, const char *added) {
     struct tensor_set *p = tensor_set_copy(tiny, "");
@@ -225,26 +224,26 @@ static const char *without_layer(const struct tensor_set *tiny, const char *laye
 
 static void test_invalid_models(const struct tensor_set *tiny) {
     static const char vae[] = MODEL "/vae";
-    expect_refused((options){.model = MODEL, .taesd = vae}, UNSUPPORTED, "an autoencoder",
+    expect_refused((options){.model = MODEL, .taesd = vae}, UNSUPPORTED, "a VAE for --taesd",
                WORDS("holds another component", "autoencoder (vae_kl)", "tiny decoder (", "--taesd"));
-    expect_refused((options){.model = MODEL, .vae = tiny_path()}, UNSUPPORTED, "in the autoencoder's place",
+    expect_refused((options){.model = MODEL, .vae = tiny_path()}, UNSUPPORTED, "--vae with a tiny decoder",
                WORDS("holds another component", "tiny decoder (taesd)", "autoencoder (", "--vae"));
-    expect_refused((options){.model = MODEL, .taesd = TINIES "/f32"}, SHAPE, "of another model",
+    expect_refused((options){.model = MODEL, .taesd = TINIES "/f32"}, SHAPE, "another model's tiny decoder",
                WORDS("latent channels", "4 in the tiny decoder", "16 as in the autoencoder"));
-    expect_refused((options){.model = temporary_path("without"), .taesd = TINIES "/f32"}, SHAPE, "of another model",
+    expect_refused((options){.model = temporary_path("without"), .taesd = TINIES "/f32"}, SHAPE, "another model's tiny decoder, no VAE",
                WORDS("latent channels", "4 in the tiny decoder", "16 as in the transformer"));
     expect_refused((options){.model = MODEL, .taesd = TINIES "/f32", .decodes_only = true}, SHAPE,
-               "of another model, to decode", WORDS("latent channels", "4 in the tiny decoder"));
+               "another model's tiny decoder, sluice decode", WORDS("latent channels", "4 in the tiny decoder"));
     expect_refused((options){.model = MODEL, .taesd = "/nowhere"}, MISSING, "nothing", WORDS("/nowhere"));
     expect_refused((options){.model = MODEL, .taesd = without_layer(tiny, NULL, "decoder.layers.2.pool.")},
                UNSUPPORTED, "of Flux.2", WORDS("TAEF2"));
     expect_refused((options){.model = MODEL, .taesd = without_layer(tiny, NULL, "decoder.layers.19.")},
-               UNSUPPORTED, "longer", WORDS("more layers"));
+               UNSUPPORTED, "an extra layer", WORDS("more layers"));
     expect_refused((options){.model = MODEL, .taesd = without_layer(tiny, "decoder.layers.6.", NULL)}, MISSING,
                "shorter", WORDS("decoder.layers.6.weight", "near.safetensors"));
 }
 
-/* The n-th allocation fails while a model opens; and a weight that is no number. */
+/* Each allocation fails in turn while a model opens; and a weight is NaN. */
 static void test_failures(const struct tensor_set *tiny) {
     struct rig rig;
     expect_allocation_failures((options){.model = MODEL, .taesd = tiny_path()});
@@ -262,7 +261,7 @@ static void test_failures(const struct tensor_set *tiny) {
     rig_close(&rig);
 }
 
-/* ---- made up ---- */
+/* ---- generated checkpoints ---- */
 
 static void test_made(void) {
     struct sluice_error e;
@@ -274,16 +273,16 @@ static void test_made(void) {
         struct result r = run(&rig, &expected_request);
         check(r.code == SLUICE_OK && strcmp(r.image[0], expected_result.image[0]) != 0, "made: %s", r.error.what);
         check(strstr(captured_log, "decoded with the tiny decoder (taesd): another picture") != NULL,
-              "it is not said: %s", captured_log);
+              "no warning: %s", captured_log);
         result_free(&r);
     }
     rig_close(&rig);
     check(sluice_checkpoint_write("taesd", temporary_path("other"), "vae0=8", 5, NULL, NULL, &e) == SLUICE_USAGE &&
               strstr(e.where, "taesd_channels") && !strstr(e.where, "layers"),
-          "another part's dimension: %s", e.where);
+          "another component's dimension is not refused: %s", e.where);
     check(sluice_checkpoint_write("zimage", temporary_path("other"), "taesd_channels=8", 5, NULL, NULL, &e) ==
               SLUICE_USAGE,
-          "a dimension of what is no part of a model");
+          "a dimension of an unused component is not refused");
 }
 
 int main(void) {
@@ -298,7 +297,7 @@ int main(void) {
     if (rig_open_paths(&rig, (options){.model = MODEL, .taesd = TINIES "/bf16"}, "a folder"))
         expected_result = run(&rig, &expected_request);
     rig_close(&rig);
-    check(expected_result.n_images == 1, "nothing is drawn: %s", expected_result.error.what);
+    check(expected_result.n_images == 1, "no image: %s", expected_result.error.what);
     test_names(tiny);
     test_unasked();
     test_found_first();

@@ -1,5 +1,5 @@
-/* One file with all of SDXL draws as the folder does, whoever named its text encoders: the authors
- * (OpenCLIP's names: q, k and v in one tensor, the projection transposed), ComfyUI, stable-diffusion.cpp. */
+/* A single-file SDXL checkpoint gives the folder's latent, whoever named its text encoders: OpenCLIP (q, k and v in one
+ * tensor, the projection transposed), ComfyUI or stable-diffusion.cpp. */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/tensor_set.h"
@@ -72,7 +72,7 @@ static void name_as_sdcpp(struct tensor_set *p) {
 /* ---- files ---- */
 
 static const struct {
-    const char *what, *l, *g; /* prefixes */
+    const char *what, *l, *g; /* what; prefixes of CLIP-L and OpenCLIP-G */
     void (*name)(struct tensor_set *p);
 } files[] = {
     {"authors", "conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.", name_as_openclip},
@@ -96,7 +96,7 @@ static char *write_one_file(int file) {
         json_object_set_new(configs, components[i], json_loads(p->config, 0, NULL));
         tensor_set_free(p);
     }
-    /* What older files have besides: positions as floats, a scale of pictures and text. */
+    /* Extra tensors of older files: positions as floats, a text-image logit scale. */
     static const float positions[77];
     tensor_set_add(all, files[file].l, "text_model.embeddings.position_ids", "F32", 2, (int32_t[]){1, 77},
              positions, sizeof positions);
@@ -117,11 +117,11 @@ int main(void) {
     make_folder();
     whole.model = folder;
     const struct sluice_request request = request_fox(64, 64, 1, 1, 3);
-    if (n_failed || !sample_latent(model_options(&whole), request, wanted, "the folder")) return finish();
+    if (n_failed || !sample_latent(model_options(&whole), request, wanted, "pipeline folder")) return finish();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct model_paths one = {.model = write_one_file((int)i), .tokenizer = folder};
         if (sample_latent(model_options(&one), request, found, files[i].what))
-            check(!strcmp(wanted, found), "%s: another latent", files[i].what);
+            check(!strcmp(wanted, found), "%s: latent differs from the folder's", files[i].what);
     }
     return finish();
 }

@@ -1,6 +1,5 @@
-/* Opening a model with two transformers, one for much noise and one for little: by folder, by flag, and by
- * what split files are called; and what of a folder with both is not meant. The same weights draw the same.
- */
+/* Models with two transformers, one for high noise and one for low noise (Wan 2.2): by folder, by flag and by the names of
+ * split files. The same weights must give the same latent. */
 #include "test/lib/layouts.h"
 
 #define FIXTURE "test/golden/wan22"
@@ -21,7 +20,7 @@ static void make_folders(const char *path) {
     check(system(command) == 0, "%s", command);
 }
 
-/* In a folder of the scratch folder; NULL: not there. */
+/* Writes the components to files of a folder under the temporary folder; NULL: not written. */
 static options write_folder(const char *folder, const char *const names[N_PARTS]) {
     char path[TENSOR_SET_PATH];
     for (int i = 0; i < N_PARTS; i++) {
@@ -35,7 +34,7 @@ static options write_folder(const char *folder, const char *const names[N_PARTS]
     return (options){.model = temporary_path(folder), .tokenizer = current_model.tokenizer};
 }
 
-/* Each part by its flag. */
+/* Each component by its flag. */
 static options flags(void) {
     write_folder("flags",
                  WORDS("text.safetensors", "one.safetensors", "other.safetensors", "vae.safetensors"));
@@ -46,7 +45,7 @@ static options flags(void) {
                      .tokenizer = current_model.tokenizer};
 }
 
-/* Which recipe it is, and where its transformers lie, in their order: the ends of their paths. */
+/* Checks the recipe and, in order, how the paths of its transformers end. */
 static void opens_as(options from, const char *recipe, const char *const *paths, const char *what) {
     struct sluice_model *m = NULL;
     struct error e = {0};
@@ -58,11 +57,11 @@ static void opens_as(options from, const char *recipe, const char *const *paths,
         if (!m->component[i].family || m->component[i].family->kind != FAMILY_DENOISER) continue;
         const char *path = m->component[i].index.sources[0].path;
         size_t bytes = *paths ? strlen(*paths) : 0, length = strlen(path);
-        check(bytes && length >= bytes && !strcmp(path + length - bytes, *paths), "%s: %s is not %s", what,
+        check(bytes && length >= bytes && !strcmp(path + length - bytes, *paths), "%s: transformer is %s, not %s", what,
               path, *paths ? *paths : "there");
         if (*paths) paths++;
     }
-    check(!*paths, "%s: no %s", what, *paths ? *paths : "");
+    check(!*paths, "%s: transformer %s was not opened", what, *paths ? *paths : "");
     model_close(m);
 }
 
@@ -81,23 +80,23 @@ static bool draws_otherwise(options from, const char *what) {
 
 static void test_flags(void) {
     options from = flags(), changed = from, alone = from;
-    expect_same_result(from, "each part by its flag");
+    expect_same_result(from, "each component by its flag");
     changed.high_noise = from.diffusion_model;
     changed.diffusion_model = from.high_noise;
-    check(draws_otherwise(changed, "in each other's place"), "in each other's place they draw the same");
+    check(draws_otherwise(changed, "transformers exchanged"), "exchanged transformers give the same latent");
     alone.diffusion_model = NULL;
-    expect_refused(alone, MISSING, "the one for much noise alone",
+    expect_refused(alone, MISSING, "the high-noise transformer alone",
                WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
     alone = from;
     alone.high_noise = NULL;
-    opens_as(alone, "wan", WORDS("other.safetensors"), "the other alone");
+    opens_as(alone, "wan", WORDS("other.safetensors"), "the low-noise transformer alone");
     alone = (options){.model = "test/golden/wan21/model", .high_noise = from.high_noise};
     opens_as(alone, "wan22",
              WORDS("one.safetensors", "wan21/model/transformer/diffusion_pytorch_model.safetensors"),
-             "beside a folder with one");
+             "--high-noise-diffusion-model with a folder of one transformer");
 }
 
-/* ---- by what files are called ---- */
+/* ---- by file names ---- */
 
 static void test_names(void) {
     static const char *const names[][2] = {
@@ -116,33 +115,33 @@ static void test_names(void) {
         opens_as(from, "wan22", WORDS(names[i][0], names[i][1]), names[i][0]);
         if (i) continue;
         expect_same_result(from, names[i][0]);
-        check(!strstr(captured_log, "taken for"), "two files of transformers leave nothing open: %s", captured_log);
+        check(!strstr(captured_log, "taken for"), "named transformers reported as ambiguous: %s", captured_log);
         expect_allocation_failures(from);
         from.diffusion_model = "test/golden/wan21/model/transformer";
         opens_as(from, "wan", WORDS("wan21/model/transformer/diffusion_pytorch_model.safetensors"),
-                 "a flag for the only one");
+                 "one transformer by flag");
     }
 }
 
-/* Words are whole, and those of the file, not of where all of them lie. */
+/* Only whole words of the file's own name count, not of the folder that holds all files. */
 static void test_misnamed(void) {
     options from = write_folder(
         "high", WORDS("text.safetensors", "slow.safetensors", "highway.safetensors", "vae.safetensors"));
-    expect_refused(from, UNSUPPORTED, "names that tell nothing",
+    expect_refused(from, UNSUPPORTED, "file names without high or low",
                WORDS("two files hold the transformer", "slow.safetensors", "highway.safetensors",
                      "--diffusion-model with", "--high-noise-diffusion-model as well"));
     from = write_folder("one", WORDS("text.safetensors", "low_noise.safetensors", NULL, "vae.safetensors"));
-    opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer, whatever it is called");
-    check(draws_otherwise(from, "one of two"), "one draws as two");
-    check(strstr(captured_log, "has \"low\", so this transformer is one of two"), "not said: %s", captured_log);
+    opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer named low_noise");
+    check(draws_otherwise(from, "low-noise transformer alone"), "one transformer gives the latent of two");
+    check(strstr(captured_log, "has \"low\", so this transformer is one of two"), "no warning: %s", captured_log);
     from = write_folder(
         "three", WORDS("text.safetensors", "a_high.safetensors", "b_low.safetensors", "vae.safetensors"));
     write_tensor_set(current_model.part[LOW], temporary_path("three/c_low.safetensors"), current_model.part[LOW]->config);
-    expect_refused(from, UNSUPPORTED, "two for little noise",
+    expect_refused(from, UNSUPPORTED, "two low-noise files",
                WORDS("two files hold the transformer", "b_low.safetensors", "c_low.safetensors"));
     from = write_folder("rest", WORDS("text.safetensors", NULL, "low.safetensors", "vae.safetensors"));
     from.high_noise = FIXTURE "/model/transformer";
-    expect_same_result(from, "a flag for the one, the other in a folder");
+    expect_same_result(from, "high noise by flag, low noise in a folder");
 }
 
 /* ---- Hugging Face's folder ---- */
@@ -170,39 +169,39 @@ static void test_folder(void) {
     snprintf(low, sizeof low, "transformer_2%s", part);
     copy_file(FIXTURE "/model", temporary_path("folder"));
     options from = {.model = temporary_path("folder")};
-    opens_as(from, "wan22", WORDS(high, low), "the folder");
+    opens_as(from, "wan22", WORDS(high, low), "pipeline folder");
     from.diffusion_model = flags().high_noise;
-    opens_as(from, "wan22", WORDS(high, "one.safetensors"), "a flag in the second's place");
-    check(draws_otherwise(from, "a flag in the second's place"), "the same transformer twice draws the same");
+    opens_as(from, "wan22", WORDS(high, "one.safetensors"), "transformer_2 by flag");
+    check(draws_otherwise(from, "transformer_2 by flag"), "the same transformer twice gives the latent of two");
     from = with_index(
         edited_index("\"transformer_2\": [\n    \"diffusers\",\n    \"WanTransformer3DModel\"\n  ]",
                      "\"transformer_2\": [null, null]"));
-    opens_as(from, "wan", WORDS(high), "a second one that is absent");
+    opens_as(from, "wan", WORDS(high), "transformer_2 [null, null]");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.5"));
-    check(draws_otherwise(from, "another boundary"), "another boundary draws the same");
+    check(draws_otherwise(from, "another boundary_ratio"), "another boundary_ratio gives the same latent");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.9"));
-    expect_same_result(from, "a boundary between the same steps");
+    expect_same_result(from, "a boundary_ratio between the same steps");
     from = with_index(edited_index("  \"boundary_ratio\": 0.875,\n", ""));
-    expect_same_result(from, "no boundary is said: the recipe's");
+    expect_same_result(from, "no boundary_ratio: the recipe's applies");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": null"));
-    check(draws_otherwise(from, "no boundary"), "without a boundary both transformers draw");
+    check(draws_otherwise(from, "boundary_ratio null"), "with boundary_ratio null both transformers run");
     expect_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": -1")), META,
-               "a boundary below all timesteps", WORDS("'boundary_ratio'"));
-    expect_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline",
+               "a negative boundary_ratio", WORDS("'boundary_ratio'"));
+    expect_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline class",
                WORDS("WanVACEPipeline"));
 }
 
-/* As a download that broke off leaves it: model_index.json names both. */
+/* An interrupted download: model_index.json names both transformers, one folder is missing. */
 static void test_half_a_folder(void) {
     char command[TENSOR_SET_PATH + 16];
     copy_file(FIXTURE "/model", temporary_path("half"));
     snprintf(command, sizeof command, "rm -r '%s'", temporary_path("half/transformer_2"));
     check(system(command) == 0, "%s", command);
     options from = {.model = temporary_path("half")};
-    expect_refused(from, MISSING, "a folder with one of its two transformers",
+    expect_refused(from, MISSING, "a folder without transformer_2",
                WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
     from.diffusion_model = FIXTURE "/model/transformer_2";
-    expect_same_result(from, "a flag for the other");
+    expect_same_result(from, "transformer_2 by flag");
 }
 
 int main(void) {
@@ -210,10 +209,10 @@ int main(void) {
     temporary_make();
     layouts_load(&family, FIXTURE "/model");
     current_model.tokenizer = FIXTURE "/model";
-    expected_request = request_fox(16, 16, 2, 1, 1); /* a step of much noise, one of little */
+    expected_request = request_fox(16, 16, 2, 1, 1); /* one high-noise step, one low-noise step */
     expected_request.frames = 5;
     expected_request.flow_shift = 3;
-    if (!rig_open_paths(&rig, (options){.model = FIXTURE "/model"}, "the fixture")) return finish();
+    if (!rig_open_paths(&rig, (options){.model = FIXTURE "/model"}, "fixture")) return finish();
     expected_result = run(&rig, &expected_request);
     check(expected_result.n_images == 1 && json_is_object(stage_of(expected_result.plan, "denoise_2")), "%s",
           expected_result.error.what);

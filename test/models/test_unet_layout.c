@@ -1,5 +1,5 @@
-/* How the blocks of UNets are numbered, and named by diffusers and by the authors: of every published size
- * each weight has a name of its own in both, and a block's number says where it stands. */
+/* Numbering and naming of UNet blocks, in diffusers' and in the authors' scheme: at every published size each weight has a unique
+ * name in both, and a block's number determines its position. */
 #include "models/models.h"
 #include "models/unet_layout.h"
 #include "test/lib/check.h"
@@ -25,7 +25,7 @@ static void published(const struct recipe *recipe, struct component *c) {
     component_derive(c, chosen);
 }
 
-/* Both names of a block's weight. */
+/* The name of a block's weight in either scheme. */
 static const char *original_of(const struct component *c, const char *wanted) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     static char original[NAME_BYTES];
@@ -57,7 +57,7 @@ static void test_unlike(const struct recipe *recipe) {
     for (int k = 0; k < 2; k++) {
         qsort(names[k], (size_t)n_names, NAME_BYTES, compare_names);
         for (int i = 1; i < n_names; i++)
-            check(strcmp(names[k][i - 1], names[k][i]) != 0, "%s has '%s' twice", recipe->name, names[k][i]);
+            check(strcmp(names[k][i - 1], names[k][i]) != 0, "%s: two weights named '%s'", recipe->name, names[k][i]);
     }
     printf("%s: %d weights in %d blocks\n", recipe->name, n_names, n);
 }
@@ -90,12 +90,12 @@ static void test_names(void) {
         struct component c;
         published(pairs[i].recipe, &c);
         const char *original = original_of(&c, pairs[i].name);
-        check(!strcmp(original, pairs[i].original), "%s is '%s', not '%s'", pairs[i].name, original,
+        check(!strcmp(original, pairs[i].original), "%s is named '%s', not '%s'", pairs[i].name, original,
               pairs[i].original);
     }
 }
 
-/* A block's number gives its place back, and places follow each other. */
+/* Block numbers and positions are inverse functions, and positions are consecutive. */
 static void test_places(void) {
     for (const struct recipe *const *r = recipes; *r; r++) {
         struct component c;
@@ -106,10 +106,10 @@ static void test_places(void) {
             struct unet_position place = unet_position_at(s, i);
             struct unet_position same = unet_position_of(unet_ref(s, place).number);
             check(unet_index(s, place) == i && unet_index(s, same) == i && same.side == place.side,
-                  "%s: place %d is another", (*r)->name, i);
+                  "%s: block %d has the wrong position", (*r)->name, i);
             place.layer = UNET_LAYERS_MAX - 1;
             same = unet_layer_position_of(unet_layer_ref(s, place).number);
-            check(unet_index(s, same) == i && same.layer == place.layer, "%s: a layer of place %d is another",
+            check(unet_index(s, same) == i && same.layer == place.layer, "%s: a layer of block %d has the wrong position",
                   (*r)->name, i);
         }
     }

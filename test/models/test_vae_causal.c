@@ -1,6 +1,5 @@
-/* Halves of autoencoders of videos: frames and moments against the reference's, one chunk after another as a
- * run has them; the same bits for every length, wherever frames and what is kept of them lie, and also where
- * an operator finds no memory and chunks are computed again; memory that does not grow with the length. */
+/* Causal video VAEs, encoder and decoder chunk by chunk: frames and moments against diffusers; the same bits for every length, with
+ * frames in host or device memory, and after an operator ran out of memory; memory that does not grow with the length. */
 #include "loaders/loaders.h"
 #include "models/models.h"
 #include "models/vae_causal.h"
@@ -13,8 +12,8 @@ enum { FRAMES = 13, CHUNK_FRAMES = 4 };
 
 static const uint64_t plenty = (uint64_t)1 << 40;
 
-/* Relative L2 distances from the reference. measured: at most 7.8e-7; on a GPU, where convolutions round
- * their operands to TF32 and attention to bf16, 3.5e-3 under emulation. */
+/* Relative L2 distance from the reference. Measured: at most 7.8e-7; with TF32 convolutions and bf16 attention, as on a GPU,
+ * 3.5e-3 under emulation. */
 static const double most = 2e-6, most_on_gpu = 1e-2;
 
 #define MODEL      "diffusion_pytorch_model.safetensors"
@@ -24,7 +23,7 @@ static const double most = 2e-6, most_on_gpu = 1e-2;
 static const struct kind {
     const char *folder, *weights, *config;  /* folder: of test/golden; config: NULL: none */
     const struct family *decoder, *encoder; /* encoder: NULL: none */
-    bool small;                             /* no block is so large that giving it up gives memory back */
+    bool small;                             /* too small for evicting a block to free memory */
 } kinds[] = {
     {"wan_i2v", VAE, VAE_CONFIG, &family_vae_wan, &family_vae_wan_encoder, false},
     {"wan_ti2v", VAE, VAE_CONFIG, &family_vae_wan22, &family_vae_wan22_encoder, false},
@@ -32,13 +31,13 @@ static const struct kind {
     {"taehv/bf16", MODEL, "config.json", &family_taehv, NULL, false},
 };
 
-/* ---- a half, and what a run of it gives ---- */
+/* ---- encoder or decoder, and one run of it ---- */
 
 struct half {
     const struct kind *kind;
     bool encodes;
     struct component component;
-    struct tensor in, out; /* the reference's: [C, T, Y, X] and [F, Y, X, 3], or the other way [T, Y, X, C] */
+    struct tensor in, out; /* reference tensors: latent [C, T, Y, X] and frames [F, Y, X, 3], or frames and moments [T, Y, X, C] */
     struct lane lane;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
     int n_chunks, begun, ended;
@@ -84,7 +83,7 @@ static void half_open(struct half *h, const struct kind *kind, bool encodes) {
     half_read_reference(h);
 }
 
-/* Frames [first, first + n) of some. */
+/* Size of n frames. */
 static size_t frames_bytes(struct tensor frames, int32_t n) {
     return (size_t)(tensor_bytes(&frames) / frames.dim[0] * n);
 }
@@ -93,7 +92,7 @@ static char *frames_from(struct tensor frames, int32_t first) {
     return (char *)frames.data + frames_bytes(frames, first);
 }
 
-/* Of so many frames, the first of the reference's. */
+/* Prepares a run over the first `frames` frames of the reference. */
 static void half_set_length(struct half *h, int32_t frames) {
     int32_t f = h->component.pixel_factor, T = (frames - 1) / CHUNK_FRAMES + 1;
     int32_t longest = frames > 1 ? CHUNK_FRAMES : 1;
@@ -121,7 +120,7 @@ static void half_set_length(struct half *h, int32_t frames) {
     }
 }
 
-/* ---- a run's turns ---- */
+/* ---- stage callbacks ---- */
 
 static enum status chunk_begins(void *user, const struct visit *visit, struct error *e) {
     struct half *h = user;
@@ -137,7 +136,7 @@ static enum status chunk_begins(void *user, const struct visit *visit, struct er
 static enum status chunk_ended(void *user, const struct visit *visit, struct error *e) {
     struct half *h = user;
     const struct frame_chunk *chunk = &h->chunks[visit->evaluation];
-    assert_int_equal(visit->evaluation, h->ended++); /* each once, in order */
+    assert_int_equal(visit->evaluation, h->ended++); /* each evaluation once, in order */
     int32_t first = h->encodes ? chunk->first_latent : chunk->first_frame;
     memcpy(frames_from(h->made, first), h->encodes ? h->lane.moments.data : h->lane.picture.data,
            frames_bytes(h->made, h->encodes ? 1 : chunk->n_frames));
@@ -164,7 +163,7 @@ static struct run_hooks half_hooks(struct half *h) {
     return hooks;
 }
 
-/* On the device itself, with all the memory that there is. */
+/* Runs on the device itself with unlimited memory. */
 static struct tensor half_make(struct half *h, int32_t frames) {
     half_set_length(h, frames);
     half_measure(h, golden_state.device);
@@ -193,7 +192,7 @@ static void is_as_reference(struct half *h) {
     for (int32_t frames = FRAMES; frames > 0; frames -= CHUNK_FRAMES) {
         struct tensor made = half_make(h, frames);
         double off = distance(made.data, h->out.data, tensor_elements(&made));
-        printf("  %-18s %2d frames: %.2e from the reference\n", h->component.family->name, frames, off);
+        printf("  %-18s %2d frames: error %.2e\n", h->component.family->name, frames, off);
         assert_true(off <= (on_gpu() ? most_on_gpu : most));
         if (frames == FRAMES) whole = made;
         assert_memory_equal(made.data, whole.data, (size_t)tensor_bytes(&made));
@@ -239,7 +238,7 @@ static void test_places(void **state) {
     each_half(lies_anywhere);
 }
 
-/* The device, one of whose operators finds no memory. */
+/* A device one of whose operators runs out of memory. */
 static struct failing {
     struct device device;
     int runs, fails_at;
@@ -261,8 +260,7 @@ static enum status failing_run(struct device *device, const struct op *op, void 
     return golden_state.device->run(golden_state.device, op, workspace, e);
 }
 
-/* Wherever it fails the lane's first chunk is begun again, and the host has its turn after each chunk once.
- */
+/* After the failure the lane starts again from its first chunk; the host callback runs once for each chunk. */
 static void is_made_again(struct half *h) {
     enum { PLACES = 12 };
     if (h->kind->small) return;
@@ -295,7 +293,7 @@ static void test_again(void **state) {
     if (!golden_state.device->memory) each_half(is_made_again);
 }
 
-/* 5 frames need what thousands do. */
+/* 5 frames need as much memory as hundreds. */
 static void stays_as_large(struct half *h) {
     uint64_t bytes = 0;
     const struct component *c = &h->component;
@@ -318,7 +316,7 @@ static void test_memory_bound(void **state) {
     each_half(stays_as_large);
 }
 
-/* Channels that can neither be repeated nor be means of those before. */
+/* Channel counts for which the mean or repeat shortcut is undefined. */
 static void test_odd_levels(void **state) {
     static const char *const names[] = {"decoder.up_blocks.1.resnets.0.conv1.bias",
                                         "encoder.down_blocks.1.resnets.0.conv1.bias"};

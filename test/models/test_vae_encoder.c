@@ -1,5 +1,4 @@
-/* Both halves of an autoencoder: what the encoder takes beside the decoder, and what does not fit together.
- */
+/* VAE encoders: memory compared with the decoder's, and encoders that do not fit their decoder. */
 #include "kernels/dry/dry.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -12,13 +11,13 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- memory beside the decoder's ---- */
+/* ---- memory compared with the decoder's ---- */
 
 struct taken {
     uint64_t full_frame, scratch, workspace;
 };
 
-/* The block's weights without data. */
+/* Gives the block's weights their shapes, without data. */
 static void shape_weights(const struct component *c, const struct block_ref *ref, char *structure) {
     int32_t dims[FAMILY_DIMS_MAX], dim[WEIGHT_RANK_MAX];
     component_block_dims(c, ref, dims);
@@ -30,7 +29,7 @@ static void shape_weights(const struct component *c, const struct block_ref *ref
     }
 }
 
-/* Of all its blocks, run dry. */
+/* Runs all blocks on the dry device; returns the buffer sizes. */
 static struct taken take(const struct component *c, struct lane lane) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     struct arena none = arena_counting(), pictures = arena_counting(), scratch = arena_counting();
@@ -67,8 +66,8 @@ static void print_taken(const char *does, struct taken t) {
            (unsigned long long)t.workspace);
 }
 
-/* The encoder's widest pictures have so many channels: one of them, and h if it is kept, and little more; and
- * no more than the decoder takes, but for so many bytes of workspace. */
+/* The encoder's full-frame buffer holds one activation with `channels` channels, its normalised copy unless tiled, and little
+ * more. Its total is at most the decoder's plus `beyond` bytes of workspace. */
 static void beside_decoder(const struct family *decoder, const struct family *encoder, uint64_t channels,
                            uint64_t beyond) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
@@ -90,7 +89,7 @@ static void beside_decoder(const struct family *decoder, const struct family *en
         printf("  %dx%d%s:", X, Y, tiled ? " tiled" : "");
         print_taken("decode", decodes);
         print_taken("encode", encodes);
-        printf(", %.3f of the least full-frame buffer\n", (double)encodes.full_frame / (double)least);
+        printf(", %.3f of the minimum\n", (double)encodes.full_frame / (double)least);
         assert_true(encodes.full_frame >= least && encodes.full_frame * 8 <= least * 9);
         assert_true(bytes_of(encodes) <= bytes_of(decodes) + beyond);
         assert_true(encodes.full_frame <= decodes.full_frame);
@@ -99,12 +98,12 @@ static void beside_decoder(const struct family *decoder, const struct family *en
 
 static void test_beside_decoder(void **state) {
     (void)state;
-    beside_decoder(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux's */
+    beside_decoder(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux */
     beside_decoder(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
 }
 
-/* So many pictures of half of the sides and little more, and what the large one takes at the least is so many
- * times that; of a lane that asks for a small full-frame buffer no less. */
+/* A tiny decoder's full-frame buffer holds `pictures` images of half the sides and little more, tiled or not; the large decoder
+ * needs at least `times` as much memory. */
 static void tiny_beside(const struct family *tiny_one, const struct family *large_one, uint64_t pictures,
                         uint64_t times) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
@@ -123,7 +122,7 @@ static void tiny_beside(const struct family *tiny_one, const struct family *larg
         uint64_t half = sizeof(float) * 64 * (uint64_t)(Y / 2) * (uint64_t)(X / 2) * pictures;
         printf("  %s, %dx%d:", tiny_one->name, X, Y);
         print_taken("decode", least);
-        printf(", the large one: %llu\n", (unsigned long long)bytes_of(most));
+        printf(", full VAE: %llu\n", (unsigned long long)bytes_of(most));
         assert_true(kept.full_frame == least.full_frame && bytes_of(kept) == bytes_of(least));
         assert_true(least.full_frame >= half && least.full_frame * 4 <= half * 5);
         assert_true(bytes_of(least) * times <= bytes_of(most));
@@ -136,9 +135,9 @@ static void test_tiny(void **state) {
     tiny_beside(&family_taehv, &family_vae_wan, 2, 2);
 }
 
-/* ---- what does not fit ---- */
+/* ---- encoders that do not fit ---- */
 
-/* The shape that a file claims of a tensor, changed before it is bound. */
+/* Changes one dimension of a tensor in the index before it is bound. */
 static void invalid_model(const char *tensor, int place, int32_t dim, const char *what) {
     struct sys *sys = &golden_state.sys;
     struct component c = {.family = &family_vae_kl_encoder, .sys = sys};
@@ -167,7 +166,7 @@ static void test_invalid_models(void **state) {
 
 enum { GRAFTED_MAX = 256 };
 
-/* A file's tensors under `prefix`, read; returns their number. */
+/* Reads the tensors with that prefix; returns their number. */
 static int take_tensors(const struct tensor_index *index, const char *prefix, struct named_tensor *to) {
     int n = 0;
     for (int i = 0; i < index->n_entries; i++) {
@@ -178,7 +177,7 @@ static int take_tensors(const struct tensor_index *index, const char *prefix, st
     return n;
 }
 
-/* A model whose autoencoder's halves are of two autoencoders: opening it is an error that names `what`. */
+/* Combines one model's decoder with another VAE's encoder: opening must fail with `what`. */
 static void graft(const char *model, const char *encoder, const char *what) {
     static struct named_tensor tensors[3 * GRAFTED_MAX];
     struct sys *sys = &golden_state.sys;

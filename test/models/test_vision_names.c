@@ -1,5 +1,5 @@
-/* Qwen2.5-VL's language model and vision encoder give the same bits whoever named them and wherever they lie:
- * in one file or two, under the names of transformers 4 and 5, ComfyUI and llama.cpp. */
+/* Qwen2.5-VL's language model and vision encoder give the same bits under the names of transformers 4 and 5, ComfyUI and
+ * llama.cpp, in one file or two. */
 #include "test/lib/block_runner.h"
 #include "test/lib/tensor_set.h"
 
@@ -44,7 +44,7 @@ static void as_comfyui(struct tensor_set *p) {
     tensor_set_add(p, "", "text_encoders.qwen25_7b.logit_scale", "F32", 1, (int32_t[]){1}, &one, sizeof one);
 }
 
-/* Part i of n of a tensor's bytes, as a tensor of its own. */
+/* Adds part i of n of a tensor's bytes as a tensor of its own. */
 static void add_part(struct tensor_set *p, const struct item *t, const char *name, int i, int n) {
     int32_t dim[5];
     memcpy(dim, t->dim, sizeof dim);
@@ -68,7 +68,7 @@ static void split_qkv(struct tensor_set *p) {
     }
 }
 
-/* Kernels of two frames: the values of one. */
+/* Patch kernels of two frames become one tensor per frame. */
 static void split_frames(struct tensor_set *p) {
     struct item whole = *tensor_set_find(p, "visual.patch_embed.proj.weight");
     size_t kernel = (size_t)whole.dim[3] * (size_t)whole.dim[4] *
@@ -111,7 +111,7 @@ static void without_prefix(struct tensor_set *p) {
     rename_front(p, "visual.", "");
 }
 
-/* Another vision encoder's, which is not to be seen with. */
+/* Adds another vision encoder, which must not be used. */
 static void with_others(struct tensor_set *p) {
     struct item *norm = tensor_set_find(p, "visual.merger.ln_q.weight");
     for (int i = 0; i < norm->dim[0]; i++) ((float *)(void *)norm->data)[i] *= 2;
@@ -119,8 +119,8 @@ static void with_others(struct tensor_set *p) {
 
 static const struct {
     const char *what;
-    void (*together)(struct tensor_set *p); /* a file with both; NULL: with the text encoder alone */
-    void (*apart)(struct tensor_set *p);    /* a file with the vision encoder; NULL: none */
+    void (*together)(struct tensor_set *p); /* edits a file with both; NULL: text encoder alone */
+    void (*apart)(struct tensor_set *p);    /* edits a file with the vision encoder; NULL: none */
 } layouts[] = {
     {"one file", as_they_are, NULL},
     {"transformers 5", as_in_memory, NULL},
@@ -128,7 +128,7 @@ static const struct {
     {"stable-diffusion.cpp", as_sdcpp, NULL},
     {"llama.cpp", NULL, as_llama_cpp},
     {"two files", NULL, without_prefix},
-    {"another beside the text encoder", with_others, as_they_are},
+    {"another vision encoder in the text encoder's file", with_others, as_they_are},
 };
 
 static const char *write_layout(void (*name)(struct tensor_set *p), const char *file, const char *drop) {
@@ -141,7 +141,7 @@ static const char *write_layout(void (*name)(struct tensor_set *p), const char *
     return path;
 }
 
-/* ---- what both give ---- */
+/* ---- outputs of both ---- */
 
 struct given {
     float *seen, *text;
@@ -204,7 +204,7 @@ static void test_layout(void **state) {
     assert_memory_equal(found.text, wanted.text, (size_t)wanted.n_text * sizeof *wanted.text);
 }
 
-/* Kept until the end. */
+/* Expected outputs; freed at the end. */
 static void test_folder(void **state) {
     const struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     (void)state;

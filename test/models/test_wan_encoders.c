@@ -1,13 +1,13 @@
-/* What WAN's models see of prompts and pictures, from files that name it otherwise: umT5 with a tokenizer
- * inside, CLIP's vision encoder as OpenCLIP and the authors of WAN have it; how its pictures are prepared;
- * and encoders that are nearly these. (The authors' names of umT5 are among test_layouts.) */
+/* Text and image encoders of Wan models from files with other names: umT5 with an embedded tokenizer, CLIP's vision encoder from
+ * OpenCLIP and from Wan's authors; its image preprocessing; and encoders that do not fit.
+ * (The authors' names of umT5: test_layouts.c.) */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/tensor_set.h"
 
 static const char *folder;
 
-/* Heads of 80, as CLIP's are where nothing says it. */
+/* CLIP's default: heads of 80. */
 static void make_folder(void) {
     folder = random_model("wan", "wan_i2v",
                         "layers=1,heads=2,wan_ff=64,t5_layers=2,hidden=64,t5_heads=2,t5_head_dim=16,t5_ff=48,"
@@ -20,7 +20,7 @@ static void make_folder(void) {
 
 enum { SIDE_X = 70, SIDE_Y = 45 };
 
-/* The latent of one step from a picture; what says where the model is. */
+/* Computes the latent of one image-to-video step. */
 static bool draw_video(struct model_paths from, char latent[HEX], const char *what) {
     static uint8_t rgb[SIDE_X * SIDE_Y * 3];
     for (size_t i = 0; i < sizeof rgb; i++) rgb[i] = (uint8_t)(i * i % 251);
@@ -35,7 +35,7 @@ static bool draw_video(struct model_paths from, char latent[HEX], const char *wh
 
 static void expect_latent(struct model_paths from, const char *wanted, const char *what) {
     char found[HEX];
-    if (draw_video(from, found, what)) check(!strcmp(wanted, found), "%s: another latent", what);
+    if (draw_video(from, found, what)) check(!strcmp(wanted, found), "%s: the latent differs", what);
 }
 
 /* ---- names ---- */
@@ -64,7 +64,7 @@ static void join_qkv(struct tensor_set *p, const char *to) {
     tensor_set_drop(p, "-");
 }
 
-/* Of so many axes more than it has, of one each, in front. */
+/* Adds leading dimensions of 1. */
 static void lead(struct item *item, int axes) {
     memmove(item->dim + axes, item->dim, (size_t)item->rank * sizeof *item->dim);
     for (int i = 0; i < axes; i++) item->dim[i] = 1;
@@ -117,7 +117,7 @@ static void as_it_is(struct tensor_set *p) {
     add_ones(p, "visual_projection.weight", 4, 160);
 }
 
-/* Beside the model of texts. */
+/* Together with the text model. */
 static void as_a_whole(struct tensor_set *p) {
     as_it_is(p);
     add_ones(p, "text_model.embeddings.token_embedding.weight", 8, 16);
@@ -153,7 +153,7 @@ static void test_vision_names(const char *wanted) {
 
 /* ---- text encoders ---- */
 
-/* llama.cpp's. */
+/* llama.cpp's names. */
 static void name_as_gguf(struct tensor_set *p) {
     static const struct names names[] = {{"shared.", "token_embd."},
                                          {"encoder.final_layer_norm.", "enc.output_norm."},
@@ -174,9 +174,7 @@ static void name_embedding_tied(struct tensor_set *p) {
     rename_all(p, names);
 }
 
-/* The file converted draws as it does: with its tokenizer, and without, for GGUF files have no place for
- * that.
- */
+/* The converted file gives the same latent with --tokenizer, and is refused without: GGUF cannot hold this tokenizer. */
 static void test_converted(struct model_paths from, const char *wanted) {
     static const char *const ends[] = {".converted.safetensors", ".gguf"};
     char path[TENSOR_SET_PATH + 32], tokenizer[TENSOR_SET_PATH];
@@ -196,7 +194,7 @@ static void test_converted(struct model_paths from, const char *wanted) {
     }
 }
 
-/* ComfyUI's files have the tokenizer as a tensor; nothing else says one here. */
+/* ComfyUI's files hold the tokenizer as a tensor, the only tokenizer here. */
 static void test_text_names(const char *wanted) {
     static const struct {
         const char *what, *prefix;
@@ -234,7 +232,7 @@ static void test_text_names(const char *wanted) {
     free(spiece);
 }
 
-/* ---- pictures ---- */
+/* ---- image preprocessing ---- */
 
 static struct vision_grid vision_grid_of(const char *clip, int width, int height) {
     struct sluice_model *model = NULL;
@@ -256,9 +254,9 @@ static void expect_vision_grid(struct vision_grid got, int width, int height, in
           got.whole.top, got.whole.width, got.whole.height, got.columns * got.rows);
 }
 
-/* transformers' sizes, get_resize_output_image_size and center_crop. */
+/* Sizes of transformers' get_resize_output_image_size and center_crop. */
 static void test_vision_grids(void) {
-    expect_vision_grid(vision_grid_of(NULL, 56, 56), 56, 56, 0, 0, "as large as it is read");
+    expect_vision_grid(vision_grid_of(NULL, 56, 56), 56, 56, 0, 0, "no resize");
     expect_vision_grid(vision_grid_of(NULL, 64, 48), 74, 56, 9, 0, "wide");
     expect_vision_grid(vision_grid_of(NULL, 480, 640), 56, 74, 0, 9, "high");
     expect_vision_grid(vision_grid_of(NULL, 101, 37), 152, 56, 48, 0, "an odd rest");
@@ -266,7 +264,7 @@ static void test_vision_grids(void) {
     expect_vision_grid(vision_grid_of(NULL, 57, 56), 57, 56, 0, 0, "half a pixel");
 }
 
-/* The vision encoder in a folder of its own, whose pictures are prepared as the text says. */
+/* A folder of the vision encoder with this preprocessor_config.json. */
 static const char *with_processor(const char *text) {
     const char *at = temporary_path("eyes");
     char path[TENSOR_SET_PATH];
@@ -301,10 +299,10 @@ static void test_processors(void) {
         {"{\"image_std\": [0, 1, 1]}", SLUICE_META, "0"},
     };
     expect_vision_grid(vision_grid_of(with_processor("{\"size\": 80, \"crop_size\": 56}"), 64, 48), 106, 80, 25, 12,
-                 "cut out of more");
+                 "size larger than crop_size");
     expect_vision_grid(vision_grid_of(with_processor("{\"size\": {\"height\": 60, \"width\": 70}}"), 640, 48), 70, 60, 7, 2,
-                 "both edges said");
-    expect_vision_grid(vision_grid_of(with_processor("{}"), 64, 48), 74, 56, 9, 0, "nothing said");
+                 "height and width given");
+    expect_vision_grid(vision_grid_of(with_processor("{}"), 64, 48), 74, 56, 9, 0, "empty configuration");
     for (int i = 0; i < COUNT_OF(rows); i++) {
         struct sluice_model *model = NULL;
         struct sluice_error e = {0};
@@ -320,7 +318,7 @@ int main(void) {
     char wanted[HEX];
     temporary_make();
     make_folder();
-    if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "the folder")) return finish();
+    if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "pipeline folder")) return finish();
     test_vision_names(wanted);
     test_text_names(wanted);
     test_vision_grids();

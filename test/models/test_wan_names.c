@@ -1,6 +1,5 @@
-/* WAN's transformers are the same weights under their authors' names as under diffusers', each tensor of each
- * block byte for byte, whatever a model reads beside what it draws; and hints (VACE) are for the blocks that
- * a configuration names, or for as many that lie equally far apart. */
+/* Wan transformers under their authors' names have the same tensors, byte for byte, as under diffusers' names, for every model
+ * variant. VACE's control blocks follow the transformer blocks that the configuration lists, or evenly spaced ones. */
 #include "test/lib/layouts.h"
 
 #include <stdlib.h>
@@ -41,19 +40,19 @@ static bool same_bytes(const struct component *a, const struct packed_tensor *x,
 
 static void compare(const char *what) {
     const struct component *a = transformer_of(&diffusers), *b = transformer_of(&authors);
-    check(a->n_blocks == b->n_blocks && !b->n_unknown, "%s: %d blocks of %d, %d unknown", what, b->n_blocks,
+    check(a->n_blocks == b->n_blocks && !b->n_unknown, "%s: %d blocks instead of %d, %d unknown tensors", what, b->n_blocks,
           a->n_blocks, b->n_unknown);
     for (int i = 0; i < a->n_blocks && i < b->n_blocks; i++) {
         const struct block *x = &a->blocks[i], *y = &b->blocks[i];
-        check(!strcmp(x->name, y->name) && x->n_tensors == y->n_tensors, "%s: %s is not %s", what, y->name,
+        check(!strcmp(x->name, y->name) && x->n_tensors == y->n_tensors, "%s: block %s is not %s", what, y->name,
               x->name);
         for (int k = 0; k < x->n_tensors && k < y->n_tensors; k++)
-            check(same_bytes(a, &x->tensors[k], b, &y->tensors[k]), "%s: %s is not %s", what,
+            check(same_bytes(a, &x->tensors[k], b, &y->tensors[k]), "%s: tensor %s is not %s", what,
                   y->tensors[k].entry->name, x->tensors[k].entry->name);
     }
 }
 
-/* What is in a configuration under that key, or nothing is. */
+/* Sets or removes a key of the configuration. */
 static void configure(struct tensor_set *p, const char *key, const char *value) {
     json_t *config = json_loads(p->config, 0, NULL);
     if (value)
@@ -75,7 +74,7 @@ static void test_names(const char *name) {
     model_close(authors.opened);
 }
 
-/* The block that the hint of that number comes behind. */
+/* Name of the transformer block before a VACE block. */
 static const char *before_hint(const char *hint) {
     const struct component *c = transformer_of(&authors);
     for (int i = 2; i < c->n_blocks; i++)

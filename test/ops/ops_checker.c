@@ -78,20 +78,20 @@ static int64_t heap_peak;
 
 enum { CANARY = 4096 };
 
-struct ops_watch watch;
+struct ops_checker checker;
 char *workspace;
 
-static void watch_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
+static void checker_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device;
-    watch.two->cost(watch.two, op, cost);
+    checker.two->cost(checker.two, op, cost);
 }
 
 static void prepare_counted(const struct op *op, const struct op_cost *cost) {
-    int64_t before = heap_live, ours = sys_memory_use(&watch.sys).live_bytes[LINE_HOST];
-    assert_int_equal(watch.two->prepare(watch.two, op, &problem), OK);
-    int64_t kept = heap_live - before - (sys_memory_use(&watch.sys).live_bytes[LINE_HOST] - ours);
+    int64_t before = heap_live, ours = sys_memory_use(&checker.sys).live_bytes[LINE_HOST];
+    assert_int_equal(checker.two->prepare(checker.two, op, &problem), OK);
+    int64_t kept = heap_live - before - (sys_memory_use(&checker.sys).live_bytes[LINE_HOST] - ours);
     if (!COUNTS_HEAP) return;
-    int64_t *most = &watch.primitive_most[op->kind == OP_CONV2D];
+    int64_t *most = &checker.primitive_most[op->kind == OP_CONV2D];
     if (cost->n_primitives && kept / cost->n_primitives > *most) *most = kept / cost->n_primitives;
     uint64_t said = 0;
     for (int i = 0; i < cost->n_primitives; i++) said += cost->primitive[i].bytes;
@@ -113,31 +113,31 @@ static uint64_t run_guarded(struct device *device, const struct op *op) {
     assert_true(cost.workspace_bytes + CANARY <= WORKSPACE_MAX);
     memset(workspace, 0xff, cost.workspace_bytes);
     memset(workspace + cost.workspace_bytes, 0xa5, CANARY);
-    struct memory_use use = sys_memory_use(&watch.sys);
+    struct memory_use use = sys_memory_use(&checker.sys);
     int64_t before = heap_peak = heap_live;
     assert_int_equal(device->run(device, op, workspace, &problem), OK);
     if (COUNTS_HEAP) {
         if (cost.internal_bytes)
-            watch.hidden_most =
-                fmax(watch.hidden_most, (double)(heap_peak - before) / (double)cost.internal_bytes);
+            checker.hidden_most =
+                fmax(checker.hidden_most, (double)(heap_peak - before) / (double)cost.internal_bytes);
         if (heap_peak - before > (int64_t)cost.internal_bytes)
             fail_msg("%s hides %lld, said %llu", op_name(op->kind), (long long)(heap_peak - before),
                      (unsigned long long)cost.internal_bytes);
         check_kept(heap_live - before);
     }
-    struct memory_use after = sys_memory_use(&watch.sys);
+    struct memory_use after = sys_memory_use(&checker.sys);
     assert_memory_equal(&use, &after, sizeof use);
     for (int i = 0; i < CANARY; i++)
         assert_int_equal((unsigned char)workspace[cost.workspace_bytes + (uint64_t)i], 0xa5);
     return hash_out(op);
 }
 
-static enum status watch_run(struct device *device, const struct op *op, void *unused, struct error *e) {
+static enum status checker_run(struct device *device, const struct op *op, void *unused, struct error *e) {
     (void)device, (void)unused, (void)e;
     struct op_cost cold, warm;
-    watch.two->cost(watch.two, op, &cold);
+    checker.two->cost(checker.two, op, &cold);
     prepare_counted(op, &cold);
-    watch.two->cost(watch.two, op, &warm);
+    checker.two->cost(checker.two, op, &warm);
     assert_true(cold.workspace_bytes == warm.workspace_bytes && cold.internal_bytes == warm.internal_bytes);
     assert_true(cold.n_primitives == warm.n_primitives);
     for (int i = 0; i < cold.n_primitives; i++) {
@@ -149,39 +149,39 @@ static enum status watch_run(struct device *device, const struct op *op, void *u
     char *before = pool + pool_used; /* out may be an input: the second run must see the same */
     assert_true(pool_used + bytes <= POOL_BYTES);
     memcpy(before, op->out.data, bytes);
-    uint64_t first = run_guarded(watch.two, op);
+    uint64_t first = run_guarded(checker.two, op);
     memcpy(op->out.data, before, bytes);
-    assert_int_equal(watch.one->prepare(watch.one, op, &problem), OK);
-    assert_true(run_guarded(watch.one, op) == first);
+    assert_int_equal(checker.one->prepare(checker.one, op, &problem), OK);
+    assert_true(run_guarded(checker.one, op) == first);
     memcpy(op->out.data, before, bytes);
-    assert_true(run_guarded(watch.two, op) == first);
-    watch.calls++;
+    assert_true(run_guarded(checker.two, op) == first);
+    checker.calls++;
     return OK;
 }
 
 int ops_set_up(void **state) {
     (void)state;
-    sys_init_machine(&watch.sys);
-    watch.device = (struct device){.name = "watch", .cost = watch_cost, .run = watch_run};
-    watch.two = cpu_open(&watch.sys, 2, &problem);
-    watch.one = cpu_open(&watch.sys, 1, &problem);
+    sys_init_machine(&checker.sys);
+    checker.device = (struct device){.name = "watch", .cost = checker_cost, .run = checker_run};
+    checker.two = cpu_open(&checker.sys, 2, &problem);
+    checker.one = cpu_open(&checker.sys, 1, &problem);
     workspace = mmap(NULL, WORKSPACE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pool_open();
     x = (struct context){
-        .device = &watch.device, .workspace = workspace, .workspace_bytes = WORKSPACE_MAX, .error = &problem};
-    return !watch.two || !watch.one || workspace == MAP_FAILED;
+        .device = &checker.device, .workspace = workspace, .workspace_bytes = WORKSPACE_MAX, .error = &problem};
+    return !checker.two || !checker.one || workspace == MAP_FAILED;
 }
 
 int ops_tear_down(void **state) {
     (void)state;
-    watch.two->destroy(watch.two);
-    watch.one->destroy(watch.one);
-    assert_int_equal(sys_memory_use(&watch.sys).live_bytes[LINE_HOST], 0);
+    checker.two->destroy(checker.two);
+    checker.one->destroy(checker.one);
+    assert_int_equal(sys_memory_use(&checker.sys).live_bytes[LINE_HOST], 0);
     printf("  %d calls; heap a product keeps at most %lld, a convolution %lld; hidden at most %.2f of what "
            "was said\n",
-           watch.calls, (long long)watch.primitive_most[0], (long long)watch.primitive_most[1],
-           watch.hidden_most);
+           checker.calls, (long long)checker.primitive_most[0], (long long)checker.primitive_most[1],
+           checker.hidden_most);
     /* A library's malloc that passes this file's by would make the two bounds unfailing. */
-    assert_true(!COUNTS_HEAP || watch.primitive_most[0] > 0);
+    assert_true(!COUNTS_HEAP || checker.primitive_most[0] > 0);
     return 0;
 }

@@ -13,14 +13,14 @@
 
 enum { WORKSPACE_MAX = 256 << 20 };
 
-extern struct ops_watch {
+extern struct ops_checker {
     struct device device; /* first */
     struct sys sys;
     struct device *two, *one;  /* threads */
     int64_t primitive_most[2]; /* heap kept by a product, a convolution */
     double hidden_most;        /* of what was said */
     int calls;
-} watch;
+} checker;
 
 extern char *workspace;
 

@@ -8,7 +8,7 @@
 static const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16};
 
 static bool can_compute(void) {
-    const char *lacks = watch.two->unsupported[PRECISION_BF16];
+    const char *lacks = checker.two->unsupported[PRECISION_BF16];
     if (lacks) printf("SKIP bf16: %s\n", lacks);
     x.precision = lacks ? PRECISION_F32 : PRECISION_BF16;
     return !lacks;
@@ -243,7 +243,7 @@ static void test_no_whole_copy(void **state) {
             op.in[1] = tensor_make(NULL, dtypes[k], SHAPE(N, K));
             op.out = tensor_make(NULL, DTYPE_F32, SHAPE(T, N));
             struct op_cost cost;
-            watch.two->cost(watch.two, &op, &cost);
+            checker.two->cost(checker.two, &op, &cost);
             bool stored = dtypes[k] == (i ? DTYPE_BF16 : DTYPE_F32);
             uint64_t rows = sizeof(float) * (uint64_t)T * (K + THREADS * 128);
             printf("  %s weights in %s: workspace %llu KiB\n", dtype_name(dtypes[k]),
@@ -260,9 +260,9 @@ static void test_no_whole_copy(void **state) {
 /* What a device lacks follows from the instructions that oneDNN may use; test/program/run.sh limits them. */
 static void test_lacks(void **state) {
     (void)state;
-    assert_null(watch.two->unsupported[PRECISION_F32]);
-    assert_non_null(watch.two->unsupported[PRECISION_F16]);
-    assert_int_equal(!watch.two->unsupported[PRECISION_BF16], onednn_has_bf16());
+    assert_null(checker.two->unsupported[PRECISION_F32]);
+    assert_non_null(checker.two->unsupported[PRECISION_F16]);
+    assert_int_equal(!checker.two->unsupported[PRECISION_BF16], onednn_has_bf16());
 }
 
 int main(void) {

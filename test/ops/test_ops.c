@@ -468,7 +468,7 @@ static void test_refusals(void **state) {
     expect_error_text("operator add: invalid b");
     op_relative_bias(&x, tensor_random(DTYPE_F32, SHAPE(8, 3), 0, 1), in, (struct distance_buckets){1});
     expect_error_text("operator relative_bias: invalid table");
-    int calls = watch.calls;
+    int calls = checker.calls;
     x.workspace_bytes = 100;
     op_rms_norm(&x, in, in, tensor_random(DTYPE_F32, SHAPE(8), 0, 1), 1, (struct modulation){0});
     expect_error_text("operator rms_norm: the workspace is too small: found 100 bytes, expected 512 bytes");
@@ -478,10 +478,10 @@ static void test_refusals(void **state) {
     assert_int_equal(problem.code, CANCELLED);
     x.tick = NULL;
     op_copy(&x, in, in);
-    assert_int_equal(calls, watch.calls);
+    assert_int_equal(calls, checker.calls);
     problem = (struct error){0};
     struct op op = {.kind = OP_LINEAR, .out = out, .in = {in, tensor_random(DTYPE_F32, SHAPE(6, 8), 0, 1)}};
-    watch.one->run(watch.one, &op, workspace, &problem);
+    checker.one->run(checker.one, &op, workspace, &problem);
     expect_error_text("was not prepared");
 }
 
@@ -502,7 +502,7 @@ static void test_no_reference_code(void **state) {
     (void)state;
     enum { CHANNELS = 10 };
     static const int32_t channels[CHANNELS] = {8, 16, 32, 40, 64, 128, 256, 512, 1280, 2560};
-    struct onednn *o = onednn_open(&watch.sys, 2, &problem);
+    struct onednn *o = onednn_open(&checker.sys, 2, &problem);
     for (int i = 0; i < CHANNELS; i++)
         for (int j = 0; j < CHANNELS; j++)
             for (int k = 1; k <= 3; k += 2) {
@@ -526,7 +526,7 @@ static void test_no_reference_code(void **state) {
 
 static int64_t left_by_a_device(void) {
     int64_t before = heap_live;
-    struct onednn *o = onednn_open(&watch.sys, 2, &problem);
+    struct onednn *o = onednn_open(&checker.sys, 2, &problem);
     for (int i = 1; i <= 20; i++) {
         assert_int_equal(
             onednn_prepare(o, &(struct onednn_key){ONEDNN_CONV, {4 + i, 9, 24, 16, 3}}, &problem), OK);

@@ -101,8 +101,8 @@ static double nearest(double value) {
 /* Both products that read in round it; what comes between them is not rounded. */
 static void test_bf16(void **state) {
     (void)state;
-    if (watch.two->unsupported[PRECISION_BF16]) {
-        printf("SKIP bf16: %s\n", watch.two->unsupported[PRECISION_BF16]);
+    if (checker.two->unsupported[PRECISION_BF16]) {
+        printf("SKIP bf16: %s\n", checker.two->unsupported[PRECISION_BF16]);
         return;
     }
     x.precision = PRECISION_BF16;
@@ -222,8 +222,8 @@ static void test_thin_is_shared(void **state) {
         op.in[1] = tensor_make(NULL, DTYPE_BF16, SHAPE(16, 640));
         op.out = tensor_make(NULL, DTYPE_F32, SHAPE(300, 16));
         struct op_cost one, two;
-        watch.one->cost(watch.one, &op, &one);
-        watch.two->cost(watch.two, &op, &two);
+        checker.one->cost(checker.one, &op, &one);
+        checker.two->cost(checker.two, &op, &two);
         assert_int_equal(two.workspace_bytes > one.workspace_bytes, skinny);
     }
 }
@@ -317,9 +317,9 @@ static void test_convolution_in_place(void **state) {
     memcpy(later.data, in.data, (size_t)tensor_bytes(&in));
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);
     /* The watching device computes a call again; in is gone then. */
-    x.device = watch.two;
+    x.device = checker.two;
     op_conv2d(&x, over, later, weight, (struct epilogue){0}, o);
-    x.device = &watch.device;
+    x.device = &checker.device;
     assert_int_equal(problem.code, OK);
     assert_memory_equal(over.data, out.data, (size_t)tensor_bytes(&out));
 }

@@ -28,7 +28,7 @@ static void test_panels(void **state) {
 
 static void test_bf16(void **state) {
     (void)state;
-    if (watch.two->unsupported[PRECISION_BF16]) skip();
+    if (checker.two->unsupported[PRECISION_BF16]) skip();
     x.precision = PRECISION_BF16;
     test_panels(state);
     for (int i = 0; i < N_QUANTISED; i++) same_linear(quantised_types[i], 5, 256, 512);
