@@ -16,11 +16,11 @@
 enum { FLAG_NAME_MAX = 64 }; /* a longer name cannot be a flag */
 
 /* Lists the commands that take the flag: "generate, plan". */
-static char *commands_of(const struct flag *flag, char *out, size_t room) {
+static char *commands_of(const struct flag *flag, char *out, size_t out_bytes) {
     size_t bytes = 0;
     for (int i = 0; i < N_COMMANDS; i++)
-        if (flag->commands & commands[i].bit && bytes < room)
-            bytes += (size_t)snprintf(out + bytes, room - bytes, "%s%s", bytes ? ", " : "", commands[i].name);
+        if (flag->commands & commands[i].bit && bytes < out_bytes)
+            bytes += (size_t)snprintf(out + bytes, out_bytes - bytes, "%s%s", bytes ? ", " : "", commands[i].name);
     return out;
 }
 
@@ -145,9 +145,9 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
 
 static int args_take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     long row = flag - flags;
-    if (args->given[row] && text && !flag_repeats(flag) && strcmp(args->typed[row], text) != 0)
+    if (args->is_set[row] && text && !flag_repeats(flag) && strcmp(args->typed[row], text) != 0)
         return twice(flag, args->typed[row], text, e);
-    args->given[row] = true;
+    args->is_set[row] = true;
     args->typed[row] = text;
     return store(args, flag, text, e);
 }
@@ -268,9 +268,9 @@ void args_destroy(struct args *args) {
     for (int i = 0; i < args->loras.n; i++) free((char *)(uintptr_t)args->loras.at[i].path);
 }
 
-bool args_given(const struct args *args, const char *name) {
+bool args_has_flag(const struct args *args, const char *name) {
     const struct flag *flag = flag_find(name);
-    return flag && args->given[flag - flags];
+    return flag && args->is_set[flag - flags];
 }
 
 const char *args_value(const struct args *args, const struct flag *flag, int i) {

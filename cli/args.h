@@ -51,7 +51,7 @@ struct loras {
 
 struct args {
     const struct command *command;
-    bool given[FLAGS_MAX];        /* by row of `flags` */
+    bool is_set[FLAGS_MAX];        /* by row of `flags` */
     const char *typed[FLAGS_MAX]; /* the value as typed; of a repeated flag the last one */
     const char *operands[OPERANDS_MAX];
     int n_operands;
@@ -89,7 +89,7 @@ int args_parse(struct args *args, const struct command *command, int argc, char 
 void args_destroy(struct args *args);
 
 /* True if the flag of this long name was given. */
-bool args_given(const struct args *args, const char *name);
+bool args_has_flag(const struct args *args, const char *name);
 /* Value i of a flag as typed, counted from 0, of --lora the path; NULL after the last. */
 const char *args_value(const struct args *args, const struct flag *flag, int i);
 

@@ -59,7 +59,7 @@ struct sluice_bench_options bench_options(const struct args *args) {
 /* Refuses flags of other benches, which would have no effect. */
 static int bench_check_flags(const struct args *args, int bench, struct sluice_error *e) {
     for (int i = 0; i < n_flags; i++) {
-        if (!args->given[i] || lists(benches[bench].flags, flags[i].name) ||
+        if (!args->is_set[i] || lists(benches[bench].flags, flags[i].name) ||
             lists(shared_flags, flags[i].name))
             continue;
         fail(e, SLUICE_USAGE, "this flag belongs to other benches");

@@ -23,7 +23,7 @@
 struct writing {
     const struct args *args;
     char temporary[PATH_MAX];
-    int mark;    /* lock file, open while the folder is written */
+    int lock_file;    /* lock file, open while the folder is written */
     int percent; /* last shown */
 };
 
@@ -63,15 +63,15 @@ static int check_empty(const char *folder, struct sluice_error *e) {
 }
 
 static int make_temporary(const char *folder, struct writing *writing, struct sluice_error *e) {
-    size_t length = strlen(folder), room = sizeof writing->temporary;
+    size_t length = strlen(folder), out_bytes = sizeof writing->temporary;
     while (length > 1 && folder[length - 1] == '/') length--;
-    int bytes = snprintf(writing->temporary, room, "%.*s.tmp.%ld", (int)length, folder, (long)getpid());
-    if (bytes < 0 || (size_t)bytes >= room) return fail_output(e, folder, ENAMETOOLONG);
+    int bytes = snprintf(writing->temporary, out_bytes, "%.*s.tmp.%ld", (int)length, folder, (long)getpid());
+    if (bytes < 0 || (size_t)bytes >= out_bytes) return fail_output(e, folder, ENAMETOOLONG);
     leftovers_clear(writing->temporary);
     leftovers_remove_tree(writing->temporary);
     if (mkdir(writing->temporary, 0777)) return fail_output(e, folder, errno);
-    writing->mark = leftovers_mark(writing->temporary);
-    if (writing->mark >= 0) return SLUICE_OK;
+    writing->lock_file = leftovers_lock(writing->temporary);
+    if (writing->lock_file >= 0) return SLUICE_OK;
     int failed = errno;
     leftovers_remove_tree(writing->temporary);
     return fail_output(e, folder, failed);
@@ -87,9 +87,9 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     status = sluice_checkpoint_write(args->operands[1], writing.temporary, args->dimensions, seed,
                                      checkpoint_on_progress, &writing, e);
     message_live_end();
-    if (!status && (leftovers_unmark(writing.temporary) || rename(writing.temporary, folder)))
+    if (!status && (leftovers_unlock(writing.temporary) || rename(writing.temporary, folder)))
         status = fail_output(e, folder, errno);
-    close(writing.mark);
+    close(writing.lock_file);
     if (status) {
         leftovers_remove_tree(writing.temporary);
     } else if (!args->quiet) {
@@ -97,8 +97,6 @@ static int write_checkpoint(const struct args *args, uint64_t seed, struct sluic
     }
     return status;
 }
-
-/* ---- adapters ---- */
 
 static bool adapter_on_progress(void *user, double fraction) {
     (void)user;
@@ -130,8 +128,6 @@ static int check_adapter_flags(const struct args *args, struct sluice_error *e) 
     fail_where(e, "sluice bench checkpoint");
     return fail_expected(e, "--adapter DIALECT too");
 }
-
-/* ---- list of families ---- */
 
 static void print_family(const json_t *family) {
     size_t i;

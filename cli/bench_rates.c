@@ -17,8 +17,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- files ---- */
-
 /* nftw has no argument for its callback. */
 static char largest[PATH_MAX];
 static off_t largest_bytes;
@@ -40,8 +38,6 @@ static int find_file(const char *model, struct sluice_error *e) {
     fail(e, SLUICE_MISSING, "the model has no files");
     return fail_where(e, "%s", model);
 }
-
-/* ---- tables ---- */
 
 static void print_bus(json_t *root) {
     size_t i;
@@ -93,8 +89,6 @@ static void print_ops(json_t *root) {
     }
     print_slower(json_object_get(root, "slower"));
 }
-
-/* ---- both benches ---- */
 
 typedef int measuring(const struct sluice_bench_options *options, char **json, char **rates,
                       struct sluice_error *error);

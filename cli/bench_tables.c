@@ -11,8 +11,6 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- load: compared with dd ---- */
-
 static void print_load(json_t *root) {
     size_t i;
     json_t *row;
@@ -27,8 +25,6 @@ static void print_load(json_t *root) {
                100 * field_number(row, "share"));
     }
 }
-
-/* ---- stream: one line per model, bus and resident share, one column per layout of weights ---- */
 
 static bool on_one_line(const json_t *a, const json_t *b) {
     return strcmp(field_string(a, "blocks"), field_string(b, "blocks")) == 0 &&
@@ -109,8 +105,6 @@ static void print_stream(json_t *root) {
     print_ahead(json_object_get(root, "ahead"));
 }
 
-/* ---- block: one block and one decoder, one line per kind of operation ---- */
-
 static void print_share(const json_t *row, const char *name) {
     if (json_object_get(row, name))
         printf(" %9.0f %%", 100 * field_number(row, name));
@@ -144,8 +138,6 @@ static void print_block(json_t *root) {
     puts("\nof library: against the same products and convolutions in oneDNN, with f32 weights repacked "
          "beforehand.");
 }
-
-/* ---- block --predict: one table per family's block, one line per kernel, then sums by class ---- */
 
 static const char *const predicted_classes[] = {"product", "attention", "conv", "pass"};
 enum { N_PREDICTED = sizeof predicted_classes / sizeof *predicted_classes };
@@ -204,8 +196,6 @@ static void print_prediction(json_t *root) {
         if (!of_one_block(row, json_array_get(rows, i + 1))) predicted_finish(sums);
     }
 }
-
-/* ---- the commands ---- */
 
 static int measure_table(const struct args *args, void (*print)(json_t *),
                          int (*measure)(const struct sluice_bench_options *, char **, struct sluice_error *),

@@ -6,8 +6,6 @@
 #include <jansson.h>
 #include <string.h>
 
-/* ---- words that complete a value ---- */
-
 enum { WORDS_BYTES = 2048 };
 
 /* Words from the library, each followed by a space: family names, and the precisions of this machine. */
@@ -105,8 +103,6 @@ static void put_commands(void) {
     for (int i = 0; i < N_COMMANDS; i++) printf("%s ", commands[i].name);
 }
 
-/* ---- bash ---- */
-
 /* Prints the case label of a flag, "-W|--width)". */
 static void bash_case(const struct flag *flag) {
     printf("    %s%s%s) ", flag->letter ? flag->letter : "", flag->letter ? "|" : "", flag->name);
@@ -174,8 +170,6 @@ static void complete_bash(void) {
            "complete -o default -F _sluice sluice\n");
 }
 
-/* ---- zsh ---- */
-
 /* Prints text escaped for _arguments, within single quotes. */
 static void zsh_text(const char *text) {
     for (; *text; text++) {
@@ -230,8 +224,6 @@ static void complete_zsh(void) {
     printf("    esac\n}\nif [ \"$funcstack[1]\" = _sluice ]; then\n    _sluice \"$@\"\nelse\n"
            "    compdef _sluice sluice\nfi\n");
 }
-
-/* ---- fish ---- */
 
 /* Prints text escaped for single quotes. */
 static void fish_text(const char *text) {

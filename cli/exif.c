@@ -1,4 +1,4 @@
-/* EXIF: see exif.h. Source: TIFF 6.0, section 2; EXIF 2.3, tag 274. */
+/* Sources: TIFF 6.0, section 2; EXIF 2.3, tag 274. */
 #include "cli/exif.h"
 
 #include <stddef.h>
@@ -8,12 +8,12 @@
 enum { ENTRY_BYTES = 12, ORIENTATION = 274, SHORT = 3, READ_BYTES = 4096 };
 
 struct tiff {
-    unsigned char at[READ_BYTES]; /* the beginning, where writers put the first directory */
+    unsigned char at[READ_BYTES]; /* beginning of the structure; writers put the first directory here */
     size_t bytes;
     bool big_endian;
 };
 
-/* The n bytes at offset `at` as a number; 0 beyond the end. */
+/* Reads an integer of n bytes at offset `at` in the file's byte order; 0 beyond the end. */
 static unsigned long number_at(const struct tiff *t, size_t at, size_t n) {
     unsigned long value = 0;
     if (at > t->bytes || n > t->bytes - at) return 0;
@@ -36,8 +36,6 @@ int exif_orientation(FILE *from, unsigned long bytes) {
     return 1;
 }
 
-/* ---- writing ---- */
-
 /* Converts well-formed UTF-8 to UTF-16, big-endian; returns the end of the output. */
 static unsigned char *put_utf16(unsigned char *to, const char *utf8) {
     for (const unsigned char *in = (const unsigned char *)utf8; *in;) {
@@ -52,7 +50,7 @@ static unsigned char *put_utf16(unsigned char *to, const char *utf8) {
     return to;
 }
 
-/* Writes a directory of one entry. entry: tag and type; value: offset of its data. Returns the end. */
+/* Writes a TIFF directory of one entry. entry: tag and type; value: offset of its data. Returns the end. */
 static unsigned char *put_directory(unsigned char *to, const unsigned short *entry, size_t count,
                                     size_t value) {
     const unsigned char head[] = {

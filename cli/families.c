@@ -17,8 +17,6 @@ static void print_strings(const char *separator, const json_t *list) {
     json_array_foreach(list, i, string) printf("%s%s", i ? separator : "", json_string_value(string));
 }
 
-/* ---- all ---- */
-
 static void print_row(const json_t *family) {
     char bytes[32], size[32];
     snprintf(size, sizeof size, "%.0fx%.0f", field_number(family, "width"), field_number(family, "height"));
@@ -34,8 +32,6 @@ static void print_families(json_t *root) {
     printf("%-20s %10s %6s %9s  %s\n", "family", "size", "steps", "in bf16", "model_index.json");
     json_array_foreach(json_object_get(root, "families"), i, family) print_row(family);
 }
-
-/* ---- one ---- */
 
 static void print_parts(const json_t *parts) {
     size_t i;
@@ -107,8 +103,6 @@ static void print_family(json_t *root) {
     print_sources(json_object_get(family, "sources"));
     print_plans(json_object_get(family, "plans"));
 }
-
-/* ---- the command ---- */
 
 static int keep_named(json_t *families, const char *name, struct sluice_error *e) {
     for (size_t i = json_array_size(families); i--;)

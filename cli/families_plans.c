@@ -47,13 +47,13 @@ static double step_seconds(const json_t *plan) {
 }
 
 static json_t *outcome_of(const json_t *family, const struct place *place, const json_t *plan) {
-    static const char *const kept[] = {"card", "budget", "least", "peak", "seconds", "bound"};
+    static const char *const keys[] = {"card", "budget", "least", "peak", "seconds", "bound"};
     json_t *outcome = json_object();
     json_object_set_new(outcome, "device", json_string(place->device));
     json_object_set_new(outcome, "command", command_of(family, place));
-    for (size_t i = 0; i < sizeof kept / sizeof *kept; i++) {
-        json_t *value = json_object_get(plan, kept[i]);
-        json_object_set(outcome, kept[i], value ? value : json_null());
+    for (size_t i = 0; i < sizeof keys / sizeof *keys; i++) {
+        json_t *value = json_object_get(plan, keys[i]);
+        json_object_set(outcome, keys[i], value ? value : json_null());
     }
     json_object_set_new(outcome, "step_seconds", json_real(step_seconds(plan)));
     return outcome;

@@ -9,8 +9,6 @@
 
 enum { CELL = FAMILIES_CELL, LINE = 120, FAMILIES_OF_ONE = 32 };
 
-/* ---- cells ---- */
-
 /* Formats a time in one unit: "0.18 s", "3.1 s", "246 s", "25 min", "19 h", "18 days". */
 static char *brief(double seconds, char out[CELL]) {
     static const struct {
@@ -77,8 +75,6 @@ static const json_t *plans_of(const json_t *family) {
     return json_object_get(family, "plans");
 }
 
-/* ---- for a terminal ---- */
-
 static void print_plans_row(const json_t *family, bool heads) {
     char cell[CELL] = "steps";
     size_t i;
@@ -100,8 +96,6 @@ void families_print_plans(json_t *root) {
     json_array_foreach(families, i, family) print_plans_row(family, false);
     printf("min GiB: VRAM + RAM, of 2 cores RAM. Other columns: predicted time per step, total.\n");
 }
-
-/* ---- Markdown: list of families ---- */
 
 static char *size_and_steps(const json_t *family, char out[CELL]) {
     double frames = field_number(family, "frames");
@@ -141,8 +135,6 @@ static void print_list(const json_t *families) {
         printf(" |\n");
     }
 }
-
-/* ---- Markdown: properties that several families share ---- */
 
 /* Prints a word, wrapped to the width of a README. */
 static void put_word(int *column, const char *word) {
@@ -226,8 +218,6 @@ static void print_shared(const json_t *families, phrase *what) {
     }
 }
 
-/* ---- Markdown: sources of files ---- */
-
 /* True for the same file of the same repository. */
 static bool same_source(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "repository"), json_object_get(b, "repository")) &&
@@ -291,8 +281,6 @@ static void print_where(const json_t *families) {
         }
     }
 }
-
-/* ---- Markdown: memory and time ---- */
 
 static void print_plan_row(const json_t *family, bool heads) {
     char cell[CELL];

@@ -30,13 +30,13 @@ static int make_folder(struct frames *frames, struct sluice_error *e) {
     if (!base || bytes >= PATH_MAX) return fail_output(e, first, ENAMETOOLONG);
     frames->made = mkdir(frames->target, 0777) == 0;
     leftovers_clear(frames->temporary);
-    if (!mkdir(frames->temporary, 0777)) frames->mark = leftovers_mark(frames->temporary);
-    return frames->mark >= 0 ? SLUICE_OK : fail_output(e, frames->target, errno);
+    if (!mkdir(frames->temporary, 0777)) frames->lock_file = leftovers_lock(frames->temporary);
+    return frames->lock_file >= 0 ? SLUICE_OK : fail_output(e, frames->target, errno);
 }
 
-static int take_mark(struct frames *frames) {
-    int problem = leftovers_unmark(frames->temporary) || rmdir(frames->temporary) ? errno : 0;
-    close(frames->mark);
+static int release_lock(struct frames *frames) {
+    int problem = leftovers_unlock(frames->temporary) || rmdir(frames->temporary) ? errno : 0;
+    close(frames->lock_file);
     frames->pattern = NULL;
     return problem;
 }
@@ -53,7 +53,7 @@ static int bring(struct frames *frames, struct sluice_error *e) {
     for (; status && n > 1; n--)
         if (!name_both(frames, n - 1, name, temporary, &ignored)) unlink(name);
     if (status) return status;
-    int problem = take_mark(frames);
+    int problem = release_lock(frames);
     return problem ? fail_output(e, name, problem) : SLUICE_OK;
 }
 
@@ -62,7 +62,7 @@ int frames_put(struct frames *frames, const char *pattern, struct output_item it
     char name[PATH_MAX], temporary[PATH_MAX];
     int status = SLUICE_OK;
     if (!frames->pattern) {
-        *frames = (struct frames){.pattern = pattern, .mark = -1};
+        *frames = (struct frames){.pattern = pattern, .lock_file = -1};
         frames->item = item;
         status = make_folder(frames, e);
     }
@@ -77,7 +77,7 @@ int frames_put(struct frames *frames, const char *pattern, struct output_item it
 void frames_abandon(struct frames *frames) {
     if (!frames->pattern) return;
     leftovers_remove_tree(frames->temporary);
-    if (frames->mark >= 0) close(frames->mark);
+    if (frames->lock_file >= 0) close(frames->lock_file);
     if (frames->made) rmdir(frames->target);
     frames->pattern = NULL;
 }

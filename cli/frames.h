@@ -9,7 +9,7 @@
 struct frames {
     const char *pattern;     /* of the names, as in output_name; NULL: no video is being written */
     struct output_item item; /* the video; of.frame is the last frame put */
-    int mark;                /* lock file of the temporary folder */
+    int lock_file;                /* lock file of the temporary folder */
     bool made;               /* the target folder is new */
     char target[PATH_MAX], temporary[PATH_MAX];
 };

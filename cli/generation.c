@@ -1,5 +1,4 @@
-/* The commands generate and decode, from checks to report: see generation.h. Every failure passes through
- * generation_run, which writes the report; one error decides the exit code. */
+/* The commands generate and decode. Every failure returns through generation_run, which writes the report. */
 #include "cli/generation.h"
 
 #include "cli/commands.h"
@@ -36,8 +35,6 @@ static void print_seed(struct generation *generation) {
         message_note("seed %llu", (unsigned long long)generation->seed);
 }
 
-/* ---- callbacks ---- */
-
 static void on_log(void *user, int level, const char *line) {
     struct generation *generation = user;
     if (level == SLUICE_WARNING) message_note("warning: %s", line);
@@ -52,7 +49,7 @@ static void on_progress(void *user, const struct sluice_progress *now) {
     interrupt_pending();
 }
 
-/* Prints the line of a finished image or video. A decoded latent has no known seed. */
+/* Prints the "wrote FILE" line. `decode` prints no seed, because a latent file has none. */
 static int print_written(const struct generation *generation, struct output_item item,
                          const struct sluice_image *image, struct sluice_error *e) {
     const char *pattern = output_pattern(generation->args, image->frames);
@@ -84,7 +81,6 @@ static int put_video(struct generation *generation, const char *name, const stru
     return video_close(video, e);
 }
 
-/* Writes an image or a frame of a video. */
 static int save_image(struct generation *generation, const struct sluice_image *image,
                       struct sluice_error *e) {
     char name[PATH_MAX];
@@ -118,7 +114,6 @@ static void on_image(void *user, const struct sluice_image *image) {
         sluice_cancel(generation->session);
 }
 
-/* Checks the names of outputs and previews. */
 static int check_names(const struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     int status = output_check(args, all_images(generation), e);
@@ -134,8 +129,6 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
     struct generation *generation = user;
     previews_show(&generation->previews, generation->args, all_images(generation), preview);
 }
-
-/* ---- one run ---- */
 
 int generation_open(struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
@@ -268,7 +261,7 @@ static int generation_run(const struct args *args, const char *latent, struct sl
     struct generation generation = {.args = args, .latent = latent, .started = progress_clock()};
     generation.n_images = args->batch ? args->batch : 1;
     generation.n_frames = args->frames;
-    /* Checked first, because every later failure writes the report. */
+    /* The name of --report is checked first, because every later failure writes the report. */
     generation.seed = args->seed.value;
     if (output_check_report(args, all_images(&generation), e)) return e->code;
     interrupt_gracefully();

@@ -1,4 +1,5 @@
-/* State of a run of generate or decode. plan uses the same state without running it. */
+/* State of one run of the commands generate and decode. The command plan opens this state without running it.
+ */
 #ifndef SLUICE_CLI_GENERATION_H
 #define SLUICE_CLI_GENERATION_H
 
@@ -27,7 +28,7 @@ struct generation {
     struct video *video;  /* the video file that is being written, or NULL */
     struct frames frames; /* the video that is being written as one image per frame */
     struct previews previews;
-    bool has_run; /* the session has its own report */
+    bool has_run; /* a run was started, so sluice_report has a report */
     double started;
     struct progress progress;
     struct sluice_error failure; /* first error of a callback; code 0: none */

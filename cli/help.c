@@ -79,7 +79,7 @@ static void print_usage(const struct command *command) {
 
 void help_command(const struct command *command, bool all) {
     const char *group = "", *printed = "";
-    bool left_out = false;
+    bool omitted = false;
     int column = printf("sluice %s: ", command->name);
     print_wrapped(command->summary, column);
     putchar('\n');
@@ -89,12 +89,12 @@ void help_command(const struct command *command, bool all) {
         if (flags[i].group) group = flags[i].group;
         if (!(flags[i].commands & command->bit)) continue;
         bool shown = all || is_first(&flags[i], command->bit);
-        if (!shown) left_out = true;
+        if (!shown) omitted = true;
         if (shown && all && group != printed) printf("\n%s\n", group);
         if (shown && all) printed = group;
         if (shown) print_flag(&flags[i], all);
     }
-    if (left_out) printf("\nsluice %s --help-all lists all flags.\n", command->name);
+    if (omitted) printf("\nsluice %s --help-all lists all flags.\n", command->name);
 }
 
 void help_everything(void) {

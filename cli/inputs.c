@@ -90,7 +90,7 @@ static int search_one(const char *path, const struct stat *info, int kind, struc
 }
 
 /* True if folder is root or lies below it, also through mounts. Both paths have their links resolved. */
-static bool is_within(char *folder, const char *root) {
+static bool is_at_or_below(char *folder, const char *root) {
     search.n = 0;
     search.found = false;
     if (stat(folder, &search.folder)) return false;
@@ -107,8 +107,8 @@ static bool is_within(char *folder, const char *root) {
 static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
     if (picture_has_extension(output) || video_has_extension(output) || !realpath(folder, root)) return false;
-    if (inputs_folder_of(output, path) && is_within(path, root)) return true;
-    return realpath(output, path) && go_up(path) && is_within(path, root);
+    if (inputs_folder_of(output, path) && is_at_or_below(path, root)) return true;
+    return realpath(output, path) && go_up(path) && is_at_or_below(path, root);
 }
 
 static bool is_companion(const char *output, const char *file) {
@@ -121,7 +121,7 @@ static bool is_companion(const char *output, const char *file) {
 }
 
 /* True for a file in a folder tokenizer* next to a text encoder's folder. */
-static bool is_tokenizer_beside(const char *output, const char *folder) {
+static bool is_sibling_tokenizer(const char *output, const char *folder) {
     char root[PATH_MAX], real[PATH_MAX];
     if (!realpath(folder, root) || !realpath(output, real)) return false;
     if (!go_up(root) || !go_up(real)) return false;
@@ -146,7 +146,7 @@ static int inputs_check_part(const char *flag, const char *name, const char *rea
     char folder[PATH_MAX];
     if (stat(path, &info)) return SLUICE_OK;
     bool is_folder = S_ISDIR(info.st_mode);
-    if ((is_folder || inputs_folder_of(path, folder)) && is_tokenizer_beside(name, is_folder ? path : folder))
+    if ((is_folder || inputs_folder_of(path, folder)) && is_sibling_tokenizer(name, is_folder ? path : folder))
         return inputs_refuse(e, flag, name, "a file that is read with", reader);
     if (is_folder)
         return lies_in(name, path) ? inputs_refuse(e, flag, name, "a file in the folder of", reader)

@@ -113,8 +113,6 @@ static void print_component(const json_t *component) {
     print_tensors(component);
 }
 
-/* ---- adapters ---- */
-
 /* "rank 16 (132), 8 (4)" */
 static void print_counts(const char *title, json_t *counts) {
     const char *key, *between = " ";

@@ -36,10 +36,10 @@ static void on_signal(int number) {
     errno = saved;
 }
 
-/* Stack of the handler. oneDNN's AVX2 matrix products use the stack pointer register for packed operands: a
- * handler on the normal stack would corrupt the heap (observed: "corrupted size vs. prev_size" after a
- * cancelled `bench ops`). */
-static char own_stack[64 << 10];
+/* Stack of the signal handler. oneDNN's AVX2 matrix products use the stack pointer register for packed
+ * operands: a handler on the normal stack would corrupt the heap (observed: "corrupted size vs. prev_size"
+ * after a cancelled `bench ops`). */
+static char handler_stack[64 << 10];
 
 void interrupt_install(void) {
     struct sigaction action = {.sa_handler = on_signal, .sa_flags = SA_RESTART | SA_ONSTACK};
@@ -48,11 +48,11 @@ void interrupt_install(void) {
     sigaddset(&action.sa_mask, SIGINT);
     sigaddset(&action.sa_mask, SIGTERM);
     sigaddset(&action.sa_mask, SIGHUP);
-    sigaltstack(&(stack_t){.ss_sp = own_stack, .ss_size = sizeof own_stack}, NULL);
+    sigaltstack(&(stack_t){.ss_sp = handler_stack, .ss_size = sizeof handler_stack}, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL); /* a file over the size limit becomes a failed write */
     sigaction(SIGTERM, &action, NULL);
-    /* SIGHUP stays ignored under nohup. */
+    /* nohup ignores SIGHUP: it stays ignored. */
     sigaction(SIGHUP, NULL, &before);
     if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
     /* SIGINT is handled even if it was ignored, as in background jobs of a shell: scripts use kill -INT. */

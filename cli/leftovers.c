@@ -1,4 +1,3 @@
-/* Removal of abandoned temporary files: see leftovers.h. */
 #include "cli/leftovers.h"
 
 #include <dirent.h>
@@ -11,9 +10,9 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-static const char mark_name[] = ".sluice-unfinished";
+static const char lock_name[] = ".sluice-unfinished";
 
-enum { MARK_BYTES = PATH_MAX + sizeof mark_name };
+enum { LOCK_PATH_BYTES = PATH_MAX + sizeof lock_name };
 
 const char *leftovers_folder(const char *name, char out[PATH_MAX]) {
     const char *slash = strrchr(name, '/');
@@ -42,14 +41,14 @@ static void clear_file(int folder, const char *entry) {
     close(file);
 }
 
-static void mark_of(const char *folder, char mark[MARK_BYTES]) {
-    snprintf(mark, MARK_BYTES, "%s/%s", folder, mark_name);
+static void lock_path(const char *folder, char lock[LOCK_PATH_BYTES]) {
+    snprintf(lock, LOCK_PATH_BYTES, "%s/%s", folder, lock_name);
 }
 
 static void clear_folder(const char *path) {
-    char mark[MARK_BYTES];
-    mark_of(path, mark);
-    int file = open(mark, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
+    char lock[LOCK_PATH_BYTES];
+    lock_path(path, lock);
+    int file = open(lock, O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC);
     if (file < 0) return;
     if (is_abandoned(file)) leftovers_remove_tree(path);
     close(file);
@@ -70,19 +69,19 @@ void leftovers_clear(const char *name) {
     if (entries) closedir(entries);
 }
 
-int leftovers_mark(const char *folder) {
-    char mark[MARK_BYTES];
-    mark_of(folder, mark);
-    int file = open(mark, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+int leftovers_lock(const char *folder) {
+    char lock[LOCK_PATH_BYTES];
+    lock_path(folder, lock);
+    int file = open(lock, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0 || !flock(file, LOCK_EX | LOCK_NB)) return file;
     close(file);
     return -1;
 }
 
-int leftovers_unmark(const char *folder) {
-    char mark[MARK_BYTES];
-    mark_of(folder, mark);
-    return unlink(mark);
+int leftovers_unlock(const char *folder) {
+    char lock[LOCK_PATH_BYTES];
+    lock_path(folder, lock);
+    return unlink(lock);
 }
 
 static int remove_one(const char *path, const struct stat *info, int kind, struct FTW *place) {

@@ -11,11 +11,10 @@ void leftovers_clear(const char *name);
 
 /* Creates and locks the lock file of a temporary folder. Returns its descriptor, or -1 with errno. Closing
  * the descriptor releases the lock. */
-int leftovers_mark(const char *folder);
+int leftovers_lock(const char *folder);
 /* Removes the lock file, when the folder is complete. Returns 0, or -1 with errno. */
-int leftovers_unmark(const char *folder);
+int leftovers_unlock(const char *folder);
 
-/* Removes a folder and its contents. */
 void leftovers_remove_tree(const char *folder);
 
 /* Splits a path: writes its folder with the final slash ("./" if there is none) to out and returns the base

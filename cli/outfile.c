@@ -1,4 +1,3 @@
-/* Atomic output files: see outfile.h. */
 #include "cli/outfile.h"
 
 #include "cli/fail.h"
@@ -69,7 +68,7 @@ static int open_new(struct outfile *out) {
     strcpy(pending_path, out->temporary);
     atomic_store(&pending, true);
     if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* optional: protects from leftovers_clear */
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* so that leftovers_clear keeps the file; may fail */
     return file;
 }
 
@@ -82,8 +81,6 @@ static int name_it(struct outfile *out) {
     out->unnamed = false;
     return 0;
 }
-
-/* ---- pipes ---- */
 
 /* Pipes with a reader that stay open until they are written. name NULL: unused. */
 static struct {
@@ -124,8 +121,7 @@ static void release_pipe(const char *name) {
     }
 }
 
-/* Opens a device or a pipe. Polls for a pipe's reader, because a blocking open(2) continues after a signal.
- */
+/* Opens a device or a pipe. Polls for the pipe's reader: a blocking open(2) would continue after a signal. */
 static int open_in_place(const char *name) {
     struct timespec while_waiting = {.tv_nsec = 20000000};
     int file, n_polls = 0;
@@ -139,8 +135,6 @@ static int open_in_place(const char *name) {
     release_pipe(name);
     return file;
 }
-
-/* ---- writing ---- */
 
 int outfile_open(struct outfile *out, const char *name, struct sluice_error *e) {
     out->file = NULL;
@@ -163,7 +157,7 @@ void outfile_abandon(struct outfile *out) {
     atomic_store(&pending, false);
 }
 
-/* Makes the new name durable. Failure is ignored, because some file systems do not support it. */
+/* Makes the renamed file durable. Failure is ignored, because some file systems do not support it. */
 static void sync_folder(const char *name) {
     char folder[PATH_MAX];
     if (!leftovers_folder(name, folder)) return;

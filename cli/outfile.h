@@ -14,7 +14,7 @@
 #include <stdio.h>
 
 struct outfile {
-    FILE *file;   /* buffered stream for the data */
+    FILE *file;
     bool renames; /* false: written in place */
     bool unnamed; /* the file `temporary` does not exist yet */
     char name[PATH_MAX], temporary[PATH_MAX];
@@ -40,9 +40,8 @@ void outfile_unlink_in_handler(void);
 
 /* Writes JSON and a newline to a file, or to stdout if name is "-". */
 int outfile_write_text(const char *name, const char *text, struct sluice_error *e);
-/* Flushes stdout. Exit code 6 on failure. */
+/* Flush stdout; exit code 6 on failure. outfile_flush_text: a reader that has closed the pipe is no error. */
 int outfile_flush_stdout(struct sluice_error *e);
-/* Flushes stdout after text. A reader that has closed the pipe (head, less) is no error. */
 int outfile_flush_text(struct sluice_error *e);
 
 #endif

@@ -1,4 +1,3 @@
-/* Names of outputs and checks before the run: see output.h. */
 #include "cli/output.h"
 
 #include "cli/fail.h"
@@ -35,23 +34,19 @@ bool output_is_frames(const char *pattern, int frames) {
     return frames > 1 && !output_is_video(pattern);
 }
 
-/* An existing folder, or a name with a final slash. */
+/* True for an existing folder and for a name with a final slash. */
 static bool is_existing_folder(const char *name) {
     struct stat info;
     return !*base_name(name) || (stat(name, &info) == 0 && S_ISDIR(info.st_mode));
 }
 
-/* True if --output names a folder for frames: an existing folder, a final slash, or a name without extension.
- */
+/* True if --output names a folder for frames: existing, with a final slash, or without extension. */
 static bool is_folder(const char *pattern) {
     if (strcmp(pattern, "-") == 0) return false;
     return is_existing_folder(pattern) || !strchr(base_name(pattern), '.');
 }
 
-/* ---- names ---- */
-
-/* Parses the placeholder after a %: %, d, s, or 0, a digit and d. Returns its end, or NULL if it is unknown.
- */
+/* Parses a placeholder after its %: "%", "d", "s" or such as "03d". Returns its end; NULL: unknown. */
 static const char *parse_placeholder(const char *at, char *kind, int *digits) {
     *digits = 0;
     if (*at == '0' && at[1] >= '1' && at[1] <= '9') *digits = at[1] - '0', at += 2;
@@ -60,7 +55,6 @@ static const char *parse_placeholder(const char *at, char *kind, int *digits) {
     return is_placeholder ? at + 1 : NULL;
 }
 
-/* Number of placeholders of that kind in the pattern. */
 static int count_placeholders(const char *pattern, char wanted) {
     int n = 0, digits;
     char kind;
@@ -147,7 +141,7 @@ bool output_next(struct output_item *item) {
     return item->number++ < item->n;
 }
 
-/* Makes the path absolute, with links of its folder resolved. Copies "-" and names in missing folders. */
+/* Makes the path absolute, with links of its folder resolved. Keeps "-" and names in missing folders. */
 static void canonical(const char *name, char out[PATH_MAX]) {
     char plain[PATH_MAX], folder[PATH_MAX];
     size_t length = strlen(name);
@@ -175,8 +169,7 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
     return fail_expected(e, "two different names");
 }
 
-/* All frames must go into one folder, because they are renamed together from a temporary folder next to it.
- */
+/* All frames go into one folder, because they are renamed together from a temporary folder beside it. */
 static int check_frames_folder(const char *pattern, struct sluice_error *e) {
     const char *base = base_name(pattern);
     bool in_base_name = count_placeholders(pattern, 'd') == count_placeholders(base, 'd');
@@ -196,7 +189,6 @@ static int check_video(const struct args *args, const char *pattern, int frames,
     return video_check_name(pattern, e);
 }
 
-/* An image needs a file name; frames of a video could go into a folder. */
 static int refuse_folder(const char *pattern, struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "the output is a folder");
     fail_where(e, "--output");
@@ -231,7 +223,7 @@ static int probe_output(const char *name, const char *pattern, bool is_frames, s
 static int check_images(const struct args *args, struct output_item item, struct sluice_error *e) {
     char name[PATH_MAX];
     const char *pattern = output_pattern(args, item.frames);
-    /* Possibly a folder for frames: checked again when the model is known. */
+    /* The name may be a folder for frames: checked again when the model is known. */
     if (!item.frames && !output_is_video(pattern) && is_folder(pattern)) return SLUICE_OK;
     int status = check_pattern(args, pattern, item, e);
     if (status || strcmp(pattern, "-") == 0) return status;
@@ -259,7 +251,7 @@ static bool is_dumped(const struct args *args, const char *base) {
 }
 
 /* Checks that --dump overwrites no input. The number of files is not known yet, so every existing file with
- * such a name is checked. */
+ * the name of a dump file is checked. */
 static int check_dumped(const struct args *args, struct sluice_error *e) {
     char name[PATH_MAX];
     int status = SLUICE_OK;

@@ -15,7 +15,6 @@ struct output_item {
     int frame;           /* frame number from 1 if each frame is a file of its own, else 0 */
 };
 
-/* True if the name has the extension of a video file. */
 bool output_is_video(const char *pattern);
 /* True if a video of `frames` frames is written as one image per frame. */
 bool output_is_frames(const char *pattern, int frames);
@@ -37,7 +36,7 @@ int output_check_report(const struct args *args, struct output_item item, struct
 /* USAGE if both names are the same file. Names may be NULL. */
 int output_check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
                           struct sluice_error *e);
-/* Iterates over all files of a pattern: the first item, and the next one (false after the last). */
+/* Iterate over all files of a pattern: the first item, and the next one (false after the last). */
 struct output_item output_first(struct output_item item, const char *pattern);
 bool output_next(struct output_item *item);
 /* --output, or the default name for that number of frames. */

@@ -1,4 +1,4 @@
-/* Colour quantisation by median cut: see palette.h. Colours are counted in cells of 8 levels per channel. A
+/* Colour quantisation by median cut. Colours are counted in cells of 8 levels per channel. A
  * box of cells, at first all cells, is split along its longest edge so that each part has half of the pixels,
  * until there are 256 boxes; a box's mean is its colour (Heckbert, "Color image quantization for frame buffer
  * display", 1982). */
@@ -15,11 +15,11 @@ struct cell {
     uint32_t n, sum[3];
 };
 
-/* Cells order[first .. first + n). */
+/* The cells palette.order[first .. first + n). */
 struct box {
     int first, n;
     uint64_t pixels;
-    int axis, length; /* of the longest edge, in cells */
+    int axis, length; /* longest edge: colour channel 0 to 2, and length in cells */
 };
 
 struct palette {
@@ -86,7 +86,7 @@ static void sort_along(struct palette *p, const struct box *box) {
     memcpy(p->order + box->first, p->sorted, (size_t)box->n * sizeof *p->order);
 }
 
-/* Splits a box into two boxes, both with cells. */
+/* Splits a box into two boxes, neither empty. */
 static void split_box(struct palette *p, struct box *box) {
     struct box *other = &p->boxes[p->n_boxes++];
     uint64_t below = 0;

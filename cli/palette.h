@@ -1,4 +1,4 @@
-/* Reduces images to 256 colours of their own, for GIF. */
+/* Reduces each image to its own 256 colours, for GIF. */
 #ifndef SLUICE_CLI_PALETTE_H
 #define SLUICE_CLI_PALETTE_H
 

@@ -66,7 +66,7 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     if (request->guidance != 0) fprintf(to, "Distilled CFG Scale: %.9g, ", request->guidance);
     if (request->clip_skip) fprintf(to, "Clip skip: %d, ", request->clip_skip);
     if (args->prompt_weights && !strcmp(args->prompt_weights, "off")) fputs("Emphasis: None, ", to);
-    if (args_given(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
+    if (args_has_flag(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
 }
 
 /* The decoder, with the web UI's key. */

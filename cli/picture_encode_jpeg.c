@@ -1,4 +1,4 @@
-/* JPEG encoder: see picture_write.h. Below quality 90 chroma is subsampled (4:2:0); above, edges between pure
+/* JPEG encoder. Below quality 90 chroma is subsampled (4:2:0); above, edges between pure
  * colours stay sharp (4:4:4). libjpeg reports errors by longjmp, so the state after setjmp is in struct
  * jpeg_encoder, not in local variables. */
 #include "cli/exif.h"
@@ -50,7 +50,6 @@ static void encode_jpeg_begin(struct jpeg_encoder *encoder, FILE *file,
     jpeg_start_compress(to, TRUE);
 }
 
-/* False if libjpeg failed. */
 static bool encode_jpeg_rows(struct jpeg_encoder *encoder, FILE *file, const struct picture_content *content,
                              const struct exif *exif) {
     if (setjmp(encoder->end)) return false;

@@ -1,4 +1,4 @@
-/* PNG encoder: see picture_write.h. The text `parameters` is a tEXt chunk, which more tools read, or an iTXt
+/* PNG encoder. The text `parameters` is a tEXt chunk, which more tools read, or an iTXt
  * chunk if Latin-1 cannot hold it. libpng reports errors by longjmp, so the state after setjmp is in struct
  * encoder, not in local variables. */
 #include "cli/fail.h"
@@ -15,7 +15,7 @@ struct encoder {
     png_infop info;
     FILE *to;
     const struct sluice_image *image;
-    char *latin1; /* the text in Latin-1; NULL: not possible */
+    char *latin1; /* the text in Latin-1; NULL: Latin-1 cannot hold it */
     const char *utf8;
     int problem; /* errno of a failed write */
     char message[160];
@@ -67,7 +67,6 @@ static void set_text(struct encoder *encoder) {
     if (encoder->utf8) png_set_text(encoder->png, encoder->info, &text, 1);
 }
 
-/* False if libpng failed. */
 static bool encode(struct encoder *encoder) {
     const struct sluice_image *image = encoder->image;
     if (setjmp(png_jmpbuf(encoder->png))) return false;

@@ -1,4 +1,4 @@
-/* WebP encoder: see picture_write.h. libwebp encodes the image chunk; the extended container with the EXIF
+/* WebP encoder. libwebp encodes the image chunk; the extended container with the EXIF
  * chunk is written here. Source of the container: RFC 9649. */
 #include "cli/exif.h"
 #include "cli/fail.h"
@@ -54,7 +54,7 @@ static bool webp_encode(const struct picture_content *content, WebPPicture *pict
                         WebPMemoryWriter *encoded_data) {
     WebPConfig config;
     if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, (float)content->quality)) return false;
-    config.low_memory = 1; /* a seventh of the memory */
+    config.low_memory = 1; /* needs a seventh of the memory */
     picture->width = content->image->width;
     picture->height = content->image->height;
     picture->writer = WebPMemoryWrite;

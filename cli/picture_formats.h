@@ -18,7 +18,7 @@ struct picture_source {
     uint64_t reading_bytes; /* memory for decoding, without the output row */
 };
 
-/* read_info: reads the header; the file may stand anywhere. decode: decodes the file to rows in stored
+/* read_info: reads the header, from any file position. decode: decodes the file to rows in stored
  * orientation; needs read_info before; adds notes that only the pixel data shows. */
 int picture_png_read_info(struct picture_source *source, struct sluice_error *e);
 int picture_png_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e);

@@ -1,4 +1,4 @@
-/* JPEG decoder: see picture_formats.h. libjpeg reports errors by longjmp, so the state after setjmp is in
+/* JPEG decoder. libjpeg reports errors by longjmp, so the state after setjmp is in
  * struct jpeg, not in local variables. Errors that libjpeg would repair silently (missing data, invalid
  * codes) are errors here. */
 #include "cli/exif.h"
@@ -63,8 +63,6 @@ static void picture_jpeg_begin(struct jpeg *j, FILE *file) {
     jpeg_read_header(&j->from, TRUE);
 }
 
-/* ---- errors ---- */
-
 static int picture_jpeg_code_of(const struct jpeg *j) {
     switch (j->problem) {
     case JWRN_JPEG_EOF:
@@ -107,8 +105,6 @@ static int refuse_cmyk(const struct picture_source *source, struct sluice_error 
     return fail_expected(e, "RGB or grey; convert the image first");
 }
 
-/* ---- header ---- */
-
 /* Orientation from the EXIF segment before the first scan; 1 if there is none. */
 static int segment_orientation(FILE *from) {
     unsigned char head[4], begin[6] = {0};
@@ -143,7 +139,6 @@ static void fill_source(struct picture_source *source, struct jpeg *j) {
     source->reading_bytes = coefficient_bytes(&j->from) + 3 * (uint64_t)source->width + JPEG_LIBRARY_BYTES;
 }
 
-/* False if libjpeg gave up. */
 static bool parse_header(struct jpeg *j, FILE *file) {
     if (setjmp(j->end)) return false;
     picture_jpeg_begin(j, file);
@@ -168,9 +163,6 @@ int picture_jpeg_read_info(struct picture_source *source, struct sluice_error *e
     return status;
 }
 
-/* ---- decoding ---- */
-
-/* False if libjpeg gave up. */
 static bool picture_jpeg_decode_rows(struct jpeg *j, FILE *file) {
     if (setjmp(j->end)) return false;
     picture_jpeg_begin(j, file);

@@ -1,8 +1,6 @@
-/* PNG decoder: see picture_formats.h.
- *
- * The header is checked before libpng is called and before memory is allocated. Unneeded chunks are skipped,
- * so that their size does not matter. libpng reports errors by longjmp, so the state after setjmp is in
- * struct decoder, not in local variables. */
+/* PNG decoder. The header is checked before libpng is called and before memory is allocated. Unneeded chunks
+ * are skipped, so that their size does not matter. libpng reports errors by longjmp, so the state after
+ * setjmp is in struct decoder, not in local variables. */
 #include "cli/exif.h"
 #include "cli/fail.h"
 #include "cli/picture_formats.h"
@@ -15,8 +13,7 @@
 /* Bytes of the signature and IHDR: up to the colour type, and up to the interlace method. */
 enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
 
-/* Memory of libpng and zlib without rows. */
-enum { LIBRARY_BYTES = 256 << 10 };
+enum { LIBRARY_BYTES = 256 << 10 }; /* memory of libpng and zlib without rows */
 
 struct decoder {
     png_structp png;
@@ -33,8 +30,6 @@ struct decoder {
     bool ended, failed, excessive;
     char message[120];
 };
-
-/* ---- header ---- */
 
 static bool is_legal(int depth, int colours) {
     static const unsigned char depths[] = {
@@ -74,8 +69,6 @@ static int read_header(struct decoder *d, struct sluice_error *e) {
     if (bytes < LEAST_HEADER_BYTES) return picture_too_short(d->name, (long long)bytes, e);
     return check_header(d, header, e);
 }
-
-/* ---- libpng ---- */
 
 static void picture_png_on_error(png_structp png, png_const_charp message) {
     struct decoder *d = png_get_error_ptr(png);
@@ -176,8 +169,6 @@ static bool decode(struct decoder *d) {
     png_read_end(d->png, NULL);
     return true;
 }
-
-/* ---- errors ---- */
 
 /* Error code for a message of libpng: the first entry that matches; else IO. */
 static const struct {

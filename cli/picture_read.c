@@ -1,4 +1,4 @@
-/* Image input: see picture_read.h. Opens files, recognises the format and applies the EXIF orientation. */
+/* Opens image files, recognises the format and applies the EXIF orientation. */
 #include "cli/picture_read.h"
 
 #include "cli/fail.h"
@@ -11,8 +11,6 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
-
-/* ---- the file ---- */
 
 int picture_unreadable(const char *name, int problem, struct sluice_error *e) {
     fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "cannot read the image: %s", strerror(problem));
@@ -37,8 +35,6 @@ static FILE *open_regular(const char *name, struct sluice_error *e) {
     close(file);
     return NULL;
 }
-
-/* ---- file formats ---- */
 
 static const struct {
     int offset;
@@ -96,8 +92,6 @@ int picture_check_sides(const char *name, long long width, long long height, str
     return fail_expected(e, "sides of 1 to %d pixels", MOST);
 }
 
-/* ---- decoders ---- */
-
 enum { HEAD_BYTES = 16 };
 
 static const struct {
@@ -139,13 +133,11 @@ static int open_source(struct picture_source *source, const char *name, struct s
     return kinds[source->kind].read_info(source, e);
 }
 
-/* ---- EXIF orientation ---- */
-
 /* The whole image as stored, while its rows are written in the displayed orientation. */
 struct oriented {
     const struct picture_source *source;
     uint8_t *rgb, *next;
-    uint8_t *row; /* one output row */
+    uint8_t *row;
 };
 
 /* True if rows and columns are swapped (orientations 5 to 8). */
@@ -198,8 +190,6 @@ static int decode_oriented(struct picture_source *source, const struct row_sink 
     free(t.rgb);
     return status;
 }
-
-/* ---- reading ---- */
 
 int picture_open(const char *name, struct sluice_picture *picture, unsigned *notes, struct sluice_error *e) {
     struct picture_source source;

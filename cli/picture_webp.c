@@ -1,4 +1,4 @@
-/* WebP decoder: see picture_formats.h. libwebp decodes only whole images: file and pixels are in memory
+/* WebP decoder. libwebp decodes only whole images: file and pixels are in memory
  * meanwhile, which reading_bytes counts. Source of the format: RFC 9649. */
 #include "cli/exif.h"
 #include "cli/fail.h"
@@ -10,11 +10,11 @@
 
 #include <webp/decode.h>
 
-/* Memory besides the file, per pixel: the RGB result; libwebp's buffer of a lossy image with transparency; of
- * a lossless image. WEBP_LIBRARY_BYTES: its tables and rows. */
+/* Memory of decoding: bytes per pixel of the RGB result, of libwebp's buffer for a lossy image with
+ * transparency, and for a lossless image; bytes of libwebp's tables and rows. */
 enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 << 20 };
 
-enum { FRAME_BYTES = 16 }; /* of an ANMF chunk, before the chunks of its frame */
+enum { FRAME_BYTES = 16 }; /* header of an ANMF chunk, before the frame's chunks */
 
 /* The first frame: position of its chunks and properties. */
 struct webp {
@@ -108,8 +108,6 @@ int picture_webp_read_info(struct picture_source *source, struct sluice_error *e
                             (uint64_t)(RGB_BYTES + more) * (uint64_t)w.width * (uint64_t)w.height;
     return SLUICE_OK;
 }
-
-/* ---- decoding ---- */
 
 /* False if the file is shorter than its RIFF header says. libwebp does not notice an animation that is cut
  * off after its first frame. */

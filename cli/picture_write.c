@@ -1,4 +1,3 @@
-/* Image output: see picture_write.h. */
 #include "cli/picture_write.h"
 
 #include "cli/fail.h"
@@ -6,8 +5,8 @@
 
 #include <string.h>
 
-/* Measured for WebP with noise of 2048x2048 at quality 100: 4.0 bytes per pixel, including 1 MiB and the
- * encoded file. */
+/* The WebP encoder's memory, measured with noise of 2048x2048 at quality 100: 4.0 bytes per pixel, including
+ * 1 MiB and the encoded file. */
 enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 
 #ifndef PICTURES_JPEG
@@ -20,7 +19,7 @@ enum { ANY_SIDE = SLUICE_SIDE_MAX, WEBP_SIDE = 16383, WEBP_BYTES_A_PIXEL = 6 };
 typedef int picture_encoder(FILE *to, const char *name, const struct picture_content *content,
                             struct sluice_error *e);
 
-/* encode: NULL if the program was built without the library. */
+/* Image formats. encode: NULL if the program was built without the library. */
 static const struct format {
     const char *extension, *library;
     picture_encoder *encode;
@@ -33,7 +32,7 @@ static const struct format {
     {".webp", "libwebp", picture_encode_webp, true, WEBP_SIDE, WEBP_BYTES_A_PIXEL},
 };
 
-/* NULL for an unknown extension. ".png" alone has no extension. */
+/* NULL: unknown extension. A file named ".png" has no extension. */
 static const struct format *find_format(const char *name) {
     const char *slash = strrchr(name, '/'), *base = slash ? slash + 1 : name, *dot = strrchr(base, '.');
     if (strcmp(name, "-") == 0) return &formats[0];

@@ -23,14 +23,11 @@ bool picture_has_extension(const char *name);
 int picture_check_name(const char *name, struct sluice_error *e);
 /* Memory per pixel for writing an image of that name, in bytes. */
 int picture_write_bytes_a_pixel(const char *name);
-/* Largest width and height of the format. */
 int picture_max_side(const char *name);
 bool picture_takes_quality(const char *name);
 
 /* Writes the image to a file, or to stdout if name is "-". Exit code 6 and no file on failure. */
 int picture_write(const char *name, const struct picture_content *content, struct sluice_error *e);
-
-/* ---- encoders, one file per format ---- */
 
 int picture_encode_png(FILE *to, const char *name, const struct picture_content *content,
                        struct sluice_error *e);

@@ -80,12 +80,12 @@ static json_t *as_stored(const json_t *plan) {
 }
 
 int plan_types_check(const struct args *args, struct sluice_error *e) {
-    const char *beside = args->type          ? "--type"
+    const char *conflict = args->type          ? "--type"
                          : args->plan        ? "--plan"
                          : args->operands[0] ? "a latent"
                                              : NULL;
-    if (!args->types || !beside) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "--types cannot be combined with %s", beside);
+    if (!args->types || !conflict) return SLUICE_OK;
+    fail(e, SLUICE_USAGE, "--types cannot be combined with %s", conflict);
     fail_where(e, "--types");
     return fail_expected(e, "one of the two");
 }

@@ -1,4 +1,3 @@
-/* Preview images: see previews.h. */
 #include "cli/previews.h"
 
 #include "cli/fail.h"

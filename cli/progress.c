@@ -1,4 +1,3 @@
-/* The progress display: see progress.h. */
 #include "cli/progress.h"
 
 #include "cli/messages.h"
@@ -30,7 +29,7 @@ char *progress_bytes(double bytes, char *out) {
     return out;
 }
 
-/* Text for a stage; the library's name of the stage if it is not in the table. */
+/* Progress text for a stage; an unknown stage keeps its name. */
 static void name_stage(const struct progress *progress, const char *stage, char *out, size_t out_bytes) {
     static const struct {
         const char *stage, *one, *several;
@@ -60,7 +59,6 @@ static void describe_step(const struct progress *progress, const struct sluice_p
     if (now->step > 0 && now->of > 1) snprintf(out, 48, ", %s %d of %d", noun, now->step, now->of);
 }
 
-/* Once a second: was more than a quarter of the time spent waiting for weights? */
 static void update_waiting(struct progress *progress, const struct sluice_progress *now) {
     double seconds = now->seconds - progress->checked_seconds;
     if (seconds < 1) return;

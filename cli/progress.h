@@ -14,13 +14,13 @@ struct progress {
     int step;
     double shown_seconds;
     double checked_seconds, checked_stall; /* state when is_waiting was last updated */
-    bool is_waiting;                       /* more than a quarter of the last second was spent waiting */
+    bool is_waiting;                       /* over a quarter of the last second went to waiting for weights */
 };
 
 /* Seconds of a monotonic clock. */
 double progress_clock(void);
 void progress_start(struct progress *progress, bool silent, int n_pictures);
-/* Shows the state if a line is due. Cheap, so callbacks call it often. */
+/* Shows the state if a line is due. Cheap enough for every callback. */
 void progress_show(struct progress *progress, const struct sluice_progress *now);
 /* Removes the live line and shows no more, when the last image is written. */
 void progress_finish(struct progress *progress);

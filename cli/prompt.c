@@ -33,7 +33,7 @@ static int too_long(const char *flag, struct sluice_error *e) {
 }
 
 /* Removes a byte order mark, CR before LF, and one final newline: editors add them. */
-static void drop_editors_marks(struct prompt_text *prompt) {
+static void normalise_file_text(struct prompt_text *prompt) {
     char *from = prompt->text, *end = from + prompt->bytes, *to = from;
     if (prompt->bytes >= 3 && memcmp(from, "\xEF\xBB\xBF", 3) == 0) from += 3;
     for (; from < end; from++) {
@@ -71,7 +71,7 @@ int prompt_read(struct prompt_text *prompt, const char *flag, bool as_bytes, str
     bool file = prompt_file(prompt->typed);
     int status = file ? read_file(prompt, flag, e) : copy_typed(prompt, e);
     if (status) return status;
-    if (file && !as_bytes) drop_editors_marks(prompt);
+    if (file && !as_bytes) normalise_file_text(prompt);
     prompt->text[prompt->bytes] = 0;
     return check_text(prompt, flag, as_bytes, e);
 }

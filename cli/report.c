@@ -1,4 +1,4 @@
-/* The report: see report.h. The library's report lacks failures of the program itself, such as an image that
+/* The library's report lacks failures of the program itself, such as an image that
  * could not be written; "exit" and "error" are therefore corrected here. */
 #include "cli/report.h"
 

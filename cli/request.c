@@ -24,7 +24,7 @@ static int cli_request_check_parts(const struct args *args, struct sluice_error 
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
     /* The library checks which parts a run needs. Only decode is checked here: it needs a decoder. */
-    if (m->model || m->family || args_given(args, "--vae") || args_given(args, "--taesd")) return SLUICE_OK;
+    if (m->model || m->family || args_has_flag(args, "--vae") || args_has_flag(args, "--taesd")) return SLUICE_OK;
     if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "no model is given");
     fail_where(e, "sluice %s", args->command->name);
@@ -58,7 +58,7 @@ static int check_fit(const struct args *args, struct sluice_error *e) {
 }
 
 static int check_strength(const struct args *args, struct sluice_error *e) {
-    if (!args_given(args, "--strength") || args->init_image) return SLUICE_OK;
+    if (!args_has_flag(args, "--strength") || args->init_image) return SLUICE_OK;
     return cli_request_refuse("--strength", "there is no input image to change",
                               args->typed[flag_find("--strength") - flags], "--init-img FILE too", e);
 }
@@ -66,7 +66,7 @@ static int check_strength(const struct args *args, struct sluice_error *e) {
 static int check_slg(const struct args *args, struct sluice_error *e) {
     static const char *const about[] = {"--slg-scale", "--slg-start", "--slg-end"};
     for (int i = 0; i < 3 && !args->slg_layers.n; i++)
-        if (args_given(args, about[i]))
+        if (args_has_flag(args, about[i]))
             return cli_request_refuse(about[i], "there are no layers to skip",
                                       args->typed[flag_find(about[i]) - flags], "--slg-layers A,B too", e);
     return SLUICE_OK;
@@ -75,7 +75,7 @@ static int check_slg(const struct args *args, struct sluice_error *e) {
 static int check_preview(const struct args *args, struct sluice_error *e) {
     static const char *const about[] = {"--preview-every", "--preview-path"};
     for (int i = 0; i < 2 && !args->preview; i++)
-        if (args_given(args, about[i]))
+        if (args_has_flag(args, about[i]))
             return cli_request_refuse(about[i], "previews are off", args->typed[flag_find(about[i]) - flags],
                                       "--preview HOW too", e);
     return SLUICE_OK;
@@ -144,22 +144,22 @@ static void fill_size(struct sluice_request *request, const struct args *args) {
     if (args->height) request->height = args->height;
 }
 
-static void fill_numbers(struct sluice_request *request, const struct args *args) {
+static void fill_values(struct sluice_request *request, const struct args *args) {
     if (args->frames) request->frames = args->frames;
     if (args->fps) request->fps = args->fps;
     if (args->steps) request->steps = args->steps;
-    if (args_given(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale.high;
-    if (args_given(args, "--cfg-scale")) request->cfg_scale_low = args->cfg_scale.low;
-    if (args_given(args, "--guidance")) request->guidance = args->guidance;
-    if (args_given(args, "--flow-shift")) request->flow_shift = args->flow_shift;
+    if (args_has_flag(args, "--cfg-scale")) request->cfg_scale = args->cfg_scale.high;
+    if (args_has_flag(args, "--cfg-scale")) request->cfg_scale_low = args->cfg_scale.low;
+    if (args_has_flag(args, "--guidance")) request->guidance = args->guidance;
+    if (args_has_flag(args, "--flow-shift")) request->flow_shift = args->flow_shift;
     request->slg_layers = args->slg_layers.at;
     request->n_slg_layers = args->slg_layers.n;
-    if (args_given(args, "--slg-scale")) request->slg_scale = args->slg_scale;
-    if (args_given(args, "--slg-start")) request->slg_start = args->slg_start;
-    if (args_given(args, "--slg-end")) request->slg_end = args->slg_end;
+    if (args_has_flag(args, "--slg-scale")) request->slg_scale = args->slg_scale;
+    if (args_has_flag(args, "--slg-start")) request->slg_start = args->slg_start;
+    if (args_has_flag(args, "--slg-end")) request->slg_end = args->slg_end;
     /* Inpainting repaints the masked region in full; img2img takes the model's default strength. */
     if (args->mask) request->strength = 1;
-    if (args_given(args, "--strength")) request->strength = args->strength;
+    if (args_has_flag(args, "--strength")) request->strength = args->strength;
     request->batch = args->batch ? args->batch : 1;
     request->max_ram_bytes = args->max_ram_bytes;
     request->max_vram_bytes = args->max_vram.bytes;
@@ -177,7 +177,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     sluice_request_defaults(model, request);
     input_images_fill(&files->input_images, request);
     fill_size(request, args);
-    fill_numbers(request, args);
+    fill_values(request, args);
     request->prompt = args->prompt.text;
     request->negative_prompt = args->negative_prompt.text;
     request->seed = seed;

@@ -1,4 +1,3 @@
-/* Safe text for terminals: see sanitize.h. */
 #include "cli/sanitize.h"
 
 #include <stdbool.h>
@@ -70,10 +69,10 @@ void sanitize_print_json(FILE *to, const char *json) {
     while (bytes) {
         size_t length;
         uint32_t code = decode(json, bytes, &length);
-        /* Control characters below U+0020 are JSON's own line ends; in strings JSON has them escaped. */
+        /* Unescaped control characters can only be line ends between JSON tokens. */
         bool as_is = length && (is_plain(code) || code < 0x20);
         if (as_is) fwrite(json, 1, length, to);
-        if (!as_is) fprintf(to, length ? "\\u%04X" : "?", (unsigned)code); /* all are below U+10000 */
+        if (!as_is) fprintf(to, length ? "\\u%04X" : "?", (unsigned)code); /* code is below U+10000 */
         if (!length) length = 1;
         json += length;
         bytes -= length;

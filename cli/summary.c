@@ -1,4 +1,4 @@
-/* The summary: see summary.h. Every number comes from the library's report; only sums are computed here. */
+/* Every number comes from the library's report; only sums are computed here. */
 #include "cli/summary.h"
 
 #include "cli/fields.h"

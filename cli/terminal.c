@@ -1,4 +1,3 @@
-/* Images on a terminal: see terminal.h. */
 #include "cli/terminal.h"
 
 #include "cli/picture_write.h"
@@ -20,8 +19,6 @@ static bool env_is(const char *variable, const char *value) {
     return found && !strcmp(found, value);
 }
 
-/* ---- protocols ---- */
-
 /* Kitty's protocol: a PNG in chunks, shown at the cursor without moving it (C=1), without answers (q=2). It
  * replaces the image of the same number i. Source: https://sw.kovidgoyal.net/kitty/graphics-protocol */
 static void put_kitty(FILE *to, const char *base64, int columns, int rows) {
@@ -40,7 +37,6 @@ static void put_iterm(FILE *to, const char *base64, int columns, int rows) {
             base64);
 }
 
-/* The protocol of the terminal, or NULL. */
 static terminal_put *protocol(void) {
     const char *term = getenv("TERM");
     if (!message_on_terminal() || getenv("TMUX") || getenv("STY") || !strncmp(term, "screen", 6) ||
@@ -54,8 +50,6 @@ static terminal_put *protocol(void) {
 bool terminal_shows_pictures(void) {
     return protocol();
 }
-
-/* ---- images ---- */
 
 /* Shrinks by box averages of k x k pixels; drops incomplete boxes at the right and bottom edge. The caller
  * frees the rows; NULL: out of memory. */
@@ -102,8 +96,6 @@ static char *encode_png(const uint8_t *rgb, int width, int height) {
     free(png);
     return base64;
 }
-
-/* ---- layout ---- */
 
 /* Size in text cells, which are about twice as high as wide. */
 static void fit_cells(int width, int height, int *columns, int *rows) {

@@ -17,7 +17,7 @@ struct terminal {
     int rows;       /* height of the image in text rows */
 };
 
-/* True if stderr is such a terminal. */
+/* True if stderr is a terminal that can display images. */
 bool terminal_shows_pictures(void);
 /* Shows an image above the live line, at most 12 text rows high. Replaces the last image if no message was
  * printed since. Shows nothing if out of memory. */

@@ -50,16 +50,16 @@ static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
 
 static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
     bool awaited = file != STDIN_FILENO; /* stdin always has a writer, which may send nothing */
-    size_t room = 0;
+    size_t capacity = 0;
     for (ssize_t n = 1; n > 0 && *bytes <= bytes_max; *bytes += (size_t)n) {
-        if (*bytes == room) {
-            room = room ? 2 * room : 8192;
-            if (room > bytes_max + 1) room = bytes_max + 1;
-            char *larger = realloc(*text, room + 1);
+        if (*bytes == capacity) {
+            capacity = capacity ? 2 * capacity : 8192;
+            if (capacity > bytes_max + 1) capacity = bytes_max + 1;
+            char *larger = realloc(*text, capacity + 1);
             if (!larger) return ENOMEM;
             *text = larger;
         }
-        n = read_some(file, *text + *bytes, room - *bytes, !awaited || *bytes > 0);
+        n = read_some(file, *text + *bytes, capacity - *bytes, !awaited || *bytes > 0);
         if (n < 0) return errno;
     }
     (*text)[*bytes] = 0;

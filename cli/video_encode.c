@@ -1,4 +1,4 @@
-/* Video encoder with FFmpeg: see video.h. Encoders always use two threads, because their memory depends on
+/* Video encoder with FFmpeg. Encoders always use two threads, because their memory depends on
  * the number of threads and plans count it. Equal frames may give different files: x264 0.164 reads
  * uninitialised memory (mbtree, frames of 96x80). */
 #include "cli/video.h"
@@ -32,8 +32,6 @@ struct video {
     char *comment;             /* for GIF, because FFmpeg does not write it */
 };
 
-/* ---- available encoders ---- */
-
 static const struct video_codec *find_codec(const struct ffmpeg *f, const struct video_format *format) {
     for (int i = 0; i < VIDEO_CODECS_MAX && format->codecs[i].name; i++)
         if (f->avcodec_find_encoder_by_name(format->codecs[i].name)) return &format->codecs[i];
@@ -60,8 +58,6 @@ const char *video_encoder(const char *name, bool *is_fallback) {
     *is_fallback = codec && codec != &format->codecs[0];
     return codec ? codec->name : "none";
 }
-
-/* ---- the encoder ---- */
 
 static int scale_quality(const struct video_codec *codec, int quality) {
     return codec->worst - (codec->worst - codec->best) * quality / 100;
@@ -131,8 +127,6 @@ int video_check_settings(const char *name, const struct video_settings *settings
     fail_found(e, "%dx%d, %d fps", settings->width, settings->height, settings->fps);
     return fail_expected(e, "another size, or a .png file name for one image per frame");
 }
-
-/* ---- the file ---- */
 
 #if LIBAVFORMAT_VERSION_MAJOR < 61
 typedef uint8_t written;
@@ -208,8 +202,6 @@ static int write_packets(struct video *video) {
     return status == AVERROR(EAGAIN) || status == AVERROR_EOF ? 0 : status;
 }
 
-/* ---- frames ---- */
-
 static struct SwsContext *open_scaler(const struct ffmpeg *f, const AVCodecContext *encoder) {
     int flags = SWS_BICUBIC | SWS_ACCURATE_RND | SWS_FULL_CHR_H_INP | SWS_BITEXACT;
     struct SwsContext *scaler =
@@ -256,8 +248,6 @@ int video_put(struct video *video, const uint8_t *rgb, struct sluice_error *e) {
     if (status >= 0) status = write_packets(video);
     return status < 0 ? fail_encoding(video, status, e) : SLUICE_OK;
 }
-
-/* ---- the video ---- */
 
 static void release(struct video *video) {
     const struct ffmpeg *f = video->f;

@@ -1,4 +1,4 @@
-/* Loads FFmpeg's libraries: see video_library.h. They are never unloaded, because encoders leave thread keys
+/* FFmpeg's libraries are never unloaded, because encoders leave thread keys
  * and exit handlers behind. */
 #include "cli/video_library.h"
 

@@ -1,5 +1,5 @@
-/* Operands, bytes, FLOPs and estimated time of one operator call, the same for all devices (end of ops.h).
- * Pure functions of the call that never read elements. */
+/* Operands, bytes, FLOPs and estimated seconds of one operator call, from its shapes and types alone (end
+ * of ops.h). */
 #include "kernels/ops.h"
 
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]) {

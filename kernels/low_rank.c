@@ -1,10 +1,10 @@
-/* Low-rank adapters in products: see low_rank.h. Scratch is released when a call returns; that is safe
- * because devices run operators in call order. */
+/* Low-rank adapters in products. Scratch is released when a call returns: safe, because devices run
+ * operators in call order. */
 #include "kernels/low_rank.h"
 
 #include <string.h>
 
-/* Returns `down` reshaped so that its rows have the shape of the weight's rows. */
+/* Returns an adapter's `down` factor, reshaped so that its rows have the shape of the weight's rows. */
 static struct tensor down_of(const struct low_rank *adapter, const struct tensor *weight) {
     int32_t dim[TENSOR_RANK_MAX];
     memcpy(dim, weight->dim, sizeof dim);
@@ -50,7 +50,8 @@ void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in,
     x->adapter_flops += x->flops - before;
 }
 
-/* Computes all `down` convolutions before the main convolution writes out, because out may overlap in. */
+/* Runs the `down` convolutions of all adapters before the main convolution writes out, because out may
+ * overlap in. */
 void low_rank_conv(struct context *x, const struct conv_call *call, const struct low_rank *adapter) {
     const struct tensor *out = &call->out;
     struct tensor weight = call->weight;

@@ -1,13 +1,13 @@
 /* Operator wrappers: check all shapes and types once for all devices, then call the device.
  *
- * Invariants: a device gets only checked calls and checks nothing again. A wrapper reads descriptors, never
- * elements (under the dry device there are none). Nothing runs after an error. */
+ * Invariants: a device gets only checked calls and checks nothing again. A wrapper reads tensor
+ * descriptors, never elements (the dry device has none). After an error no operator runs. */
 #include "kernels/low_rank.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Element types that an argument accepts. */
+/* Element types that a wrapper accepts for an argument. */
 enum elements { F32, OPERANDS, F64, U8, WEIGHTS };
 
 static bool elements_are(const struct context *x, enum dtype dtype, enum elements elements) {
@@ -87,17 +87,17 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
     c->ok = false;
 }
 
-/* Operators that accept a weight whose quantisation blocks cross row boundaries. Products read eight values
- * at a time, so K must be a multiple of 8. */
+/* True if the operator accepts a weight whose quantisation blocks cross row boundaries. Products read
+ * eight values at a time, so K must be a multiple of 8. */
 static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
     enum { EIGHT = 8 };
     if (kind == OP_LINEAR || kind == OP_LINEAR_FEW) return tensor_columns(t) % EIGHT == 0;
     return kind == OP_CONV2D || kind == OP_RELATIVE_BIAS;
 }
 
-/* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or that
- * cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill each
- * row. */
+/* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or
+ * that cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill
+ * each row. */
 static bool is_valid_tensor(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
@@ -108,7 +108,7 @@ static bool is_valid_tensor(const struct tensor *t) {
     return t->row_bytes % bytes == 0 && t->row_bytes >= dtype_bytes(t->dtype, tensor_columns(t));
 }
 
-/* Checks type and dimensions (-1: any size). */
+/* Checks a tensor's element type, rank and dimensions; dimension -1: any size. */
 static void ops_check_tensor(struct check *c, const char *what, const struct tensor *t,
                              enum elements elements, int rank, const int64_t *dim) {
     if (!c->ok) return;
@@ -151,7 +151,6 @@ static void check_vector(struct check *c, const char *what, const struct tensor 
     ops_check_tensor(c, what, t, WEIGHTS, 1, DIMS(n));
 }
 
-/* Checks that t is f32 and has the dimensions of `other`. */
 static void check_like(struct check *c, const char *what, const struct tensor *t,
                        const struct tensor *other) {
     int64_t dim[TENSOR_RANK_MAX];
@@ -159,42 +158,41 @@ static void check_like(struct check *c, const char *what, const struct tensor *t
     ops_check_tensor(c, what, t, F32, other->rank, dim);
 }
 
-/* Address after the last value of the last row. */
+/* Returns the address after the last value of a tensor's last row. */
 static uintptr_t end_of(const struct tensor *t) {
     int64_t last = (tensor_rows(t) - 1) * t->row_bytes;
     return (uintptr_t)t->data + (uintptr_t)(last + dtype_bytes(t->dtype, tensor_columns(t)));
 }
 
-/* Returns true if two tensors share no byte between their first and last rows, or if one has no address
- * yet. */
+/* True if two tensors share no byte between their first and last rows, or one has no address yet. */
 static bool no_overlap(const struct tensor *a, const struct tensor *b) {
     return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
 }
 
-enum { OPERAND_ALIGN = 16 }; /* bytes */
+enum { OPERAND_ALIGN = 16 }; /* alignment of operand rows, in bytes */
 
-/* Checks an operand of a product or of attention. */
+/* Checks an input of a product or of attention: f32 or the device's operand type, and these dimensions. */
 static void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
     ops_check_tensor(c, what, t, OPERANDS, 2, dim);
     check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
                "F32, or an address that is a multiple of 16");
 }
 
-/* Checks a result with the dimensions of `in`; it may be an operand. */
+/* Checks a result with the dimensions of `in`: f32, or the type of product operands. */
 static void check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < in->rank; i++) dim[i] = in->dim[i];
     ops_check_tensor(c, "out", out, OPERANDS, in->rank, dim);
 }
 
-/* An aliased result must have the operand's type: elements of another size would overwrite values that are
- * still to be read. */
+/* Checks that a result that aliases its input has the input's type: elements of another size would
+ * overwrite unread values. */
 static void check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
     check_true(c, !in->rank || out->dtype == in->dtype || no_overlap(out, in), "out", out,
                "the type of the tensor that it overwrites");
 }
 
-/* Checks for f32 of rank 1 or more. */
+/* Checks that a tensor is f32 of rank 1 or more. */
 static void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && is_valid_tensor(t), what, t,
                "F32 rows, rank at least 1");
@@ -211,7 +209,7 @@ static bool await_operands(struct context *x, const struct op *op) {
     return true;
 }
 
-/* Rejects a weight with adapters in any operator that would ignore the adapters. */
+/* Rejects a weight with adapters in operators that would ignore the adapters. */
 static void check_unadapted(struct check *c, const struct op *op) {
     const struct tensor *list[OP_OPERANDS_MAX];
     int n = c->ok ? op_operands(op, list) : 0;
@@ -224,7 +222,7 @@ static void check_unadapted(struct check *c, const struct op *op) {
     }
 }
 
-/* FLOPs of adapters within one operator; low_rank.c counts those of separate calls. */
+/* FLOPs of adapters inside one operator; low_rank.c counts adapters computed by separate calls. */
 static double adapter_flops(const struct op *op) {
     if (op->kind != OP_LINEAR) return 0;
     if (op->skinny) return op_flops(op);
@@ -264,8 +262,8 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     return t;
 }
 
-/* Rows of a type other than f32 start at multiples of 16 bytes for any width, so that a slice of rows is an
- * operand too. */
+/* Rows of 2-byte types start at multiples of 16 bytes for any width, so a range of rows is also a valid
+ * operand. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim) {
     enum dtype dtype = x->device->operands.in[x->precision];
     int32_t room[TENSOR_RANK_MAX], last = rank - 1, step = dtype == DTYPE_F32 ? 1 : OPERAND_ALIGN / 2;
@@ -286,8 +284,8 @@ static void check_epilogue(struct check *c, const struct tensor *out, const stru
     if (residual->rank) check_like(c, "residual", residual, out);
 }
 
-/* Checks that each adapter's factors fit the weight and have no adapters themselves. A convolution's adapter
- * must cover all outputs. */
+/* Checks that each adapter's factors fit the weight and have no adapters. A convolution's adapter must
+ * cover all outputs. */
 static void check_adapters(struct check *c, const struct tensor *weight) {
     int32_t n = weight->dim[0];
     for (const struct low_rank *a = c->ok ? weight->adapters : NULL; a; a = a->next) {
@@ -469,7 +467,7 @@ static bool token_order_fits(struct token_order order, int64_t rows, int64_t col
            columns % block == 0;
 }
 
-/* Number of tokens of a grid; 0: invalid grid. */
+/* Number of tokens of a position grid; 0: invalid grid. */
 static int64_t grid_tokens(const struct rope_options *options, const struct rope_grid *grid) {
     int axes = grid->diagonal ? 1 : options->n_axes;
     bool walks = grid->token_order.window || grid->token_order.block;
@@ -602,16 +600,15 @@ int32_t conv_size(int32_t in, const struct conv_options *options, bool cut) {
     return in * options->upsample - cut;
 }
 
-/* About 8,192 pixels per band: input and output stay in a core's cache, and there are enough bands for all
- * cores. */
+/* About 8,192 pixels per band: a band's input and output stay in a core's cache, and all cores get bands. */
 int32_t conv_band_rows(int32_t columns) {
     enum { PIXELS = 8192, ROWS_LEAST = 4 };
     return PIXELS / columns > ROWS_LEAST ? PIXELS / columns : ROWS_LEAST;
 }
 
-/* A band that ends before row e of out reads no row of in above (e - band - halo) / upsample, rounded down.
- * The address of that row minus the end of the band is linear in e up to rounding, so the minimum is at e = 0
- * or e = rows. */
+/* A band that ends before row e of out reads no row of in above (e - band - halo) / upsample, rounded
+ * down. That row's address minus the band's end is linear in e up to rounding: the minimum is at e = 0 or
+ * e = rows. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row) {
     int32_t band = conv_band_rows(columns);
     int64_t reach = ((band < rows ? band : rows) + halo + 2 * (upsample - 1)) / upsample;
@@ -619,8 +616,8 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
-/* Returns true if out does not overlap the input rows that the convolution reads (with halo), or starts far
- * enough before them. */
+/* True if out does not overlap the input rows that the convolution reads (with halo), or starts far enough
+ * before them. */
 static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo,
                              int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
@@ -630,9 +627,9 @@ static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, 
     return (int64_t)(to - from) + first_row / up * in_row >= lead;
 }
 
-/* The same check for stride 2. A band is gathered before it is written, and later bands read from twice its
- * end, minus the padding row. The required distance is linear in the band's end, so the first and last bands
- * need the most. */
+/* Overlap check for convolutions of stride 2. A band is gathered before it is written; later bands read
+ * from twice the band's end, minus the padding row. The required distance is linear in the band's end, so
+ * the first and last bands need the largest one. */
 static bool conv_no_conflict_strided(const struct tensor *out, const struct tensor *in, int before) {
     if (no_overlap(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
@@ -706,7 +703,8 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
         &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
 }
 
-/* fine: the image of higher resolution; coarse: the other one, whose channels divide the values evenly. */
+/* Checks a Wan 2.2 shortcut. fine: the image of higher resolution; coarse: the other, whose channel count
+ * divides the number of values. */
 static void check_shortcut(struct check *c, const struct tensor *out, const struct tensor *fine,
                            const struct tensor *coarse, const struct shortcut *s) {
     int32_t f = s->frames, side = s->side;
@@ -720,7 +718,6 @@ static void check_shortcut(struct check *c, const struct tensor *out, const stru
     check_true(c, values % coarse->dim[2] == 0, "coarse image", coarse, "channels that divide the values");
 }
 
-/* Checks that out does not overlap `in`. */
 static void check_no_overlap(struct check *c, const struct tensor *out, const struct tensor *in) {
     check_true(c, !in->rank || no_overlap(out, in), "out", out, "memory that does not overlap an input");
 }

@@ -1,24 +1,24 @@
-/* Operators: one formula each. Every device computes the same operators (formulas come from each family's
- * reference implementation).
+/* Operators: one formula each, from the reference implementations of the model families; the same on every
+ * device.
  *
  * Letters: T tokens or rows, C channels, N outputs, K inputs, H heads, G key/value heads, D head size, Y X
  * pixels.
  *
  * Types. Weights have any type for which dtype_is_weight is true; tensor.h defines their f32 values.
- * Activations are f32. In bf16 mode OP_LINEAR rounds input and weight to bf16 (nearest even); a device may do
- * the same for attention (device->operands). Nothing else is rounded. A tensor that only products and
- * attention read may already have the rounded type (context_operand): its producer computes in f32 and rounds
- * once. The bits of all other results therefore do not change. Such tensors start at multiples of 16 bytes. A
- * result must not alias an operand of another type.
+ * Activations are f32. In bf16 mode OP_LINEAR rounds input and weight to bf16 (nearest even); a device may
+ * do the same for attention (device->operands). Nothing else is rounded. A tensor that only products and
+ * attention read may already have the rounded type (context_operand): its producer computes in f32 and
+ * rounds once, so the bits of all other results do not change. Such tensors start at multiples of 16
+ * bytes. A result must not alias an operand of another type.
  *
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
- * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever the formula has in .
- * weight^T (and conv(in) likewise). The wrappers in ops.c do this (low_rank.h).
+ * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in
+ * . weight^T (conv(in) likewise). The wrappers in ops.c do this (low_rank.h).
  *
- * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
- * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional
- * tensor has rank 0. */
+ * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once
+ * for all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent
+ * optional tensor has rank 0. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
@@ -26,19 +26,20 @@
 
 enum op_kind {
     OP_LINEAR,     /* out[T,N] = residual + gate * act(in[T,K] . weight[N,K]^T + bias) */
-    OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for a few conditioning rows; the order of a row's sum is
-                      fixed (rule R4, kernels/README.md) */
+    OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for a few rows (timestep, pooled prompt); the order
+                    * of a row's sum is fixed, whatever else is computed */
     OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + relative bias) v; grouped heads, optionally causal;
                       out may be q */
-    OP_RELATIVE_BIAS, /* T5 relative position bias, out[H,2T-1]: out[h][d + T - 1] = table[bucket of d][h], d
-                         = key - query */
+    OP_RELATIVE_BIAS, /* T5's relative position bias, out[H,2T-1]: out[h][d + T - 1] = table[bucket of
+                       * d][h], d = key - query */
     OP_RMS_NORM,      /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
     OP_LAYER_NORM,    /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
-    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group, of
-                            in[Y,X,C] and of the rows summed before it */
-    OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias, with precomputed statistics */
-    OP_ROPE_TABLE, /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d is the axis's size, or D (mrope)
-                    */
+    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group
+                          * of in[Y,X,C], including earlier bands */
+    OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias; OP_GROUP_STATISTICS gives mean and
+                          * rstd */
+    OP_ROPE_TABLE, /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), d = size of the axis, or D with
+                    * mrope */
     OP_ROPE,       /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
     OP_GLU,        /* out = act(a) * b */
     OP_ADD,        /* out = a + b */
@@ -48,8 +49,8 @@ enum op_kind {
                          latent[C,Y,X] or image[Y,X,C] */
     OP_UNPATCHIFY,    /* inverse of patchify, times factor */
     OP_TIMESTEP, /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); variants: enum timestep_form */
-    OP_CONV2D, /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias); square kernel of 1 or
-                  3, "same" padding; size as in, or half, rounded up (stride 2) */
+    OP_CONV2D, /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias); square kernel of 1
+                * or 3, "same" padding; same size as in, or half, rounded up (stride 2) */
     OP_MEAN_DOWN, /* AvgDown3D of the Wan 2.2 VAE. out[Y/s,X/s,N] = base + means of N equal runs of the
                      values, ordered (c, frame, row, column), of f frames of s x s pixels */
     OP_REPEAT_UP, /* DupUp3D of the Wan 2.2 VAE. out[sY,sX,N] = base + in[Y,X,C]: value number i, counted as
@@ -73,38 +74,41 @@ enum activation {
 enum finishing { FINISH_NONE, FINISH_RELU, FINISH_TO_SIGNED };
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
-/* Applied to a product. OP_LINEAR uses all fields; OP_CONV2D uses bias and residual only. */
+/* Vectors and residual that a product adds or multiplies. OP_LINEAR uses all fields; OP_CONV2D bias and
+ * residual only. */
 struct epilogue {
-    struct tensor bias;         /* [N] */
-    enum activation activation; /* applied to product + bias */
-    struct tensor gate;         /* [N]; multiplies the activated product before the residual is added */
-    struct tensor residual;     /* shape of out; may alias out */
+    struct tensor bias;         /* bias vector [N] */
+    enum activation activation; /* activation of product + bias */
+    struct tensor gate;         /* gate vector [N]; multiplies the activated product before the residual is
+                                 * added */
+    struct tensor residual;     /* residual, of out's shape; may alias out */
 };
 
 struct modulation {
-    struct tensor scale;        /* [C], added to 1 */
-    struct tensor gate;         /* [C]; tanh is applied to it */
-    struct tensor base;         /* shape of out; the gated norm is added to it; may alias out */
-    enum activation activation; /* applied to the norm; only without gate and base */
+    struct tensor scale;        /* modulation scale [C]; the norm is multiplied by 1 + scale */
+    struct tensor gate;         /* gate vector [C]; the norm is multiplied by tanh(gate) */
+    struct tensor base;         /* residual, of out's shape, to which the gated norm is added; may alias
+                                 * out */
+    enum activation activation; /* activation of the norm; only without gate and base */
 };
 
 /* Optional vectors [C] of a layer norm. */
 struct affine {
-    struct tensor weight, bias; /* the norm's parameters */
-    struct tensor scale, shift; /* adaLN modulation; 1 is added to scale */
+    struct tensor weight, bias; /* learned weight and bias of the norm */
+    struct tensor scale, shift; /* adaLN modulation vectors; the norm is multiplied by 1 + scale */
 };
 
 struct attention_options {
-    int queries, keys; /* number of heads; queries is a multiple of keys */
+    int queries, keys; /* numbers of query and key heads; queries is a multiple of keys */
     float scale;
-    bool causal;                 /* row t attends to keys up to S - T + t; needs S >= T */
-    struct tensor relative_bias; /* optional, [queries, T+S-1]; element s - t + T - 1 is added to the score of
-                                    query t and key s */
+    bool causal;                 /* causal mask: query t attends to keys up to S - T + t; needs S >= T */
+    struct tensor relative_bias; /* optional bias [queries, T+S-1]; element s - t + T - 1 is added to the
+                                  * score of query t and key s */
 };
 
 /* T5's bidirectional relative position buckets. The first half of the table's rows serves keys up to the
  * query, the second half keys after it. Distances below a quarter of the rows have one bucket each; longer
- * distances share buckets by logarithm; max_distance and beyond use the last. */
+ * ones share buckets by logarithm; max_distance and beyond use the last bucket. */
 struct distance_buckets {
     int32_t max_distance;
 };
@@ -112,82 +116,85 @@ struct distance_buckets {
 struct rotation {
     int heads;
     enum rope_pairs pairs;
-    struct tensor norm; /* [D], RMS norm of each head before the rotation; optional */
-    float eps;          /* of the norm */
+    struct tensor norm; /* optional weight [D] of an RMS norm of each head before the rotation */
+    float eps;          /* epsilon of the head norm */
 };
 
-/* Order of an image's tokens: windows in raster order (the last window of a row or column may be smaller); in
- * a window, blocks in raster order; in a block, rows. window 0: the image is one window; block 0: no blocks.
- * The window's side and the image's rows and columns are multiples of the block's side. */
+/* Order of an image's tokens: windows in raster order (smaller at the right and bottom edge), blocks in
+ * raster order within a window, rows within a block. window 0: one window; block 0: no blocks. The
+ * window's side and the image's rows and columns are multiples of the block's side. */
 struct token_order {
-    int32_t window, block; /* side in tokens */
+    int32_t window, block; /* sides of a window and a block, in tokens */
 };
 
-/* Position of a token in the image. */
+/* Row and column of a token in the image. */
 struct token_coords {
     int32_t row, column;
 };
 
-enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST, PATCH_COLUMNS_FIRST /* (c,px,py) */ };
+enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST, PATCH_COLUMNS_FIRST /* order of a patch's values: channel,
+                                                                                   * column, row */ };
 
 struct patches {
     int side;
     enum patch_order order;
-    bool pixels;                    /* the image is [Y,X,C]; false: [C,Y,X] */
-    struct token_order token_order; /* order of the patches */
+    bool pixels;                    /* memory layout of the image: true [Y,X,C], false [C,Y,X] */
+    struct token_order token_order; /* order of the patches in the token sequence */
 };
 
 struct group_norm {
-    struct tensor statistics; /* [groups,2] */
+    struct tensor statistics; /* mean and 1/sqrt(var + eps) per group [groups,2], from op_group_statistics */
     struct tensor weight, bias;
 };
 
-/* RMS norm over a pixel's channels: x / sqrt(mean(x^2) + eps) * weight. */
+/* RMS norm over each pixel's channels: x / sqrt(mean(x^2) + eps) * weight. */
 struct pixel_norm {
-    struct tensor weight; /* [C] */
+    struct tensor weight; /* weight vector [C] */
     float eps;
 };
 
 struct conv_options {
-    struct group_norm norm;       /* group norm of the input; absent without statistics */
-    struct pixel_norm pixel_norm; /* RMS norm of each input pixel; absent without weight; excludes norm */
-    enum activation activation;   /* of the input, after the norm */
-    enum finishing finish;        /* applied to the result, after bias and residual */
-    int upsample;                 /* 1, or 2: nearest-neighbour upsampling before the convolution */
-    bool cut_row, cut_column;     /* with upsample 2: the upsampled input has 2Y - 1 rows, 2X - 1 columns; the
-                                     removed last row or column counts as zero padding */
-    int stride;                   /* 0 or 1: none; 2: stride 2, needs kernel 3 */
-    int pad_before;    /* zero padding with stride 2. 0: one row below, one column to the right (image of even
-                          size); 1: one on all sides */
-    int32_t first_row; /* out holds rows of the result from this row on; 0 with stride 2 */
+    struct group_norm norm;       /* group norm of the input; none if statistics is absent */
+    struct pixel_norm pixel_norm; /* RMS norm of each input pixel; none if its weight is absent; excludes
+                                   * norm */
+    enum activation activation;   /* activation of the input, after the norm */
+    enum finishing finish;        /* last step, after bias and residual */
+    int upsample;                 /* 1, or 2 for nearest-neighbour upsampling before the convolution */
+    bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
+                                   * - 1, 2X - 1); zero padding takes its place */
+    int stride;                   /* 0 or 1: stride 1; 2: stride 2, needs kernel size 3 */
+    int pad_before;    /* zero padding with stride 2. 0: one row below, one column to the right (image of
+                        * even size); 1: one row or column on all sides */
+    int32_t first_row; /* index of the first row of the result that out holds; 0 with stride 2 */
 };
 
-/* Residual shortcut around a level of the Wan 2.2 VAE (AvgDown3D, DupUp3D): `frames` frames of side x side
- * pixels at the finer resolution correspond to one pixel at the coarser resolution. */
+/* Residual shortcut around a level of the Wan 2.2 VAE (AvgDown3D, DupUp3D): one coarse pixel corresponds
+ * to `frames` frames of side x side finer pixels. */
 struct shortcut {
     int32_t frames, side; /* 1 or 2 each */
-    int32_t frame;        /* repeat_up: index of the frame that out holds */
+    int32_t frame;        /* for op_repeat_up: index of the frame that out holds */
 };
 
-/* Running sums for the statistics of an image that is processed in bands from the top. */
+/* Running sums for the group statistics of an image that is processed in bands from the top. */
 struct rows_before {
-    struct tensor sums; /* [groups,2] F64, kept by the caller between calls; absent: in is the whole image */
-    int32_t rows;       /* number of rows before in; 0 resets sums */
+    struct tensor sums; /* f64 sums [groups,2] that the caller keeps between bands; absent: in is the whole
+                         * image */
+    int32_t rows;       /* number of image rows before this band; 0 resets sums */
 };
 
 enum { ROPE_AXES_MAX = 3 };
 
-/* Variants of the sinusoidal timestep embedding. USUAL: cos(t f), sin(t f), f_i = 10000^(-i/(D/2)). TO_END:
- * sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so that the last frequency is 1/10000 (guidance embedding of
- * latent consistency models; diffusers' downscale_freq_shift 1). OF_SIGMA: t is a sigma; the rounded angle t
- * f is multiplied by 1000 (Qwen-Image). */
+/* Variants of the sinusoidal timestep embedding. USUAL: cos(t f), sin(t f), f_i = 10000^(-i/(D/2)).
+ * TO_END: sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so the last frequency is 1/10000 (guidance
+ * embedding of latent consistency models; diffusers' downscale_freq_shift 1). OF_SIGMA: t is a sigma; the
+ * rounded angle t f is multiplied by 1000 (Qwen-Image). */
 enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
 
-/* One grid of token positions; a table may have several. The last axis varies fastest, or token_order applies
- * to the last two axes (rows and columns of an image). */
+/* One grid of token positions; a RoPE table may have several. The last axis varies fastest, or token_order
+ * applies to the last two axes (rows and columns of an image). */
 struct rope_grid {
     int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
-    bool diagonal; /* text: extent[0] tokens; token i has position start[0] + i on every axis */
+    bool diagonal; /* text tokens: extent[0] of them; token i has position start[0] + i on every axis */
     struct token_order token_order;
 };
 
@@ -195,11 +202,10 @@ enum { ROPE_GRIDS_MAX = 8 };
 
 struct rope_options {
     double theta;
-    int n_axes, axis_dim[ROPE_AXES_MAX]; /* even, summing to D */
-    bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
-                   false: every axis starts at theta^0 and uses its own size */
-    bool f32_frequencies; /* frequencies are rounded to f32 at each step, as PyTorch does; false: computed in
-                             double */
+    int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes, and even sizes per axis that sum to D */
+    bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in
+                 * order; false: every axis starts at theta^0 and uses its own size */
+    bool f32_frequencies; /* each step of a frequency is rounded to f32, as in PyTorch; false: double */
     bool f64_angles;      /* cos and sin of the double angle (Wan); false: of the angle rounded to f32 */
     int n_grids;
     struct rope_grid grid[ROPE_GRIDS_MAX];
@@ -209,81 +215,80 @@ enum { OP_INPUTS = 5 };
 
 enum { LATENT_VALUES_MAX = 128 };
 
-/* Scaling between latents and the VAE's values z: latent = (z - shift) scale, per channel or one pair for
- * all. With a limit the decoder replaces z by limit tanh(z / limit). */
+/* Scaling between latents and VAE values z: latent = (z - shift) scale, per channel or one pair for all.
+ * With a limit the decoder replaces z by limit tanh(z / limit). */
 struct latent_format {
-    int n; /* 1 or the number of channels */
+    int n; /* number of scale and shift values: 1, or one per channel */
     float scale[LATENT_VALUES_MAX], shift[LATENT_VALUES_MAX];
-    float limit; /* 0: no limit */
+    float limit; /* limit of tanh clamping; 0: none */
 };
 
 /* One operator call, as passed to devices. in[] holds the wrapper's tensors in the order of its arguments.
  * Exceptions: conv2d has in, weight, bias, residual; rope has in, table, norm; layer_norm has in, weight,
- * bias, scale, shift; attention's relative bias is in[3]. Norms, modulation, linear's bias and residual and
- * conv2d's norms are in the union. The number of key heads is k's columns / (q's columns / n). */
+ * bias, scale, shift; attention's relative bias is in[3]. Norms, modulation, linear's bias and residual
+ * and conv2d's norms are in the union. The number of key heads is k's columns / (q's columns / n). */
 struct op {
     enum op_kind kind;
     struct tensor out, in[OP_INPUTS];
     union {
-        struct epilogue epilogue;     /* linear */
-        struct modulation modulation; /* rms_norm */
-        struct group_norm group_norm; /* group_norm */
+        struct epilogue epilogue;     /* of op_linear */
+        struct modulation modulation; /* of op_rms_norm */
+        struct group_norm group_norm; /* of op_group_norm */
         struct conv_options conv;
-        struct rope_options rope;    /* rope_table */
-        enum rope_pairs pairs;       /* rope */
-        struct patches patches;      /* patchify, unpatchify */
-        int32_t rows_before;         /* group_statistics; its sums are in[1] */
-        int32_t max_distance;        /* relative_bias */
-        struct shortcut shortcut;    /* mean_down, repeat_up */
-        struct latent_format format; /* latent_to_image */
-        enum timestep_form form;     /* timestep */
+        struct rope_options rope;    /* of op_rope_table */
+        enum rope_pairs pairs;       /* of op_rope */
+        struct patches patches;      /* of op_patchify and op_unpatchify */
+        int32_t rows_before;         /* of op_group_statistics, in image rows; the sums are in[1] */
+        int32_t max_distance;        /* of op_relative_bias, in tokens */
+        struct shortcut shortcut;    /* of op_mean_down and op_repeat_up */
+        struct latent_format format; /* of op_latent_to_image */
+        enum timestep_form form;     /* of op_timestep */
     };
-    struct tensor down_product; /* linear with adapters: [T,R] f32, in . down^T of all adapters of the weight
-                                   in[1], concatenated by columns; absent without adapters */
-    float scale;                /* attention's scale; unpatchify's factor; timestep's t */
+    struct tensor down_product; /* of op_linear with adapters: f32 [T,R], in . down^T of all adapters of
+                                 * the weight in[1], side by side; absent without adapters */
+    float scale;                /* attention's scale, unpatchify's factor or the timestep t */
     float eps;
     bool causal;
-    enum activation activation; /* linear_few, glu */
+    enum activation activation; /* of op_linear_few and op_glu */
     int n;                      /* number of heads or groups */
-    enum precision precision;   /* linear */
-    bool skinny; /* linear with few outputs: a device may split the rows among threads; the split depends on
-                    the shape alone */
+    enum precision precision;   /* of op_linear */
+    bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split
+                  * depends on the shape alone */
 };
 
-/* weight has no gaps between rows (true for all operators). Rows of in and out may be strided. in and out may
- * be operands (top of the file). out must not alias in. */
+/* weight has no gaps between rows (in all operators). Rows of in and out may be strided. in and out may be
+ * operands (top of the file). out must not alias in. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
-/* activation is applied to in. The bits of a row do not depend on T. */
+/* Like op_linear for a few rows; the activation applies to in. The bits of a row do not depend on T. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All may be operands; k and v must have
- * the same type. out may alias q, but not k or v. */
+/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All may be operands; k and v must
+ * have the same type. out may alias q, but not k or v. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct attention_options heads);
-/* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as in
- * transformers 5, models/t5/modeling_t5.py, _relative_position_bucket. */
+/* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as
+ * in transformers 5, models/t5/modeling_t5.py, _relative_position_bucket. */
 void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets);
-/* Returns the bucket of a distance (key - query). A pure function, computed on the host for
- * op_relative_bias. */
+/* Returns the bucket of a distance (key - query), on the host, for op_relative_bias. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
-/* weight [C]. Rows of out and in have a multiple of C values; each run of C values is normed separately, so
- * [T,H*D] with weight [D] norms heads. out may alias in or base, or be an operand. */
+/* weight [C]. Rows of out and in have a multiple of C values; each run of C values is normed separately,
+ * so [T,H*D] with weight [D] norms heads. out may alias in or base, or be an operand. */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
-/* out may alias in, or be an operand. */
+/* Layer norm of each row of in. out may alias in, or be an operand. */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps);
-/* Rows are added in order from the top, so an image in bands gives the same bits as the whole image. */
+/* Adds rows in order from the top, so an image in bands gives the same bits as the whole image. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
-/* The angle is position * frequency in double, rounded to f32 as in diffusers. That holds for Z-Image (double
+/* The angle is position * frequency in double, rounded to f32 as in diffusers: true of Z-Image (double
  * frequencies) and Qwen-Image (f32 frequencies: the product in f32 is equal). Wan's angle stays double. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
-/* Returns the frequency of pair i of a head. A pure function, computed on the host. */
+/* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
-/* Returns row and column of token i of an image of rows x columns tokens. A pure function. */
+/* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
 /* in, out [T,H*D], rows may be strided; table [T,D/2,2]; D at most 512. out may alias in, or be an
  * operand. */
@@ -293,43 +298,43 @@ void op_rope(struct context *x, struct tensor out, struct tensor in, struct tens
  * to a; for GEGLU pass the second half of the product as a. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
-/* b has a's shape or is one row that is added to every row; any weight type. Rows may be strided. out may
- * alias a, or b if b has a's shape. */
+/* b has a's shape or is one row that is added to every row of a; any weight type. Rows may be strided. out
+ * may alias a, or b if b has a's shape. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
-/* Rows may be strided; out may be an operand. */
+/* Copies in to out, converting its type. Rows may be strided; out may be an operand. */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
-/* Rows of tokens and of the latent or image may be strided. With patches of one pixel and [Y,X,C], unpatchify
- * restores raster order. */
+/* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one
+ * pixel and [Y,X,C], op_unpatchify restores raster order. */
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, struct patches patches);
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, struct patches patches,
                    float factor);
 /* Exponent, frequency and angle are each rounded to f32, as in diffusers; with TIMESTEP_OF_SIGMA also the
- * value before the multiplication by 1000. */
+ * angle before the multiplication by 1000. */
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form);
-/* Returns element i of out[1, 2 half]. A pure function, computed on the host. */
+/* Returns element i of a timestep embedding [1, 2 half], on the host. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
-/* weight [N,C,k,k], k 1 or 3; in [Y,X,C]; out and residual [conv_size(Y),conv_size(X),N] or some rows of it,
- * out without gaps. Padding is zero after norm and activation. With stride 2 there is no norm, upsampling or
- * residual.
+/* weight [N,C,k,k], k 1 or 3; in [Y,X,C]; out and residual [conv_size(Y),conv_size(X),N] or some rows of
+ * it, out without gaps. Padding is zero after norm and activation. With stride 2 there is no norm,
+ * upsampling or residual.
  *
- * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
- * bands above it. So out may overlap in, and a residual other than out, if out starts conv_lead bytes or more
- * before them: then no band overwrites rows that it or a later band reads. With stride 2 a band is gathered
- * before it is written: out may start where in starts, unless a row of out is longer than two rows of in
- * (than one row with padding above). */
+ * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after
+ * the bands above it. So out may overlap in, and a residual other than out, if out starts conv_lead bytes
+ * or more before them: then no band overwrites rows that this or a later band reads. With stride 2 a band
+ * is gathered before it is written: out may start where in starts, unless a row of out is longer than two
+ * rows of in (than one row with padding above). */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
-/* Returns the rows (or columns) of the result for in rows (or columns) of input; cut is the option cut_row
- * (or cut_column). */
+/* Returns the output rows (or columns) for `in` input rows (or columns). cut: options.cut_row (or
+ * cut_column). */
 int32_t conv_size(int32_t in, const struct conv_options *options, bool cut);
 int32_t conv_band_rows(int32_t columns);
 /* Returns the smallest distance by which row 0 of out must start before row 0 of in, in the unit of in_row
- * and out_row. rows, columns: of out; halo: input rows read above and below, or the sum of the halos of
- * several convolutions in sequence. */
+ * and out_row. rows, columns: size of out; halo: input rows read above and below, or the sum over several
+ * convolutions in sequence. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
-/* in: the later frame, before: the earlier frame; an absent earlier frame means zeros (before a video's first
- * frame). base has out's shape and may alias out, or is absent. All images may be the same band of rows. */
+/* in: the later frame; before: the earlier frame, absent (zeros) before a video's first frame. base has
+ * out's shape and may alias out, or is absent. All images may be the same band of rows. */
 void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
                   struct tensor base, struct shortcut shortcut);
 void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,
@@ -341,28 +346,29 @@ void op_image_to_rgb(struct context *x, struct tensor out, struct tensor in);
 const char *op_name(enum op_kind kind);
 
 /* Cost classes of operators. Products (by precision), attention and convolutions are bound by FLOPs; all
- * other operators by bytes read and written (linear_few too: it reads the weights for a few rows). */
+ * other operators by bytes read and written (also op_linear_few, which reads the weights for a few rows). */
 enum op_class { CLASS_LINEAR, CLASS_LINEAR_BF16, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
 
-/* FLOPs per second; for CLASS_BYTES bytes per second. 0: unknown, counted as no time. */
+/* Speed per cost class: FLOPs per second; for CLASS_BYTES bytes per second. 0: unknown, counted as no
+ * time. */
 struct op_rates {
     double per_second[N_OP_CLASSES];
 };
 
 enum op_class op_class_of(const struct op *op);
-/* "linear", "linear_bf16", "attention", "conv", "bytes". */
+/* Returns "linear", "linear_bf16", "attention", "conv" or "bytes". */
 const char *op_class_name(enum op_class of);
-/* Returns the seconds of a call at these rates. */
+/* Returns the estimated seconds of an operator call at these rates. */
 double op_seconds(const struct op *op, const struct op_rates *rates);
 enum { OP_OPERANDS_MAX = OP_INPUTS + 4 };
-/* Writes pointers to all tensors that the operator reads (absent tensors included) to list and returns their
- * number. This function alone maps each operator to its member of the union. The adapters' `up` tensors,
- * which operators with a down_product also read, are not listed. */
+/* Lists all tensors that the operator reads (absent ones included) and returns their number. This function
+ * alone maps each operator to its member of the union. The adapters' `up` factors, which operators with a
+ * down_product also read, are not listed. */
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]);
-/* Returns the bytes of the operands that lie in the arena, each operand counted once. Repeated reads (halo
- * rows of bands) are not counted. */
+/* Returns the bytes of the operator's operands that lie in the arena, each operand counted once; halo rows
+ * that bands read again are not counted. */
 uint64_t op_bytes_in(const struct op *op, const struct arena *arena);
-/* Returns the FLOPs of one call (a multiplication and an addition count as two). */
+/* Returns the FLOPs of one operator call; a multiplication and an addition count as two. */
 double op_flops(const struct op *op);
 
 #endif

@@ -1,11 +1,11 @@
-/* Host part of operators, shared by all devices: T5 distance buckets, timestep embeddings, RoPE frequencies,
- * token order. Pure functions that round where the reference implementation rounds. */
+/* Host part of operators, for all devices: T5 distance buckets, timestep embeddings, RoPE frequencies,
+ * token order. Values are rounded where the reference implementation rounds. */
 #include "kernels/ops.h"
 
 #include <math.h>
 
 /* Rounds to f32 at each step as PyTorch does. The logarithm is computed in double and then rounded, so the
- * result does not depend on the C library's logf. */
+ * bucket does not depend on the C library's logf. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance) {
     int32_t half = n_buckets / 2, exact = half / 2, after = distance > 0 ? half : 0;
     int64_t size = distance < 0 ? -(int64_t)distance : distance;
@@ -15,8 +15,8 @@ int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distanc
     return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
 }
 
-/* First dimension of a pair and the size that it is relative to: of its axis, or of the whole head
- * (mrope). */
+/* First dimension of a RoPE pair, and the size that theta's exponent divides by: of its axis, or of the
+ * whole head (mrope). */
 static struct rope_place {
     int32_t dimension, of;
 } rope_place(const struct rope_options *options, int32_t pair) {
@@ -29,7 +29,7 @@ static struct rope_place {
     return place;
 }
 
-/* f32_frequencies: exponent, power and inverse are rounded to f32 in turn, as in diffusers (QwenEmbedRope)
+/* f32_frequencies: exponent, power and inverse are each rounded to f32, as in diffusers (QwenEmbedRope)
  * and transformers (inv_freq). PyTorch's power is one ulp off in 1 of 64 values of Qwen2.5; this power is
  * correctly rounded. */
 double rope_frequency(const struct rope_options *options, int32_t i) {
@@ -39,7 +39,7 @@ double rope_frequency(const struct rope_options *options, int32_t i) {
     return (double)(1 / (float)pow(options->theta, (double)exponent));
 }
 
-/* Returns the rows (or columns) of a window that starts at `first`; the last window may be smaller. */
+/* Returns the rows (or columns) of a token window that starts at `first`; the last window may be smaller. */
 static int32_t window_part(int32_t window, int32_t first, int32_t of) {
     return of - first < window ? of - first : window;
 }
@@ -62,8 +62,8 @@ struct token_coords token_coords_at(struct token_order order, int32_t rows, int3
 }
 
 /* Rounds to f32 wherever diffusers does (TimestepEmbedder; get_guidance_scale_embedding of
- * pipelines/latent_consistency_models): at t = 1000 a double angle differs by 3e-5. One difference remains:
- * PyTorch's exp is one ulp off in 2 of 128 frequencies. */
+ * pipelines/latent_consistency_models): at t = 1000 a double angle differs by 3e-5. PyTorch's exp differs
+ * by one ulp in 2 of 128 frequencies. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) {
     float all = (float)log(10000), place = (float)(i % half);
     float exponent =

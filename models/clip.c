@@ -20,15 +20,15 @@ enum { HEAD = 64 }; /* head size of all published models */
 struct clip_settings {
     struct clip_layer_settings layer;
     int layers;
-    int hidden_state_from_end; /* token rows are hidden_states[-1 - n], where a lane has no clip_skip */
-    int n_absent_layers;       /* last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
-    bool normed;               /* the final norm is applied to token rows of any layer */
+    int hidden_state_from_end; /* token rows are hidden_states[-1 - n] in lanes without clip_skip */
+    int n_absent_layers;       /* number of last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
+    bool normed;               /* apply the final norm to token rows of any layer */
     bool projected;
 };
 
 struct clip_state {
     struct tensor tokens; /* [T, width] */
-    struct tensor pooled; /* [1, width], before the projection; rank 0 without projection */
+    struct tensor pooled; /* [1, width], pooled row before the projection; rank 0 without projection */
 };
 
 struct embedding_weights {
@@ -89,7 +89,7 @@ static const struct weight_spec clip_projection_table[] = {
      .init_scale = 1},
 };
 
-/* OpenCLIP stores the projection transposed; stable-diffusion.cpp keeps that under transformers' name. */
+/* OpenCLIP stores text_projection transposed; stable-diffusion.cpp does so under transformers' name. */
 static const struct weight_spec clip_transposed_table[] = {
     {.offset = offsetof(struct projection_weights, projection),
      .names = {"text_projection", "text_model.text_projection"},
@@ -105,7 +105,6 @@ static void clip_forward_embedding(struct context *x, const void *weights, const
     op_copy(x, state->tokens, w->rows);
 }
 
-/* Rows of window i. */
 static struct tensor clip_window(const struct lane *lane, struct tensor rows, int i) {
     int window = lane->window ? lane->window : lane->n_tokens;
     return tensor_slice(rows, i * window, window);
@@ -124,7 +123,6 @@ static void clip_forward_position(struct context *x, const void *weights, const 
     }
 }
 
-/* Index of the layer whose output is the token rows. */
 static int clip_output_layer(const struct clip_settings *s, const struct lane *lane) {
     int hidden_state_from_end = lane->clip_skip ? lane->clip_skip - 1 : s->hidden_state_from_end;
     return s->layers - 1 - (hidden_state_from_end - s->n_absent_layers);
@@ -151,7 +149,7 @@ static void clip_forward_norm(struct context *x, const void *weights, const stru
                   tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, settings->layer.norm_eps);
     if (!lane->text.rank || !settings->normed) return;
     struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
-    op_copy(x, n, lane->text); /* lane->text may be a slice with gaps between rows */
+    op_copy(x, n, lane->text); /* lane->text may have gaps between rows */
     clip_norm(x, n, n, &w->norm, settings->layer.norm_eps);
     op_copy(x, lane->text, n);
 }
@@ -162,7 +160,7 @@ static void clip_forward_projection(struct context *x, const void *weights, cons
     op_linear_few(x, scope->lane->pooled, state->pooled, w->projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
-/* Projection with a transposed weight: op_patchify with 1x1 patches transposes it. */
+/* Pooled output by a transposed text_projection, which op_patchify with 1x1 patches transposes. */
 static void clip_forward_transposed(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct projection_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
@@ -250,7 +248,7 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
         e, "a width that is a multiple of num_attention_heads (config.json; default: heads of 64)");
 }
 
-/* The text_projection tensor, or NULL; sets *transposed for OpenCLIP's. */
+/* Returns the text_projection tensor or NULL; sets *transposed for OpenCLIP's layout. */
 static const struct index_entry *clip_find_projection(const struct component *c, bool *transposed) {
     const struct block_ref as_is = {.kind = &clip_kind_projection}, other = {.kind = &clip_kind_transposed};
     const struct index_entry *entry = block_find_weight(&as_is, clip_projection_table, &c->index);
@@ -287,7 +285,7 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Skips layers after the one that is read, unless the pooled row needs them. */
+/* Skips layers behind the one whose output is read, unless the pooled row needs them. */
 static bool clip_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (lane->pooled.rank) return false;
@@ -359,7 +357,7 @@ static const struct dimension clip_dimensions[] = {
     {"clip_projection", 768, 8, 65536, .place = PROJECTION, .key = "projection_dim"},
 };
 
-/* Keys of config.json and of GGUF metadata. Without a head count, heads are 64 wide. */
+/* Settings from config.json or GGUF metadata. Without a head count, heads are 64 wide. */
 static const struct setting clip_settings[] = {
     {{"num_attention_heads", "clip.text.attention.head_count"},
      offsetof(struct clip_settings, layer.heads),

@@ -8,10 +8,10 @@
 
 #include "engine/run/family.h"
 
-/* Indices into component.dims; those of a family's own start at CLIP_DIMS. */
+/* Indices into component.dims. Indices of a single CLIP family begin at CLIP_DIMS. */
 enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 
-/* Values of hidden_act, in the order of the setting's words. */
+/* Values of the setting hidden_act (config.json): quick_gelu, gelu. */
 enum { CLIP_GELU_QUICK, CLIP_GELU_ERF };
 
 struct clip_linear {
@@ -22,10 +22,9 @@ struct clip_layer_weights {
     struct clip_linear norm1, q, k, v, out, norm2, up, down;
 };
 
-/* Weight table of a layer. NAMES(name, gguf, wan) is the family's list of tensor names: transformers',
- * clip.cpp's (models/convert_hf_to_gguf.py; its ffn_down is the first MLP layer), and the WAN authors'.
- * OpenCLIP's names are checkpoint names. FUSED is the prefix of the tensor that holds q, k and v, where they
- * are fused. */
+/* Weight table of a CLIP layer. NAMES(name, gguf, wan) lists a family's tensor names: of transformers,
+ * clip.cpp (models/convert_hf_to_gguf.py; its ffn_down is the first MLP layer) and WAN's authors.
+ * checkpoint_name is OpenCLIP's. FUSED is the name prefix of a tensor that holds q, k and v. */
 #define CLIP_RESBLOCK "transformer.resblocks.%d."
 #define CLIP_ROW(NAMES, field, init_scale_, end, name, gguf, wan, rank_, ...)                                \
     .offset = offsetof(struct clip_layer_weights, field),                                                    \
@@ -69,26 +68,24 @@ struct clip_layer_weights {
         CLIP_LINEAR(NAMES, up, "mlp.fc1", "ffn_down", "mlp.0", "mlp.c_fc", CLIP_FEED_FORWARD, CLIP_WIDTH),   \
         CLIP_LINEAR(NAMES, down, "mlp.fc2", "ffn_up", "mlp.2", "mlp.c_proj", CLIP_WIDTH, CLIP_FEED_FORWARD)
 
-/* Settings of a layer, from the family. */
 struct clip_layer_settings {
     float norm_eps;
     int heads, gelu;
     bool causal;
 };
 
-/* Scratch tensors of a layer, for rows that attend to each other. */
+/* Scratch tensors of a CLIP layer; T rows attend to each other. */
 struct clip_scratch {
     struct tensor n, q, k, v; /* [T, WIDTH] */
     struct tensor up;         /* [T, FEED_FORWARD] */
 };
 
-/* Allocates the scratch tensors for rows [T, WIDTH]. */
 struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_layer_weights *w,
                                        struct tensor rows);
-/* Runs a layer on rows [T, WIDTH] in place; all rows attend to each other. */
+/* Runs a CLIP layer in place on rows [T, WIDTH], which attend to each other (causally if s->causal). */
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
                 struct tensor rows, const struct clip_scratch *scratch);
-/* Layer norm; out may be in. */
+/* Layer norm of each row; out may equal in. */
 void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct clip_linear *norm,
                float eps);
 

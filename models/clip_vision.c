@@ -14,10 +14,10 @@ enum { HIDDEN_STATE_FROM_END = 1 }; /* the output is hidden_states[-2] */
 enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
 
 struct clip_vision_settings {
-    struct clip_layer_settings layer; /* heads 0: not in the configuration */
+    struct clip_layer_settings layer; /* heads 0: absent in the configuration */
     int last_layer;                   /* index of the layer whose output is read */
-    /* Size that images are resized to before the centre crop: the shorter edge, or width and height; 0: not
-     * in the configuration. */
+    /* Size of images before the centre crop: the shorter edge, or width and height; 0: absent in the
+     * configuration. */
     int shortest, width, height;
     int crop_width, crop_height;
     struct picture_format format;
@@ -30,8 +30,6 @@ struct clip_vision_state {
 /* Tensor names of transformers (after "vision_model.") and of the WAN authors (after "visual."). */
 #define VISION_NAMES(name, gguf, wan)                                                                        \
     { name, wan }
-
-/* ---- patches ---- */
 
 struct patch_weights {
     struct tensor class, patch, positions;
@@ -76,8 +74,6 @@ static const struct block_kind clip_vision_kind_patch =
     BLOCK_KIND("patch", "embeddings", clip_vision_patch_table, patch_weights, clip_vision_forward_patch,
                .never_quantised = true);
 
-/* ---- layers ---- */
-
 static const struct weight_spec clip_vision_layer_table[] = {
     CLIP_LAYER_WEIGHTS(VISION_NAMES, CLIP_RESBLOCK "attn.in_proj_")};
 static const struct weight_spec clip_vision_wan_table[] = {
@@ -97,8 +93,6 @@ static const struct block_kind clip_vision_kind_layer =
 static const struct block_kind clip_vision_kind_wan =
     BLOCK_KIND("layer", "layers.%d", clip_vision_wan_table, clip_layer_weights, clip_vision_forward_layer);
 
-/* ---- final norm ---- */
-
 struct norm_weights {
     struct clip_linear norm;
 };
@@ -113,11 +107,9 @@ struct norm_weights {
 static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 0, ".weight"),
                                                             NORM_WEIGHT(bias, 1, ".bias")};
 
-/* Present in files, never used: the output is read before the final norm. */
+/* The final norm is in files but unused: the output is read before it. */
 static const struct block_kind clip_vision_kind_norm =
     BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .never_quantised = true);
-
-/* ---- the family ---- */
 
 static const char wan_qkv[] = "transformer.0.attn.to_qkv.weight";
 

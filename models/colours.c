@@ -1,29 +1,23 @@
-/* Linear approximations of VAE decoders, for previews: see struct latent_colours in models.h.
+/* Linear approximations of VAE decoders, for previews (struct latent_colours in models.h).
  *
- * The values are stable-diffusion.cpp's (src/runtime/latent-preview.h at 2e0f042), fitted to each VAE; those
- * of Stable Diffusion 3 are Stability's own (sd3.5, sd3_impls.py at 8565799). */
+ * The values were fitted to each VAE by stable-diffusion.cpp (src/runtime/latent-preview.h at 2e0f042);
+ * those of Stable Diffusion 3 by Stability AI (sd3.5, sd3_impls.py at 8565799). */
 #include "models/models.h"
 
-/* Stable Diffusion 1 and 2. */
 /* clang-format off */
+/* Stable Diffusion 1 and 2. */
 static const float colours_sd1[][3] = {
     {0.168683F, 0.108172F, 0.128693F}, {0.082818F, 0.193414F, 0.023497F},
     {-0.1339015F, 0.118518F, 0.1117585F}, {-0.089011F, -0.100431F, -0.339257F}};
-/* clang-format on */
 const struct latent_colours latent_colours_sd1 = {
     4, colours_sd1, {0.491261F, 0.472083F, 0.4470875F}, 0.18215F};
 
-/* Stable Diffusion XL. */
-/* clang-format off */
 static const float colours_sdxl[][3] = {
     {0.1291515F, 0.13882F, 0.1648495F}, {-0.1498505F, 0.052723F, 0.007097F},
     {0.025261F, 0.0930815F, -0.0716285F}, {-0.105969F, -0.074946F, -0.040018F}};
-/* clang-format on */
 const struct latent_colours latent_colours_sdxl = {
     4, colours_sdxl, {0.5721905F, 0.4833435F, 0.5035305F}, 0.13025F};
 
-/* Stable Diffusion 3. */
-/* clang-format off */
 static const float colours_sd3[][3] = {
     {-0.03225F, 0.00885F, 0.0526F}, {0.0014F, 0.0156F, 0.0325F}, {0.0924F, 0.0381F, 0.018F},
     {0.0472F, 0.018F, 0.04445F}, {0.04485F, 0.0253F, -0.0182F}, {-0.001F, 0.06015F, 0.0142F},
@@ -31,11 +25,9 @@ static const float colours_sd3[][3] = {
     {-0.0206F, 0.01405F, -0.00195F}, {0.0553F, 0.05855F, 0.061F}, {-0.0124F, 0.0341F, -0.02405F},
     {0.04075F, 0.0423F, 0.06035F}, {-0.006F, -0.00275F, -0.04335F}, {-0.03745F, -0.0317F, -0.0228F},
     {-0.0709F, -0.07285F, -0.06295F}};
-/* clang-format on */
 const struct latent_colours latent_colours_sd3 = {16, colours_sd3, {0.5F, 0.5F, 0.5F}, 1.5305F};
 
 /* Flux.1 and Z-Image, which share a VAE. */
-/* clang-format off */
 static const float colours_flux[][3] = {
     {-0.020584F, 0.0099585F, 0.0486265F}, {0.014048F, 0.013365F, 0.064788F},
     {0.032809F, -0.033975F, -0.0073255F}, {-0.006499F, -0.007381F, 0.0406255F},
@@ -45,12 +37,10 @@ static const float colours_flux[][3] = {
     {-0.011749F, 0.046832F, 0.0127715F}, {0.0414495F, 0.02416F, 0.0037455F},
     {0.037856F, 0.0370695F, 0.0409825F}, {-0.0717505F, 0.0091315F, -0.068069F},
     {-0.0128835F, -0.0410175F, -0.0200115F}, {-0.0559245F, -0.0277945F, -0.0161805F}};
-/* clang-format on */
 const struct latent_colours latent_colours_flux = {
     16, colours_flux, {0.5123F, 0.4965315F, 0.4959555F}, 0.3611F};
 
-/* WAN 2.1, WAN 2.2 A14B and Qwen-Image: their latents have the same channels. */
-/* clang-format off */
+/* WAN 2.1, WAN 2.2 A14B and Qwen-Image: the channels of their latents have the same meaning. */
 static const float colours_wan[][3] = {
     {0.0075615F, -0.074209F, 0.239914F}, {0.001826F, -0.00534F, -0.018571F},
     {0.106132F, 0.0315165F, 0.0083895F}, {0.1164995F, 0.203238F, 0.1100625F},
@@ -60,11 +50,9 @@ static const float colours_wan[][3] = {
     {-0.0065335F, 0.132982F, 0.083289F}, {0.0141635F, 0.0546645F, 0.054321F},
     {-0.1026715F, 0.0219955F, 0.074457F}, {0.0071535F, -0.0243235F, -0.0036095F},
     {0.108575F, 0.026537F, 0.1599615F}, {0.0776785F, 0.041578F, 0.03239F}};
-/* clang-format on */
 const struct latent_colours latent_colours_wan = {16, colours_wan, {0.364865F, 0.382512F, 0.2715735F}, 0};
 
 /* WAN 2.2 TI2V 5B. */
-/* clang-format off */
 static const float colours_wan22[][3] = {
     {0.008563F, -0.013615F, -0.0096285F}, {-0.0568695F, -0.0143575F, -0.0114425F},
     {-0.000053F, 0.010747F, 0.0023145F}, {-0.0066365F, -0.0535685F, -0.016819F},
@@ -90,5 +78,5 @@ static const float colours_wan22[][3] = {
     {-0.000391F, -0.004783F, -0.004029F}, {0.0053545F, 0.02648F, -0.0220975F},
     {0.0086355F, 0.0229195F, 0.0172845F}, {0.004712F, 0.006544F, -0.000857F},
     {-0.0124025F, -0.029689F, -0.016878F}, {-0.0391465F, 0.014535F, 0.0130645F}};
-/* clang-format on */
 const struct latent_colours latent_colours_wan22 = {48, colours_wan22, {0.50658F, 0.451754F, 0.4643385F}, 0};
+/* clang-format on */

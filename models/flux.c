@@ -23,7 +23,7 @@ enum {
     HEADS,
     AXES, /* first of three rope axes */
     IN = AXES + 3,
-    OUT, /* PATCH for Fill, whose IN has more columns; else 0 (config.json omits out_channels) */
+    OUT, /* out_channels: PATCH for Fill, whose IN has more columns; else 0, not written to config.json */
     PATCH,
     LATENT,
     FILL, /* 1: IN includes the columns of masked image and mask (Fill) */
@@ -48,8 +48,8 @@ struct flux_state {
     struct tensor tokens; /* [text + image + reference rows, DIM] */
     /* Shared by the lanes of a prompt: */
     struct tensor rope; /* [text + image + reference rows, HEAD/2, 2] */
-    struct tensor text; /* [text rows, DIM], embedded once */
-    /* Depends on timestep and prompt; one row for each evaluation if hoisted, else one row. */
+    struct tensor text; /* [text rows, DIM]: prompt, embedded once */
+    /* Functions of timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
     struct tensor image_modulation, text_modulation; /* [double blocks, rows, SIX_DIM] */
     struct tensor single_modulation;                 /* [single blocks, rows, THREE_DIM] */
@@ -76,8 +76,8 @@ struct single_weights {
         BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
 #define LINEAR(...) LINEAR_IF(0, __VA_ARGS__)
 
-/* A weight that the authors' checkpoint fuses with others in one tensor (q, k, v and, in single blocks, the
- * MLP's first layer). part_: its index there. */
+/* A weight that the authors' checkpoint fuses with others in one tensor (q, k, v and, in single blocks,
+ * the MLP's first layer). part_: index of its part. */
 #define FUSED_PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                          \
     {                                                                                                        \
         .offset = offsetof(struct structure, field_), .names = {name_},                                      \
@@ -187,8 +187,6 @@ static const struct weight_spec flux_final_modulation_table[] = {FINAL_SCALE_SHI
 static const struct weight_spec flux_final_table[] = {
     LINEAR(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
-/* ---- forwards ---- */
-
 static struct rope_grid flux_grid_of(struct tensor latent, int32_t first_axis) {
     return (struct rope_grid){.start = {first_axis, 0, 0},
                               .extent = {1, latent.dim[2] / MMDIT_PATCH, latent.dim[3] / MMDIT_PATCH}};
@@ -205,7 +203,7 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
         .n_grids = 1,
         .grid = {{.extent = {1, 1, 1}}},
     };
-    /* All text tokens have position (0, 0, 0). */
+    /* Rope: all text tokens have position (0, 0, 0). */
     op_rope_table(x, tensor_slice(text, 0, 1), &rope);
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1)
@@ -291,8 +289,7 @@ static void flux_forward_double(struct context *x, const void *weights, const st
                       (struct mmdit_heads){.size = 2 * state->rope.dim[1], .rope = state->rope});
 }
 
-/* Single block: attention and MLP read the same normed input; proj_out multiplies both outputs, concatenated.
- */
+/* Single block: attention and MLP read the same normed input; proj_out reads both outputs, concatenated. */
 static void flux_forward_single(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct single_weights *w = weights;
     const struct flux_state *state = scope->lane->state;
@@ -326,8 +323,6 @@ static void flux_forward_final(struct context *x, const void *weights, const str
     mmdit_proj_out(x, &w->linear, scope->lane, state->tokens, scope_rows(state->final_modulation, scope),
                    PATCH_CHANNELS_FIRST);
 }
-
-/* ---- the family ---- */
 
 static const struct block_kind flux_kind_context =
     BLOCK_KIND("context", "context_embedder", flux_context_table, linear_block_weights, flux_forward_context,
@@ -407,8 +402,7 @@ static enum status flux_configure(struct component *c, const struct config *conf
     return e->code == OK && flux_check_dims(c, e) == OK ? flux_check_inputs(c, e) : e->code;
 }
 
-/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
- */
+/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
 static int flux_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux_kind_context};
@@ -427,7 +421,6 @@ static int flux_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Declares the state that the lanes of a prompt share. */
 static void flux_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                 bool *ok) {
     struct flux_state *s = lane->state;

@@ -7,8 +7,6 @@
 
 static const struct patches mmdit_patches = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
 
-/* ---- sizes ---- */
-
 enum { MMDIT_DIM_MAX = 1 << 16, MMDIT_HEAD_MAX = 512 };
 
 /* True if the rope axes are even and sum to the head size. */
@@ -34,8 +32,6 @@ enum status mmdit_check_sizes(const struct component *c, const struct mmdit_size
                              "(axes_dims_rope in config.json) that sum "
                              "to the head size");
 }
-
-/* ---- rows ---- */
 
 int32_t mmdit_token_count(struct tensor latent) {
     return latent.dim[1] * (latent.dim[2] / MMDIT_PATCH) * (latent.dim[3] / MMDIT_PATCH);
@@ -68,8 +64,6 @@ struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane) {
 struct tensor mmdit_chunk(struct tensor row, int i, int32_t length) {
     return tensor_slice(tensor_reshape(row, 1, row.dim + 1), i * length, length);
 }
-
-/* ---- products ---- */
 
 void mmdit_linear(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w) {
     op_linear(x, out, in, w->weight, (struct epilogue){.bias = w->bias});
@@ -130,8 +124,6 @@ void mmdit_proj_out(struct context *x, const struct linear_weights *w, const str
     op_unpatchify(x, latent_planes(lane->prediction), patches, how, 1);
 }
 
-/* ---- attention ---- */
-
 struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens) {
     struct mmdit_qkv a;
     a.n = context_operand(x, 2, tokens->dim);
@@ -166,15 +158,13 @@ void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first
     x->scratch->used = a->mark;
 }
 
-/* ---- a block of two streams ---- */
-
-/* part: index of the shift within the modulation; the scale follows it. */
+/* Shift and scale, two parts of a modulation row. part: index of the shift; the scale follows it. */
 static struct affine mmdit_shift_scale(struct tensor modulation, int part, int32_t dim) {
     return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
                            .scale = mmdit_chunk(modulation, part + 1, dim)};
 }
 
-/* Layer norm and modulation of the stream's rows of tokens, written to n. */
+/* Writes the layer-normed and modulated token rows of the stream to n. */
 static void mmdit_norm(struct context *x, const struct mmdit_stream *s, struct tensor n, struct tensor tokens,
                        int part) {
     int32_t first = s->first, dim = tokens.dim[1];
@@ -184,7 +174,7 @@ static void mmdit_norm(struct context *x, const struct mmdit_stream *s, struct t
                       mmdit_shift_scale(s->range[i].modulation, part, dim), mmdit_norm_eps);
 }
 
-/* Computes queries (of updated rows), keys and values (of all rows) of the stream. */
+/* Computes queries of the updated rows, keys and values of all rows of the stream. */
 static void mmdit_project_qkv(struct context *x, const struct mmdit_stream *s,
                               const struct mmdit_attention_weights *w, struct tensor rope,
                               const struct mmdit_qkv *a) {
@@ -198,7 +188,7 @@ static void mmdit_project_qkv(struct context *x, const struct mmdit_stream *s,
     mmdit_linear(x, tensor_slice(a->v, s->first, s->rows), n, &w->v);
 }
 
-/* Number of updated rows in a range; done: rows in the ranges before it. */
+/* Number of updated rows in a range; done: rows of the ranges before it. */
 static int32_t mmdit_updated_rows(const struct mmdit_stream *s, int range, int32_t done) {
     int32_t left = s->n_updated - done;
     return left < s->range[range].rows ? left : s->range[range].rows;
@@ -224,13 +214,13 @@ static void mmdit_attention2(struct context *x, const struct mmdit_stream *s, st
     enum { GATE = 8 };
     int32_t row[] = {s->rows, tokens.dim[1]};
     struct mmdit_stream alone = {.w = s->w, .rows = s->rows, .n_updated = s->n_updated};
-    struct mmdit_qkv own = {.n = tensor_slice(a->n, s->first, s->rows),
+    struct mmdit_qkv qkv = {.n = tensor_slice(a->n, s->first, s->rows),
                             .q = tensor_slice(a->q, s->first, s->rows),
                             .mark = x->scratch->used};
-    own.k = context_operand(x, 2, row);
-    own.v = context_operand(x, 2, row);
-    mmdit_project_qkv(x, &alone, &s->w->attention2, (struct tensor){0}, &own);
-    mmdit_attention(x, &own, 0, s->n_updated, head);
+    qkv.k = context_operand(x, 2, row);
+    qkv.v = context_operand(x, 2, row);
+    mmdit_project_qkv(x, &alone, &s->w->attention2, (struct tensor){0}, &qkv);
+    mmdit_attention(x, &qkv, 0, s->n_updated, head);
     mmdit_attention_out(x, s, &s->w->attention2.out, tokens, a->q, GATE);
 }
 
@@ -276,7 +266,7 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     mmdit_attention(x, &a, first, image->first + image->n_updated - first, heads.size);
     if (attention2)
         mmdit_norm(x, image, a.n, tokens,
-                   SECOND_NORM); /* input of the second attention: tokens before the first */
+                   SECOND_NORM); /* normed input of attn2: tokens before the joint attention */
     mmdit_attention_out(x, image, &image->w->attention.out, tokens, a.q, GATE);
     mmdit_attention_out(x, text, &text->w->attention.out, tokens, a.q, GATE);
     if (attention2) mmdit_attention2(x, image, tokens, heads.size, &a);

@@ -10,29 +10,27 @@
 
 enum { MMDIT_PATCH = 2 }; /* patch size in latent pixels; the values of a token are ordered (channel, y, x) */
 
-/* eps of every norm */
 static const float mmdit_norm_eps = 1e-6f;
 
 struct linear_weights {
     struct tensor weight, bias;
 };
 
-/* Weights of a block that is one linear layer. */
 struct linear_block_weights {
     struct linear_weights linear;
 };
 
 struct mmdit_attention_weights {
     struct linear_weights q, k, v;
-    struct tensor q_norm, k_norm; /* [head size]; absent: no norms of queries and keys */
+    struct tensor q_norm, k_norm; /* [head size]; absent: queries and keys are not normed */
     struct linear_weights out;
 };
 
-/* CombinedTimestep(Guidance)TextProjEmbeddings: two linear layers each for timestep, guidance scale and
- * pooled prompt. Their sum is the input of every modulation. */
+/* Weights of CombinedTimestep(Guidance)TextProjEmbeddings: two linear layers each for timestep, guidance
+ * scale and pooled prompt. The sum of the three is the input of every modulation. */
 struct mmdit_time_text_embed_weights {
     struct linear_weights time_in, time_out;
-    struct linear_weights guidance_in, guidance_out; /* absent: the model is not guidance-distilled */
+    struct linear_weights guidance_in, guidance_out; /* absent unless the model is guidance-distilled */
     struct linear_weights pooled_in, pooled_out;
 };
 
@@ -40,17 +38,14 @@ struct mmdit_time_text_embed_weights {
  * stream has only keys and values; the other tensors are absent. */
 struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
-    struct mmdit_attention_weights attention2; /* self-attention of this stream, added to the joint attention
-                                                  (diffusers: attn2); absent: none */
+    struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added to the joint attention; absent: none */
     struct linear_weights up, down;
 };
 
-/* ---- sizes ---- */
-
-/* Sizes of a transformer, read from weights; axis is from the configuration (axes_dims_rope). */
+/* Sizes of an MMDiT transformer, read from its weights. */
 struct mmdit_sizes {
-    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values of a token */
-    const int *axis;                                     /* three rope axes; NULL: no rope */
+    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values of one token */
+    const int *axis;                                     /* three rope axes (axes_dims_rope in config.json); NULL: no rope */
     int layers, n_blocks;
 };
 
@@ -58,63 +53,53 @@ struct mmdit_sizes {
  * size, and all sizes are within the limits of the kernels. */
 enum status mmdit_check_sizes(const struct component *c, const struct mmdit_sizes *sizes, struct error *e);
 
-/* ---- rows ---- */
-
-/* Number of tokens of a latent. */
 int32_t mmdit_token_count(struct tensor latent);
 int mmdit_n_references(const struct lane *lane);
-/* The latent of image i: 0 is the generated image, 1 and up are references. */
+/* Latent of image i: 0 is the generated image, 1 and up are the references. */
 struct tensor mmdit_latent(const struct lane *lane, int i);
 /* Number of tokens of the generated image and all references. */
 int32_t mmdit_image_token_count(const struct lane *lane);
-/* Slices the rows of all tokens to those of the text, or of the images. */
+/* Slices rows of all tokens to the rows of the text tokens, or of the image tokens. */
 struct tensor mmdit_text_rows(struct tensor all, const struct lane *lane);
 struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane);
-/* Part i of a row [1, C] that consists of parts of this length (torch.chunk). */
+/* Part i of a row [1, C] that is split into parts of `length` columns (torch.chunk). */
 struct tensor mmdit_chunk(struct tensor row, int i, int32_t length);
 
-/* ---- products ---- */
-
 void mmdit_linear(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w);
-/* out = linear(silu(condition)), row by row: shifts, scales and gates. */
+/* Shifts, scales and gates of a modulation: out = linear(silu(condition)), row by row. */
 void mmdit_modulation(struct context *x, struct tensor out, struct tensor condition,
                       const struct linear_weights *w);
-/* out = w2(silu(w1(in))), row by row. */
+/* Embedder of two linear layers: out = w2(silu(w1(in))), row by row. */
 void mmdit_embed(struct context *x, struct tensor out, struct tensor in, const struct linear_weights *w1,
                  const struct linear_weights *w2);
-/* Writes one row for each timestep of the visit: (time + guidance) + pooled prompt, in diffusers' order of
- * addition. scale multiplies timesteps and guidance before the sinusoidal embedding. */
+/* Writes one embedding row for each timestep of the visit: (time + guidance) + pooled prompt, added in
+ * diffusers' order. scale multiplies timesteps and guidance before the sinusoidal embedding. */
 void mmdit_time_text_embed(struct context *x, struct tensor rows,
                            const struct mmdit_time_text_embed_weights *w, const struct visit_scope *scope,
                            float scale);
 /* Writes the patches of all images to the first columns of patches [image tokens, C]. */
 void mmdit_patchify(struct context *x, struct tensor patches, const struct lane *lane);
-/* Final layer: layer norm of the generated image's tokens, modulation (scale, then shift), linear, unpatchify
- * to lane->prediction. order: order of the values of a token. */
+/* Final layer: layer norm of the generated image's tokens, modulation [scale, shift], linear, unpatchify
+ * to lane->prediction. order: layout of a token's values. */
 void mmdit_proj_out(struct context *x, const struct linear_weights *w, const struct lane *lane,
                     struct tensor tokens, struct tensor modulation, enum patch_order order);
-
-/* ---- attention ---- */
 
 /* Scratch tensors of joint attention, for the rows of both streams: normed input, queries, keys, values. */
 struct mmdit_qkv {
     struct tensor n, q, k, v;
-    uint64_t mark; /* where k and v begin in the scratch memory; freed after attention */
+    uint64_t mark; /* scratch memory offset of k and v, which are freed after attention */
 };
 
 struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens);
-/* Queries or keys: linear layer, then norm and rope of the heads where norm and rope are present. */
+/* Queries or keys: linear layer, then norm and rope of each head; an absent norm or rope is skipped. */
 void mmdit_project_heads(struct context *x, struct tensor out, struct tensor n,
                          const struct linear_weights *w, struct tensor norm, struct tensor rope);
-/* Attention of the queries in rows [first, first + rows) to all keys; the output overwrites q. head: head
- * size. */
+/* Query rows [first, first + rows) attend to all keys; the output overwrites q. head: head size. */
 void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first, int32_t rows, int32_t head);
-
-/* ---- a block of two streams ---- */
 
 enum { MMDIT_RANGES = 2 };
 
-/* Rows of a stream that share one modulation. */
+/* Token rows of a stream that share one modulation. */
 struct mmdit_range {
     int32_t rows;
     /* [1, 6 C]: shift, scale, gate of attention, then of the feed-forward; [1, 9 C]: then of the second
@@ -122,22 +107,20 @@ struct mmdit_range {
     struct tensor modulation;
 };
 
-/* Shape and rope of the attention heads. */
 struct mmdit_heads {
     int32_t size;
     struct tensor rope; /* [all rows, size / 2, 2]; absent: no rope */
 };
 
-/* The rows of one stream, text or image, in one block. */
+/* Token rows of one stream, text or image, in one block. */
 struct mmdit_stream {
     const struct mmdit_stream_weights *w;
     int32_t first, rows;
-    int32_t n_updated; /* the first n rows are updated by the block; the others only give keys and values */
-    struct mmdit_range range[MMDIT_RANGES]; /* consecutive ranges; rows 0: unused */
+    int32_t n_updated; /* leading rows that the block updates; the others give keys and values only */
+    struct mmdit_range range[MMDIT_RANGES]; /* consecutive row ranges; an entry with rows 0 is unused */
 };
 
-/* Runs a joint block: updates tokens [all rows, C] in place. The updated rows of both streams must be
- * contiguous. */
+/* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */
 void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, const struct mmdit_stream *text,
                        struct tensor tokens, struct mmdit_heads heads);
 

@@ -13,10 +13,8 @@
     X(qwen3) X(qwen25vl) X(qwen25vl_vision) X(clip) X(clip_vision) X(t5) X(umt5)                             \
     X(vae_kl) X(vae_kl_encoder) X(vae_wan) X(vae_wan_encoder) X(vae_wan22) X(vae_wan22_encoder)              \
     X(taesd) X(taehv)
-/* clang-format on */
-/* All recipes: X(name) for recipe_NAME in models/recipes.c. Without a pipeline name in the files, the first
- * recipe that matches the weights is used. */
-/* clang-format off */
+/* All recipes: X(name) for recipe_NAME in models/recipes.c, in order of preference: if the files name no
+ * pipeline, the first recipe that matches the weights is used. */
 #define PUBLISHED_RECIPES(X)                                                                                 \
     X(zimage)                                                                                                \
     X(flux) X(flux_schnell) X(flux_kontext) X(flux_fill)                                                     \
@@ -30,8 +28,8 @@
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
 PUBLISHED_FAMILIES(DECLARE_FAMILY)
 
-/* True if the width of these CLIP weights is that of CLIP-L, OpenCLIP-H or OpenCLIP-G, or is none of the
- * three (small test models). For slot.matches. */
+/* For slot.matches: true if the CLIP weights have the width of CLIP-L, OpenCLIP-H or OpenCLIP-G, or of
+ * none of the three (small test models). */
 bool clip_is_l(const struct tensor_index *view);
 bool clip_is_h(const struct tensor_index *view);
 bool clip_is_g(const struct tensor_index *view);
@@ -39,16 +37,15 @@ bool clip_is_g(const struct tensor_index *view);
 /* Variants of Flux.1: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
-/* Variants of WAN that tensor shapes tell apart. WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not.
- * The number of transformers and the VAE tell the rest. */
+/* Variants of WAN that tensor shapes tell apart; the number of transformers and the VAE tell the others.
+ * WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not. */
 enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
 
 /* Variants of Stable Diffusion 3 that tensor shapes tell apart: 3.5 large has query and key norms, 3.5 medium
  * also has dual attention layers. */
 enum { SD3_MEDIUM, SD35_MEDIUM, SD35_LARGE };
 
-/* Variants of the UNet that tensor shapes tell apart. GUIDED: with an embedding of the guidance scale (LCM).
- */
+/* Variants of the UNet that tensor shapes tell apart. GUIDED: with a guidance scale embedding (LCM). */
 enum {
     UNET_SD1,
     UNET_SD1_INPAINT,
@@ -64,8 +61,8 @@ enum {
 /* All families, NULL-terminated. */
 extern const struct family *const families[];
 
-/* Template of a prompt that contains reference images. The vision tokens of an image replace pad tokens. Such
- * a prompt is never truncated. */
+/* Template of a prompt with reference images. An image's vision tokens replace its pad tokens; the prompt
+ * is never truncated. */
 struct image_prompt {
     const char *template_before; /* replaces text_recipe.template_before; NULL: no images in prompts */
     int drop_idx;                /* replaces text_recipe.drop_idx */
@@ -85,8 +82,8 @@ struct text_recipe {
     const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
-    const char *tokenizer;        /* kind, as returned by tokenizer_kind(): "BPE", "CLIP BPE", "unigram" */
-    const char *tokenizer_folder; /* in the Hugging Face folder */
+    const char *tokenizer;        /* tokenizer_kind() that is required: "BPE", "CLIP BPE", "unigram" */
+    const char *tokenizer_folder; /* subfolder of the tokenizer in a Hugging Face folder */
     const char *tokenizer_from;   /* advice in the error for a missing tokenizer */
     const char *classes[2];       /* classes of encoder and tokenizer in model_index.json */
 };
@@ -105,13 +102,13 @@ struct slot {
      * an absent text encoder is zeros (model_condition_columns); one text encoder must be present. */
     bool optional;
     const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: the family's */
-    const char *folder;       /* in the Hugging Face folder */
+    const char *folder;       /* subfolder of the component in a Hugging Face folder */
     /* Usual name of the weight file ("taef1"), where weights for other slots have the same shapes; NULL:
      * shapes are unambiguous. */
     const char *weights_name;
     /* Tensor name prefixes in files that hold several components, NULL-terminated; the first is "". */
     const char *const *prefixes;
-    const char *prefix; /* prefix in the published folder, if it is shared with another slot; NULL: none */
+    const char *prefix; /* tensor name prefix in a Hugging Face folder that two slots share; NULL: none */
     /* True if the weights are for this slot, where several slots have the same family; NULL: always. */
     bool (*matches)(const struct tensor_index *view);
     /* Words in the file name that select among slots of equal shapes, such as "high"; a word ends at every
@@ -133,7 +130,7 @@ enum flow_shift_rule {
     FLOW_SHIFT_BY_TOKENS, /* s = e^mu, mu linear in the number of image tokens (use_dynamic_shifting) */
 };
 
-/* The line through mu = base_shift at base_tokens and mu = max_shift at max_tokens. */
+/* Timestep shift by image tokens: mu is linear from base_shift at base_tokens to max_shift at max_tokens. */
 struct flow_shift_line {
     double base_shift, max_shift;
     int base_tokens, max_tokens;
@@ -175,16 +172,14 @@ struct condition {
     /* The projection is applied only in the pipeline's folder and if config.json names the slot's class;
      * otherwise text_projection is not used and may be absent. */
     bool projected_if_class;
-    /* Concatenate with the tokens of the condition before along the feature axis (torch.cat, dim=-1);
+    /* Concatenate with the previous condition's tokens along the feature axis (torch.cat, dim=-1);
      * otherwise along the token axis. Pooled rows are always concatenated along the feature axis. */
     bool concat_columns;
-    bool zero_padded; /* pad the features of this condition and those concatenated to it to the denoiser's
-                         width */
+    bool zero_padded; /* zero-pad the features, with those concatenated to them, to the denoiser's width */
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
 };
 
-/* The denoiser of a range of timesteps (0 to 1, as a fraction of 1000): from `below` down to the next span's.
- */
+/* A denoiser and its timesteps: from `below` (fraction of 1000) down to the next span's `below`. */
 struct denoiser_span {
     int slot;
     double below; /* overridden by boundary_ratio in model_index.json; 0 ends the list */
@@ -207,12 +202,12 @@ enum concat_rule {
                        the mask, one channel for each pixel under a latent pixel */
 };
 
-/* Use of --init-img. */
+/* How a pipeline uses --init-img. */
 enum init_image_rule {
     INIT_IMG2IMG,     /* noised latent that sampling starts from; --strength sets the first step */
     INIT_FIRST_FRAME, /* first frame of the video: concat channels (CONCAT_I2V), or the first latent frame,
                          which stays free of noise */
-    INIT_NONE,        /* not accepted */
+    INIT_NONE,        /* --init-img is refused */
 };
 
 /* Micro-conditioning of SDXL (diffusers: add_time_ids), in lane.add_time_ids. */
@@ -223,7 +218,7 @@ enum add_time_ids_rule {
     ADD_TIME_IDS_SIZES_AND_SCORE, /* original size, crop, and aesthetic score: 6, negative prompt 2.5 */
 };
 
-/* Pixel areas that reference images, and the output, are resized to. The aspect ratio of an image is kept;
+/* Areas in pixels that reference images and the output are resized to. Images keep their aspect ratio;
  * sides are rounded to multiples of `multiple`. */
 struct picture_areas {
     int64_t vision; /* input of the vision encoder, which may resize again; 0: the image's own size */
@@ -235,12 +230,12 @@ struct picture_areas {
 /* A pipeline as data. The same session code runs every recipe. */
 struct recipe {
     const char *name; /* as in --family, such as "zimage" */
-    /* In the order of their stages: the VAE encoder comes last and may be absent, which disables image
-     * inputs. A tiny decoder (TAESD), which is no part of a model, follows it. */
+    /* Components in the order of their stages. The VAE encoder comes last and may be absent, which
+     * disables image inputs. A tiny decoder (TAESD), which is no part of a model, follows it. */
     struct slot slot[SLOTS_MAX + 1]; /* ends with an empty slot */
     int variant;                     /* component.variant of the denoiser */
-    /* Word in the name of the model or the denoiser's file that selects this recipe among those of the same
-     * shapes; NULL: the default among them. */
+    /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with
+     * the same shapes; NULL: their default. */
     const char *name_word;
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
@@ -254,29 +249,27 @@ struct recipe {
     } processor;
     int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
     int frames_max; /* maximum num_frames; 0: an image model */
-    struct sampling sampling;                 /* defaults where scheduler_config.json is absent or silent */
-    struct prediction_probe prediction_probe; /* the same */
+    struct sampling sampling;                 /* defaults for keys that scheduler_config.json lacks */
+    struct prediction_probe prediction_probe; /* default where scheduler_config.json lacks prediction_type */
     guidance_rule *guide;
     bool cfg_needs_negative; /* classifier-free guidance only with a negative prompt, whatever cfg_scale is */
     enum concat_rule concat;
     enum init_image_rule init;
     enum add_time_ids_rule add_time_ids;
-    bool force_zeros_for_empty_prompt; /* default of the same key in model_index.json: embeddings of an absent
-                                          negative prompt are zeros, not those of "" */
+    bool force_zeros_for_empty_prompt; /* default for model_index.json: embeddings of an absent negative prompt are zeros, not those of "" */
     const char *default_negative;      /* used for an absent negative prompt; NULL: "" or zeros */
-    const struct latent_colours *colours; /* for previews, of the published VAE; NULL: none known */
+    const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
     /* Timestep shift, where scheduler_config.json does not set it. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
-    double shift_terminal; /* see engine/sample/schedule.h; 0: none */
-    /* Input images. */
+    double shift_terminal; /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
     bool samples_posterior; /* input image latents are sampled from the VAE posterior, else its mode */
     int references_min, references_max; /* number of reference images (-r) */
     bool references_if_unnamed; /* references are accepted only if no model_index.json names a pipeline */
     struct picture_areas areas;
     const char *edit; /* value of --edit that selects this recipe; NULL: none */
-    /* Defaults without a sluice.json in the model's folder. */
+    /* Defaults where the model's folder has no sluice.json. */
     int width, height, frames, fps, steps; /* frames 0: one image */
     /* Defaults of a distilled model (Turbo) of the same shapes, recognised by its sample_size and trailing
      * timesteps without zero terminal SNR; cfg_scale is then 1. steps 0: none known. */
@@ -284,7 +277,7 @@ struct recipe {
         int latent_side, steps;
     } distilled;
     double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: the same */
+    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: same as cfg_scale */
     bool takes_guidance;  /* the denoiser has an embedding of the distilled guidance scale */
 };
 
@@ -295,11 +288,10 @@ extern const struct recipe *const recipes[]; /* NULL-terminated */
 
 /* Index of the first slot whose family has this kind; SLOTS_MAX: none. */
 int recipe_slot(const struct recipe *recipe, enum family_kind kind);
-/* Family of that slot; NULL: none. */
+/* Family of the first slot whose family has this kind; NULL: none. */
 const struct family *recipe_family(const struct recipe *recipe, enum family_kind kind);
 /* True if a recipe that --edit selects has a denoiser of the same family and variant. */
 bool recipe_has_edit_variant(const struct recipe *recipe);
-/* Number of slots with this family. */
 int recipe_count_slots(const struct recipe *recipe, const struct family *family);
 
 /* Published value of a dimension: the slot's override, else the family's. */
@@ -307,7 +299,7 @@ int slot_dimension(const struct slot *slot, const struct dimension *d);
 
 /* Slot number i, counted through all recipes; NULL after the last. */
 const struct slot *models_slot(int i);
-/* True for a tiny decoder: no part of a model, loaded by its flag only. */
+/* True for the slot of a tiny decoder, which is no part of a model and loaded by its flag only. */
 bool slot_is_extra(const struct slot *slot);
 /* Finds the first recipe with a tiny decoder of this family name; sets *slot. NULL: none. */
 const struct recipe *models_find_extra(const char *name, int *slot);
@@ -317,7 +309,7 @@ bool slot_takes(const struct slot *slot, const struct family *family, const char
  * sets *slot. NULL: none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
-/* The condition of this kind that reads the slot; NULL: none. */
+/* Condition of this kind that reads the slot; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
 
 #endif

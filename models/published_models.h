@@ -1,6 +1,6 @@
-/* Published models of each recipe: their names, Hugging Face repositories, and what the tests compare with.
- * For listings (`sluice families`, models/README.md) and advice in errors only: no file is chosen by these
- * tables. */
+/* Published models of each recipe: names, Hugging Face repositories, reference implementations of the
+ * tests. For listings (`sluice families`, models/README.md) and advice in errors only: no file is chosen
+ * by these tables. */
 #ifndef SLUICE_PUBLISHED_MODELS_H
 #define SLUICE_PUBLISHED_MODELS_H
 
@@ -13,7 +13,7 @@ struct hf_source {
     const char *repository;
     const char
         *flag; /* flag that takes these files; NULL: -m, a complete model or one without text encoders */
-    const char *files; /* name in the repository; NULL: the whole repository, in diffusers' layout */
+    const char *files; /* file name in the repository; NULL: the whole repository, in diffusers' layout */
     int megabytes;     /* 10^6 bytes, three digits, as the repository lists them; 0: unknown */
     const struct recipe
         *recipe[HF_SOURCE_RECIPES_MAX + 1]; /* recipes that can use the files, NULL-terminated */
@@ -21,7 +21,7 @@ struct hf_source {
 
 struct published_model {
     const struct recipe *recipe;
-    const char *title; /* models of the recipe, such as "Flux.1 dev" */
+    const char *title; /* readable model names, such as "Flux.1 dev" */
     /* Reference implementation and version of the test fixture for whole pipelines of this recipe; NULL: no
      * fixture. */
     const char *reference;
@@ -32,7 +32,7 @@ struct published_model {
 extern const struct hf_source hf_sources[];             /* ends with repository NULL */
 extern const struct published_model published_models[]; /* one row for each recipe; ends with recipe NULL */
 
-/* The row of a recipe; NULL: none. */
+/* Row of published_models for a recipe; NULL: none. */
 const struct published_model *published_model_of(const struct recipe *recipe);
 bool hf_source_has_recipe(const struct hf_source *source, const struct recipe *recipe);
 

@@ -24,11 +24,11 @@ enum {
     FEED_FORWARD,
     LAYERS,
     OUT,
-    MERGED_WIDTH, /* width of the tokens of a block, concatenated */
+    MERGED_WIDTH, /* width of the concatenated tokens of a merge block */
     COLOURS,
     FRAMES,
     PATCH,
-    MERGE_SIZE, /* tokens on a block's side */
+    MERGE_SIZE, /* side of a merge block, in tokens */
 };
 
 /* Maximum number of layers with full attention. */
@@ -36,11 +36,11 @@ enum { FULL_LAYERS_MAX = 16 };
 
 struct vision_settings {
     double rope_theta;
-    int heads;      /* 0: not in the configuration */
-    int merge_size; /* tokens on a block's side */
+    int heads;      /* 0: absent in the configuration */
+    int merge_size; /* side of a merge block, in tokens */
     int window;     /* window size in pixels */
     int full_layers[FULL_LAYERS_MAX];
-    int full_every; /* if above 0: every n-th layer has full attention; else full_layers lists them */
+    int full_every; /* above 0: every n-th layer has full attention; else full_layers lists those layers */
     int activation;
     int min_pixels, max_pixels; /* limits of the resized image */
     struct picture_format format;
@@ -57,13 +57,11 @@ struct token_grid {
 struct vision_state {
     struct tensor tokens;   /* [T, WIDTH] */
     struct tensor rope;     /* [T, HEAD/2, 2] */
-    struct token_grid grid; /* grid before merging */
+    struct token_grid grid; /* grid of patch tokens, before merging */
 };
 
-/* ---- patches ---- */
-
 struct patch_weights {
-    struct tensor first, second; /* slices of the kernel for two frames: [WIDTH, COLOURS, PATCH, PATCH] */
+    struct tensor first, second; /* kernel slices for two video frames: [WIDTH, COLOURS, PATCH, PATCH] */
 };
 
 #define PATCH_WEIGHT(field, name, ...)                                                                       \
@@ -118,8 +116,6 @@ static const struct block_kind vision_kind_patch_halves =
     BLOCK_KIND("patch", "patch_embed", vision_patch_halves_table, patch_weights, vision_forward_patch,
                .never_quantised = true);
 
-/* ---- layers ---- */
-
 struct vision_layer_weights {
     struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, out, out_bias;
     struct tensor norm2, gate, gate_bias, up, up_bias, down, down_bias;
@@ -136,7 +132,7 @@ struct vision_layer_weights {
     LAYER_WEIGHT(field, tail ".weight", gguf ".weight", 2, outputs, inputs),                                 \
         LAYER_WEIGHT(field##_bias, tail ".bias", gguf ".bias", 1, outputs)
 
-/* q, k or v: fused in safetensors files, separate tensors in GGUF files. */
+/* q, k or v: one fused tensor in safetensors files, separate tensors in GGUF files. */
 #define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field), .names = {"v.blk.%d." gguf},                 \
@@ -234,8 +230,6 @@ static void vision_forward_layer(struct context *x, const void *weights, const s
 static const struct block_kind vision_kind_layer =
     BLOCK_KIND("layer", "blocks.%d", vision_layer_table, vision_layer_weights, vision_forward_layer);
 
-/* ---- merging ---- */
-
 struct merger_weights {
     struct tensor norm, in, in_bias, out, out_bias;
 };
@@ -262,7 +256,7 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
     struct tensor n =
-        context_tensor(x, inner.dtype, 2, tokens.dim); /* contiguous, to join the tokens of a block */
+        context_tensor(x, inner.dtype, 2, tokens.dim); /* contiguous, so that the tokens of a merge block can be joined */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
     op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,
@@ -276,8 +270,6 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
 
 static const struct block_kind vision_kind_merger =
     BLOCK_KIND("merger", "merger", vision_merger_table, merger_weights, vision_forward_merger);
-
-/* ---- the family ---- */
 
 /* Also matches the vision encoders of Qwen2-VL and Qwen3-VL, which are refused by name. */
 static bool qwen25vl_vision_probe(const struct tensor_index *index) {
@@ -396,7 +388,6 @@ static int qwen25vl_vision_blocks(const struct component *c, struct block_ref *r
     return n;
 }
 
-/* Token grid of an image that was resized to these sides. */
 static struct token_grid vision_patch_grid(const struct component *c, int32_t height, int32_t width) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     int32_t patch = c->dims[PATCH], window = s->window / patch / s->merge_size * s->merge_size;
@@ -423,8 +414,7 @@ static void qwen25vl_vision_declare(const struct component *c, struct lane *lane
     }
 }
 
-/* Size of the resized image: models/qwen2_vl/image_processing_qwen2_vl.py, smart_resize; rounds half to even.
- */
+/* smart_resize of models/qwen2_vl/image_processing_qwen2_vl.py; rounds half to even. */
 static struct vision_grid qwen25vl_vision_grid_of(const struct component *c, int width, int height) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     enum { ASPECT_MOST = 200 };
@@ -477,7 +467,6 @@ static const struct dimension qwen25vl_vision_dimensions[] = {
             1023                                                                                             \
     }
 
-/* Keys of config.json and of GGUF metadata. */
 static const struct setting qwen25vl_vision_settings[] = {
     SETTING(heads, SETTING_INT, 0, 1, 1024, "vision_config.num_heads", "num_heads",
             "clip.vision.attention.head_count"),
@@ -517,8 +506,8 @@ static const struct expectation qwen25vl_vision_expects[] = {
         SETTING(format.field[1], SETTING_FLOAT, b, __VA_ARGS__ ".1"),                                        \
         SETTING(format.field[2], SETTING_FLOAT, c, __VA_ARGS__ ".2")
 
-/* Limit of min_pixels and max_pixels: full attention grows with the square of the pixels, so a file with a
- * far larger value than published would run for days. */
+/* Limit of min_pixels and max_pixels: the cost of full attention is quadratic, so a file with far more
+ * than the published pixels would run for days. */
 enum { PIXELS_MOST = 1 << 24 };
 static const struct setting qwen25vl_vision_pictures[] = {
     SETTING(min_pixels, SETTING_INT, 56 * 56, 1, PIXELS_MOST, "size.shortest_edge", "min_pixels"),
@@ -527,8 +516,7 @@ static const struct setting qwen25vl_vision_pictures[] = {
     PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
 
-/* Full-attention layers of a synthetic encoder: the last of fewer than 8 layers, else 4 at equal distances.
- */
+/* Full-attention layers of a synthetic encoder: the last of fewer than 8, else 4 at equal distances. */
 static void qwen25vl_vision_derive_dims(struct component *c) {
     enum { PUBLISHED = 4, FEW = 8 };
     struct vision_settings *s = (struct vision_settings *)c->settings;

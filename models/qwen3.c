@@ -37,7 +37,7 @@ static const struct dimension qwen3_dimensions[] = {
     {.place = QWEN_KV, QWEN_OF_LAYER(2, "self_attn.k_proj", "attn_k")},
 };
 
-/* Keys of config.json (transformers 4 and 5) and of GGUF metadata. */
+/* Settings from config.json (transformers 4 and 5) and GGUF metadata. */
 static const struct setting qwen3_settings[] = {
     {{"rope_theta", "rope_parameters.rope_theta", "qwen3.rope.freq_base"},
      offsetof(struct qwen_settings, rope_theta),

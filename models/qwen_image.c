@@ -26,7 +26,7 @@ enum {
     LAYERS,
 };
 
-/* Key in config.json, or marker tensor in files without one, for references modulated at timestep 0. */
+/* References modulated at timestep 0: key in config.json, and marker tensor in files without one. */
 #define ZERO_COND        "zero_cond_t"
 #define ZERO_COND_TENSOR "__index_timestep_zero__"
 
@@ -39,14 +39,12 @@ struct qwen_image_state {
     struct tensor tokens; /* [text + image + reference rows, DIM] */
     /* Shared by the lanes of a prompt: */
     struct tensor rope; /* [text + image + reference rows, HEAD/2, 2] */
-    struct tensor text; /* [text rows, DIM], embedded once */
-    /* Depends on the timestep alone, shared by all lanes; one row for each evaluation if hoisted, else one
-     * row. */
+    struct tensor text; /* [text rows, DIM]: prompt, embedded once */
+    /* Functions of the timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
     struct tensor image_modulation, text_modulation; /* [LAYERS, rows, SIX_DIM] */
     struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
-    /* With zero_cond_t: conditioning and image modulation at timestep 0, for reference tokens; else rank 0.
-     */
+    /* Conditioning and image modulation of reference tokens with zero_cond_t, at timestep 0; else rank 0. */
     struct tensor clean_condition;  /* [1, DIM] */
     struct tensor clean_modulation; /* [LAYERS, 1, SIX_DIM] */
 };
@@ -133,8 +131,6 @@ static const struct weight_spec qwen_image_final_modulation_table[] = {
 static const struct weight_spec qwen_image_final_table[] = {
     LINEAR(linear_block_weights, linear, "proj_out", PATCH, DIM)};
 
-/* ---- forwards ---- */
-
 static void qwen_image_fill_rope(struct context *x, const struct visit_scope *scope) {
     const struct qwen_image_settings *settings = scope->settings;
     const struct qwen_image_state *state = scope->lane->state;
@@ -169,7 +165,6 @@ static void qwen_image_forward_text(struct context *x, const void *weights, cons
     mmdit_linear(x, state->text, n, &w->linear);
 }
 
-/* Timestep embeddings, one row for each value in times. */
 static void qwen_image_embed_times(struct context *x, struct tensor out, const float *times,
                                    const struct time_weights *w) {
     int32_t n = out.dim[0];
@@ -185,7 +180,7 @@ static void qwen_image_forward_time(struct context *x, const void *weights, cons
     if (state->clean_condition.rank) qwen_image_embed_times(x, state->clean_condition, &zero_cond_t, weights);
 }
 
-/* The modulation of this block at timestep 0, [1, SIX_DIM]. */
+/* Image modulation of a block at timestep 0, [1, SIX_DIM]. */
 static struct tensor qwen_image_clean_row(const struct qwen_image_state *state, int number) {
     struct tensor all = state->clean_modulation;
     return tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
@@ -267,8 +262,6 @@ static void qwen_image_forward_final(struct context *x, const void *weights,
                    PATCH_CHANNELS_FIRST);
 }
 
-/* ---- the family ---- */
-
 static const struct block_kind qwen_image_kind_text =
     BLOCK_KIND("text", "txt_in", qwen_image_text_table, text_weights, qwen_image_forward_text,
                .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
@@ -327,8 +320,8 @@ static enum status qwen_image_check_dims(const struct component *c, struct error
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Refuses models with other token sizes. Mage-Flow has the same tensor names, with tokens of one latent pixel
- * and 128 channels. */
+/* Refuses other token sizes. Mage-Flow has the same tensor names, with tokens of one latent pixel and 128
+ * channels. */
 static enum status qwen_image_check_patch(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     enum { MAGE_FLOW = 128 };
@@ -352,8 +345,7 @@ static enum status qwen_image_configure(struct component *c, const struct config
     return qwen_image_check_dims(c, e);
 }
 
-/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
- */
+/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
 static int qwen_image_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, last = c->dims[LAYERS] - 1;
     refs[n++] = (struct block_ref){.kind = &qwen_image_kind_text};
@@ -370,7 +362,6 @@ static int qwen_image_blocks(const struct component *c, struct block_ref *refs) 
     return n;
 }
 
-/* Declares the state that all lanes share. */
 static void qwen_image_declare_rows(const struct component *c, const struct lane *lane, struct arena *arena,
                                     bool *ok) {
     struct qwen_image_state *s = lane->state;

@@ -7,7 +7,7 @@
 #include <stdio.h>
 
 struct embedding_weights {
-    struct tensor rows; /* embeddings of the text tokens */
+    struct tensor rows; /* [T, HIDDEN]: embeddings of the text tokens */
 };
 
 static const struct weight_spec qwen_embedding_table[] = {
@@ -33,21 +33,18 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies the result to lane.text, if the tokens are in a tensor of their own. */
+/* Copies the result to lane.text if the tokens are in a separate tensor. */
 static void qwen_write_output(struct context *x, const struct lane *lane) {
     const struct qwen_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
 
-/* ---- prompts with images ---- */
-
 /* A run of text tokens and the image after it. */
 struct prompt_run {
-    int32_t first, n;                /* range of text tokens; n may be 0 */
+    int32_t first, n;                /* run of text tokens; n may be 0 */
     const struct vision_span *image; /* NULL: end of the prompt */
 };
 
-/* Run number i of a prompt of n_tokens tokens. */
 static struct prompt_run prompt_run(const struct lane *lane, int32_t n_tokens, int i) {
     struct prompt_run run = {0};
     if (i)
@@ -102,7 +99,7 @@ static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct ro
     }
 }
 
-/* Rope over one axis, or M-RoPE, for which transformers computes frequencies in float32. */
+/* Rope over one axis, or M-RoPE, whose frequencies transformers computes in float32. */
 static struct rope_options qwen_rope(const struct qwen_settings *settings, int head) {
     struct rope_options rope = {.theta = settings->rope_theta, .n_axes = 1, .axis_dim = {head}};
     if (!settings->mrope_section[0]) return rope;
@@ -122,13 +119,11 @@ static void qwen_forward_embedding(struct context *x, const void *weights, const
     op_rope_table(x, state->rope, &rope);
 }
 
-/* ---- layers ---- */
-
 struct projection {
     struct tensor weight, bias, norm;
 };
 
-/* Queries or keys: linear, norm of the heads if there is one, rope. */
+/* Queries or keys: linear, norm of each head if the family has one, rope. */
 static void qwen_project_heads(struct context *x, struct tensor out, struct tensor n, struct projection w,
                                const struct visit_scope *scope) {
     const struct qwen_settings *settings = scope->settings;
@@ -213,8 +208,6 @@ int qwen_list_blocks(const struct component *c, const struct block_kind *layer, 
     refs[n++] = (struct block_ref){.kind = &qwen_kind_norm, .unused = c->reads.hidden_state_from_end};
     return n;
 }
-
-/* ---- configuration ---- */
 
 bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail) {
     const char *const styles[][3] = {{"model.layers.0.", tail, "model.embed_tokens.weight"},

@@ -29,23 +29,22 @@ enum { MROPE_SECTIONS = 3 };
 struct qwen_settings {
     double rope_theta;
     float norm_eps;
-    int heads;                         /* number of query heads; 0: not in the configuration */
+    int heads;                         /* number of query heads; 0: absent in the configuration */
     int mrope_section[MROPE_SECTIONS]; /* rope pairs of a head for time, row, column; 0: one axis for all */
     int last_layer; /* index of the layer whose output is read; -1: output of the final norm */
 };
 
 struct qwen_state {
     struct tensor rope;   /* [T, HEAD/2, 2] */
-    struct tensor tokens; /* [T, HIDDEN], where lane.text is a slice with gaps; else rank 0, and the tokens
-                             are lane.text */
+    struct tensor tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
 };
 
 struct qwen_layer_weights {
     struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, out, norm2, gate, up, down;
 };
 
-/* Names: released files have the prefix "model.", transformers 5 saves without it, GGUF files have their own
- * (llama.cpp's gguf-py/gguf/constants.py). */
+/* Tensor names: released files have the prefix "model.", transformers 5 saves without it; GGUF names are
+ * those of llama.cpp (gguf-py/gguf/constants.py). */
 #define QWEN_LAYER_WEIGHT(field, tail, gguf, r, ...)                                                         \
     {                                                                                                        \
         .offset = offsetof(struct qwen_layer_weights, field),                                                \
@@ -53,7 +52,7 @@ struct qwen_layer_weights {
         .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
     }
 
-/* Weight table of a layer; the arguments are the family's own rows. */
+/* Weight table of a decoder layer; the arguments are rows that only one family has. */
 #define QWEN_LAYER_WEIGHTS(...)                                                                              \
     QWEN_LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm.weight", 1, QWEN_HIDDEN),                  \
         QWEN_LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q.weight", 2, QWEN_Q, QWEN_HIDDEN),            \
@@ -68,17 +67,16 @@ struct qwen_layer_weights {
         QWEN_LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down.weight", 2, QWEN_HIDDEN,                   \
                           QWEN_FEED_FORWARD)
 
-/* Initialisers of dimensions that are read from the embedding table or the first layer. */
+/* Initialisers of dimensions read from the embedding table or the first layer. */
 #define QWEN_OF_TABLE(axis)                                                                                  \
     OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
 #define QWEN_OF_LAYER(rank, tail, gguf)                                                                      \
     OF_TENSOR(rank, 0, "model.layers.0." tail ".weight", "layers.0." tail ".weight", "blk.0." gguf ".weight")
 
-/* True if the index has the embedding table and this tensor of the first layer, in any of the naming schemes.
- */
+/* True if the index has the embedding table and this first-layer tensor, under any naming scheme. */
 bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const char *gguf_tail);
 void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope);
-/* Lists all blocks; layer: the family's kind of layer. */
+/* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs);
 /* family.configure. SHAPE if dims are inconsistent, META if a file gives another number of layers. */
 enum status qwen_configure(struct component *c, const struct config *config, struct error *e);

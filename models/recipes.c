@@ -1,10 +1,8 @@
-/* The recipes: each pipeline's components, conditioning, sampling and defaults (struct recipe in models.h).
- */
+/* The recipes: components, conditioning, sampling and defaults of each pipeline (struct recipe in
+ * models.h). */
 #include "models/models.h"
 
 #include <math.h>
-
-/* ---- tensor name prefixes in files that hold several components ---- */
 
 static const char *const denoiser_prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", NULL};
 static const char *const vae_prefixes[] = {"", "first_stage_model.", "vae.", NULL};
@@ -18,10 +16,7 @@ static const char *const clip_l_prefixes[] = {
 static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transformer.", "text_encoders.t5xxl.",
                                              "t5xxl.", NULL};
 
-/* ---- sampling ---- */
-
-/* Schedulers of the published scheduler_config.json files: PNDM for Stable Diffusion 1, DDIM for 2, Euler for
- * XL. */
+/* Published schedulers (scheduler_config.json): PNDM for Stable Diffusion 1, DDIM for 2, Euler for XL. */
 /* clang-format off */
 #define SAMPLING_STABLE_DIFFUSION(schedule_, sampler_, levels)                                                \
     .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                          \
@@ -34,16 +29,11 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
     {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_ddim, NULL), .fixes_legacy_config = true}
 #define SAMPLING_SDXL {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_euler, sampler_euler, ays_sigmas_sdxl)}
 #define SAMPLING_LCM  {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_lcm, sampler_lcm, NULL)}
-/* WAN: diffusers 0.42, pipelines/wan; the scheduler is UniPC. */
+/* WAN's scheduler is UniPC (diffusers 0.42, pipelines/wan). */
 #define SAMPLING_WAN                                                                                          \
     {.prediction = &prediction_flow_timestep, .schedule = &schedule_flow_unipc, .sampler = &sampler_unipc,    \
      .grid = {.grid_f64 = true}, .grid_from_class = true}
-/* clang-format on */
 
-/* ---- recipes ---- */
-
-/* Slots that most pipelines share. */
-/* clang-format off */
 #define DENOISER(of, ...)                                                                                     \
     {.family = &(of), .flag = "--diffusion-model", .folder = "transformer", .prefixes = denoiser_prefixes,    \
      __VA_ARGS__}
@@ -63,14 +53,12 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
     {.family = &family_vae_wan22_encoder, .folder = "vae"},                                                   \
     TINY_DECODER(family_taehv, .weights_name = "taew2_2",                                                     \
                  .dimension = {{"latent_channels", 48}, {"taehv_patch", 2}})
-/* clang-format on */
 
-/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Language model and vision encoder of Qwen2.5-VL are in one
- * folder, or in one file of ComfyUI; llama.cpp has the vision encoder in a file of its own (mmproj).
+/* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Language model and vision encoder of Qwen2.5-VL are in
+ * one folder, or in one file of ComfyUI; llama.cpp has the vision encoder in a separate file (mmproj).
  * diffusers tokenises up to 1,058 tokens and drops the 34 of the template; the denoiser reads at most 512
- * rows, so 546 tokens are enough, because attention is causal. The macro's arguments are more initialisers of
- * the text_recipe. */
-/* clang-format off */
+ * rows, so 546 tokens suffice, because attention is causal. Further arguments are initialisers of
+ * text_recipe. */
 #define VISION_QWEN25VL                                                                                       \
     {.family = &family_qwen25vl_vision, .flag = "--llm_vision", .shares_file_with = "--llm",                  \
      .optional = true,                                                                                        \
@@ -91,10 +79,8 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
               .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or tokenizer.json of "    \
                                 "Qwen/Qwen2.5-VL-7B-Instruct",                                                \
               .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
-/* clang-format on */
 
-/* Template of prompts with reference images; number: format of the label before each image, may be empty. */
-/* clang-format off */
+/* Template of prompts with reference images. number: format of the label before each image, or "". */
 #define IMAGE_PROMPT(number)                                                                                  \
     .image_prompt = {.template_before =                                                                       \
                      "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, " \
@@ -194,21 +180,16 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      TEXT_CLIP("_2", windows, "laion/CLIP-ViT-bigG-14-laion2B-39B-b160k",                                     \
                "CLIPTextModelWithProjection", "CLIPTokenizer"),                                               \
      .text.pad_with_id_0 = true
-/* clang-format on */
 
-/* OpenCLIP-H vision encoder of WAN 2.1 image-to-video. */
-/* clang-format off */
 #define VISION_CLIP                                                                                           \
     {.family = &family_clip_vision, .flag = "--clip_vision", .optional = true, .folder = "image_encoder",     \
      .class = "CLIPVisionModel",                                                                              \
      .prefixes = (const char *const[]){"", "vision_model.", "visual.", "clip_vision.vision_model.", NULL}}
 #define CLIP_PROCESSOR {"CLIPImageProcessor", "image_processor", false}
-/* clang-format on */
 
 /* Text encoder of WAN: diffusers 0.42, pipelines/wan. It encodes the prompt without padding; the denoiser
  * reads 512 rows, padded with zeros (condition.padded_to). The flag is stable-diffusion.cpp's for Flux.1's
  * T5. */
-/* clang-format off */
 #define TEXT_UMT5                                                                                             \
     {.family = &family_umt5, .flag = "--t5xxl", .folder = "text_encoder",                                     \
      .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",    \
@@ -219,12 +200,10 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
               .tokenizer_from = "--tokenizer PATH: the model's Hugging Face folder, or spiece.model of "      \
                                 "google/umt5-xxl",                                                            \
               .classes = {"UMT5EncoderModel", "T5TokenizerFast"}}}
-/* clang-format on */
 
 /* Flux.1: diffusers 0.42, pipelines/flux. Both encoders read the raw prompt, padded to a fixed length without
  * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
  * of schnell and the guidance of Kontext (model cards) and the shifts (published scheduler_config.json). */
-/* clang-format off */
 #define TEXT_T5(folder_number, most)                                                                          \
     .text = {.eos = "</s>", .pad = "<pad>", .tokens_max = (most), .tokenizer = "unigram",                     \
              .tokenizer_folder = "tokenizer" folder_number,                                                   \
@@ -313,9 +292,9 @@ const struct recipe recipe_flux_fill = {
     .width = 1024, .height = 1024, .steps = 50, .cfg_scale = 4, .strength = 0.6
 /* clang-format on */
 
-/* Areas: the first editing pipeline feeds one image, resized to the output area, to the vision encoder and
- * the VAE. Later pipelines resize each image to a smaller area for the vision encoder; so do files without a
- * pipeline name. */
+/* Picture areas: the first editing pipeline feeds one image, resized to the output area, to vision encoder
+ * and VAE. Later pipelines, and files without a pipeline name, resize each image to a smaller area for the
+ * vision encoder. */
 enum { QWEN_AREA = 1024 * 1024, QWEN_AREA_VISION = 384 * 384 };
 #define QWEN_PROCESSOR                                                                                       \
     { "Qwen2VLProcessor", "processor", true }
@@ -543,7 +522,7 @@ const struct recipe recipe_sd1_inpaint = {
     .strength = 1,
 };
 
-/* The probed vector and the threshold 0.09 are ComfyUI's: comfy/supported_models.py, SD20. */
+/* Probed vector and threshold 0.09: ComfyUI, comfy/supported_models.py, SD20. */
 const struct recipe recipe_sd2 = {
     SD2(0),
     .prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",

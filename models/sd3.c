@@ -11,25 +11,24 @@
 #include "models/sd3_sizes.h"
 #include "models/mmdit.h"
 
-/* Parts of a modulation, DIM values each: 6 for a stream; 9 with a second attention; 2 for the last block's
- * text. */
+/* Parts of a modulation, DIM values each: 6 per stream; 9 with attn2; 2 for the last block's text. */
 enum { SIX_PARTS = 6, NINE_PARTS = 9, TWO_PARTS = 2 };
 
 struct sd3_state {
     struct tensor tokens;    /* [text + image rows, DIM] */
     struct tensor positions; /* [image rows, DIM], shared by all lanes */
-    /* Shared by the lanes of a prompt: embedded text, [text rows, DIM]. */
+    /* [text rows, DIM]: embedded prompt, shared by the lanes of a prompt. */
     struct tensor text;
-    /* Depends on timestep and prompt; one row for each evaluation if hoisted, else one row. */
+    /* Functions of timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition; /* [rows, DIM] */
-    /* All blocks, [parts, rows * DIM]: for each block the image's parts, then the text's. A block's slice is
-     * read as [rows, parts * DIM]. */
+    /* [parts, rows * DIM]: modulation of all blocks; for each block the image's parts, then the text's. A
+     * block's slice is read as [rows, parts * DIM]. */
     struct tensor modulation;
     struct tensor final_modulation; /* [rows, TWO_DIM]: scale, shift */
 };
 
 struct sd3_pos_embed_weights {
-    struct tensor rows; /* [image rows, DIM], gathered from the table */
+    struct tensor rows; /* [image rows, DIM], gathered from the position table */
 };
 
 struct sd3_layer_weights {
@@ -39,8 +38,6 @@ struct sd3_layer_weights {
 struct sd3_modulation_weights {
     struct linear_weights image, text;
 };
-
-/* ---- weights ---- */
 
 #define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),  \
@@ -171,8 +168,6 @@ static const struct weight_spec sd3_final_modulation_table[] = {FINAL_SCALE_SHIF
 static const struct weight_spec sd3_final_table[] = {
     LINEAR(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
-/* ---- forwards ---- */
-
 static bool sd3_is_dual(const struct sd3_settings *s, int number) {
     for (int i = 0; i < s->n_dual_layers; i++)
         if ((int)s->dual_layer[i] == number) return true;
@@ -191,14 +186,14 @@ static int sd3_text_parts(const struct sd3_settings *s, int number) {
     return sd3_is_last(s, number) ? TWO_PARTS : SIX_PARTS;
 }
 
-/* Number of modulation parts of the blocks before this one; with number = layers: of all blocks. */
+/* Number of modulation parts of the blocks before `number`; with number = layers, of all blocks. */
 static int sd3_parts_before(const struct sd3_settings *s, int number) {
     int parts = 0;
     for (int i = 0; i < number; i++) parts += sd3_image_parts(s, i) + sd3_text_parts(s, i);
     return parts;
 }
 
-/* Slices `parts` modulation parts from index first, rows of this visit: [rows, parts * DIM]. */
+/* Modulation parts [first, first + parts), rows of this visit: [rows, parts * DIM]. */
 static struct tensor sd3_parts(const struct visit_scope *scope, int first, int parts) {
     const struct sd3_state *state = scope->lane->state;
     int32_t rows = state->condition.dim[0], dim = state->condition.dim[1];
@@ -206,7 +201,6 @@ static struct tensor sd3_parts(const struct visit_scope *scope, int first, int p
     return scope_rows(tensor_reshape(of_block, 2, (int32_t[]){rows, parts * dim}), scope);
 }
 
-/* Modulation of the image in this visit's block. */
 static struct tensor sd3_image_modulation(const struct visit_scope *scope) {
     const struct sd3_settings *s = scope->settings;
     return sd3_parts(scope, sd3_parts_before(s, scope->number), sd3_image_parts(s, scope->number));
@@ -295,8 +289,6 @@ static void sd3_forward_final(struct context *x, const void *weights, const stru
                    PATCH_CHANNELS_LAST);
 }
 
-/* ---- blocks ---- */
-
 static const struct block_kind sd3_kind_position =
     BLOCK_KIND("position", "pos_embed", sd3_position_table, sd3_pos_embed_weights, sd3_forward_position,
                .embedding_table = true, .update_rate = UPDATE_PER_PROMPT);
@@ -324,8 +316,7 @@ static const struct block_kind sd3_kind_final_modulation = BLOCK_KIND(
 static const struct block_kind sd3_kind_final = BLOCK_KIND(
     "final", "proj_out", sd3_final_table, linear_block_weights, sd3_forward_final, .never_quantised = true);
 
-/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
- */
+/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
 static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     int n = 0;
@@ -343,7 +334,7 @@ static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Sets the dims that say which weights this block and its modulation have. */
+/* Sets the dims that determine which weights this block and its modulation have. */
 static void sd3_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     dims[CONTEXT_PRE_ONLY] = sd3_is_last(s, ref->number);
@@ -354,10 +345,8 @@ static void sd3_block_dims(const struct component *c, const struct block_ref *re
     dims[IMAGE_PARTS_DIM] = sd3_image_parts(s, ref->number) * dims[DIM];
 }
 
-/* ---- lanes ---- */
-
-/* Rows of the position table: the centred rectangle of the image's size. With an odd margin, the extra row or
- * column is below or right. */
+/* Rows of the position table: a centred rectangle of the image's size; an odd margin is larger below and
+ * right. */
 static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
     int32_t h = lane->latent.dim[2] / MMDIT_PATCH, w = lane->latent.dim[3] / MMDIT_PATCH;
@@ -372,7 +361,7 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
                                    struct error *e) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side;
     int32_t h = lanes[0].latent.dim[2] / MMDIT_PATCH, w = lanes[0].latent.dim[3] / MMDIT_PATCH;
-    (void)n_lanes; /* all lanes have the same size */
+    (void)n_lanes; /* all lanes have the same image size */
     if (h <= side && w <= side) return OK;
     error_set(e, USAGE, "the image is larger than the transformer's position table");
     error_where(e, "%s", c->index.sources[0].path);
@@ -380,7 +369,6 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
     return error_expected(e, "at most %d on each side", side);
 }
 
-/* Declares the state that the lanes of a prompt share. */
 static void sd3_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                bool *ok) {
     struct sd3_state *s = lane->state;
@@ -408,8 +396,6 @@ static void sd3_declare(const struct component *c, struct lane *lanes, int n_lan
         if (first == i) sd3_declare_prompt(c, &lanes[i], arena, ok);
     }
 }
-
-/* ---- the family ---- */
 
 /* Also matches ControlNets and IP-Adapters, which sd3_refuse rejects by name. */
 static bool sd3_probe(const struct tensor_index *index) {

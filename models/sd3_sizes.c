@@ -23,7 +23,7 @@ static enum status sd3_mismatch(const struct component *c, const char *key, doub
     return error_expected(e, "%d", expected);
 }
 
-/* META if config.json has another value under this key. */
+/* Returns META if config.json has another value under this key. */
 static enum status sd3_check_key(const struct component *c, const char *key, int expected,
                                  const struct config *config, struct error *e) {
     int value = expected;
@@ -31,8 +31,7 @@ static enum status sd3_check_key(const struct component *c, const char *key, int
     return sd3_mismatch(c, key, value, expected, config, e);
 }
 
-/* Tensor names of query and key norms, then of the second attention. One of them in a block implies all
- * others. */
+/* Tensor names of query and key norms, then of attn2's norms. In a block, one of them implies all others. */
 static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
                                              DIFFUSERS_BLOCK "attn.norm_k.weight",
                                              DIFFUSERS_BLOCK "attn.norm_added_q.weight",
@@ -54,7 +53,7 @@ static const char *const sd3_dual_names[] = {DIFFUSERS_BLOCK "attn2.to_q.weight"
                                              CHECKPOINT_BLOCK "x_block.attn2.ln_k.weight",
                                              NULL};
 
-/* Finds the blocks with a second attention by their tensors; META if dual_attention_layers disagrees. */
+/* Finds the blocks with attn2 by their tensors; META if dual_attention_layers disagrees. */
 static enum status sd3_read_dual_layers(struct component *c, const struct config *config, struct error *e) {
     struct sd3_settings *s = (struct sd3_settings *)c->settings;
     bool value = config_list_length(config, "dual_attention_layers");
@@ -69,7 +68,7 @@ static enum status sd3_read_dual_layers(struct component *c, const struct config
     return OK;
 }
 
-/* Reads the side of the position table. Files have its rows with or without a leading axis of 1. */
+/* Reads the side of the position table, whose tensor may have a leading axis of 1. */
 static enum status sd3_read_positions(struct component *c, struct error *e) {
     enum { TABLE_SIDE_MAX = 1 << 12 };
     int32_t *d = c->dims;
@@ -109,7 +108,7 @@ static enum status sd3_check_dims(const struct component *c, struct error *e) {
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* META if qk_norm in config.json disagrees with the tensors. Accepts "rms_norm", null or no value. */
+/* Returns META if qk_norm in config.json disagrees with the tensors. Accepts "rms_norm", null or no value. */
 static enum status sd3_check_norms(const struct component *c, const struct config *config, struct error *e) {
     const struct config_value *value = config_find(config, "qk_norm");
     bool normed = value && value->kind != CONFIG_NULL;
@@ -185,8 +184,6 @@ void sd3_derive(struct component *c) {
     c->latent_side = s->latent_side;
     c->variant = d[DUAL_LAYERS] ? SD35_MEDIUM : d[NORMED] ? SD35_LARGE : SD3_MEDIUM;
 }
-
-/* ---- rows ---- */
 
 static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 

@@ -1,5 +1,5 @@
 /* Sizes of Stable Diffusion 3 transformers: reads them from files, derives them for synthetic checkpoints,
- * writes them to config.json, and refuses unsupported relatives. */
+ * writes them to config.json, and refuses unsupported related models. */
 #ifndef SLUICE_SD3_SIZES_H
 #define SLUICE_SD3_SIZES_H
 
@@ -29,13 +29,13 @@ enum sd3_dim {
     LAYERS,
     NORMED,      /* 1: queries and keys are normed (qk_norm) */
     DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
-    /* Set for each block and its modulation, 0 or 1: */
-    DUAL, /* the block has a second attention (attn2) */
+    /* Flags (0 or 1) of one block and its modulation, set by block_dims: */
+    DUAL, /* 1: the block has a second attention (attn2) */
     DUAL_NORMED,
-    TEXT_UPDATED, /* text tokens are updated (not context_pre_only) */
+    TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */
     TEXT_UPDATED_NORMED,
-    CONTEXT_PRE_ONLY, /* last block: text gives keys and values only */
-    IMAGE_PARTS_DIM,  /* number of values in the image's modulation */
+    CONTEXT_PRE_ONLY, /* 1, in the last block: text gives keys and values only */
+    IMAGE_PARTS_DIM,  /* number of values in the block's image modulation */
 };
 
 enum { SD3_DUAL_LAYERS_MAX = 64, SD3_LAYERS_MAX = 400 };
@@ -44,7 +44,7 @@ struct sd3_settings {
     int head, layers, table_side;
     int latent_side; /* sample_size: latent side of the training images */
     int n_dual_layers;
-    float dual_layer[SD3_DUAL_LAYERS_MAX]; /* their block numbers, ascending (dual_attention_layers) */
+    float dual_layer[SD3_DUAL_LAYERS_MAX]; /* numbers of the blocks with attn2, ascending (dual_attention_layers) */
 };
 
 enum { N_SD3_DIMENSIONS = 14, N_SD3_SETTINGS = 1, N_SD3_LISTS = 1 };
@@ -52,7 +52,7 @@ extern const struct dimension sd3_dimensions[N_SD3_DIMENSIONS];
 extern const struct setting sd3_settings_rows[N_SD3_SETTINGS];
 extern const struct setting_list sd3_lists[N_SD3_LISTS];
 
-/* Functions of family_sd3: see struct family. */
+/* Callbacks of family_sd3: see struct family. */
 enum status sd3_refuse(const struct component *c, struct error *e);
 enum status sd3_configure(struct component *c, const struct config *config, struct error *e);
 void sd3_derive_dims(struct component *c);

@@ -74,7 +74,7 @@ static struct tensor t5_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies the result to lane.text, if the tokens are in a tensor of their own. */
+/* Copies the result to lane.text if the tokens are in a separate tensor. */
 static void t5_write_output(struct context *x, const struct lane *lane) {
     const struct t5_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
@@ -186,8 +186,6 @@ void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, stru
         state->bias = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){c->dims[T5_HEADS], distances}, ok);
     }
 }
-
-/* ---- configuration ---- */
 
 bool t5_has_bias(const struct tensor_index *index, int layer) {
     static const char *const names[2][3] = {{T5_BIAS_OF("0"), T5_GGUF_BIAS("0"), T5_WAN_BIAS("0")},

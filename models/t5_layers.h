@@ -21,7 +21,7 @@ enum {
     T5_LAYERS,
 };
 
-enum { T5_BUCKETS_MAX = 128 }; /* limit of op_relative_bias */
+enum { T5_BUCKETS_MAX = 128 }; /* maximum number of position buckets, the limit of op_relative_bias */
 
 struct t5_settings {
     float norm_eps;
@@ -32,12 +32,10 @@ struct t5_settings {
 struct t5_state {
     struct tensor
         bias; /* [HEADS, 2T-1]: relative position bias for distances 1-T to T-1, of the current layer */
-    struct tensor tokens; /* [T, HIDDEN], where lane.text is a slice with gaps; else rank 0, and the tokens
-                             are lane.text */
+    struct tensor tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
 };
 
-/* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py), and the WAN authors' umT5 checkpoint.
- */
+/* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py) and the WAN authors' umT5. */
 #define T5_BIAS_OF(layer)   "encoder.block." layer ".layer.0.SelfAttention.relative_attention_bias.weight"
 #define T5_GGUF_BIAS(layer) "enc.blk." layer ".attn_rel_b.weight"
 #define T5_WAN_BIAS(layer)  "blocks." layer ".pos_embedding.embedding.weight"
@@ -81,7 +79,7 @@ struct t5_state {
         .place = T5_LAYERS, .key = "num_decoder_layers"                                                      \
     }
 
-/* Remaining keys of config.json for a model of this class. */
+/* Constant keys of config.json for a model of this class. */
 #define T5_CONFIG_REST(class)                                                                                \
     "\"architectures\": [\"" class "\"], \"relative_attention_max_distance\": 128, "                         \
                                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "         \
@@ -90,14 +88,13 @@ struct t5_state {
                                    "1, "                                                                     \
                                    "\"decoder_start_token_id\": 0"
 
-/* Keys of config.json and of GGUF metadata. */
 extern const struct setting t5_settings[1];
 extern const struct expectation t5_expects[];
 extern const char *const t5_ignorable[];
 extern const char *const t5_architectures[];
 extern const struct state_tensor t5_state_tensors[1];
 
-/* True if the index has a relative position bias in this layer (0 or 1), in any of the naming schemes. */
+/* True if the index has a relative position bias in this layer (0 or 1), under any naming scheme. */
 bool t5_has_bias(const struct tensor_index *index, int layer);
 /* True if the feed-forward of the first layer has a gate, which T5 1.0 lacks. */
 bool t5_is_gated(const struct tensor_index *index);
@@ -105,7 +102,8 @@ bool t5_is_gated(const struct tensor_index *index);
 enum status t5_configure(struct component *c, const struct config *config, struct error *e);
 void t5_derive_dims(struct component *c);
 void t5_derive(struct component *c);
-/* Lists all blocks. The relative position bias, of every layer or of the first, comes before the layer. */
+/* Lists the encoder's blocks; the relative position bias, of every layer or of the first, precedes the
+ * layer. */
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs);
 void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                 struct arena *pictures, bool *ok);

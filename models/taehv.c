@@ -36,25 +36,24 @@ enum taehv_dim {
     TAEHV_PIXELS, /* values of a patch: 3 * patch size^2 */
     TAEHV_K1,
     TAEHV_K3,
-    TAEHV_IN,   /* of one block: input channels */
-    TAEHV_GROW, /* outputs of the 1x1 convolution: channels of one or two frames */
-    TAEHV_OUT,  /* channels of the next level */
+    TAEHV_IN,   /* input channels of one block, set by block_dims */
+    TAEHV_GROW, /* outputs of a level's 1x1 convolution: channels of one or two frames */
+    TAEHV_OUT,  /* channels of the next level, set by block_dims */
     TAEHV_WIDTHS,
 };
 
-/* Conversion of latents to another scale (LightTAE), per channel; n 0: none. */
+/* Conversion of latents to another scale, per channel (LightTAE); n 0: none. */
 struct taehv_settings {
     int n;
     float scale[VAE_WAN_LATENT_MAX], shift[VAE_WAN_LATENT_MAX];
 };
 
 struct taehv_state {
-    /* [slots, Y, X, C]: ring of frames. With a single-frame latent the levels overlap in memory. */
+    /* [slots, Y, X, C]: ring of frames of each level. With a single-frame latent the levels overlap in
+     * memory. */
     struct tensor level[TAEHV_LEVELS];
-    bool single_frame; /* the latent has one frame */
+    bool single_frame;
 };
-
-/* ---- weights ---- */
 
 struct taehv_in_weights {
     struct tensor weight, bias;
@@ -69,10 +68,10 @@ struct taehv_out_weights {
     struct tensor weight, bias;
 };
 
-#define TAEHV_BIAS(structure, field, name, original, rows)                                                   \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".bias", "decoder." original ".bias", 1, rows)
-#define TAEHV_CONV(structure, field, name, original, rows, inputs, side)                                     \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." original ".weight", 4,     \
+#define TAEHV_BIAS(structure, field, name, checkpoint, rows)                                                   \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".bias", "decoder." checkpoint ".bias", 1, rows)
+#define TAEHV_CONV(structure, field, name, checkpoint, rows, inputs, side)                                     \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." checkpoint ".weight", 4,     \
                        rows, inputs, side, side)
 #define TAEHV_BLOCK "blocks.%d.mem_blocks.%d."
 /* A block's first convolution reads the current and the previous frame, concatenated by channel. */
@@ -83,13 +82,13 @@ struct taehv_out_weights {
         .rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part,    \
         .init_scale = 1                                                                                      \
     }
-#define TAEHV_ONE_FRAME_CONV(i, name, original)                                                              \
-    TAEHV_CONV(tiny_block_weights, conv[i], TAEHV_BLOCK name, original, TAEHV_IN, TAEHV_IN, TAEHV_K3),       \
-        TAEHV_BIAS(tiny_block_weights, bias[i], TAEHV_BLOCK name, original, TAEHV_IN)
-#define TAEHV_UP(structure, field, level, original_grow, original)                                           \
-    TAEHV_CONV(structure, field grow, "blocks." level ".time_grow", original_grow ".conv", TAEHV_GROW,       \
+#define TAEHV_ONE_FRAME_CONV(i, name, checkpoint)                                                              \
+    TAEHV_CONV(tiny_block_weights, conv[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN, TAEHV_IN, TAEHV_K3),       \
+        TAEHV_BIAS(tiny_block_weights, bias[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN)
+#define TAEHV_UP(structure, field, level, checkpoint_grow, checkpoint)                                           \
+    TAEHV_CONV(structure, field grow, "blocks." level ".time_grow", checkpoint_grow ".conv", TAEHV_GROW,       \
                TAEHV_IN, TAEHV_K1),                                                                          \
-        TAEHV_CONV(structure, field weight, "blocks." level ".conv_out", original, TAEHV_OUT, TAEHV_IN,      \
+        TAEHV_CONV(structure, field weight, "blocks." level ".conv_out", checkpoint, TAEHV_OUT, TAEHV_IN,      \
                    TAEHV_K3)
 
 static const struct weight_spec taehv_in_table[] = {
@@ -111,14 +110,13 @@ static int taehv_checkpoint_number(int level, int block) {
     return 3 + level * 2 * TAEHV_BLOCKS + block;
 }
 
-/* ---- frames ---- */
-
 /* Frames at a level per latent frame: the first 1x1 convolution keeps one, the others double. */
 static int32_t taehv_rate(int level) {
     return level < 2 ? 1 : 2;
 }
 
-/* Frame k of a chunk (-1: the frame before), input of block `block`; for output use the next block. */
+/* Input frame k of a block (-1: last frame of the previous chunk). A block's output is the next block's
+ * input. */
 static struct tensor taehv_frame(const struct visit_scope *scope, int level, int block, int32_t k) {
     const struct taehv_state *state = scope->lane->state;
     struct tensor ring = state->level[level];
@@ -128,7 +126,7 @@ static struct tensor taehv_frame(const struct visit_scope *scope, int level, int
     return tensor_reshape(tensor_slice(ring, slot, 1), 3, ring.dim + 1);
 }
 
-/* Index of the first frame of a block's output that is needed: the first chunk yields one image. */
+/* First frame of a block's output that is needed: the first chunk yields one image. */
 static int32_t taehv_first_needed(const struct visit_scope *scope, int level, int block) {
     bool last = level == TAEHV_LEVELS - 1 && block == TAEHV_BLOCKS - 1;
     return last && !scope->chunk ? taehv_rate(level) - 1 : 0;
@@ -137,21 +135,19 @@ static int32_t taehv_first_needed(const struct visit_scope *scope, int level, in
 static void taehv_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taehv_state *state = scope->lane->state;
     int level = scope->number / BLOCK_NUMBER_STEP, block = scope->number % BLOCK_NUMBER_STEP;
-    int32_t n = taehv_rate(level), seen = taehv_first_needed(scope, level, block);
+    int32_t n = taehv_rate(level), first_needed = taehv_first_needed(scope, level, block);
     uint64_t used = x->scratch->used;
     for (int32_t i = 0; i < n; i++, x->scratch->used = used) {
         int32_t k = state->single_frame ? n - 1 - i : i;
         struct tensor past = {0};
-        if (k < seen) continue;
+        if (k < first_needed) continue;
         if (scope->chunk || k) past = taehv_frame(scope, level, block, k - 1);
         tiny_block(x, weights, taehv_frame(scope, level, block, k), past,
                    taehv_frame(scope, level, block + 1, k));
     }
 }
 
-/* ---- upsampling between levels ---- */
-
-/* State of upsampling, from the top, one of the frames that the 1x1 convolution makes of `from`. */
+/* Upsamples one of the frames that the 1x1 convolution makes of `from`, band by band from the top. */
 struct taehv_upsampler {
     struct tensor from, grow, weight;
     enum finishing finish;
@@ -171,7 +167,7 @@ static int32_t taehv_upsample_reach(const struct taehv_upsampler *d, int32_t to)
     return strip_reach(2 * to, 1, 2 * d->from.dim[0]);
 }
 
-/* Computes output rows up to that reach; out may overlap rows of `from` before `to`. */
+/* Computes output rows up to taehv_upsample_reach(to); out may overlap rows of `from` before `to`. */
 static void taehv_upsample_rows(struct context *x, struct taehv_upsampler *d, int32_t to, struct tensor out) {
     int32_t first = d->grown.end;
     struct tensor grown = strip_advance(x, &d->grown, d->end / 2, to);
@@ -198,8 +194,6 @@ static void taehv_forward_up(struct context *x, const void *weights, const struc
         }
     }
 }
-
-/* ---- first and last convolutions ---- */
 
 static struct latent_format taehv_format(const struct taehv_settings *settings) {
     struct latent_format format = {.n = 1, .scale = {1}, .shift = {0}};
@@ -266,8 +260,6 @@ static void taehv_forward_out(struct context *x, const void *weights, const stru
         taehv_decode_picture(x, w, taehv_upsample_begin(x, &w->up, from, k % each, FINISH_RELU), picture);
     }
 }
-
-/* ---- the family ---- */
 
 static const struct block_kind taehv_kind_in = BLOCK_KIND(
     "conv_in", "conv_in", taehv_in_table, taehv_in_weights, taehv_forward_in, .never_quantised = true);
@@ -387,8 +379,8 @@ static void taehv_block_dims(const struct component *c, const struct block_ref *
     dims[TAEHV_GROW] = dims[TAEHV_IN] * (after / taehv_rate(level));
 }
 
-/* Single-frame latent: each level is written over data already read. The first lies at the front, the second
- * at the back, the last from the front on, its second frame over the input of its own rows. */
+/* Single-frame latent: each level overwrites data already read. The first lies at the front, the second at
+ * the back, the last from the front on, its second frame over the input of its own rows. */
 static void taehv_declare_single_frame(struct taehv_state *state, const int32_t dim[TAEHV_LEVELS][4],
                                        struct arena *pictures, bool *ok) {
     int64_t size[TAEHV_LEVELS], most = 0;

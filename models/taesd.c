@@ -23,10 +23,8 @@ struct taesd_settings {
 
 struct taesd_state {
     struct full_frame full_frame;
-    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's feature map; the last level has none */
+    int64_t front[VAE_LEVELS_MAX]; /* buffer row of each level's feature map; the last level has none */
 };
-
-/* ---- weights ---- */
 
 struct taesd_in_weights {
     struct tensor weight, bias;
@@ -43,20 +41,20 @@ struct taesd_out_weights {
 };
 
 /* The authors' layer numbers are one higher because they count the clamp. */
-#define CONV_ROWS(structure, weight_, bias_, name, original, ...)                                            \
-    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", original ".weight", 4,       \
+#define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                            \
+    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,       \
                        __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
-        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", original ".bias", 1,         \
+        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", checkpoint ".bias", 1,         \
                            __VA_ARGS__)
-#define BLOCK_ROWS(structure, field, name, original)                                                         \
-    CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", original ".conv.0", TAESD_WIDTH,      \
+#define BLOCK_ROWS(structure, field, name, checkpoint)                                                         \
+    CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", checkpoint ".conv.0", TAESD_WIDTH,      \
               TAESD_WIDTH),                                                                                  \
-        CONV_ROWS(structure, field conv[1], field bias[1], name ".conv.2", original ".conv.2", TAESD_WIDTH,  \
+        CONV_ROWS(structure, field conv[1], field bias[1], name ".conv.2", checkpoint ".conv.2", TAESD_WIDTH,  \
                   TAESD_WIDTH),                                                                              \
-        CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", original ".conv.4", TAESD_WIDTH,  \
+        CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", checkpoint ".conv.4", TAESD_WIDTH,  \
                   TAESD_WIDTH)
-#define UP_ROW(structure, field, name, original)                                                             \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", original ".weight", 4,         \
+#define UP_ROW(structure, field, name, checkpoint)                                                             \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,         \
                        TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
 
 static const struct weight_spec taesd_in_table[] = {
@@ -67,16 +65,11 @@ static const struct weight_spec taesd_out_table[] = {
     UP_ROW(taesd_out_weights, up.weight, "16", "17"), BLOCK_ROWS(taesd_out_weights, block., "17", "18"),
     CONV_ROWS(taesd_out_weights, weight, bias, "18", "19", TAESD_COLOURS, TAESD_WIDTH)};
 
-/* ---- blocks ---- */
-
-/* Runs a block in place on the full-frame buffer's current feature map. */
 static void taesd_forward_block(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_state *state = scope->lane->state;
     struct tensor picture = state->full_frame.picture;
     tiny_block(x, weights, picture, (struct tensor){0}, picture);
 }
-
-/* ---- first and last convolutions, upsampling ---- */
 
 static void taesd_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_in_weights *w = weights;
@@ -94,8 +87,8 @@ static void taesd_forward_in(struct context *x, const void *weights, const struc
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
 
-/* diffusers' layer number of the upsampling convolution after a level: TAESD_BLOCKS blocks and the upsampling
- * layer, which has no weights, come first. */
+/* diffusers' number of a level's upsampling convolution: TAESD_BLOCKS blocks and an upsampling layer
+ * precede it. */
 static int taesd_up_number(int level) {
     return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
 }
@@ -135,8 +128,6 @@ static void taesd_forward_out(struct context *x, const void *weights, const stru
         done = last;
     }
 }
-
-/* ---- the family ---- */
 
 static const struct block_kind taesd_kind_in = BLOCK_KIND(
     "conv_in", "conv_in", taesd_in_table, taesd_in_weights, taesd_forward_in, .never_quantised = true);

@@ -1,9 +1,7 @@
 /* Tiny decoder blocks: see tiny_blocks.h. */
 #include "models/tiny_blocks.h"
 
-/* ---- strips ---- */
-
-/* Rows of a strip beyond a band: rows above it, and rows left for the last band. */
+/* Rows of a strip beyond one band: rows above the band, and rows left for the last band. */
 enum { STRIP_EXTRA_ROWS = 8 };
 
 int32_t tiny_band(int32_t columns) {
@@ -15,16 +13,16 @@ int32_t tiny_next_row(int32_t end, int32_t band, int32_t Y) {
 }
 
 struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C) {
-    int32_t room = tiny_band(X) + STRIP_EXTRA_ROWS;
-    return (struct strip){context_tensor(x, DTYPE_F32, 3, (int32_t[]){room < Y ? room : Y, X, C}), 0, 0};
+    int32_t capacity = tiny_band(X) + STRIP_EXTRA_ROWS;
+    return (struct strip){context_tensor(x, DTYPE_F32, 3, (int32_t[]){capacity < Y ? capacity : Y, X, C}), 0, 0};
 }
 
-struct tensor strip_advance(struct context *x, struct strip *s, int32_t kept, int32_t end) {
-    int32_t n_kept = kept < s->end ? s->end - kept : 0;
-    if (n_kept && kept > s->first)
-        op_copy(x, tensor_slice(s->rows, 0, n_kept), tensor_slice(s->rows, kept - s->first, n_kept));
-    struct tensor fresh = tensor_slice(s->rows, n_kept, end - s->end);
-    s->first = s->end - n_kept;
+struct tensor strip_advance(struct context *x, struct strip *s, int32_t keep_from, int32_t end) {
+    int32_t n_overlap = keep_from < s->end ? s->end - keep_from : 0;
+    if (n_overlap && keep_from > s->first)
+        op_copy(x, tensor_slice(s->rows, 0, n_overlap), tensor_slice(s->rows, keep_from - s->first, n_overlap));
+    struct tensor fresh = tensor_slice(s->rows, n_overlap, end - s->end);
+    s->first = s->end - n_overlap;
     s->end = end;
     return fresh;
 }
@@ -42,8 +40,6 @@ void strip_convolve(struct context *x, struct tensor out, int32_t first, const s
     options.first_row = first - in->first * options.upsample;
     op_conv2d(x, out, tensor_slice(in->rows, 0, in->end - in->first), weight, epilogue, options);
 }
-
-/* ---- blocks ---- */
 
 static const struct conv_options tiny_plain = {.upsample = 1},
                                  tiny_relu = {.upsample = 1, .finish = FINISH_RELU};
@@ -78,7 +74,7 @@ void tiny_block_output(struct context *x, struct tiny_block *b, const struct str
     b->end += out.dim[0];
 }
 
-/* Writing in place is safe: the output runs three rows behind the input rows still needed. */
+/* Writing to `in` is safe: output rows end three rows before the input rows that are still read. */
 void tiny_block(struct context *x, const struct tiny_block_weights *w, struct tensor in, struct tensor past,
                 struct tensor out) {
     int32_t Y = in.dim[0], band = tiny_band(in.dim[1]);

@@ -10,57 +10,53 @@
 
 #include "kernels/ops.h"
 
-/* Clamp of the latent in the reference implementations: 3 tanh(x / 3). */
+/* Limit of the latent in the reference implementations, which apply 3 tanh(x / 3). */
 #define TINY_LIMIT 3.0f
 
-/* ---- strips ---- */
-
-/* Rows [first, end) of a feature map; earlier rows have been dropped. */
+/* Rows [first, end) of a feature map [Y, X, C]; earlier rows have been dropped. */
 struct strip {
     struct tensor rows; /* [capacity, X, C] */
     int32_t first, end;
 };
 
-/* Rows by which the first of several convolutions advances: several bands of op_conv2d, to keep copies and
- * calls few. Depends on shapes alone (rule R3, kernels/README.md). */
+/* Rows by which the first of several convolutions advances: several bands of op_conv2d, for fewer copies
+ * and calls. Depends on shapes alone, so that results do not depend on the plan (R3, kernels/README.md). */
 int32_t tiny_band(int32_t columns);
-/* End row of the band that starts at row `end`. */
 int32_t tiny_next_row(int32_t end, int32_t band, int32_t Y);
 
 /* Empty strip of a feature map [Y, X, C], in scratch memory. */
 struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C);
-/* Advances the strip to row `end`; returns the tensor for the new rows. Older rows from `kept` on stay. */
-struct tensor strip_advance(struct context *x, struct strip *s, int32_t kept, int32_t end);
+/* Advances the strip to row `end`, drops rows before keep_from, and returns the tensor for the new rows. */
+struct tensor strip_advance(struct context *x, struct strip *s, int32_t keep_from, int32_t end);
 /* First input row that a 3x3 convolution reads for `row`: the row above. */
 int32_t strip_row_above(int32_t row);
-/* Row up to which convolution number `behind` after one that reached row `end` can be computed. */
+/* Row that the convolution `behind` places after another can compute up to, once the other reached row
+ * `end`. */
 int32_t strip_reach(int32_t end, int32_t behind, int32_t Y);
 /* Convolves a strip into rows of the output that start at `first`. */
 void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,
                     struct tensor weight, struct epilogue epilogue, struct conv_options options);
 
-/* ---- blocks ---- */
-
 struct tiny_block_weights {
-    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0 in image decoders */
+    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0: image decoder */
 };
 
-/* Progress of one block: its intermediate rows and the next output row. */
+/* Progress of one block over a feature map: its intermediate rows and the next output row, end. */
 struct tiny_block {
     const struct tiny_block_weights *w;
-    struct strip past; /* the previous frame's whole feature map; rank 0: none, nothing is added */
+    struct strip past; /* previous frame's whole feature map; rank 0: none */
     struct strip h1, h2;
     int32_t Y, end;
 };
 
-/* past: [Y, X, C], or rank 0. */
+/* Begins a block over a feature map of size dim, [Y, X, C]. past: the previous frame's map, or rank 0. */
 struct tiny_block tiny_block_begin(struct context *x, const struct tiny_block_weights *w, struct tensor past,
                                    const int32_t dim[3]);
-/* Computes the rows of h1 and h2 that depend on `in` up to row `to`. */
+/* Computes the rows of h1 and h2 that depend on rows of `in` up to `to`. */
 void tiny_block_hidden(struct context *x, struct tiny_block *b, const struct strip *in, int32_t to);
 /* Computes output rows from b->end on into `out`, which may overlap already used rows of `in` or `past`. */
 void tiny_block_output(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out);
-/* Computes a whole feature map [Y, X, C]; out may be `in` or `past`. */
+/* Runs a block over a whole feature map [Y, X, C]; out may be `in` or `past`. */
 void tiny_block(struct context *x, const struct tiny_block_weights *w, struct tensor in, struct tensor past,
                 struct tensor out);
 

@@ -10,7 +10,7 @@
  *
  * A position is a resnet and the transformer that follows it. Feature maps are [Y, X, C]; a transformer's
  * tokens are the same bytes as rows. Reference: diffusers 0.42, models/unets/unet_2d_condition.py,
- * models/resnet.py, models/transformers/transformer_2d.py; original checkpoint names:
+ * models/resnet.py, models/transformers/transformer_2d.py; names in the authors' checkpoints:
  * loaders/single_file_utils.py, convert_ldm_unet_checkpoint. */
 #include "kernels/ops.h"
 #include "models/models.h"
@@ -27,7 +27,7 @@ static const struct patches unet_pixels = {.side = 1, .order = PATCH_CHANNELS_FI
 struct unet_state {
     struct tensor skip[UNET_SKIPS_MAX]; /* [Y, X, C]: outputs of the down side */
     struct tensor stream; /* [rows, MEMORY_ROW]: buffer of the feature map from the mid block on */
-    struct tensor tokens; /* the same, of the current transformer's tokens */
+    struct tensor tokens; /* [rows, MEMORY_ROW]: buffer of the current transformer's tokens */
     /* Shared by all lanes of a prompt: */
     struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C]: keys and values of the prompt */
     /* Functions of timestep and prompt: one row per evaluation if hoisted, else one row. */
@@ -44,7 +44,7 @@ struct conditioning_weights {
     struct tensor guidance;
 };
 
-/* Blocks that are one linear layer or convolution, with a norm before it or none. */
+/* Weights of a block that is one linear layer or convolution, with or without a norm before it. */
 struct linear_block_weights {
     struct linear_weights norm, product;
 };
@@ -65,31 +65,29 @@ struct layer_weights {
     struct linear_weights text_out, norm3, up, down;
 };
 
-#define WEIGHTED(structure, field, name, original, rank_, ...)                                               \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", rank_, __VA_ARGS__)
-#define BIASED(structure, field, spread_, name, original, columns)                                           \
-    BLOCK_WEIGHT_NAMED(structure, field.bias, spread_, name ".bias", original ".bias", 1, columns)
-#define LINEAR(structure, field, name, original, rows, columns)                                              \
-    WEIGHTED(structure, field, name, original, 2, rows, columns),                                            \
-        BIASED(structure, field, 1, name, original, rows)
-#define CONV(structure, field, name, original, out, in, side)                                                \
-    WEIGHTED(structure, field, name, original, 4, out, in, side, side),                                      \
-        BIASED(structure, field, 1, name, original, out)
-#define NORM(structure, field, name, original, columns)                                                      \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", original ".weight", 1, columns),          \
-        BIASED(structure, field, 1, name, original, columns)
+#define WEIGHTED(structure, field, name, checkpoint, rank_, ...)                                               \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", rank_, __VA_ARGS__)
+#define BIASED(structure, field, init_scale_, name, checkpoint, columns)                                           \
+    BLOCK_WEIGHT_NAMED(structure, field.bias, init_scale_, name ".bias", checkpoint ".bias", 1, columns)
+#define LINEAR(structure, field, name, checkpoint, rows, columns)                                              \
+    WEIGHTED(structure, field, name, checkpoint, 2, rows, columns),                                            \
+        BIASED(structure, field, 1, name, checkpoint, rows)
+#define CONV(structure, field, name, checkpoint, out, in, side)                                                \
+    WEIGHTED(structure, field, name, checkpoint, 4, out, in, side, side),                                      \
+        BIASED(structure, field, 1, name, checkpoint, out)
+#define NORM(structure, field, name, checkpoint, columns)                                                      \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),          \
+        BIASED(structure, field, 1, name, checkpoint, columns)
 /* Some files store linear layers as 1x1 convolutions. */
-#define PROJECTION(structure, field, name, original_, rows, columns)                                         \
+#define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                         \
     {.offset = offsetof(struct structure, field.weight),                                                     \
      .names = {name ".weight"},                                                                              \
-     .checkpoint_name = original_ ".weight",                                                                 \
+     .checkpoint_name = checkpoint_ ".weight",                                                                 \
      .rank = 2,                                                                                              \
      .dim = {rows, columns},                                                                                 \
      .ones = CONV_AXES,                                                                                      \
      .init_scale = 1},                                                                                       \
-        BIASED(structure, field, 1, name, original_, rows)
-
-/* ---- weight tables ---- */
+        BIASED(structure, field, 1, name, checkpoint_, rows)
 
 #define TIME_ROWS                                                                                            \
     LINEAR(conditioning_weights, time_in, "time_embedding.linear_1", "time_embed.0", TIME, FREQUENCIES),     \
@@ -113,7 +111,7 @@ static const struct weight_spec unet_out_table[] = {
 static const struct weight_spec unet_downsample_table[] = {CONV(linear_block_weights, product,
                                                                 "down_blocks.%d.downsamplers.0.conv",
                                                                 "input_blocks.%d.0.op", OUT, OUT, K3)};
-/* Original checkpoints number the upsampling convolution after the transformer, if there is one. */
+/* The authors' checkpoints number the upsampling convolution after the transformer, if there is one. */
 static const struct weight_spec unet_upsample_table[] = {CONV(linear_block_weights, product,
                                                               "up_blocks.%d.upsamplers.0.conv",
                                                               "output_blocks.%d.1.conv", OUT, OUT, K3)};
@@ -121,15 +119,15 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
     CONV(linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT,
          K3)};
 
-#define RESNET(name, original)                                                                               \
-    NORM(resnet_weights, norm1, name ".norm1", original ".in_layers.0", IN),                                 \
-        CONV(resnet_weights, conv1, name ".conv1", original ".in_layers.2", OUT, IN, K3),                    \
-        NORM(resnet_weights, norm2, name ".norm2", original ".out_layers.0", OUT),                           \
-        CONV(resnet_weights, conv2, name ".conv2", original ".out_layers.3", OUT, OUT, K3)
-#define SHORTCUT(name, original)                                                                             \
-    CONV(resnet_weights, shortcut, name ".conv_shortcut", original ".skip_connection", OUT, IN, K1)
+#define RESNET(name, checkpoint)                                                                               \
+    NORM(resnet_weights, norm1, name ".norm1", checkpoint ".in_layers.0", IN),                                 \
+        CONV(resnet_weights, conv1, name ".conv1", checkpoint ".in_layers.2", OUT, IN, K3),                    \
+        NORM(resnet_weights, norm2, name ".norm2", checkpoint ".out_layers.0", OUT),                           \
+        CONV(resnet_weights, conv2, name ".conv2", checkpoint ".out_layers.3", OUT, OUT, K3)
+#define SHORTCUT(name, checkpoint)                                                                             \
+    CONV(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
 
-/* Name of a transformer layer, the same in both namings. */
+/* Name part of a transformer layer in diffusers' files and the authors' checkpoints. */
 #define LAYER_NAME ".transformer_blocks.%d"
 #define MATRIX(structure, field, A, A_CHECKPOINT, tail, rows, columns)                                       \
     BLOCK_WEIGHT_NAMED(structure, field, 1, A LAYER_NAME tail ".weight",                                     \
@@ -139,7 +137,7 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
 #define LAYER_NORM(field, A, A_CHECKPOINT, tail)                                                             \
     NORM(layer_weights, field, A LAYER_NAME tail, A_CHECKPOINT LAYER_NAME tail, OUT)
 
-/* Weights in order of use. */
+/* Weights of a transformer layer, in order of use. */
 #define LAYER(A, A_CHECKPOINT)                                                                               \
     LAYER_NORM(norm1, A, A_CHECKPOINT, ".norm1"),                                                            \
         MATRIX(layer_weights, q, A, A_CHECKPOINT, ".attn1.to_q", OUT, OUT),                                  \
@@ -156,7 +154,7 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
     MATRIX(text_weights, k, A, A_CHECKPOINT, ".attn2.to_k", OUT, CONTEXT),                                   \
         MATRIX(text_weights, v, A, A_CHECKPOINT, ".attn2.to_v", OUT, CONTEXT)
 
-/* Tables of one side (down, mid, up) with resnet prefix R and attention prefix A. */
+/* Weight tables of one side (down, mid, up): resnet prefix R, attention prefix A. */
 #define SIDE_TABLES(side, R, R_CHECKPOINT, A, A_CHECKPOINT)                                                  \
     static const struct weight_spec unet_##side##_time_table[] = {                                           \
         LINEAR(linear_block_weights, product, R ".time_emb_proj", R_CHECKPOINT ".emb_layers.1", OUT, TIME)}; \
@@ -177,14 +175,11 @@ SIDE_TABLES(mid, UNET_MID_RESNET, UNET_CHECKPOINT_MID_RESNET, UNET_MID_ATTENTION
 SIDE_TABLES(up, UNET_UP_RESNET, UNET_CHECKPOINT_UP_RESNET, UNET_UP_ATTENTION, UNET_CHECKPOINT_UP_ATTENTION)
 /* clang-format on */
 
-/* ---- feature maps ---- */
-
 /* Pixels of a feature map as rows [Y X, C]. */
 static struct tensor unet_rows(struct tensor picture) {
     return tensor_reshape(picture, 2, (int32_t[]){picture.dim[0] * picture.dim[1], picture.dim[2]});
 }
 
-/* Context of a forward call at one position. */
 struct unet_visit {
     const struct unet_settings *settings;
     const struct unet_state *state;
@@ -197,7 +192,7 @@ static struct unet_visit unet_visit_of(const struct visit_scope *scope, bool of_
                                         : unet_position_of(scope->number)};
 }
 
-/* Feature map of a level's size at the beginning of a buffer. */
+/* Feature map of a level's size at the start of a buffer. */
 static struct tensor unet_picture(const struct unet_visit *v, struct tensor buffer, int depth, int32_t C) {
     struct tensor like = v->state->skip[depth * (v->settings->resnets + 1)];
     return tensor_make(buffer.data, DTYPE_F32, 3, (int32_t[]){like.dim[0], like.dim[1], C});
@@ -209,19 +204,16 @@ static struct tensor unet_result(const struct unet_visit *v, int32_t C) {
     return unet_picture(v, v->state->stream, unet_depth(v->settings, v->position), C);
 }
 
-/* [Y X, C]: the current transformer's tokens. */
+/* Tokens of the current transformer, [Y X, C]. */
 static struct tensor unet_tokens(const struct unet_visit *v, int32_t C) {
     return unet_rows(unet_picture(v, v->state->tokens, unet_depth(v->settings, v->position), C));
 }
 
-/* Output of the last down position. */
 static struct tensor unet_last_skip(const struct unet_visit *v) {
     return v->state->skip[v->settings->levels * (v->settings->resnets + 1) - 1];
 }
 
-/* ---- conditioning ---- */
-
-/* MLP of two linear layers with SiLU between them; in and out have equally many rows. */
+/* out = w2(silu(w1(in))), row by row. */
 static void unet_embed(struct context *x, struct tensor out, struct tensor in,
                        const struct linear_weights *w1, const struct linear_weights *w2) {
     struct tensor h = context_tensor(x, DTYPE_F32, 2, (int32_t[]){in.dim[0], w1->weight.dim[0]});
@@ -229,7 +221,7 @@ static void unet_embed(struct context *x, struct tensor out, struct tensor in,
     op_linear_few(x, out, h, w2->weight, w2->bias, ACTIVATION_SILU);
 }
 
-/* [1, ADDED]: pooled text, then each add_time_ids value as a sinusoid. */
+/* Input of add_embedding, [1, ADDED]: pooled text, then each add_time_ids value as a sinusoid. */
 static struct tensor unet_add_embedding(struct context *x, const struct visit_scope *scope, int32_t columns) {
     const struct unet_settings *settings = scope->settings;
     struct tensor pooled = scope->lane->pooled;
@@ -278,8 +270,6 @@ static void unet_forward_time(struct context *x, const void *weights, const stru
                   ACTIVATION_SILU);
 }
 
-/* ---- convolutions ---- */
-
 static struct group_norm unet_group_norm(struct context *x, const struct visit_scope *scope,
                                          struct tensor picture, const struct linear_weights *norm,
                                          float eps) {
@@ -304,7 +294,7 @@ static void unet_forward_in(struct context *x, const void *weights, const struct
               (struct conv_options){.upsample = 1});
 }
 
-/* Input of a position's resnet; on the up side the feature map and a skip connection, concatenated. */
+/* Input of a position's resnet: the feature map, on the up side concatenated with a skip connection. */
 static struct tensor unet_resnet_input(struct context *x, const struct unet_visit *v, int32_t C) {
     const struct unet_settings *s = v->settings;
     struct unet_position position = v->position;
@@ -321,7 +311,7 @@ static struct tensor unet_resnet_input(struct context *x, const struct unet_visi
     return joined;
 }
 
-/* out = shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in))) + time))) */
+/* Resnet: out = shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in))) + time))). */
 static void unet_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct resnet_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -354,7 +344,7 @@ static void unet_forward_downsample(struct context *x, const void *weights, cons
               (struct conv_options){.upsample = 1, .stride = 2, .pad_before = 1});
 }
 
-/* Output size: that of the next skip connection, which may be odd. */
+/* The output has the size of the next skip connection, which may be odd. */
 static void unet_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -381,13 +371,11 @@ static void unet_forward_out(struct context *x, const void *weights, const struc
     op_unpatchify(x, latent_planes(scope->lane->prediction), unet_rows(out), unet_pixels, 1);
 }
 
-/* ---- transformers ---- */
-
 static void unet_product(struct context *x, struct tensor out, struct tensor in, struct tensor weight) {
     op_linear(x, out, in, weight, (struct epilogue){0});
 }
 
-/* Keys and values of the prompt for one layer: [text rows, 2 C]. */
+/* Keys and values of the prompt for a transformer layer: [text rows, 2 C]. */
 static struct tensor unet_layer_text(const struct unet_visit *v) {
     struct tensor all = v->state->text[unet_index(v->settings, v->position)];
     return tensor_reshape(tensor_slice(all, v->position.layer, 1), 2, all.dim + 1);
@@ -476,9 +464,7 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
     unet_feed_forward(x, w, tokens);
 }
 
-/* ---- the family ---- */
-
-/* Indexed by [has pooled text and add_time_ids][has guidance embedding]. */
+/* Conditioning blocks, indexed by [has pooled text and add_time_ids][has guidance embedding]. */
 #define CONDITIONING(kind, name)                                                                             \
     BLOCK_KIND(#kind, name, unet_##kind##_table, conditioning_weights, unet_forward_conditioning,            \
                .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
@@ -498,7 +484,7 @@ static const struct block_kind unet_kind_upsample_after_attention =
 static const struct block_kind unet_kind_out = BLOCK_KIND(
     "conv_out", "conv_out", unet_out_table, linear_block_weights, unet_forward_out, .never_quantised = true);
 
-/* Block kinds of one side. */
+/* Block kinds of one side (down, mid, up). */
 struct unet_kinds {
     struct block_kind time, resnet, wider_resnet, proj_in, text, layer, proj_out;
 };
@@ -532,8 +518,6 @@ static bool unet_probe(const struct tensor_index *index) {
             index_find(index, "input_blocks.1.0.emb_layers.1.weight"));
 }
 
-/* ---- blocks ---- */
-
 struct unet_list {
     const struct component *c;
     struct block_ref *refs;
@@ -545,7 +529,7 @@ static void unet_add(struct unet_list *list, const struct block_kind *kind, stru
     list->refs[list->n++] = ref;
 }
 
-/* Whether a position's resnet has a shortcut convolution, as all up resnets do: its width changes. */
+/* True if a position's resnet has a shortcut convolution: its width changes, as in all up resnets. */
 static bool unet_has_shortcut(const struct component *c, struct unet_position p) {
     const int32_t *channels = c->dims + CHANNELS;
     return p.side == UNET_UP ||
@@ -595,14 +579,13 @@ static int unet_blocks(const struct component *c, struct block_ref *refs) {
     return list.n;
 }
 
-/* Channels of a skip connection: its level's, or the previous level's for the downsampled entry. */
+/* Channels of a skip connection: its level's, or the previous level's if it is a downsampled output. */
 static int32_t unet_skip_channels(const struct component *c, int skip) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int level = skip / (s->resnets + 1);
     return c->dims[CHANNELS + level - (level && skip % (s->resnets + 1) == 0)];
 }
 
-/* Input channels of a position's resnet. */
 static int32_t unet_resnet_in_channels(const struct component *c, struct unet_position position) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int depth = unet_depth(s, position);
@@ -630,8 +613,6 @@ static void unet_block_dims(const struct component *c, const struct block_ref *r
     dims[TWO_FEED_FORWARD] = 8 * dims[OUT];
 }
 
-/* ---- state ---- */
-
 static void unet_declare_skips(const struct component *c, struct lane *lane, struct arena *arena, bool *ok) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     struct unet_state *state = lane->state;
@@ -644,7 +625,7 @@ static void unet_declare_skips(const struct component *c, struct lane *lane, str
     }
 }
 
-/* Buffer rows for the largest feature map of the up side, or for the largest transformer's tokens. */
+/* Buffer rows for the up side's largest feature map, or for the largest transformer's tokens. */
 static int32_t unet_buffer_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int64_t most = 1;
@@ -660,7 +641,6 @@ static int32_t unet_buffer_rows(const struct component *c, const struct unet_sta
     return (int32_t)((most + MEMORY_ROW - 1) / MEMORY_ROW);
 }
 
-/* State shared by all lanes of a prompt. */
 static void unet_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                 bool *ok) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
@@ -690,8 +670,6 @@ static void unet_declare(const struct component *c, struct lane *lanes, int n_la
         if (first == i) unet_declare_prompt(c, &lanes[i], arena, ok);
     }
 }
-
-/* ---- sizes ---- */
 
 static const char *const unet_ignorable[] = {
     "model_ema.", "alphas_cumprod", "betas",        "sqrt_",        "log_one_minus_",

@@ -1,14 +1,12 @@
 /* UNet layout: see unet_layout.h. */
 #include "models/unet_layout.h"
 
-/* ---- block numbers ---- */
-
-/* Base of a side's block numbers: down, mid and up blocks have separate number ranges. */
+/* First block number of a side: down, mid and up blocks have separate number ranges. */
 static int unet_side_number(const struct unet_position *p) {
     return (int)p->side * BLOCK_ROW_STEP;
 }
 
-/* Original checkpoints' number of a position within its side. */
+/* Number of a position within its side in the authors' checkpoints. */
 static int unet_checkpoint_number(const struct unet_settings *s, const struct unet_position *p) {
     if (p->side == UNET_MID) return 2 * p->resnet;
     return p->level * (s->resnets + 1) + p->resnet + (p->side == UNET_DOWN);
@@ -41,8 +39,6 @@ struct unet_position unet_layer_position_of(int number) {
     position.layer = within % BLOCK_NUMBER_STEP;
     return position;
 }
-
-/* ---- order ---- */
 
 int unet_index(const struct unet_settings *s, struct unet_position p) {
     int down = s->levels * s->resnets;

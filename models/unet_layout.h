@@ -1,9 +1,9 @@
 /* Layout of a UNet: numbers of levels, resnets and transformer layers; block numbers and names; skip
  * connections.
  *
- * A position is a resnet and the transformer that may follow it. Each side counts its own levels: down from
- * the latent's resolution, up from the smallest. Original checkpoints number the positions of a side
- * consecutively, with each downsampling as one more. */
+ * A position is a resnet and the transformer that may follow it. Each side (down, up) counts its own
+ * levels: down from the latent's resolution, up from the smallest. The authors' checkpoints number the
+ * positions of a side consecutively and count each downsampling as one more. */
 #ifndef SLUICE_UNET_LAYOUT_H
 #define SLUICE_UNET_LAYOUT_H
 
@@ -11,7 +11,7 @@
 
 enum {
     UNET_LEVELS_MAX = 4,
-    UNET_RESNETS_MAX = 3, /* resnets per down level; an up level has one more */
+    UNET_RESNETS_MAX = 3, /* resnets per down level; up levels have one more */
     UNET_LAYERS_MAX = 64,
     UNET_SKIPS_MAX = UNET_LEVELS_MAX * (UNET_RESNETS_MAX + 1),
     UNET_POSITIONS_MAX = UNET_LEVELS_MAX * (2 * UNET_RESNETS_MAX + 1) + 2,
@@ -33,7 +33,7 @@ struct unet_settings {
 struct unet_position {
     enum unet_side side;
     int level, resnet; /* the mid block is level 0 */
-    int layer;         /* index of a transformer layer, for blocks of one layer */
+    int layer;         /* index within the transformer, for blocks that are one transformer layer */
 };
 
 #define UNET_DOWN_RESNET               "down_blocks.%d.resnets.%d"
@@ -60,10 +60,10 @@ struct unet_position unet_layer_position_of(int number);
 int unet_index(const struct unet_settings *s, struct unet_position position);
 int unet_n_positions(const struct unet_settings *s);
 struct unet_position unet_position_at(const struct unet_settings *s, int i);
-/* Resolution level: 0 is the latent's, each level further halves it. */
+/* Resolution level of a position: 0 is the latent's, each further level halves it. */
 int unet_depth(const struct unet_settings *s, struct unet_position position);
 
-/* Skip connection that a down position writes or an up position reads; 0 is conv_in's output. */
+/* Index of the skip connection that a down position writes or an up position reads; 0 is conv_in's output. */
 int unet_skip(const struct unet_settings *s, struct unet_position position);
 
 #endif

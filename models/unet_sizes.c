@@ -7,9 +7,6 @@
 
 enum { DIM_MAX = 1 << 15, HEAD_MAX = 512, UNET_SIDE_MAX = 4096 };
 
-/* ---- reading files ---- */
-
-/* Buffer for a tensor name with its suffix. */
 enum { UNET_NAME_BYTES = 2 * BLOCK_NAME_MAX };
 
 static const struct {
@@ -48,7 +45,7 @@ static const struct index_entry *unet_find_resnet(const struct component *c, str
     return index_find(&c->index, unet_name(c, position, false, tail, name));
 }
 
-/* In original checkpoints a level ends at its downsampling convolution. */
+/* Counts levels. In the authors' checkpoints a level ends at its downsampling convolution. */
 static void unet_count_levels(const struct component *c, struct unet_settings *s) {
     char name[UNET_NAME_BYTES];
     int places = index_last_block(&c->index, "input_blocks.") + 1, first = 1;
@@ -82,7 +79,7 @@ static void unet_read_channels(struct component *c, struct error *e) {
     }
 }
 
-/* Reads from the first transformer the prompt width and whether projections are convolutions. */
+/* Reads the prompt width, and whether projections are convolutions, from the first transformer. */
 static void unet_read_transformer(struct component *c, struct unet_position position, struct error *e) {
     char name[UNET_NAME_BYTES];
     const char *tail = ".transformer_blocks.0.attn2.to_k.weight";
@@ -146,8 +143,6 @@ static enum status unet_read(struct component *c, const struct config *config, s
     return e->code;
 }
 
-/* ---- unsupported models ---- */
-
 enum status unet_refuse(const struct component *c, struct error *e) {
     static const struct similar_architecture relatives[] = {
         {"controlnet_", "a ControlNet, not a complete model"},
@@ -191,7 +186,6 @@ const struct expectation unet_expects[] = {
     {0},
 };
 
-/* Configuration values of which only one is supported. */
 static void unet_check_constants(const struct config *config, struct error *e) {
     static const struct {
         const char *key;
@@ -211,7 +205,7 @@ static void unet_check_constants(const struct config *config, struct error *e) {
     error_expected(e, "\"flip_sin_to_cos\": true");
 }
 
-/* Refuses other block types: they compute differently under the same tensor names. */
+/* Refuses unsupported block types, which compute differently under the same tensor names. */
 static void unet_check_types(const struct component *c, const struct config *config, struct error *e) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     for (int i = 0; i < s->levels; i++) {
@@ -258,8 +252,8 @@ static enum status unet_check_inputs(const struct component *c, struct error *e)
                           d[LATENT], 2 * d[LATENT] + 1, 2 * d[LATENT]);
 }
 
-/* Whether this is SDXL's refiner: the UNet with add_time_ids whose smallest level has no transformers. It
- * takes five ids, with an aesthetic score instead of the target size. */
+/* True for SDXL's refiner: the UNet with add_time_ids whose smallest level has no transformers. It takes
+ * five ids, with an aesthetic score instead of the target size. */
 static bool unet_is_refiner(const struct component *c) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     return c->dims[ADDED] && !s->layers[(s->levels - 1) * s->resnets];
@@ -298,8 +292,6 @@ enum status unet_configure(struct component *c, const struct config *config, str
     return unet_check_guidance(c, e);
 }
 
-/* ---- generated weights ---- */
-
 static void unet_derive_positions(struct component *c) {
     enum { WIDTH = 64 };
     struct unet_settings *s = (struct unet_settings *)c->settings;
@@ -321,8 +313,6 @@ static void unet_derive_positions(struct component *c) {
     }
 }
 
-/* ---- config.json ---- */
-
 static void unet_set_config_dims(struct component *c) {
     enum { PLAIN_TYPE = 1, ATTENTION_TYPE };
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
@@ -339,13 +329,11 @@ static void unet_set_config_dims(struct component *c) {
     d[CONFIG_ADDITION] = d[ADDED] > 0;
 }
 
-/* ---- rows ---- */
-
 static const char *const unet_down_types[] = {NULL, "DownBlock2D", "CrossAttnDownBlock2D"};
 static const char *const unet_up_types[] = {NULL, "UpBlock2D", "CrossAttnUpBlock2D"};
 static const char *const unet_addition_types[] = {NULL, "text_time"};
 
-/* One array entry in config.json per level. */
+/* Row of a level's entry in a config.json array. */
 #define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
     { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
 #define CONFIG_LEVELS(place, key, ...)                                                                       \

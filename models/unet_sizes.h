@@ -4,9 +4,9 @@
 
 #include "models/unet_layout.h"
 
-enum { UNET_CONV_AXES = 2 }; /* axes of size 1 after a matrix that files store as a 1x1 convolution */
+enum { UNET_CONV_AXES = 2 }; /* axes of size 1 behind a matrix that files store as a 1x1 convolution */
 
-/* Indices into the family's dims. */
+/* Indices into component.dims. */
 enum unet_dim {
     IN_CHANNELS, /* input channels: latent and concatenated conditioning (inpainting) */
     LATENT,
@@ -15,25 +15,25 @@ enum unet_dim {
     ADDED, /* input columns of add_embedding: pooled text and add_time_ids sinusoids; 0: none */
     POOLED,
     GUIDANCE, /* columns of the guidance embedding (LCM); 0: none */
-    TIME_IDS, /* number of add_time_ids values */
+    TIME_IDS, /* number of add_time_ids values (SDXL) */
     CONTEXT,
-    CONV_AXES, /* axes of size 1 after transformer projections in files: 0 linear, 2 convolution */
+    CONV_AXES, /* axes of size 1 behind transformer projections in files: 0 linear, 2 convolution */
     K1,
     K3, /* kernel sizes 1 and 3 */
     IN,
-    OUT, /* of one block, set by block_dims */
+    OUT, /* input and output channels of one block, set by block_dims */
     FEED_FORWARD,
     TWO_FEED_FORWARD,
     LEVELS,
     RESNETS,
-    MID_LAYERS,  /* mid block's transformer layers, if the smallest level has none */
-    EQUAL_HEADS, /* attention heads of every level if equal; 0: heads are 64 wide */
+    MID_LAYERS,  /* transformer layers of the mid block, if the smallest level has none */
+    EQUAL_HEADS, /* attention heads of every level, if equal; 0: heads are 64 wide */
     GROUPS,
-    INPAINTS, /* 1: inpainting model, whose input includes mask and masked image latent */
+    INPAINTS, /* 1: inpainting model, which also reads the mask and the masked image's latent */
     CHANNELS, /* + i: width of level i */
     LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* + i: layers of each transformer of level i */
-    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* + i: this and the following are values for config.json */
-    CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* never 0; the last entry may be the mid block's */
+    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* + i: this and the following dims only fill config.json */
+    CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* + i: transformer layers, never 0; the last entry may be the mid block's */
     DOWN_TYPE = CONFIG_LAYERS + UNET_LEVELS_MAX,
     UP_TYPE = DOWN_TYPE + UNET_LEVELS_MAX,
     CONFIG_LINEAR = UP_TYPE + UNET_LEVELS_MAX,
@@ -45,7 +45,7 @@ extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
 extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
 extern const struct expectation unet_expects[];
 
-/* Functions of struct family. */
+/* Callbacks of family_unet: see struct family. */
 enum status unet_refuse(const struct component *c, struct error *e);
 enum status unet_configure(struct component *c, const struct config *config, struct error *e);
 void unet_derive_dims(struct component *c);

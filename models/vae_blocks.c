@@ -3,8 +3,6 @@
 
 #include <math.h>
 
-/* ---- forwards ---- */
-
 /* Group norm of a feature map, with its statistics computed. */
 static struct group_norm vae_group_norm(struct context *x, const struct vae_settings *settings,
                                         struct tensor picture, struct tensor weight, struct tensor bias) {
@@ -18,7 +16,7 @@ float vae_pixel_eps(struct tensor weight) {
     return 1e-24f / (float)weight.dim[0];
 }
 
-/* Sets the norm that a convolution applies to its input; group norms cover the whole feature map. */
+/* Sets the norm that a convolution applies to its input; a group norm covers the whole feature map. */
 static void vae_norm(struct context *x, const struct vae_settings *settings, struct tensor picture,
                      struct tensor weight, struct tensor bias, struct conv_options *options) {
     if (settings->groups)
@@ -27,8 +25,8 @@ static void vae_norm(struct context *x, const struct vae_settings *settings, str
         options->pixel_norm = (struct pixel_norm){weight, vae_pixel_eps(weight)};
 }
 
-/* Output rows per band if h is not kept: whole bands of convolutions, so that banded results equal unbanded
- * ones bit for bit. Depends on shapes alone (rule R3, kernels/README.md). */
+/* Rows per band of a resnet that recomputes h (vae_full_frame.h): whole bands of convolutions, so that
+ * banded results equal unbanded ones bit for bit. Depends on shapes alone (R3, kernels/README.md). */
 static int32_t vae_resnet_band(int32_t Y, int32_t X) {
     int32_t band = 2 * conv_band_rows(X);
     return band < Y ? band : Y;
@@ -38,14 +36,15 @@ static int32_t vae_min(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* State shared by the bands of one resnet. */
+/* Feature maps and progress of a banded resnet. */
 struct vae_bands {
     struct tensor in, out, h;
     int32_t Y, band;
     struct conv_options one, two;
 };
 
-/* Computes h = conv1(norm1(in)) in bands: all of it if h is kept, and the group statistics for norm2. */
+/* Computes h = conv1(norm1(in)) in bands, and norm2's group statistics. Stores all of h if the buffer has
+ * space for it. */
 static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
                              const struct vae_settings *settings, struct vae_bands *b) {
     struct rows_before before = {0};
@@ -66,7 +65,7 @@ static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
     }
 }
 
-/* Computes the output in bands. If h is not kept, recomputes it with one row above and below each band. */
+/* Computes the output in bands. If h is not stored, recomputes it with one row above and below each band. */
 static void vae_resnet_second(struct context *x, const struct resnet_weights *w, struct vae_bands *b) {
     struct conv_options plain = {.upsample = 1};
     for (int32_t y = 0; y < b->Y; y += b->band) {
@@ -104,7 +103,8 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     vae_resnet_second(x, w, &bands);
 }
 
-/* Keys and values are read repeatedly, so they are scratch: the buffer may lie in host memory. */
+/* Keys and values are in scratch memory because they are read repeatedly; the buffer may lie in host
+ * memory. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor in, struct tensor normed, struct tensor queries) {
     int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};
@@ -130,8 +130,6 @@ void vae_forward_attention(struct context *x, const void *weights, const struct 
     vae_attend(x, weights, scope->settings, in, full_frame_back(&state->full_frame, 0, Y, X, C),
                full_frame_back(&state->full_frame, 1, Y, X, C));
 }
-
-/* ---- decoder: first and last convolutions, upsampling ---- */
 
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                            const struct latent_format *format) {
@@ -172,8 +170,6 @@ void vae_forward_picture_out(struct context *x, const void *weights, const struc
     op_conv2d(x, lane_picture(scope->lane), in, w->weight, (struct epilogue){.bias = w->bias}, options);
 }
 
-/* ---- encoder: first and last convolutions, downsampling ---- */
-
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct conv_weights *w = weights;
     struct vae_state *state = scope->lane->state;
@@ -206,8 +202,6 @@ void vae_forward_moments(struct context *x, const void *weights, const struct vi
     op_conv2d(x, out, in, w->weight, (struct epilogue){.bias = w->bias}, options);
     if (w->post.rank) op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, plain);
 }
-
-/* ---- state ---- */
 
 bool vae_level_has_shortcut(const struct component *c, int level) {
     return c->dims[CHANNELS + level] != c->dims[IN_CHANNELS + level];
@@ -248,7 +242,7 @@ static int64_t vae_measure_encoder(const struct component *c, const struct lane 
     return full_frame_measure_down(levels, n, vae_attention_buffers(c), lane->tiled, front);
 }
 
-/* Lanes may differ in image size: the shared buffer fits the largest. */
+/* All lanes share one buffer, which fits the largest image. */
 void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok) {
     int64_t rows = 0;

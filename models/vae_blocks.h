@@ -28,8 +28,8 @@ enum vae_dim {
     GROUPS,
     QUANT, /* 1: a 1x1 convolution (quant_conv or post_quant_conv) next to the latent */
     IN,
-    OUT,                                     /* of one block, set by block_dims */
-    CHANNELS,                                /* + i: width of level i, in execution order */
+    OUT,                                     /* input and output channels of one block, set by block_dims */
+    CHANNELS,                                /* + i: channels of level i, in execution order */
     IN_CHANNELS = CHANNELS + VAE_LEVELS_MAX, /* + i: input channels of level i's first resnet */
     N_DIMS = IN_CHANNELS + VAE_LEVELS_MAX,
 };
@@ -47,8 +47,6 @@ struct vae_state {
 
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
 
-/* ---- weights ---- */
-
 struct conv_weights {
     struct tensor weight, bias;
 };
@@ -59,7 +57,7 @@ struct latent_in_weights {
 
 struct out_weights {
     struct tensor norm, norm_bias, weight, bias;
-    struct tensor post, post_bias; /* quant_conv of an encoder; else absent */
+    struct tensor post, post_bias; /* quant_conv of an encoder, absent in decoders */
 };
 
 struct resnet_weights {
@@ -71,39 +69,35 @@ struct attention_weights {
     struct tensor norm, norm_bias, q, q_bias, k, k_bias, v, v_bias, out, out_bias;
 };
 
-/* ---- forwards ---- */
-
 /* RMS norm epsilon that reproduces x / max(|x|, 1e-12) * sqrt(C). weight: [C]. */
 float vae_pixel_eps(struct tensor weight);
 
-/* Single-head self-attention over pixels, in place. normed, queries: temporary, of `picture`'s shape. */
+/* Single-head self-attention over the pixels of a feature map, in place. normed, queries: scratch of its
+ * shape. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 
-/* Both run on the full-frame buffer's current feature map, which the result replaces. The block's number
- * determines the level. weights: struct resnet_weights, attention_weights. */
+/* Resnet and mid-block attention. The output replaces the full-frame buffer's current feature map; the
+ * block's number determines the level. weights: struct resnet_weights, struct attention_weights. */
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Decoder. weights: struct latent_in_weights, conv_weights, out_weights. */
+/* Blocks of a decoder. weights: struct latent_in_weights, conv_weights, out_weights. */
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                            const struct latent_format *format);
-/* Upsamples into level `level`. */
 void vae_forward_upsample(struct context *x, const struct conv_weights *weights,
                           const struct visit_scope *scope, int level);
 void vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Encoder. weights: struct conv_weights, conv_weights, out_weights. */
+/* Blocks of an encoder. weights: struct conv_weights, conv_weights, out_weights. */
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_downsample(struct context *x, const struct conv_weights *weights,
                             const struct visit_scope *scope, int level);
 void vae_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* ---- family functions ---- */
-
-/* Whether the level's first resnet changes the number of channels and so has a 1x1 shortcut convolution. */
+/* True if the level's first resnet changes the number of channels and so has a 1x1 shortcut convolution. */
 bool vae_level_has_shortcut(const struct component *c, int level);
-/* family.declare. All lanes share one full-frame buffer because they run one after another. */
+/* Callback family.declare. All lanes share one full-frame buffer because they run one after another. */
 void vae_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                          struct arena *pictures, bool *ok);
 void vae_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

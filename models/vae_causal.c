@@ -3,8 +3,6 @@
 
 static const struct conv_options causal_plain = {.upsample = 1};
 
-/* ---- frames ---- */
-
 static struct tensor causal_frame(struct tensor frames, int32_t i) {
     return tensor_reshape(tensor_slice(frames, i, 1), 3, frames.dim + 1);
 }
@@ -18,7 +16,7 @@ static int32_t causal_first_frame(const struct visit_scope *scope, int32_t n) {
     return scope->chunk ? 1 + (scope->chunk - 1) * n : 0;
 }
 
-/* Places n frames at the opposite end of the buffer; they become its current ones. */
+/* Places n frames at the other end of the buffer and makes them current. */
 static struct tensor causal_put(struct chunk_buffer *buffer, int32_t n, int32_t Y, int32_t X, int32_t C) {
     struct tensor frames = tensor_make(buffer->memory.data, DTYPE_F32, 4, (int32_t[]){n, Y, X, C});
     int64_t rows = causal_rows(tensor_elements(&frames));
@@ -32,14 +30,12 @@ static struct tensor causal_scratch(struct context *x, int32_t Y, int32_t X, int
     return context_tensor(x, DTYPE_F32, 3, (int32_t[]){Y, X, C});
 }
 
-/* ---- convolutions over time ---- */
-
-/* Input frame of a causal convolution, and its feature cache. */
+/* One input frame of a causal convolution, and its feature cache. */
 struct causal_operand {
     struct tensor frame;
-    struct tensor norm;  /* weight of an RMS norm applied with SiLU before the convolution; rank 0: none */
-    struct tensor cache; /* feature cache; rank 0: the input is not cached */
-    int32_t t;           /* frame index, counted from the convolution's first frame */
+    struct tensor norm;  /* weight of an RMS norm, applied with SiLU before the convolution; rank 0: none */
+    struct tensor cache; /* feature cache; rank 0: input is not cached */
+    int32_t t;           /* frame index from the convolution's first frame */
 };
 
 /* Adds one frame's term to the sum; the first term includes the bias. */
@@ -66,8 +62,8 @@ static struct tensor causal_cache_input(struct context *x, const struct causal_o
     return to;
 }
 
-/* Causal convolution of one frame. sum: partial sums, same shape as out, may be out. residual: rank 0, or
- * same shape as out, may be out or sum. */
+/* Causal convolution of one frame. sum: partial sums, same shape as out, may be out. residual: added; same
+ * shape as out, may be out or sum; rank 0: none. */
 static void causal_convolve(struct context *x, struct tensor out, struct tensor sum, struct tensor residual,
                             const struct causal_operand *o, const struct causal_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias, .residual = residual};
@@ -77,16 +73,15 @@ static void causal_convolve(struct context *x, struct tensor out, struct tensor 
     op_conv2d(x, out, in, w->weight[2], parts, causal_plain);
 }
 
-/* ---- device copies of feature caches ---- */
-
-/* Copies the entries of frames [first, end) with index >= 0. */
+/* Copies the cache entries of frames [first, end) with index >= 0. */
 static void causal_cache_copy(struct context *x, struct tensor to, struct tensor from, int32_t first,
                               int32_t end) {
     for (int32_t t = first < 0 ? 0 : first; t < end; t++)
         op_copy(x, causal_pixels(causal_frame(to, t % 2)), causal_pixels(causal_frame(from, t % 2)));
 }
 
-/* Cache that convolution i of a visit uses: a device copy, or `cache`. first: the first frame. */
+/* Feature cache of convolution i during a visit: a device copy if there is one, else `cache`. first: the
+ * visit's first frame. */
 static struct tensor causal_cache_load(struct context *x, const struct causal_state *state, int i,
                                        struct tensor cache, int32_t first) {
     struct tensor cache_copy = state->cache_copy[i];
@@ -104,10 +99,8 @@ static void causal_cache_store(struct context *x, const struct causal_state *sta
         causal_cache_copy(x, cache, cache_copy, n < 2 ? first : end - 2, end);
 }
 
-/* ---- level shortcuts ---- */
-
-/* Stores a level's input for its shortcut, before its first resnet. In an encoder's mid block instead adds
- * the last level's shortcut to the frames. */
+/* Stores a level's input for its shortcut, before its first resnet. In an encoder's mid block, instead
+ * adds the last level's shortcut to the frames. */
 static void causal_save_level_input(struct context *x, const struct causal_state *state, int level) {
     struct tensor frames = state->buffer.frames, saved = state->level_input[level];
     if (!saved.rank) return;
@@ -120,9 +113,7 @@ static void causal_save_level_input(struct context *x, const struct causal_state
     }
 }
 
-/* ---- resnets and attention ---- */
-
-/* One frame through a resnet. cache: feature caches of both convolutions. */
+/* Runs a resnet on one frame. cache: feature caches of its two convolutions. */
 static void causal_resnet_frame(struct context *x, const struct causal_resnet_weights *w, struct tensor out,
                                 struct tensor in, struct tensor h, struct tensor sum,
                                 const struct tensor cache[2], int32_t t) {
@@ -167,8 +158,6 @@ void causal_forward_attention(struct context *x, const struct attention_weights 
         vae_attend(x, w, scope->settings, causal_frame(frames, k), normed, q);
 }
 
-/* ---- decoder: first and last convolutions ---- */
-
 /* Latent frame f as [Y, X, C], in the VAE's scale. */
 static struct tensor causal_latent_frame(struct context *x, struct tensor latent, int32_t f,
                                          const struct latent_format *format) {
@@ -201,7 +190,7 @@ void causal_forward_latent_in(struct context *x, const void *weights, const stru
     }
 }
 
-/* Wan 2.2: each output pixel holds a 2x2 patch as channels. */
+/* Wan 2.2: the channels of an output pixel are a 2x2 patch. */
 static const struct patches causal_patches = {
     .side = CAUSAL_PATCH, .order = PATCH_COLUMNS_FIRST, .pixels = true};
 
@@ -223,8 +212,6 @@ void causal_forward_picture_out(struct context *x, const void *weights, const st
     }
     causal_cache_store(x, state, 0, state->out, cache_copy, first, n);
 }
-
-/* ---- at an encoder's ends ---- */
 
 void causal_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_conv_weights *w = &((const struct causal_out_weights *)weights)->conv;
@@ -248,7 +235,7 @@ void causal_forward_picture_in(struct context *x, const void *weights, const str
     }
 }
 
-/* In the last level a chunk has one frame. */
+/* A chunk has one frame at the last level. */
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_out_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
@@ -259,10 +246,8 @@ void causal_forward_moments(struct context *x, const void *weights, const struct
     op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, causal_plain);
 }
 
-/* ---- resampling between levels ---- */
-
-/* Frame `half` (0 earlier, 1 later) of the two that a frame becomes: half the rows of each time weight. The
- * video's first frame is not an input. */
+/* Computes frame `half` (0 earlier, 1 later) of the two that a frame becomes, by half the rows of each
+ * time weight. The video's first frame is not doubled. */
 static void causal_upsample_time(struct context *x, struct tensor out, const struct causal_operand *o,
                                  const struct causal_conv_weights *w, int32_t half) {
     int32_t C = out.dim[2];
@@ -302,7 +287,7 @@ void causal_forward_upsample(struct context *x, const struct causal_resample_wei
     }
 }
 
-/* Frames t - 2, t - 1 and t (t even) become one. */
+/* Merges frames t - 2, t - 1 and t (t even) into one. */
 static void causal_downsample_time(struct context *x, struct tensor out, struct tensor cache,
                                    const struct tensor *two, const struct causal_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias};
@@ -311,7 +296,7 @@ static void causal_downsample_time(struct context *x, struct tensor out, struct 
     causal_add_slice(x, out, two[1], w->weight[2], &parts);
 }
 
-/* Adds the level shortcut: means of pairs of the level's input frames; an absent one counts as zeros. */
+/* Adds the level shortcut: means of pairs of the level's input frames; an absent frame counts as zeros. */
 static void causal_add_mean_shortcut(struct context *x, struct tensor out, struct tensor level, int32_t times,
                                      bool halve_time) {
     for (int32_t k = 0; k < out.dim[0]; k++) {

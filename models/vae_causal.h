@@ -15,28 +15,29 @@
 
 #include "models/vae_blocks.h"
 
-/* CAUSAL_PATCH: patch size in pixels of VAEs that patchify the image (Wan 2.2). CAUSAL_ROW: floats per row of
- * a buffer, so long that the largest published models need fewer than 2^31 rows. */
+/* CAUSAL_PATCH: patch size in pixels of VAEs that patchify the image (Wan 2.2). CAUSAL_ROW: floats per
+ * buffer row, enough that the largest published models need fewer than 2^31 rows. */
 enum { CAUSAL_RESNETS_MAX = 8, CAUSAL_SLICES = 3, CAUSAL_PATCH = 2, CAUSAL_ROW = 1024 };
-/* With fewer levels no level resamples time: a latent frame would be one video frame. */
+/* Minimum number of VAE levels: with fewer, time is not resampled and a latent frame is one video frame. */
 enum { CAUSAL_LEVELS_MIN = 3 };
-/* Index of the mid block's resnets among the levels. */
+/* Index of the mid block in causal_state.resnet and level_input. */
 enum { CAUSAL_MIDDLE = VAE_LEVELS_MAX };
 
-/* Feature maps of a chunk's frames. A block reads them at one end of the memory and writes its output at the
- * other end, over frames already read. Outputs as large as the input replace it. */
+/* Feature maps of a chunk's frames. A block reads them at one end of the memory and writes its output at
+ * the other end, over frames already read. An output as large as the input replaces it. */
 struct chunk_buffer {
     struct tensor memory; /* [rows, CAUSAL_ROW] f32 */
     struct tensor frames; /* [N, Y, X, C]: output of the last block */
-    bool at_end;          /* frames lie at the end of memory */
+    bool at_end;          /* frames lie at the end of memory, else at its start */
 };
 
-/* Feature caches, [2, Y, X, C]: frame t in entry t % 2. Rank 0 if the latent has a single frame. */
+/* State of a causal video VAE. Feature caches are [2, Y, X, C] with frame t in entry t % 2; rank 0 if the
+ * latent has a single frame. */
 struct causal_state {
     struct chunk_buffer buffer;
     bool starts_at_end;    /* a chunk's first feature maps are put at the end of the buffer */
-    struct tensor in, out; /* of the first (encoder only) and the last convolution */
-    /* Time resampling from each level to the next; [1, Y, X, C] in encoders. */
+    struct tensor in, out; /* feature caches of the first (encoder only) and the last convolution */
+    /* Feature caches of time_conv after each level; [1, Y, X, C] in encoders. */
     struct tensor time[VAE_LEVELS_MAX];
     struct tensor resnet[VAE_LEVELS_MAX + 1][CAUSAL_RESNETS_MAX][2];
     /* Device copies of a resnet's two caches during a visit; rank 0: caches are used directly. */
@@ -46,15 +47,12 @@ struct causal_state {
     struct tensor level_input[VAE_LEVELS_MAX + 1];
 };
 
-/* Buffer rows for a number of floats. */
 static inline int64_t causal_rows(int64_t floats) {
     return (floats + CAUSAL_ROW - 1) / CAUSAL_ROW;
 }
 
-/* ---- weights ---- */
-
 struct causal_conv_weights {
-    struct tensor weight[CAUSAL_SLICES], bias; /* weights for frames t - 2, t - 1, t */
+    struct tensor weight[CAUSAL_SLICES], bias; /* weights for frames t - 2, t - 1 and t */
 };
 
 struct causal_latent_in_weights {
@@ -68,22 +66,20 @@ struct causal_resnet_weights {
 };
 
 struct causal_out_weights {
-    struct tensor norm, post, post_bias; /* post: quant_conv of an encoder; else absent */
+    struct tensor norm, post, post_bias; /* post: quant_conv of an encoder, absent in decoders */
     struct causal_conv_weights conv;
 };
 
-/* Resampling to the next level. time: [2 C, C, 1, 1] slices that double frames, [C, C, 1, 1] slices that
+/* Weights of resampling to the next level. time: slices [2 C, C, 1, 1] double the frames, [C, C, 1, 1]
  * halve them; absent: time is not resampled. */
 struct causal_resample_weights {
     struct tensor weight, bias;
     struct causal_conv_weights time;
 };
 
-/* ---- forwards ---- */
-
 void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                               const struct latent_format *format);
-/* Resnet i of a level or of CAUSAL_MIDDLE. */
+/* Runs resnet i of a level, or of CAUSAL_MIDDLE (the mid block). */
 void causal_forward_resnet(struct context *x, const struct causal_resnet_weights *w,
                            const struct visit_scope *scope, int level, int i);
 /* Mid-block attention within each frame. */
@@ -100,12 +96,10 @@ void causal_forward_downsample(struct context *x, const struct causal_resample_w
                                const struct visit_scope *scope, int level);
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* ---- family functions ---- */
-
 /* Frames at a level per latent frame (the first latent frame always has one): doubled per level from the
- * deepest up, except at the last step, as published. from_deepest: levels above the deepest. */
+ * deepest up, except at the last step. from_deepest: levels above the deepest. */
 int causal_frame_rate(const struct component *c, int from_deepest);
-/* family.declare. is_residual: the VAE has level shortcuts (Wan 2.2). */
+/* Callback family.declare. is_residual: the VAE has level shortcuts (Wan 2.2). */
 void causal_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,
                             struct arena *arena, struct arena *pictures, bool *ok);
 void causal_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,

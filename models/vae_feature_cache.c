@@ -6,14 +6,14 @@ int causal_frame_rate(const struct component *c, int from_deepest) {
     return 1 << (from_deepest < most ? from_deepest : most);
 }
 
-/* Buffer of `rows` rows. Row counts beyond 32 bits, which no published model has, set *ok to false. */
+/* Declares a buffer of `rows` rows. More than 2^31 - 1 rows, which no published model needs, set *ok to
+ * false. */
 static struct tensor causal_rows_tensor(struct arena *arena, int64_t rows, bool *ok) {
     if (rows > INT32_MAX) *ok = false;
     return arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){rows > INT32_MAX ? 1 : (int32_t)rows, CAUSAL_ROW},
                         ok);
 }
 
-/* One level of a chunk: frames, size and channels. */
 struct causal_level {
     int32_t n, Y, X, in_channels, channels;
     int resnets;
@@ -45,8 +45,8 @@ static struct causal_outputs causal_list_outputs(const struct causal_level *leve
     return p;
 }
 
-/* Rows of the chunk buffer. The last output is written at the front, which needs the fewest rows: there
- * output frame i may end where the first input frame still to be read begins. */
+/* Rows of the chunk buffer. The last output is written at the front, which needs the fewest rows: output
+ * frame i ends before the first input frame still to be read. */
 static int64_t causal_measure_buffer(const struct causal_outputs *p) {
     int64_t most = p->output[0].frames * p->output[0].size;
     for (int i = 1; i < p->n; i++) {
@@ -61,7 +61,7 @@ static int64_t causal_measure_buffer(const struct causal_outputs *p) {
     return causal_rows(most) + 1;
 }
 
-/* Feature cache of one convolution: n frames. */
+/* Declares the feature cache of one convolution: n frames. */
 static struct tensor causal_declare_cache(struct arena *pictures, int32_t n, const struct causal_level *l,
                                           int32_t channels, bool *ok) {
     return arena_tensor(pictures, DTYPE_F32, 4, (int32_t[]){n, l->Y, l->X, channels}, ok);
@@ -105,20 +105,20 @@ static void causal_declare_level_inputs(struct causal_state *state, const struct
     if (deepest) state->level_input[CAUSAL_MIDDLE] = state->level_input[deepest];
 }
 
-/* Device copies sized for the largest caches of resnets and of the last convolution. */
+/* Declares device copies that fit the largest caches of resnets and of the last convolution. */
 static void causal_declare_cache_copies(struct causal_state *state, struct arena *arena, bool *ok) {
     int64_t most[2] = {tensor_elements(&state->out), 0};
     for (int i = 0; i < (VAE_LEVELS_MAX + 1) * CAUSAL_RESNETS_MAX * 2; i++) {
-        const struct tensor *kept =
+        const struct tensor *cache =
             &state->resnet[i / (CAUSAL_RESNETS_MAX * 2)][i / 2 % CAUSAL_RESNETS_MAX][i % 2];
-        int64_t n = kept->rank ? tensor_elements(kept) : 0;
+        int64_t n = cache->rank ? tensor_elements(cache) : 0;
         if (n > most[i % 2]) most[i % 2] = n;
     }
     for (int i = 0; i < 2; i++) state->cache_copy[i] = causal_rows_tensor(arena, causal_rows(most[i]), ok);
 }
 
-/* Arenas in which the state is declared: `device` for the chunk buffer and cache copies, `pictures` for
- * caches, which may be host memory. */
+/* Arenas of the state: `device` for the chunk buffer and cache copies, `pictures` for caches (may be host
+ * memory). */
 struct causal_arenas {
     struct arena *device, *pictures;
     bool *ok;

@@ -17,12 +17,13 @@ static int64_t full_frame_picture_rows(int64_t Y, int64_t X, int64_t C) {
     return full_frame_rows(Y * X * C);
 }
 
-/* A lead never exceeds the output's own rows: then the two do not overlap. */
+/* Limits a lead to the output's own rows: input and output then do not overlap. */
 static int64_t full_frame_lead_rows(int64_t lead, int64_t out_rows) {
     return full_frame_min(full_frame_rows(lead), out_rows);
 }
 
-/* A band's h starts one row above it, and that row reads one input row more. */
+/* Lead of a banded resnet, with a halo of 2: a band's h starts one row above it, and reads one input row
+ * more. */
 static int64_t full_frame_resnet_lead(int32_t Y, int32_t X, int32_t in_channels, int32_t channels) {
     enum { HALO = 2 };
     int64_t lead = conv_lead(Y, X, HALO, 1, (int64_t)X * in_channels, (int64_t)X * channels);
@@ -55,21 +56,21 @@ static int64_t full_frame_measure_level(const struct full_frame_level *l,
     return *front + up;
 }
 
-static int64_t full_frame_measure_level_up(const struct full_frame_level *l, bool deepest, int beside,
+static int64_t full_frame_measure_level_up(const struct full_frame_level *l, bool deepest, int n_extra,
                                            bool tiled, int64_t *front) {
     int64_t rows = full_frame_measure_level(l, deepest ? NULL : l - 1, tiled, front);
-    return full_frame_max(rows, *front + (1 + beside) * full_frame_picture_rows(l->Y, l->X, l->channels));
+    return full_frame_max(rows, *front + (1 + n_extra) * full_frame_picture_rows(l->Y, l->X, l->channels));
 }
 
-/* If banded resnets would move a level's start further than keeping h costs, the level keeps h. */
+/* If banded resnets would move a level's start further than storing h costs, the level stores h. */
 int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int spare, bool tiled,
                               int64_t *front) {
     int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
-        int beside = i == 0 ? spare : 0;
-        if (i + 1 < n && !beside) beside = 1; /* the copy at the back before upsampling */
-        int64_t level = full_frame_measure_level_up(&levels[i], i == 0, beside, false, &front[i]);
-        int64_t banded = full_frame_measure_level_up(&levels[i], i == 0, beside, tiled, &banded_front);
+        int n_extra = i == 0 ? spare : 0;
+        if (i + 1 < n && !n_extra) n_extra = 1; /* the copy at the back before upsampling */
+        int64_t level = full_frame_measure_level_up(&levels[i], i == 0, n_extra, false, &front[i]);
+        int64_t banded = full_frame_measure_level_up(&levels[i], i == 0, n_extra, tiled, &banded_front);
         if (banded < level) front[i] = banded_front;
         rows = full_frame_max(rows, full_frame_min(level, banded));
     }
@@ -77,23 +78,23 @@ int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int 
 }
 
 /* A downsampled feature map is first written to row 0; the level's start row is 0 or lies behind that. */
-static int64_t full_frame_measure_level_down(const struct full_frame_level *l, bool downsampled, int beside,
+static int64_t full_frame_measure_level_down(const struct full_frame_level *l, bool downsampled, int n_extra,
                                              bool tiled, int64_t *front) {
     int64_t rows = full_frame_measure_level(l, NULL, tiled, front),
             first = full_frame_picture_rows(l->Y, l->X, l->in_channels);
     int64_t further = downsampled && *front && *front < first ? first - *front : 0;
     *front += further;
     return full_frame_max(rows + further,
-                          *front + (1 + beside) * full_frame_picture_rows(l->Y, l->X, l->channels));
+                          *front + (1 + n_extra) * full_frame_picture_rows(l->Y, l->X, l->channels));
 }
 
 int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, int spare, bool tiled,
                                 int64_t *front) {
     int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
-        int beside = i + 1 == n ? spare : 0;
-        int64_t level = full_frame_measure_level_down(&levels[i], i > 0, beside, false, &front[i]);
-        int64_t banded = full_frame_measure_level_down(&levels[i], i > 0, beside, tiled, &banded_front);
+        int n_extra = i + 1 == n ? spare : 0;
+        int64_t level = full_frame_measure_level_down(&levels[i], i > 0, n_extra, false, &front[i]);
+        int64_t banded = full_frame_measure_level_down(&levels[i], i > 0, n_extra, tiled, &banded_front);
         if (banded < level) front[i] = banded_front;
         rows = full_frame_max(rows, full_frame_min(level, banded));
     }

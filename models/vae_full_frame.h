@@ -24,7 +24,7 @@
 
 enum { VAE_LEVELS_MAX = 8, FULL_FRAME_ROW = 64 };
 
-/* One resolution. The first resnet has in_channels inputs; every resnet outputs `channels`. */
+/* One resolution of the VAE. Its first resnet reads in_channels; every resnet outputs `channels`. */
 struct full_frame_level {
     int32_t Y, X, in_channels, channels;
     int n_resnets;
@@ -36,19 +36,20 @@ struct full_frame {
     int64_t at;            /* row of memory where picture begins */
 };
 
-/* Rows of memory that n levels need. front[i] receives the start row of level i's first feature map. spare:
- * number of extra feature maps at the back of the deepest level (attention). measure_up: a decoder, deepest
+/* Rows of buffer memory that n levels need; sets front[i] to the start row of level i's first feature map.
+ * spare: extra feature maps at the back of the deepest level (attention). measure_up: a decoder, deepest
  * level first; measure_down: an encoder, deepest level last. */
 int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int spare, bool tiled,
                               int64_t *front);
 int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, int spare, bool tiled,
                                 int64_t *front);
 
-/* A feature map [Y, X, C] that begins at row `at`; becomes the buffer's current one. */
+/* Returns the feature map [Y, X, C] that begins at buffer row `at`, and makes it the current one. */
 struct tensor full_frame_put(struct full_frame *full_frame, int64_t at, int32_t Y, int32_t X, int32_t C);
-/* Temporary feature map i of equal ones at the back. Rank 0 if it would overlap the current one. */
+/* Temporary feature map i (from 0) of this size at the buffer's back; rank 0 if it would overlap the
+ * current one. */
 struct tensor full_frame_back(const struct full_frame *full_frame, int i, int32_t Y, int32_t X, int32_t C);
-/* Start row of the output of a resnet with C output channels that cannot work in place. */
+/* Start row for the output of a resnet with C output channels that cannot work in place. */
 int64_t full_frame_before(const struct full_frame *full_frame, int32_t C);
 
 #endif

@@ -15,7 +15,7 @@ static const struct weight_spec vae_kl_quant_in_table[] = {
     IN_ROWS,
 };
 
-/* Original checkpoints count the mid block's resnets from 1, and levels from the image's end. */
+/* The authors' checkpoints count the mid block's resnets from 1, and levels from the image's end. */
 #define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
 #define CHECKPOINT_UP_RESNET "decoder.up.%d.block.%d."
 #define ATTENTION            "decoder.mid_block.attentions.0."
@@ -44,8 +44,6 @@ static const struct weight_spec vae_kl_out_table[] = {
     BLOCK_WEIGHT(out_weights, bias, 1, "decoder.conv_out.bias", 1, COLOURS),
 };
 
-/* ---- forwards ---- */
-
 static void vae_kl_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct vae_settings *settings = scope->settings;
     struct latent_format format = {.n = 1, .scale = {settings->scale}, .shift = {settings->shift}};
@@ -55,8 +53,6 @@ static void vae_kl_forward_in(struct context *x, const void *weights, const stru
 static void vae_kl_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
-
-/* ---- the family ---- */
 
 static const struct block_kind vae_kl_kind_in = BLOCK_KIND(
     "conv_in", "conv_in", vae_kl_in_table, latent_in_weights, vae_kl_forward_in, .never_quantised = true);
@@ -111,7 +107,7 @@ static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .number_offset = 1};
     for (int level = 0; level < levels; level++) {
         int reversed_levels =
-            levels - 1 - 2 * level; /* offset from this level's number to the original checkpoint's */
+            levels - 1 - 2 * level; /* offset from this level's number to that in the authors' checkpoints */
         for (int i = 0; i < c->dims[RESNETS]; i++)
             refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
                                                        ? &vae_kl_kind_wider_resnet

@@ -10,7 +10,7 @@ static const struct weight_spec vae_kl_encoder_in_table[] = {
     BLOCK_WEIGHT(conv_weights, bias, 1, "encoder.conv_in.bias", 1, OUT),
 };
 
-/* Original checkpoints count the mid block's resnets from 1. */
+/* The authors' checkpoints count the mid block's resnets from 1. */
 #define DOWN_RESNET            "encoder.down_blocks.%d.resnets.%d."
 #define CHECKPOINT_DOWN_RESNET "encoder.down.%d.block.%d."
 #define ATTENTION              "encoder.mid_block.attentions.0."
@@ -50,8 +50,6 @@ static void vae_kl_encoder_forward_downsample(struct context *x, const void *wei
                                               const struct visit_scope *scope) {
     vae_forward_downsample(x, weights, scope, scope->number + 1);
 }
-
-/* ---- the family ---- */
 
 static const struct block_kind vae_kl_encoder_kind_in =
     BLOCK_KIND("conv_in", "conv_in", vae_kl_encoder_in_table, conv_weights, vae_forward_picture_in,

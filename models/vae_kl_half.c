@@ -3,34 +3,34 @@
 
 #include <stdio.h>
 
-static int vae_last_block_either(const struct component *c, const char *prefix, const char *original) {
+static int vae_last_block_either(const struct component *c, const char *prefix, const char *checkpoint_name) {
     int last = index_last_block(&c->index, prefix);
-    return last < 0 ? index_last_block(&c->index, original) : last;
+    return last < 0 ? index_last_block(&c->index, checkpoint_name) : last;
 }
 
 static int vae_resnets(const struct component *c, const struct vae_half *half) {
-    char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
+    char name[BLOCK_NAME_MAX], checkpoint_name[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%s0.resnets.", half->level);
-    snprintf(original, sizeof original, "%s0.block.", half->level_checkpoint);
-    return vae_last_block_either(c, name, original) + 1;
+    snprintf(checkpoint_name, sizeof checkpoint_name, "%s0.block.", half->level_checkpoint);
+    return vae_last_block_either(c, name, checkpoint_name) + 1;
 }
 
 static int32_t vae_level_channels(const struct component *c, const struct vae_half *half, int level,
                                   struct error *e) {
-    char format[BLOCK_NAME_MAX], name[2 * BLOCK_NAME_MAX], original[2 * BLOCK_NAME_MAX];
+    char format[BLOCK_NAME_MAX], name[2 * BLOCK_NAME_MAX], checkpoint_name[2 * BLOCK_NAME_MAX];
     int authors = half->reversed_levels ? c->dims[LEVELS] - 1 - level : level;
     snprintf(format, sizeof format, "%sconv1.weight", half->resnet);
     block_weight_name(format, level * BLOCK_NUMBER_STEP, name);
     snprintf(format, sizeof format, "%sconv1.weight", half->resnet_checkpoint);
-    block_weight_name(format, authors * BLOCK_NUMBER_STEP, original);
-    return component_dim(c, component_first_existing(c, name, original), 4, 0, e);
+    block_weight_name(format, authors * BLOCK_NUMBER_STEP, checkpoint_name);
+    return component_dim(c, component_first_existing(c, name, checkpoint_name), 4, 0, e);
 }
 
 static bool vae_has_attention(const struct component *c, const struct vae_half *half) {
-    char name[BLOCK_NAME_MAX], original[BLOCK_NAME_MAX];
+    char name[BLOCK_NAME_MAX], checkpoint_name[BLOCK_NAME_MAX];
     snprintf(name, sizeof name, "%sgroup_norm.weight", half->attention);
-    snprintf(original, sizeof original, "%snorm.weight", half->attention_checkpoint);
-    return index_find(&c->index, component_first_existing(c, name, original)) != NULL;
+    snprintf(checkpoint_name, sizeof checkpoint_name, "%snorm.weight", half->attention_checkpoint);
+    return index_find(&c->index, component_first_existing(c, name, checkpoint_name)) != NULL;
 }
 
 static enum status vae_check_dims(const struct component *c, const struct vae_half *half, struct error *e) {
@@ -63,8 +63,8 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_level_channels(c, half, i, e);
     s->attention = vae_has_attention(c, half);
-    /* shift_factor null: no shift, as diffusers 0.42 pipelines treat it. Without the key: the published
-     * default, as for single files without a configuration. */
+    /* shift_factor null means no shift, as in diffusers 0.42 pipelines. Without the key the published
+     * default stays, as for single files without a configuration. */
     const struct config_value *shift = config_find(config, "shift_factor");
     if (shift && shift->kind == CONFIG_NULL) s->shift = 0;
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;

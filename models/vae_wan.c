@@ -26,7 +26,7 @@ static const struct weight_spec vae_wan_time_conv_table[] = {
     VAE_WAN_TIME_CONV("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
 static const struct weight_spec vae_wan_out_table[] = {VAE_WAN_OUT(COLOURS, "decoder.")};
 
-/* Video: all time slices of the kernels. */
+/* Weight tables for video, with all time slices of the kernels. */
 #define UPSAMPLER "decoder.up_blocks.%d.upsamplers.0."
 static const struct weight_spec causal_in_table[] = {
     VAE_WAN_LAST_SLICE(causal_latent_in_weights, post, post_bias, LATENT, LATENT, K1, "post_quant_conv",
@@ -43,8 +43,6 @@ static const struct weight_spec causal_upsample_time_table[] = {
     CAUSAL_RESAMPLE_TIME(UPSAMPLER, CHECKPOINT_UP_RESNET)};
 static const struct weight_spec causal_out_table[] = {CAUSAL_OUT(COLOURS, "decoder.")};
 
-/* ---- forwards ---- */
-
 static void vae_wan_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     struct latent_format format = vae_wan_format(scope->settings, scope->lane->latent.dim[0]);
     vae_forward_latent_in(x, weights, scope, &format);
@@ -60,8 +58,6 @@ static void vae_wan_forward_upsample(struct context *x, const void *weights,
                                      const struct visit_scope *scope) {
     vae_forward_upsample(x, weights, scope, scope->number + 1);
 }
-
-/* ---- the family ---- */
 
 static const struct block_kind vae_wan_kind_in = BLOCK_KIND(
     "conv_in", "conv_in", vae_wan_in_table, latent_in_weights, vae_wan_forward_in, .never_quantised = true);
@@ -96,7 +92,6 @@ static const struct vae_wan_kinds vae_wan_image_kinds = {
     .out = &vae_wan_kind_out,
 };
 
-/* Block kinds for video. */
 const struct block_kind vae_wan_causal_in =
     BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_latent_in_weights, vae_wan_forward_causal_in,
                .never_quantised = true);
@@ -133,7 +128,7 @@ static const struct vae_wan_kinds vae_wan_causal_kinds = {
     .out = &vae_wan_causal_out,
 };
 
-/* Excludes Wan 2.2's VAE, which has the same mid-block names. */
+/* Excludes Wan 2.2's VAE, whose mid-block names are the same. */
 static bool vae_wan_probe(const struct tensor_index *index) {
     if (family_vae_wan22.probe(index)) return false;
     return index_find(index, "decoder.mid_block.resnets.0.norm1.gamma") ||
@@ -150,7 +145,7 @@ static const struct vae_wan_half vae_wan_half = {
     .row_bias = {NULL, "residual.2.bias"},
 };
 
-/* Refuses VAEs whose images are not RGB. A fourth channel marks Qwen-Image-Layered. */
+/* Refuses VAEs whose images are not RGB. Four channels mean Qwen-Image-Layered. */
 static enum status vae_wan_refuse(const struct component *c, struct error *e) {
     enum { COLOURS_OF_LAYERS = 4 };
     const char *name = component_first_existing(c, "decoder.conv_out.bias", "decoder.head.2.bias"), *model = "";

@@ -27,7 +27,7 @@ static const struct weight_spec vae_wan_encoder_out_table[] = {
     VAE_WAN_LAST_SLICE(out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
-/* Video: all time slices of the kernels. */
+/* Weight tables for video, with all time slices of the kernels. */
 static const struct weight_spec causal_in_table[] = {
     CAUSAL_CONV(causal_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
 static const struct weight_spec causal_mid_resnet_table[] = {
@@ -42,8 +42,6 @@ static const struct weight_spec causal_out_table[] = {
     CAUSAL_OUT(MOMENTS, "encoder."),
     VAE_WAN_LAST_SLICE(causal_out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
-
-/* ---- the family ---- */
 
 static void vae_wan_encoder_forward_downsample(struct context *x, const void *weights,
                                                const struct visit_scope *scope) {
@@ -87,7 +85,6 @@ static const struct vae_wan_kinds vae_wan_encoder_image_kinds = {
     .out = &vae_wan_encoder_kind_out,
 };
 
-/* Block kinds for video. */
 const struct block_kind vae_wan_encoder_causal_in =
     BLOCK_KIND("conv_in", "conv_in", causal_in_table, causal_out_weights, causal_forward_picture_in,
                .never_quantised = true);

@@ -4,8 +4,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- forwards ---- */
-
 static struct attention_weights vae_wan_split(const struct vae_wan_attention_weights *w) {
     int32_t C = w->norm.dim[0];
     return (struct attention_weights){.norm = w->norm,
@@ -36,8 +34,8 @@ void vae_wan_forward_causal_mid_resnet(struct context *x, const void *weights,
 }
 
 void vae_wan_forward_causal_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
-    int numbers = ((const struct vae_wan_settings *)scope->settings)->resnet_number_stride;
-    causal_forward_resnet(x, weights, scope, scope->number / numbers, scope->number % numbers);
+    int stride = ((const struct vae_wan_settings *)scope->settings)->resnet_number_stride;
+    causal_forward_resnet(x, weights, scope, scope->number / stride, scope->number % stride);
 }
 
 static int vae_wan_resample_level(const struct visit_scope *scope) {
@@ -54,7 +52,7 @@ void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
     causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
-/* Conversion between the denoiser's latent scale and the VAE's: (x - mean) / std per channel. */
+/* Conversion from the VAE's latent scale to the denoiser's: (x - mean) / std per channel. */
 struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
     struct latent_format format = {.n = channels};
     for (int32_t i = 0; i < channels; i++) {
@@ -64,18 +62,16 @@ struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int
     return format;
 }
 
-/* ---- reading files ---- */
-
-/* Naming of consecutive blocks in the file: 0 diffusers, 1 the authors. */
+/* Naming scheme of consecutively numbered blocks in the file: 0 diffusers, 1 the authors. */
 static int vae_wan_naming(const struct component *c, const struct vae_wan_half *half) {
     return !half->row[0] || index_last_block(&c->index, half->row[0]) < 0;
 }
 
-static bool vae_wan_numbers_levels(const struct component *c, const struct vae_wan_half *half) {
+static bool vae_wan_has_level_names(const struct component *c, const struct vae_wan_half *half) {
     return half->level && index_last_block(&c->index, half->level) >= 0;
 }
 
-/* Counts levels of consecutively numbered blocks: each level but the last ends with a resampling block. */
+/* Counts levels whose blocks are numbered consecutively: all but the last end with a resampling block. */
 static void vae_wan_count_row(struct component *c, const struct vae_wan_half *half) {
     const char *row = half->row[vae_wan_naming(c, half)];
     char name[2 * BLOCK_NAME_MAX];
@@ -99,7 +95,7 @@ static void vae_wan_count_nested(struct component *c, const struct vae_wan_half 
 
 static void vae_wan_count(struct component *c, const struct vae_wan_half *half) {
     char resnets[BLOCK_NAME_MAX];
-    if (!vae_wan_numbers_levels(c, half)) {
+    if (!vae_wan_has_level_names(c, half)) {
         half->nested[0] ? vae_wan_count_nested(c, half) : vae_wan_count_row(c, half);
         return;
     }
@@ -112,7 +108,7 @@ static int32_t vae_wan_level_channels(const struct component *c, const struct va
                                       struct error *e) {
     char name[2 * BLOCK_NAME_MAX];
     int style = vae_wan_naming(c, half);
-    if (vae_wan_numbers_levels(c, half))
+    if (vae_wan_has_level_names(c, half))
         snprintf(name, sizeof name, "%s%d.resnets.0.conv1.bias", half->level, level);
     else if (half->nested[0])
         snprintf(name, sizeof name, "%s%d.%s0.residual.2.bias", half->nested[0], level, half->nested[1]);
@@ -158,8 +154,8 @@ static enum status vae_wan_check_dims(const struct component *c, const struct va
     return error_expected(e, "at most %d channels of attention and %d per level", ATTENTION_MAX, WIDTH_MAX);
 }
 
-/* Checks that time is resampled between all levels but the two nearest to the image, as published. The number
- * of time_conv tensors is the only sign in a file. */
+/* Checks that time is resampled between all levels but the two nearest to the image, as published. Only
+ * the number of time_conv tensors shows this. */
 static enum status vae_wan_check_time_convs(const struct component *c, const struct vae_wan_half *half,
                                             struct error *e) {
     int found = 0, expected = c->dims[LEVELS] - 2;
@@ -188,8 +184,6 @@ enum status vae_wan_configure(struct component *c, const struct vae_wan_half *ha
     if (half->is_residual && vae_wan_check_shortcuts(c, half, e) != OK) return e->code;
     return c->video ? vae_wan_check_time_convs(c, half, e) : OK;
 }
-
-/* ---- derived sizes ---- */
 
 void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half) {
     int32_t *d = c->dims;
@@ -222,8 +216,6 @@ void vae_wan_derive(struct component *c, const struct vae_wan_half *half) {
     c->config_value = *vae_wan_video_classes;
 }
 
-/* ---- blocks ---- */
-
 static const struct vae_wan_kinds *vae_wan_kinds(const struct component *c, const struct vae_wan_half *half) {
     return c->video ? half->video : half->image;
 }
@@ -232,16 +224,16 @@ static int vae_wan_list_level(const struct component *c, const struct vae_wan_ha
                               struct block_ref *refs) {
     const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
     int n = 0, resnets = c->dims[RESNETS], row = level * (resnets + 1), numbered = level * BLOCK_NUMBER_STEP;
-    int first = half->level ? numbered : row, original = (half->row[1] ? row : numbered) - first;
+    int first = half->level ? numbered : row, checkpoint_offset = (half->row[1] ? row : numbered) - first;
     for (int i = 0; i < resnets; i++)
         refs[n++] = (struct block_ref){
             .kind = i == 0 && vae_level_has_shortcut(c, level) ? kinds->wider_resnet : kinds->resnet,
             .number = first + i,
-            .number_offset = original};
+            .number_offset = checkpoint_offset};
     if (level + 1 == c->dims[LEVELS]) return n;
     int number = half->level ? level : row + resnets;
     struct block_ref step = {
-        .kind = kinds->resample, .number = number, .number_offset = original + first + resnets - number};
+        .kind = kinds->resample, .number = number, .number_offset = checkpoint_offset + first + resnets - number};
     bool in_time = vae_wan_resamples_time(c, half, level);
     if (in_time && kinds->resample_time) step.kind = kinds->resample_time;
     refs[n++] = step;
@@ -274,7 +266,7 @@ void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half 
                            const struct block_ref *ref, int32_t *dims) {
     const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
     const struct vae_wan_settings *s = (const struct vae_wan_settings *)c->settings;
-    int last = c->dims[LEVELS] - 1, level = half->from_deepest ? 0 : last; /* level of the mid block */
+    int last = c->dims[LEVELS] - 1, level = half->from_deepest ? 0 : last; /* level of the mid block, in execution order */
     bool wider = ref->kind == kinds->wider_resnet;
     bool steps = ref->kind == kinds->resample || (kinds->time_conv && ref->kind == kinds->time_conv) ||
                  (kinds->resample_time && ref->kind == kinds->resample_time);
@@ -322,7 +314,7 @@ const struct setting_list vae_wan22_lists[N_VAE_WAN_LISTS] = {
     LIST("latents_mean", mean, -1e6, published_mean22),
     LIST("latents_std", std, 1e-6, published_std22),
 };
-/* Attention outside the mid block is unsupported, and for this family the features of Wan 2.2. */
+/* Refuses attention outside the mid block and, for this family, the features of Wan 2.2. */
 const struct expectation vae_wan_expects[] = {
     {"attn_scales", NULL}, {"is_residual", NULL}, {"patch_size", NULL}, {0}};
 const struct expectation vae_wan22_expects[] = {{"attn_scales", NULL}, {0}};

@@ -19,16 +19,16 @@ static const float wan_image_eps = 1e-5F;
 struct wan_state {
     struct tensor tokens; /* [T, DIM] */
     struct tensor hints;  /* [T, DIM]: control video tokens (VACE); rank 0: none */
-    /* Shared by all lanes of a prompt. Row counts of keys and values are padded to multiples of 8. */
+    /* Shared by all lanes of a prompt; row counts of keys and values are padded to multiples of 8. */
     struct tensor text;                     /* [text rows, DIM]: embedded prompt */
     struct tensor image;                    /* [image rows, DIM]: embedded vision rows */
     struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM] */
     struct tensor image_keys, image_values; /* [LAYERS + HINTS, image rows, DIM] */
-    /* Shared by all lanes; one row per evaluation if hoisted, else one row. */
+    /* Shared by all lanes. condition, modulation: one row per evaluation if hoisted, else one row. */
     struct tensor rope;       /* [T, HEAD/2, 2] */
     struct tensor condition;  /* [rows, DIM] */
     struct tensor modulation; /* [rows, SIX_DIM] */
-    /* The same for clean frames, at timestep 0; rank 0: no clean frames. */
+    /* condition and modulation of clean frames, at timestep 0; rank 0: no clean frames. */
     struct tensor clean_condition, clean_modulation; /* [1, DIM], [1, SIX_DIM] */
 };
 
@@ -37,7 +37,7 @@ struct wan_mlp_weights {
 };
 
 struct wan_image_weights {
-    struct tensor pos_embed; /* [1, IMAGE_ROWS, IMAGE] (FLF2V), or absent */
+    struct tensor pos_embed; /* [1, IMAGE_ROWS, IMAGE] (FLF2V); absent in other models */
     struct linear_weights in_norm, in, out, out_norm;
 };
 
@@ -50,20 +50,18 @@ struct wan_control_weights {
 };
 
 struct wan_final_weights {
-    struct tensor modulation; /* [1, 2, DIM] */
+    struct tensor modulation; /* [1, 2, DIM]: shift, scale */
     struct linear_weights linear;
 };
 
-/* ---- weights, in order of use ---- */
-
-#define VECTOR(structure, field, init_scale, name, original, rows)                                           \
-    BLOCK_WEIGHT_NAMED(structure, field, init_scale, name, original, 1, rows)
-#define LINEAR(structure, field, name, original, rows, columns)                                              \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", original ".weight", 2, rows, columns),    \
-        VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
-#define NORM(structure, field, name, original, rows)                                                         \
-    VECTOR(structure, field.weight, 0, name ".weight", original ".weight", rows),                            \
-        VECTOR(structure, field.bias, 1, name ".bias", original ".bias", rows)
+#define VECTOR(structure, field, init_scale, name, checkpoint, rows)                                           \
+    BLOCK_WEIGHT_NAMED(structure, field, init_scale, name, checkpoint, 1, rows)
+#define LINEAR(structure, field, name, checkpoint, rows, columns)                                              \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),    \
+        VECTOR(structure, field.bias, 1, name ".bias", checkpoint ".bias", rows)
+#define NORM(structure, field, name, checkpoint, rows)                                                         \
+    VECTOR(structure, field.weight, 0, name ".weight", checkpoint ".weight", rows),                            \
+        VECTOR(structure, field.bias, 1, name ".bias", checkpoint ".bias", rows)
 
 static const struct weight_spec wan_text_table[] = {
     LINEAR(wan_mlp_weights, in, WAN_CONDITION "text_embedder.linear_1", "text_embedding.0", DIM, TEXT),
@@ -107,14 +105,14 @@ static const struct weight_spec wan_control_embedder_table[] = {
     LINEAR(wan_control_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
 };
 
-/* Rows of a block's keys and values for text or image. of: "" or "vace_". */
-#define CROSS_KV(of, field, k_, v_, norm_, k_original, v_original, norm_original)                            \
-    LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_original,   \
+/* Weight rows of a block's key and value projections. of: name prefix, "" or "vace_". */
+#define CROSS_KV(of, field, k_, v_, norm_, k_checkpoint, v_checkpoint, norm_checkpoint)                            \
+    LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_checkpoint,   \
            DIM, DIM),                                                                                        \
         VECTOR(wan_block_kv_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",                 \
-               of "blocks.%d.cross_attn." norm_original ".weight", DIM),                                     \
+               of "blocks.%d.cross_attn." norm_checkpoint ".weight", DIM),                                     \
         LINEAR(wan_block_kv_weights, field.v, of "blocks.%d.attn2." v_,                                      \
-               of "blocks.%d.cross_attn." v_original, DIM, DIM)
+               of "blocks.%d.cross_attn." v_checkpoint, DIM, DIM)
 #define TEXT_KV(of) CROSS_KV(of, text, "to_k", "to_v", "norm_k", "k", "v", "norm_k")
 static const struct weight_spec wan_text_kv_table[] = {TEXT_KV("")};
 static const struct weight_spec wan_hint_kv_table[] = {TEXT_KV("vace_")};
@@ -123,10 +121,10 @@ static const struct weight_spec wan_text_image_kv_table[] = {
     CROSS_KV("", image, "add_k_proj", "add_v_proj", "norm_added_k", "k_img", "v_img", "norm_k_img"),
 };
 
-#define OF_BLOCK(of, field, name, original)                                                                  \
-    LINEAR(wan_block_weights, field, of "blocks.%d." name, of "blocks.%d." original, DIM, DIM)
-#define WIDE_NORM(of, field, name, original)                                                                 \
-    VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight", of "blocks.%d." original ".weight",  \
+#define OF_BLOCK(of, field, name, checkpoint)                                                                  \
+    LINEAR(wan_block_weights, field, of "blocks.%d." name, of "blocks.%d." checkpoint, DIM, DIM)
+#define WIDE_NORM(of, field, name, checkpoint)                                                                 \
+    VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight", of "blocks.%d." checkpoint ".weight",  \
            DIM)
 #define BLOCK(of)                                                                                            \
     BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",                   \
@@ -152,8 +150,6 @@ static const struct weight_spec wan_final_table[] = {
                        DIM),
     LINEAR(wan_final_weights, linear, "proj_out", "head.head", PATCH, DIM),
 };
-
-/* ---- forwards ---- */
 
 static void wan_forward_text(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct wan_mlp_weights *w = weights;
@@ -195,7 +191,6 @@ static void wan_forward_image(struct context *x, const void *weights, const stru
                   (struct affine){.weight = w->out_norm.weight, .bias = w->out_norm.bias}, wan_image_eps);
 }
 
-/* Time embedding: one row per timestep. */
 static void wan_embed_times(struct context *x, struct tensor out, const float *times,
                             const struct wan_mlp_weights *w) {
     int32_t n = out.dim[0];
@@ -220,7 +215,7 @@ static void wan_forward_modulation(struct context *x, const void *weights, const
         mmdit_modulation(x, state->clean_modulation, state->clean_condition, &w->linear);
 }
 
-/* Patch rows of one or two latents, concatenated by channel as the patch kernel expects. */
+/* Patches of one or two latents as rows, concatenated by channel as the patch kernel expects. */
 static struct tensor wan_patches(struct context *x, struct tensor latent, struct tensor concat,
                                  const struct linear_weights *w) {
     static const struct patches how = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
@@ -246,8 +241,8 @@ static void wan_forward_embedder(struct context *x, const void *weights, const s
     wan_embed(x, state->tokens, patches, &w->linear);
 }
 
-/* Control tokens (VACE): embedded control channels plus the video tokens, which later hint blocks do not
- * read. */
+/* Control tokens (VACE): embedded control channels plus the video tokens. Later hint blocks read no video
+ * tokens. */
 static void wan_forward_control_embedder(struct context *x, const void *weights,
                                          const struct visit_scope *scope) {
     const struct wan_control_weights *w = weights;
@@ -265,7 +260,6 @@ static void wan_forward_control_embedder(struct context *x, const void *weights,
     }
 }
 
-/* Keys or values of one block without the padding rows. */
 static struct tensor wan_kv_rows(struct tensor all, int number, struct tensor of) {
     struct tensor rows = tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
     return tensor_slice(rows, 0, of.dim[0]);
@@ -295,7 +289,7 @@ static void wan_forward_block_kv(struct context *x, const void *weights, const s
     wan_project_block_kv(x, weights, scope, scope->number);
 }
 
-/* Hint blocks' keys and values lie after the main blocks'. */
+/* Index of a hint block's keys and values, which lie after the main blocks'. */
 static int wan_hint_number(const struct visit_scope *scope) {
     return ((const struct wan_settings *)scope->settings)->layers + scope->number;
 }
@@ -353,8 +347,6 @@ static void wan_forward_final(struct context *x, const void *weights, const stru
                 scope->lane->prediction);
 }
 
-/* ---- the family ---- */
-
 static const struct block_kind wan_kind_text =
     BLOCK_KIND("text", WAN_CONDITION "text_embedder", wan_text_table, wan_mlp_weights, wan_forward_text,
                .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
@@ -392,14 +384,12 @@ static const struct block_kind wan_kind_hint =
 static const struct block_kind wan_kind_final = BLOCK_KIND(
     "final", "proj_out", wan_final_table, wan_final_weights, wan_forward_final, .never_quantised = true);
 
-/* Also true for related models, which wan_refuse then rejects by name. */
+/* Also matches related models, which wan_refuse rejects by name. */
 static bool wan_probe(const struct tensor_index *index) {
     return index_find(index, "patch_embedding.weight") &&
            (index_find(index, "blocks.0.cross_attn.norm_k.weight") ||
             index_find(index, "blocks.0.attn2.norm_k.weight"));
 }
-
-/* ---- blocks and state ---- */
 
 static int wan_blocks(const struct component *c, struct block_ref *refs) {
     const struct wan_settings *s = (const struct wan_settings *)c->settings;
@@ -431,7 +421,6 @@ static bool wan_skips_block(const struct component *c, const struct block *block
     return of_image && !lane->image.rank;
 }
 
-/* State shared by all lanes. */
 static void wan_declare_rows(const struct component *c, const struct lane *lane, int32_t tokens,
                              struct arena *arena, bool *ok) {
     struct wan_state *s = lane->state;
@@ -445,7 +434,7 @@ static void wan_declare_rows(const struct component *c, const struct lane *lane,
     s->clean_modulation = arena_tensor(arena, DTYPE_F32, 2, (int32_t[]){1, d[SIX_DIM]}, ok);
 }
 
-/* Keys and values of all blocks for a number of rows, padded. */
+/* Declares keys and values of all blocks for text or image rows, padded. */
 static void wan_declare_kv(const struct component *c, const struct lane *lane, int32_t rows,
                            struct tensor *keys, struct tensor *values, struct arena *arena, bool *ok) {
     enum { ALIGNED = 8 };
@@ -455,7 +444,6 @@ static void wan_declare_kv(const struct component *c, const struct lane *lane, i
     *values = arena_tensor(arena, lane->operand, 3, dim, ok);
 }
 
-/* State shared by all lanes of a prompt. */
 static void wan_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,
                                bool *ok) {
     struct wan_state *s = lane->state;
@@ -483,8 +471,6 @@ static void wan_declare(const struct component *c, struct lane *lanes, int n_lan
         if (first == i) wan_declare_prompt(c, &lanes[i], arena, ok);
     }
 }
-
-/* ---- rows ---- */
 
 static const char *const wan_ignorable[] = {NULL};
 static const char *const wan_architectures[] = {"wan", NULL};

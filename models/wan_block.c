@@ -1,14 +1,12 @@
-/* One block of WAN's transformers: see wan_block.h. A video has many tokens, so wide intermediates are
- * computed for a chunk of rows at a time; only queries, keys and values exist for all rows. */
+/* One block of WAN's transformers: see wan_block.h. A video has many tokens, so wide intermediates exist
+ * for a chunk of rows only; queries, keys and values exist for all rows. */
 #include "models/wan_block.h"
 
 #include "models/row_chunk.h"
 
 #include <math.h>
 
-/* ---- chunks of rows ---- */
-
-/* The current chunk of a range's rows. */
+/* Current chunk of a range's token rows. */
 struct wan_rows {
     int32_t first, rows, end, chunk;
 };
@@ -27,34 +25,30 @@ static struct tensor wan_rows_of(struct tensor all, const struct wan_rows *at) {
     return tensor_slice(all, at->first, at->rows);
 }
 
-/* The rows of a chunk-sized buffer that the current chunk uses. */
+/* Rows of a chunk-sized buffer that the current chunk uses. */
 static struct tensor wan_chunk_rows(struct tensor buffer, const struct wan_rows *at) {
     return tensor_slice(buffer, 0, at->rows);
 }
 
-/* ---- modulation ---- */
-
-/* The block's table plus a range's modulation: [1, 6 DIM]. */
+/* Modulation of a range, [1, 6 DIM]: the block's table plus the timestep's row. */
 static struct tensor wan_modulation(struct context *x, struct tensor table, const struct wan_range *range) {
     struct tensor sum = context_tensor(x, DTYPE_F32, 2, range->modulation.dim);
     op_add(x, sum, range->modulation, tensor_reshape(table, 2, sum.dim));
     return sum;
 }
 
-/* Shift and scale of a norm. part: index of the shift; the scale follows. */
+/* Shift and scale of a norm. part: index of the shift; the scale follows it. */
 static struct affine wan_affine(struct tensor modulation, int part, int32_t dim) {
     return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
                            .scale = mmdit_chunk(modulation, part + 1, dim)};
 }
-
-/* ---- attention ---- */
 
 static struct attention_options wan_heads(int32_t dim, int32_t head) {
     return (struct attention_options){
         .queries = dim / head, .keys = dim / head, .scale = 1 / sqrtf((float)head)};
 }
 
-/* RMS norm over all heads, then rotary embedding, of queries or keys. heads: f32, as out. */
+/* RMS norm over all heads, then rope, of queries or keys. heads: f32, may be out. */
 static void wan_norm_rope(struct context *x, struct tensor out, struct tensor heads, struct tensor norm,
                           const struct wan_block_args *call, const struct wan_rows *at) {
     op_rms_norm(x, heads, heads, norm, call->eps, (struct modulation){0});
@@ -62,7 +56,7 @@ static void wan_norm_rope(struct context *x, struct tensor out, struct tensor he
             (struct rotation){.heads = out.dim[1] / call->head, .pairs = ROPE_INTERLEAVED});
 }
 
-/* Queries, keys and values of all tokens, chunk by chunk; chunk scratch is freed at the end. */
+/* Computes queries, keys and values of all tokens, chunk by chunk. */
 static void wan_project(struct context *x, const struct wan_block_weights *w,
                         const struct wan_block_args *call, struct tensor tokens,
                         const struct tensor modulation[WAN_RANGES], const struct mmdit_qkv *a) {
@@ -136,8 +130,6 @@ static void wan_cross_attend(struct context *x, const struct wan_block_weights *
     x->scratch->used = before;
 }
 
-/* ---- the feed-forward ---- */
-
 static void wan_feed_forward(struct context *x, const struct wan_block_weights *w,
                              const struct wan_block_args *call, struct tensor t, struct tensor modulation) {
     int32_t dim = t.dim[1];
@@ -166,8 +158,6 @@ void wan_block(struct context *x, const struct wan_block_weights *w, const struc
             wan_feed_forward(x, w, call, wan_rows_of(tokens, &at), modulation[i]);
         }
 }
-
-/* ---- final layer ---- */
 
 void wan_predict(struct context *x, const struct linear_weights *w, struct tensor table,
                  const struct wan_block_args *call, struct tensor tokens, struct tensor prediction) {

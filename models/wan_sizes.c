@@ -3,7 +3,7 @@
 
 #include "models/mmdit.h"
 
-/* Mask channels: of I2V one per frame under a latent frame; of VACE one per pixel under a latent pixel. */
+/* Mask channels: I2V has one per frame under a latent frame, VACE one per pixel under a latent pixel. */
 enum { WAN_MASK = 4, WAN_LATENT_PIXELS = 64 };
 
 enum status wan_refuse(const struct component *c, struct error *e) {
@@ -21,16 +21,14 @@ enum status wan_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "WAN 2.1 or 2.2 T2V, I2V, FLF2V, TI2V or VACE", e);
 }
 
-/* ---- reading ---- */
-
-/* Size of one axis of an optional tensor, or 0. */
-static int32_t wan_dim_if(const struct component *c, const char *name, const char *original, int rank,
+/* Size of an axis of an optional tensor; 0 if the tensor is absent. */
+static int32_t wan_dim_if(const struct component *c, const char *name, const char *checkpoint_name, int rank,
                           int axis, struct error *e) {
-    const char *is = component_first_existing(c, name, original);
+    const char *is = component_first_existing(c, name, checkpoint_name);
     return index_find(&c->index, is) ? component_dim(c, is, rank, axis, e) : 0;
 }
 
-/* Input channels of a patch embedding. Files with four axes have the outer two merged. */
+/* Input channels of a patch embedding. Weights with four axes have output and input channels merged. */
 static int32_t wan_patch_in_channels(const struct component *c, const char *name, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     int32_t dim = c->dims[DIM];
@@ -110,7 +108,7 @@ void wan_derive(struct component *c) {
 }
 
 enum status wan_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { HEAD_PUBLISHED = 128 }; /* default without a configuration */
+    enum { HEAD_PUBLISHED = 128 }; /* default head size without a configuration */
     int32_t *d = c->dims;
     int head = HEAD_PUBLISHED, heads = 0;
     config_int(config, "num_heads", 1, 512, &heads, e); /* key of the authors' config.json */
@@ -125,8 +123,6 @@ enum status wan_configure(struct component *c, const struct config *config, stru
     if (e->code != OK || wan_check_dims(c, e) != OK || wan_check_inputs(c, e) != OK) return e->code;
     return wan_read_vace_layers(c, config, e);
 }
-
-/* ---- rows ---- */
 
 /* Published sizes: WAN 2.1 T2V, 14.3 B parameters. */
 const struct dimension wan_dimensions[N_WAN_DIMENSIONS] = {

@@ -5,16 +5,16 @@
 
 #include "models/models.h"
 
-/* Prefix in diffusers' tensor names. */
+/* Prefix of the embedders in diffusers' tensor names. */
 #define WAN_CONDITION "condition_embedder."
 
-/* Indices into the family's dims. */
+/* Indices into component.dims. */
 enum wan_dim {
     DIM, /* first, because index 0 means "none" for weight_spec.slices */
     ONE,
     TWO,
     SIX,
-    SIDE, /* patch size */
+    SIDE, /* patch size in latent pixels */
     SIX_DIM,
     FEED_FORWARD,
     HEAD,
@@ -22,13 +22,13 @@ enum wan_dim {
     IN,
     PATCH,
     LATENT,
-    CONCAT_IMAGE, /* 1: reads an image's latent and mask as concatenated channels (I2V) */
+    CONCAT_IMAGE, /* 1: reads an image's mask and latent as concatenated channels (I2V) */
     TEXT,
     FREQUENCIES,
     LAYERS,
     IMAGE,      /* width of the vision encoder's rows; 0: no vision input */
     IMAGE_ROWS, /* number of vision rows if they have a position embedding (FLF2V); else 0 */
-    IMAGE_DIM,  /* DIM, or 0 */
+    IMAGE_DIM,  /* DIM if there is a vision input, else 0 */
     HINTS,      /* number of hint blocks (VACE) */
     HINTS_IN,   /* channels of the control input (VACE) */
 };
@@ -46,7 +46,7 @@ extern const struct dimension wan_dimensions[N_WAN_DIMENSIONS];
 extern const struct setting wan_settings_rows[N_WAN_SETTINGS];
 extern const struct setting_list wan_lists[N_WAN_LISTS];
 
-/* Functions of struct family. */
+/* Callbacks of family_wan: see struct family. */
 enum status wan_refuse(const struct component *c, struct error *e);
 enum status wan_configure(struct component *c, const struct config *config, struct error *e);
 void wan_derive_dims(struct component *c);

@@ -43,13 +43,12 @@ struct zimage_settings {
 };
 
 struct zimage_state {
-    struct tensor tokens; /* [image + caption rows, DIM], both padded */
+    struct tensor tokens; /* [image + caption rows, DIM], both with padding */
     struct tensor rope;   /* [image + caption rows, HEAD/2, 2] */
     struct tensor
         caption;        /* [caption rows, DIM], refined once; shared by the lanes of a prompt, as is rope */
-    int32_t image_rows; /* padded */
-    /* Depends on the timestep alone, shared by all lanes; one row for each evaluation if hoisted, else one
-     * row. */
+    int32_t image_rows; /* number of image token rows, with padding */
+    /* Functions of the timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor time;                              /* [rows, ADALN_DIM] */
     struct tensor noise_modulation, main_modulation; /* [blocks, rows, FOUR_DIM] */
     struct tensor final_scale;                       /* [rows, DIM] */
@@ -153,8 +152,6 @@ static const struct weight_spec zimage_final_table[] = {
                        1, PATCH),
 };
 
-/* ---- forwards ---- */
-
 static int32_t zimage_padded(int32_t rows) {
     return (rows + PAD_TO - 1) / PAD_TO * PAD_TO;
 }
@@ -185,7 +182,7 @@ static void zimage_fill_rope(struct context *x, const struct visit_scope *scope)
         .grid = {{.start = {caption + 1, 0, 0}, .extent = {1, Y, X}}},
     };
     op_rope_table(x, tensor_slice(state->rope, 0, Y * X), &rope);
-    /* All padding tokens have position (0, 0, 0). */
+    /* Rope: all padding tokens of the image have position (0, 0, 0). */
     rope.grid[0] = (struct rope_grid){.extent = {1, 1, 1}};
     for (int32_t i = Y * X; i < state->image_rows; i++)
         op_rope_table(x, tensor_slice(state->rope, i, 1), &rope);
@@ -269,7 +266,7 @@ static void zimage_project_heads(struct context *x, struct tensor out, struct te
     x->scratch->used = mark;
 }
 
-/* tokens += gate * norm(out(attention)). */
+/* Attention: tokens += gate * norm(out(attention)). */
 static void zimage_attend(struct context *x, const struct layer_weights *w, float eps, struct tensor tokens,
                           struct tensor rope, struct modulation in, struct modulation out) {
     int32_t head = w->q_norm.dim[0];
@@ -288,7 +285,7 @@ static void zimage_attend(struct context *x, const struct layer_weights *w, floa
     op_rms_norm(x, tokens, attention, w->norm2, eps, out);
 }
 
-/* tokens += gate * norm(w2(silu(w1(n)) * w3(n))). */
+/* Feed-forward: tokens += gate * norm(w2(silu(w1(n)) * w3(n))). */
 static void zimage_feed_forward(struct context *x, const struct layer_weights *w, float eps,
                                 struct tensor tokens, struct modulation in, struct modulation out) {
     int32_t T = tokens.dim[0], chunk = row_chunk(x, T);
@@ -304,7 +301,7 @@ static void zimage_feed_forward(struct context *x, const struct layer_weights *w
         op_linear(x, a, n, w->w1, none);
         op_linear(x, b, n, w->w3, none);
         op_glu(x, gated, a, b, ACTIVATION_SILU);
-        x->scratch->used = mark; /* frees a and b */
+        x->scratch->used = mark; /* frees the scratch tensors a and b */
         struct tensor h = context_unrounded(x, n);
         op_linear(x, h, gated, w->w2, none);
         out.base = t;
@@ -318,8 +315,8 @@ static struct tensor zimage_modulation_chunk(struct tensor modulation, int i) {
     return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
 }
 
-/* modulation: [1, FOUR_DIM]: scale, gate of attention, scale, gate of the feed-forward; rank 0 in the context
- * refiner, which has no modulation. */
+/* modulation [1, FOUR_DIM]: scale, gate of attention, scale, gate of the feed-forward; rank 0 in the
+ * context refiner, which has none. */
 static void zimage_forward_layer(struct context *x, const struct layer_weights *w,
                                  const struct zimage_settings *settings, struct tensor tokens,
                                  struct tensor rope, struct tensor modulation) {
@@ -369,9 +366,6 @@ static void zimage_forward_final(struct context *x, const void *weights, const s
     op_unpatchify(x, latent_planes(latent), patches, zimage_patches, -1);
 }
 
-/* ---- the family ---- */
-
-/* Caption and context refiner do not depend on the timestep. */
 static const struct block_kind zimage_kind_caption =
     BLOCK_KIND("caption", "cap_embedder", zimage_caption_table, caption_weights, zimage_forward_caption,
                .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
@@ -428,8 +422,7 @@ static enum status zimage_configure(struct component *c, const struct config *co
     return zimage_check_dims(c, e);
 }
 
-/* Lists each modulation before the block that reads it: the order of visits when modulations are not hoisted.
- */
+/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
 static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
     refs[n++] = (struct block_ref){.kind = &zimage_kind_caption};

@@ -1,4 +1,3 @@
-/* Plan advice as JSON: see advice_json.h. */
 #include "engine/api/advice_json.h"
 #include "loaders/json.h"
 
@@ -6,7 +5,7 @@
 
 #include "engine/run/advice.h"
 
-/* Smaller savings are within the error of the rates. */
+/* A change that saves less than this is within the error of the rates and is not listed. */
 static const double HELPS = 0.98;
 
 enum { ADVISED_BATCH = 4 };
@@ -44,8 +43,7 @@ static int advice_json_denoise_stage(const struct job *job) {
     return -1;
 }
 
-/* Adds the advice of a larger batch under the same budget: the images of a batch share every streamed byte.
- */
+/* Adds advice for a larger batch under the same budget: the images of a batch share every streamed byte. */
 static void put_batch(const struct job *job, json_t *list) {
     int stage = advice_json_denoise_stage(job);
     if (stage < 0 || job->batch > 1 || !job->plan.stage[stage].streamed_bytes_per_evaluation) return;

@@ -1,4 +1,3 @@
-/* Argument checks: see arguments.h. */
 #include "engine/api/arguments.h"
 
 #include "engine/base/text.h"

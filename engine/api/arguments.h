@@ -1,4 +1,4 @@
-/* Checks of the arguments of public functions: pointers, struct sizes, thread counts and stack space. */
+/* Checks of the arguments of public functions. */
 #ifndef SLUICE_API_ARGUMENTS_H
 #define SLUICE_API_ARGUMENTS_H
 
@@ -11,13 +11,13 @@
 bool check_not_null(const void *given, const char *name, struct error *e);
 /* Returns false, with USAGE, if the struct is NULL or its struct_size is not set. */
 bool check_struct_size(const void *given, const char *name, struct error *e);
-/* Returns false, with USAGE, if the calling thread's stack has fewer bytes left. A stack that the system does
- * not know, such as a coroutine's, passes. bytes: SLUICE_STACK_BYTES for functions that plan (two jobs, a
- * layout and a simulation of its visits: 0.6 MiB by -fstack-usage, plus oneDNN), else
- * SLUICE_STACK_BYTES_TO_OPEN (64 KiB at most by test/program/test_embedder.c, without NVIDIA's driver;
- * reporting the error takes 8 KiB). */
+/* Returns false, with USAGE, if the calling thread's stack has fewer than `bytes` bytes left. A stack of
+ * unknown size (a coroutine's) passes. bytes: SLUICE_STACK_BYTES for functions that plan (two jobs, a
+ * layout and a simulation of its visits take 0.6 MiB by -fstack-usage, plus oneDNN), else
+ * SLUICE_STACK_BYTES_TO_OPEN (64 KiB at most in test/program/test_public_api.c, without NVIDIA's driver;
+ * reporting an error takes 8 KiB). */
 bool check_stack(size_t bytes, struct error *e);
-/* Returns false, with USAGE, if a session cannot have this many threads. */
+/* Returns false, with USAGE, if the number of threads is not allowed for a session. */
 bool check_threads(int threads, struct error *e);
 
 #endif

@@ -1,4 +1,3 @@
-/* Suggestions for requests over budget: see budget_error.h. */
 #include "engine/api/budget_error.h"
 
 #include <stdio.h>
@@ -28,7 +27,8 @@ static bool fits_without(const struct job *job) {
 
 enum status budget_error_suggest(const struct job *job, struct error *e) {
     const struct error plain = *e;
-    if (job->request.plan || job->request.no_decode) return e->code; /* a given plan has no alternatives */
+    if (job->request.plan || job->request.no_decode)
+        return e->code; /* a plan file (--plan) has no alternatives */
     bool tiled = fits_tiled(job), without = fits_without(job);
     if (!tiled && !without) return e->code;
     *e = (struct error){0};

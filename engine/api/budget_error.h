@@ -4,9 +4,8 @@
 
 #include "engine/api/job.h"
 
-/* e: the BUDGET error of the job's plan. Adds to it whether all but the decode stage fits, and the flags that
- * would make the request fit (--vae-tiling on, --no-decode). Each alternative is planned; no weights are
- * read. */
+/* Extends the BUDGET error e of the job's plan: whether all stages but decode fit, and the flags with which
+ * the request would fit (--vae-tiling on, --no-decode). Plans each alternative; reads no weights. */
 enum status budget_error_suggest(const struct job *job, struct error *e);
 
 #endif

@@ -1,13 +1,11 @@
-/* Candidate layouts of a job: each is made, measured by a dry run and freed; the planner chooses among their
- * memory needs. See job.h. */
+/* Makes each candidate layout of a job, measures it by a dry run and frees it; the planner chooses among the
+ * memory needs. Implements job_measure of job.h. */
 #include "engine/api/job.h"
 #include "engine/api/machine.h"
 #include "engine/api/preview_run.h"
 #include "engine/api/rate.h"
 #include "engine/api/rates_file.h"
 #include "engine/api/stages.h"
-
-/* ---- parts of a memory need that the dry run does not measure ---- */
 
 static uint64_t candidates_gathered_bytes(const struct job *job) {
     uint64_t bytes = 0;
@@ -53,8 +51,8 @@ static uint64_t candidates_image_bytes(const struct job *job, const struct stage
 bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
     if (choice_is(direct_io, "on")) return true;
     if (choice_is(direct_io, "off")) return false;
-    /* A quarter of the memory is left to processes. Weights read in a cycle and larger than the rest would be
-     * dropped from the page cache before they are read again. */
+    /* Direct reads from three quarters of the memory on; a quarter is left to processes. Larger weights, read
+     * in a cycle, would be dropped from the page cache before they are read again. */
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
 }
 
@@ -66,8 +64,7 @@ static uint64_t candidates_model_bytes(const struct layout *l) {
     return bytes;
 }
 
-/* Seconds to fill each block beyond reading its packed bytes: extra bytes of the file, and type conversion.
- */
+/* Seconds to fill each block beyond reading its packed bytes: other bytes of the file, type conversion. */
 static void candidates_measure_fills(const struct job *job, const struct stage *stage,
                                      const struct rates *rates, struct stage_need *need) {
     for (int i = 0; i < need->n_blocks; i++) {
@@ -107,7 +104,7 @@ static enum status candidates_limit_pins(const struct job *job, struct run_need 
             if (n->block_bytes[i] > largest) largest = n->block_bytes[i];
         }
     }
-    requested += 4 * largest; /* staging buffers */
+    requested += 4 * largest; /* plus four staging buffers */
     if (budget && requested > budget) requested = budget;
     uint64_t allowed = own->pinnable(job->device, requested);
     if (allowed < requested) plan_limit_pins(need, allowed);
@@ -133,7 +130,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     need->interstage_bytes = align_up(l->interstage.peak, PLAN_PAGE);
     if (job_reads_direct(job->request.direct_io, candidates_model_bytes(l), machine_memory_bytes("")))
         need->bounce_bytes = PLAN_BOUNCE;
-    /* Temporary memory before the run; these phases follow one another, so the largest counts. */
+    /* Largest temporary memory of the phases before the run, which follow one another. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
     if (job->context.adapters && job->context.adapters->open_bytes > need->open_bytes)
@@ -141,11 +138,8 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     return candidates_limit_pins(job, need, e);
 }
 
-/* ---- hoisting ---- */
-
 /* Bit set of spans to hoist: those whose rows for all calls take less memory than the weights that they
- * replace. Many steps of a small model would cost more than they save. Depends on the request only, never on
- * a budget. */
+ * replace. Many steps of a small model would cost more than they save. Depends on the request only. */
 static unsigned candidates_hoisted(const struct job *job, struct error *e) {
     struct layout plain, all = {0};
     unsigned hoisted = 0;
@@ -166,8 +160,6 @@ static unsigned candidates_hoisted(const struct job *job, struct error *e) {
     return hoisted;
 }
 
-/* ---- tiling ---- */
-
 /* Bytes of full-frame activation buffers in a layout. */
 static uint64_t candidates_picture_bytes(const struct job *job, struct layout_choice choice,
                                          struct error *e) {
@@ -183,13 +175,12 @@ static uint64_t candidates_picture_bytes(const struct job *job, struct layout_ch
     return bytes;
 }
 
-/* Whether VAE tiling changes the full-frame buffers; small images are smaller than one band. */
+/* True if VAE tiling shrinks the full-frame buffers; small images are smaller than one band. */
 static bool candidates_tiling_matters(const struct job *job, unsigned hoisted, struct error *e) {
     struct layout_choice whole = {1, false, hoisted}, tiled = {1, true, hoisted};
     return candidates_picture_bytes(job, whole, e) != candidates_picture_bytes(job, tiled, e);
 }
 
-/* Peak memory of the VAE stages. */
 static uint64_t candidates_vae_peak(const struct layout *l, const struct run_need *need) {
     uint64_t peak = 0;
     for (int s = 0; s < l->n_stages; s++) {
@@ -199,8 +190,6 @@ static uint64_t candidates_vae_peak(const struct layout *l, const struct run_nee
     }
     return peak;
 }
-
-/* ---- the list of candidates ---- */
 
 /* The next number of groups that makes the largest group smaller; 0: none. */
 static int candidates_next_groups(int batch, int groups) {
@@ -214,7 +203,7 @@ struct candidates {
     int n;
 };
 
-/* Appends the job's need in this layout; returns the VAE's peak. */
+/* Appends the job's need in this layout; returns the peak memory of the VAE stages. */
 static uint64_t candidates_add(struct candidates *c, struct layout_choice choice, struct error *e) {
     struct job *job = c->job;
     struct layout l = {0};
@@ -228,8 +217,7 @@ static uint64_t candidates_add(struct candidates *c, struct layout_choice choice
     return peak;
 }
 
-/* For --vae-tiling on: measures tiled and untiled and keeps one, the untiled layout unless tiling takes less.
- */
+/* For --vae-tiling on: measures tiled and untiled, and keeps tiled only if it takes less memory. */
 static void candidates_add_tiled(struct candidates *c, unsigned hoisted, struct error *e) {
     struct job *job = c->job;
     uint64_t tiled = candidates_add(c, (struct layout_choice){1, true, hoisted}, e);
@@ -248,13 +236,13 @@ static void candidates_add_groups(struct candidates *c, struct layout_choice cho
         candidates_add(c, choice, e);
 }
 
-/* Allocates the lists. Their length is known first, because a run's heap bytes include it. */
+/* Allocates the lists of needs. Their length is known first, because a run's heap bytes include it. */
 static enum status candidates_begin(struct candidates *c, int n_ways, struct error *e) {
     struct job *job = c->job;
     int most = job->decode_only ? 1 : job->batch;
     job->n_needs = 0;
     for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
-    size_t room = (size_t)job->n_needs + 1; /* candidates_add_tiled drops one */
+    size_t room = (size_t)job->n_needs + 1; /* one more: candidates_add_tiled drops one */
     job->needs = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->needs);
     job->choices = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->choices);
     return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory for a run's sizes");

@@ -1,17 +1,13 @@
-/* Control videos (VACE): see control_video.h. */
 #include "engine/api/control_video.h"
 
 #include "engine/pictures/pictures.h"
 
 #include <string.h>
 
-/* The parts of the concat channels, in their order. encoded.reference of a control video is one of the
- * first two. */
+/* Parts of the concat channels, in order. encoded.reference of a control video is one of the first two. */
 enum { PART_INACTIVE, PART_REACTIVE, PART_MASK };
 
-/* ---- frames ---- */
-
-/* Frame i of the control video at the output size: the caller's own pixels, or read and resized into
+/* Frame i of the control video at the output size: the caller's pixels, or read and resized into
  * layout.control_rgb. */
 static enum status control_video_read(const struct job *job, int32_t i, struct sluice_picture *picture,
                                       struct error *e) {
@@ -45,8 +41,6 @@ void control_video_fill_reference(const struct job *job, const struct encoded *e
     picture_letterbox(job_fitted_picture(job, encoded), tensor_reshape(out, 3, out.dim + 1));
 }
 
-/* ---- concat channels ---- */
-
 static struct tensor control_video_part(const struct job *job, int part) {
     struct tensor concat = job->layout.concat[0];
     int32_t first = part * job->C;
@@ -63,9 +57,8 @@ int control_video_frame(const struct job *job, const struct encoded *encoded, in
                                                     : job->n_reference_frames + chunk;
 }
 
-/* Writes one latent frame of the mask channels. A still mask (--mask) gives the same values for every
- * frame; without a mask all is 1 (repaint). The model reads grey mask values as they are, while the control
- * video is split at half of white. Reference frames get 0. */
+/* Writes one latent frame of the mask channels. A still mask (--mask) gives the same values for every frame;
+ * without a mask all is 1 (repaint). Reference frames get 0. */
 static void control_video_put_mask(const struct job *job, struct tensor to, int32_t frame) {
     const struct sluice_picture *mask = &job->picture[PICTURE_MASK];
     size_t pixels = (size_t)job->Y * (size_t)job->X, all = (size_t)to.dim[1] * pixels;
@@ -80,7 +73,7 @@ static void control_video_put_mask(const struct job *job, struct tensor to, int3
         }
 }
 
-/* Without a control video a single grey video is encoded and used for both parts. */
+/* Without a control video one grey video is encoded and used for both parts. */
 void control_video_finish(const struct job *job) {
     struct tensor inactive = control_video_part(job, PART_INACTIVE),
                   reactive = control_video_part(job, PART_REACTIVE),

@@ -1,31 +1,29 @@
-/* Control videos of WAN VACE (CONCAT_CONTROL): --control gives a video of as many frames as the output,
- * --mask says which part of it is repainted, -r gives reference images.
+/* WAN VACE control videos (CONCAT_CONTROL). --control gives a video of as many frames as the output, --mask
+ * marks the part that is repainted, -r gives reference images.
  *
- * Reference images become extra latent frames in front of the video, last image first, and are cut off
- * after denoising.
- * The denoiser reads concat channels beside the latent, in this order: the latent of the control video
- * outside the mask ("inactive" in diffusers), that inside it ("reactive"), both grey elsewhere, and the
- * mask, one channel per pixel under a latent pixel. Mask greys reach the model as they are; the split is at
- * half of white. Without a control video all is grey and generated; without a mask the whole control video
- * is reactive. For reference frames the channels hold the image's latent, zeros, and zeros.
- *
- * Source: diffusers 0.42, pipelines/wan/pipeline_wan_vace.py. */
+ * Reference images become extra latent frames in front of the video, last image first, and are cut off after
+ * denoising. The denoiser's concat channels are, in order: the latent of the control video outside the mask
+ * ("inactive" in diffusers), its latent inside the mask ("reactive"), both grey elsewhere, and the mask, one
+ * channel per pixel under a latent pixel. Grey mask values reach the model unchanged; the split is at half of
+ * white. Without a control video all is grey and generated; without a mask the whole control video is
+ * reactive. The concat channels of a reference frame are the image's latent, zeros, and zeros. Source:
+ * diffusers 0.42, pipelines/wan/pipeline_wan_vace.py. */
 #ifndef SLUICE_API_CONTROL_VIDEO_H
 #define SLUICE_API_CONTROL_VIDEO_H
 
 #include "engine/api/job.h"
 
-/* Writes the frames of one chunk of the control video, inactive or reactive part, to out, [N, Y, X, 3].
- * Returns the status of the frame-reading callback, or MEMORY. */
+/* Writes one chunk of the control video's inactive or reactive part to out, [N, Y, X, 3]. Returns the status
+ * of the frame-reading callback, or MEMORY. */
 enum status control_video_fill(const struct job *job, const struct encoded *encoded,
                                const struct frame_chunk *chunk, struct tensor out, struct error *e);
 /* Writes a reference image to out, [1, Y, X, 3], scaled to fit and centred on white. */
 void control_video_fill_reference(const struct job *job, const struct encoded *encoded, struct tensor out);
-/* The part of the concat channels [C, F, Y, X] that takes the encoder output of a control video or
- * reference image, and the latent frame in it that a chunk writes. */
+/* Where the encoder output of a control video or reference image goes: the part of the concat channels [C, F,
+ * Y, X], and the index of the latent frame that a chunk writes. */
 struct tensor control_video_latent(const struct job *job, const struct encoded *encoded);
 int control_video_frame(const struct job *job, const struct encoded *encoded, int chunk);
-/* Fills the remaining concat channels (mask, zeros of reference frames) once everything is encoded. */
+/* Fills the remaining concat channels (mask, zeros of reference frames) after the last encoded picture. */
 void control_video_finish(const struct job *job);
 /* Removes the reference frames from a latent, in place. */
 void control_video_cut_references(const struct job *job, struct tensor latent);

@@ -1,4 +1,4 @@
-/* Opening devices by name, and the list that `sluice devices` prints. */
+/* Opens devices by name, and lists them for `sluice devices`. */
 #include "engine/api/devices.h"
 
 #include "engine/api/arguments.h"
@@ -15,8 +15,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- opening ---- */
-
 _Static_assert((int)SLUICE_THREADS_MAX == (int)CPU_THREADS_MAX, "a session's threads are the device's");
 
 /* N of "cuda:N", 0 for "cuda", -1 for anything else. N has at most two digits; card names are longer. */
@@ -26,7 +24,7 @@ static int ordinal_of(const char *name) {
     return strspn(name + 5, "0123456789") == strlen(name + 5) ? atoi(name + 5) : -1;
 }
 
-/* The card of a name such as "cuda:4090"; NULL: unknown. */
+/* The GPU model of a name such as "cuda:4090"; NULL: unknown. */
 static const struct cuda_card *card_of(const char *name) {
     return strncmp(name, "cuda:", 5) ? NULL : cuda_card_named(name + 5);
 }
@@ -68,7 +66,7 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
     return NULL;
 }
 
-/* Memory of a planning device without a card's name: a common small GPU's. */
+/* Assumed memory of a planning device without a GPU model: a common small GPU's. */
 static const uint64_t ASSUMED_BYTES = (uint64_t)8 << 30;
 
 uint64_t device_default_budget(struct device *device) {
@@ -96,8 +94,6 @@ bool device_fingerprint(const struct device *device, const char *name, char *out
     snprintf(out, out_bytes, "cpu, %s, %s, %s", processor, cpu_instructions(), library);
     return true;
 }
-
-/* ---- listing ---- */
 
 static json_t *precisions(const struct device *device) {
     json_t *list = json_array();

@@ -10,10 +10,11 @@
  * Returns NULL with USAGE, DEVICE or MEMORY. The caller ends it with device->destroy. */
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e);
 
-/* Whether this machine has a GPU or driver that the default device cannot use; why: the reason. */
+/* Returns true if this machine has a GPU or driver that the default device cannot use; writes the reason to
+ * why. */
 bool device_skipped(char *why, size_t why_bytes);
 
-/* Text of all that the device's results depend on bit for bit: processor, instruction set, library versions.
+/* Writes all that the device's results depend on bit for bit: processor, instruction set, library versions.
  * Part of the prompt cache's key. name: the device's name as opened. Returns false for a planning device. */
 bool device_fingerprint(const struct device *device, const char *name, char *out, size_t out_bytes);
 

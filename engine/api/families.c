@@ -28,8 +28,6 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
     return parts;
 }
 
-/* ---- inputs of a request beside the prompt ---- */
-
 static void add_input(json_t *list, const char *flag, const char *what, bool needed) {
     json_push(list, json_pack("{s:s, s:s, s:b}", "flag", flag, "what", what, "needed", (int)needed));
 }
@@ -73,8 +71,6 @@ static json_t *takes_json(const struct sluice_model *m) {
     return list;
 }
 
-/* ---- published files and their arrangement ---- */
-
 /* Whether one file can hold the model: two slots of one family with the same prefixes (two transformers)
  * could not be told apart in it. */
 static bool fits_one_file(const struct recipe *r) {
@@ -103,8 +99,6 @@ static json_t *sources_json(const struct recipe *r) {
     }
     return list;
 }
-
-/* ---- the list of families ---- */
 
 static json_t *pipelines_json(const struct recipe *r) {
     json_t *list = json_array();
@@ -146,7 +140,8 @@ int sluice_families(char **json, struct sluice_error *error) {
         if (model_open(NULL, &options, &m, &e) == OK) json_push(list, family_json(m));
         model_close(m);
     }
-    *json = json_to_text(json_pack("{s:i, s:o}", "version", 1, "families", list), JSON_INDENT(1), json_failures);
+    *json =
+        json_to_text(json_pack("{s:i, s:o}", "version", 1, "families", list), JSON_INDENT(1), json_failures);
     if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
     if (e.code != OK) sluice_free(*json), *json = NULL;
     return publish_error(&e, error);

@@ -1,4 +1,3 @@
-/* First/last-frame conditioning: see frame_conditioning.h. */
 #include "engine/api/frame_conditioning.h"
 
 #include "engine/pictures/pictures.h"

@@ -1,4 +1,3 @@
-/* Initial latents: see initial_latents.h. */
 #include "engine/api/initial_latents.h"
 
 #include "engine/api/frame_conditioning.h"
@@ -20,8 +19,6 @@ enum status check_finite(struct tensor t, const char *what, const char *stage, i
     step < 0 ? error_where(e, "stage %s", stage) : error_where(e, "stage %s, step %d", stage, step + 1);
     return error_found(e, "%lld of %lld", (long long)bad, (long long)n);
 }
-
-/* ---- noise ---- */
 
 static enum status seed_generators(struct initial_latents *init, struct error *e) {
     struct job *job = init->job;
@@ -65,8 +62,6 @@ void scale_model_input(const struct job *job, int image, int i_call) {
     for (int64_t i = 0; i < n && input != sample; i++) input[i] = scale * sample[i];
     frame_conditioning_put_clean(job, job->layout.input[image]);
 }
-
-/* ---- encoder input ---- */
 
 static enum status resize_for_vision(struct job *job, struct error *e) {
     for (int i = 0; i < job->n_encoded && e->code == OK; i++) {
@@ -115,10 +110,7 @@ enum status initial_latents_fill_input(const struct job *job, int i, int chunk, 
     return OK;
 }
 
-/* ---- encoder output ---- */
-
-/* Writes an image's latent to `to`: sampled from the encoder's distribution with that image's noise, or its
- * mean. */
+/* Writes an image's latent to `to`: the encoder's mean, or if drawn a sample with that image's noise. */
 static void take_latent(struct initial_latents *init, int image, struct tensor moments, bool drawn,
                         struct tensor to) {
     const struct component *c = model_component(init->job->model, FAMILY_ENCODER);
@@ -126,8 +118,7 @@ static void take_latent(struct initial_latents *init, int image, struct tensor m
     posterior_sample(moments, drawn ? to.data : NULL, &c->latent_format, latent_planes(to));
 }
 
-/* Writes the mean of one latent frame of a video to `to`. */
-static void take_frame(const struct job *job, struct tensor moments, struct tensor to, int frame) {
+static void take_frame_mean(const struct job *job, struct tensor moments, struct tensor to, int frame) {
     const struct component *c = model_component(job->model, FAMILY_ENCODER);
     posterior_sample(moments, NULL, &c->latent_format, latent_frame(to, frame));
 }
@@ -138,8 +129,7 @@ static void save_inpaint_noise(const struct job *job, int image) {
     if (noise->rank) memcpy(noise->data, job->layout.latent[image].data, (size_t)tensor_bytes(noise));
 }
 
-/* Scales the initial noise, or mixes it with the image's latent (img2img), to the noise level of the first
- * step. */
+/* Brings the noise to the level of the first step: scaled, or mixed with the image's latent (img2img). */
 static void begin_sampling(struct initial_latents *init, int image, const float *picture) {
     struct job *job = init->job;
     struct tensor latent = job->layout.latent[image];
@@ -147,10 +137,10 @@ static void begin_sampling(struct initial_latents *init, int image, const float 
     scale_model_input(job, image, 0);
 }
 
-/* Makes the first sample of an image from the encoded input image (img2img, inpainting).
- * Predictions are still unused here, so prediction[0] holds the image's latent unless inpainting stores it.
- * Inpainting at strength 1 begins with pure noise, like text-to-image. Diffusers draws noise for the masked
- * image there and never reads it; the same draw is made here, for samplers continue with the generator. */
+/* Makes the first sample of an image from the encoded input image (img2img, inpainting), whose latent is in
+ * prediction[0] unless inpainting stores it: predictions are still unused. Inpainting at strength 1 begins
+ * with pure noise. Diffusers then draws unused noise for the masked image; the same draw is made here,
+ * because samplers continue with the generator. */
 static void begin_at_picture(struct initial_latents *init, int image, struct tensor moments) {
     struct job *job = init->job;
     const struct layout *l = &job->layout;
@@ -163,7 +153,7 @@ static void begin_at_picture(struct initial_latents *init, int image, struct ten
     begin_sampling(init, image, blends && job->request.strength == 1 ? NULL : picture.data);
 }
 
-/* The part of the concat channels that takes the latent of the masked image; the rest is the mask. */
+/* The part of the concat channels that holds the latent of the masked image; the rest is the mask. */
 static struct tensor masked_latent(const struct job *job, int image) {
     struct tensor concat = job->layout.concat[image];
     bool first = job->model->recipe->concat == CONCAT_FILL;
@@ -186,7 +176,7 @@ static void take_masked(struct initial_latents *init, int image, struct tensor m
     take_mask(job, job->layout.concat[image]);
 }
 
-/* Dumps an encoder output (--dump). Autoencoder latents (encoded) and vision tokens (seen) are numbered
+/* Dumps an encoder output (--dump). VAE latents ("encoded") and vision tokens ("seen") are numbered
  * separately. */
 static enum status dump_encoded(const struct job *job, int i, struct tensor made, struct error *e) {
     bool vision = job->encoded[i].kind == ENCODED_VISION;
@@ -217,14 +207,13 @@ static enum status finish_concat(const struct job *job, int i, struct error *e) 
     return job->request.dump ? dump_save(job->sys, job->request.dump, "concat", *job->layout.concat, e) : OK;
 }
 
-/* Stores an encoder mean that all images of the batch share: references, first/last frames, control videos.
- */
+/* Stores an encoder mean that all images share: references, first and last frames, control videos. */
 static enum status take_shared(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
     bool control = encoded->kind == ENCODED_CONTROL || encoded->kind == ENCODED_REFERENCE_FRAME;
     struct tensor to = encoded_destination(job, encoded);
-    take_frame(job, job->layout.encoded[i].moments, to,
-               control ? control_video_frame(job, encoded, chunk) : chunk);
+    take_frame_mean(job, job->layout.encoded[i].moments, to,
+                    control ? control_video_frame(job, encoded, chunk) : chunk);
     if (chunk + 1 < encoded->n_chunks) return OK;
     if (control || encoded->kind == ENCODED_FRAMES) return finish_concat(job, i, e);
     for (int image = 0; image < job->batch && encoded->kind == ENCODED_FIRST; image++)
@@ -272,8 +261,6 @@ enum status initial_latents_take_encoded(struct initial_latents *init, int i, in
     }
     return e->code;
 }
-
-/* ---- begin and end of a run ---- */
 
 bool initial_latents_need_no_picture(const struct job *job) {
     for (int i = 0; i < job->n_encoded; i++)

@@ -3,7 +3,7 @@
  *
  * Each image has one generator and draws from it in diffusers' order: for the encoded input image, for its
  * initial noise, for the masked image. Pictures are encoded one after another in shared memory: the host
- * fills in the next one after taking the encoder's output of the last. */
+ * writes the next picture after it has copied the encoder's output of the last. */
 #ifndef SLUICE_API_INITIAL_LATENTS_H
 #define SLUICE_API_INITIAL_LATENTS_H
 
@@ -13,31 +13,32 @@
 struct initial_latents {
     struct job *job;
     struct generator *generators; /* one per image; owned */
-    const char *latent_file; /* initial noise from a file (--init-latent), or in a decode-only job the latent;
-                                NULL: none */
+    const char *latent_file; /* file with the initial noise (--init-latent), in a decode-only job with the
+                                latent to decode; or NULL */
 };
 
-/* Called before the first visit: seeds the generators and fills the latents that wait for no encoded
- * picture. latent_file: its tensor "latent" replaces the noise, or in a decode-only job is the latent to
- * decode. SHAPE, NONFINITE, MEMORY and errors of reading. */
+/* Call before the first visit: seeds the generators and fills the latents that need no encoded picture.
+ * latent_file: its tensor "latent" replaces the noise, or in a decode-only job is the latent to decode.
+ * SHAPE, NONFINITE, MEMORY and errors of reading. */
 enum status initial_latents_open(struct initial_latents *init, struct job *job, const char *latent_file,
                                  struct error *e);
-/* Before and after the encoder runs on one chunk of encoded picture i (chunk 0 for a still image): writes
- * its input frames; stores its output. Returns the status of the frame-reading callback, MEMORY, or
+/* Call before and after the encoder runs on one chunk of encoded picture i (chunk 0 for a still image):
+ * writes its input frames; stores its output. Returns the status of the frame-reading callback, MEMORY, or
  * NONFINITE. */
 enum status initial_latents_fill_input(const struct job *job, int i, int chunk, struct error *e);
 enum status initial_latents_take_encoded(struct initial_latents *init, int i, int chunk, struct error *e);
 void initial_latents_close(struct initial_latents *init);
-/* Fills `to` with standard normals from that image's generator. */
+/* Fills `to` with standard normals from the generator of one image of the batch. */
 void initial_latents_draw(struct initial_latents *init, int image, struct tensor to);
-/* Writes the denoiser's input for call i_call: the sample times the call's input_scale, with clean frames
- * put in. Skips the scaling where the denoiser reads the sample itself. */
+/* Writes the denoiser's input for call i_call: the sample times the call's input_scale, with clean frames put
+ * in. Skips the scaling if layout.input is the latent itself. */
 void scale_model_input(const struct job *job, int image, int i_call);
 
-/* True: the latents are complete before the first visit, for no initial image has to be encoded. */
+/* True if the latents are complete before the first visit: no initial image has to be encoded. */
 bool initial_latents_need_no_picture(const struct job *job);
 
-/* NONFINITE, naming stage and step (from 0; negative: no step), unless all values of t are finite. */
+/* Fails with NONFINITE, naming stage and step (from 0; negative: no step), if t has NaN or infinite
+ * values. */
 enum status check_finite(struct tensor t, const char *what, const char *stage, int step, struct error *e);
 
 #endif

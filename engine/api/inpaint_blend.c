@@ -1,10 +1,9 @@
-/* Inpainting blend: see inpaint_blend.h. */
 #include "engine/api/inpaint_blend.h"
 
 #include <string.h>
 
 /* Writes the input image's latent to out, noised to the level at which the next step begins; after the last
- * call without noise. Between two evaluations of a step the level is that of the step's end, even for
+ * call without noise. Between two evaluations of a step the level is that of the step's end, also for
  * samplers that evaluate in the middle of a step, as in diffusers (KDPM2). */
 static void inpaint_noised_latent(const struct job *job, int image, int i_call, float *out) {
     const struct layout *l = &job->layout;

@@ -30,12 +30,9 @@ static json_t *config_json(const struct config *config) {
     return json;
 }
 
-/* ---- groups of tensors ---- */
-
 enum { GROUP_NAME_BYTES = 256 };
 
-/* Group of a tensor: "layers.N" for "layers.12.attention.to_k.weight"; "others" for names without a number.
- */
+/* Group of a tensor: "layers.N" for "layers.12.to_k.weight"; "others" for names without a number. */
 static const char *group_name(const char *tensor, char name[GROUP_NAME_BYTES]) {
     for (const char *dot = strchr(tensor, '.'); dot; dot = strchr(dot + 1, '.')) {
         size_t digits = strspn(dot + 1, "0123456789");
@@ -71,10 +68,9 @@ static void set_bits(json_t *counted) {
 }
 
 /* Adds to a component's JSON: "values" (number of weights), "bits_per_weight" (with scales) and "groups", one
- * per series of repeated blocks: [{"name":"layers.N","tensors","bytes","values","bits_per_weight",
- * "types":{TYPE:bytes}}]. Tensors that do not repeat are in the group "others". Scales count as bytes of
- * their stored type, not as values. Groups follow from tensor names alone, so files of unknown models have
- * them too. */
+ * per series of repeated blocks, by tensor names:
+ * [{"name":"layers.N","tensors","bytes","values","bits_per_weight", "types":{TYPE:bytes}}]. Other tensors are
+ * in the group "others". Scales count as bytes, not as values. */
 static void add_groups(const struct tensor_index *index, json_t *component) {
     json_t *list = json_array(), *by_name = json_object(), *group;
     json_int_t values = 0;
@@ -98,8 +94,6 @@ static void add_groups(const struct tensor_index *index, json_t *component) {
     set_bits(component);
     json_put(component, "groups", list);
 }
-
-/* ---- components ---- */
 
 static json_t *component_json(const struct component *c, const struct config *config, const char *name,
                               enum config_origin origin, bool tensors) {
@@ -133,11 +127,11 @@ static void list_unknown_tensors(const struct component *c, json_t *unknown) {
 struct findings {
     bool tensors;
     json_t *components, *unknown, *missing, *notes;
-    /* Components stay open until the end, because they may share one index. */
+    /* Components stay open until the end, because several may share one index. */
     struct component component[COMPONENT_FILES_MAX];
     int n_components;
     json_t *text[SLOTS_MAX];     /* borrowed JSON of the text encoders that were found */
-    const struct recipe *recipe; /* the recipe that the components fit; NULL: none */
+    const struct recipe *recipe; /* recipe that the components fit; NULL: none */
 };
 
 static void add_line(json_t *list, const struct error *e) {
@@ -155,7 +149,7 @@ static void mark_vae_encoder_used(const struct component *decoder, const struct 
     component_destroy(&c);
 }
 
-/* The list of missing tensors; reported: the message in the list already. */
+/* Names of missing tensors. reported: the message that the list has already. */
 struct missing_names {
     json_t *list;
     const char *reported, *prefix;
@@ -170,7 +164,7 @@ static void add_missing(void *user, const char *name) {
         json_decref(line);
 }
 
-/* A component's place: path, display name, recipe and slot. */
+/* What is shown of a component: path, display name, recipe and slot. */
 struct shown {
     const struct recipe *recipe; /* NULL: unknown */
     int slot;
@@ -216,8 +210,7 @@ static json_t *inspect_component_file(struct sys *sys, struct component_files *f
     return inspect_component(c, &shown, to, e);
 }
 
-/* Describes a component file that is in no slot of the recipe, as the first recipe that has its family reads
- * it. */
+/* Describes a component file without a slot in the recipe, as the first recipe with its family reads it. */
 static enum status inspect_unplaced(struct sys *sys, struct component_files *files,
                                     const struct component_file *file, struct findings *to, struct error *e) {
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
@@ -227,7 +220,7 @@ static enum status inspect_unplaced(struct sys *sys, struct component_files *fil
     return e->code;
 }
 
-/* Whether the slot's text encoder is absent but optional (zeros replace its output), hence not missing. */
+/* True if the slot's text encoder is absent but optional: zeros replace its output. */
 static bool is_absent(const struct component_files *files, const struct recipe *recipe, int slot) {
     struct missing_part missing[SLOTS_MAX];
     int n = pipeline_missing(files, recipe, missing);
@@ -268,7 +261,7 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
     return e->code;
 }
 
-/* Describes files that no recipe fits: at most VAE decoders are recognised. */
+/* Describes files that no recipe fits. Of these only VAE decoders are recognised. */
 static enum status inspect_without_recipe(struct sys *sys, struct component_files *files, struct findings *to,
                                           struct error *e) {
     struct missing_part missing[SLOTS_MAX];
@@ -363,8 +356,8 @@ static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
     if (tokenizer_check_flag(&search, &failure) != OK) add_line(to->missing, &failure);
 }
 
-/* Chooses among recipes with the same denoiser but different slots. Errors are reported with the denoiser,
- * except MEMORY. */
+/* Chooses among recipes with the same denoiser but different slots. Reports errors, except MEMORY, with the
+ * denoiser. */
 static void resolve_recipe(struct sys *sys, const struct component_files *files, struct findings *to,
                            struct error *e) {
     struct error failure = {0};
@@ -448,15 +441,13 @@ int sluice_inspect(const struct sluice_model_options *options, bool tensors, cha
     return publish_error(&e, error);
 }
 
-/* ---- tokens ---- */
-
 static json_t *ids_json(const int32_t *ids, int n) {
     json_t *list = json_array();
     for (int i = 0; i < n; i++) json_push(list, json_integer(ids[i]));
     return list;
 }
 
-/* Plain token ids without a model's template. path: a tokenizer's file or folder, or a model's folder. */
+/* Token ids without a model's template. path: a tokenizer's file or folder, or a model's folder. */
 static enum status tokenize_plain(struct sys *sys, const char *path, const char *text, size_t bytes,
                                   char **json, struct error *e) {
     struct tokenizer *tokenizer = NULL;
@@ -507,8 +498,7 @@ static enum status tokenize_slot(struct tokenizer_search *search, int slot, cons
     return e->code;
 }
 
-/* Finds the recipe, which sets the prompt's template and length limit, from the denoiser's weights if
- * present. */
+/* Finds the recipe, which sets template and length limit, from the denoiser's weights if present. */
 static enum status find_recipe(struct sys *sys, const struct sluice_model_options *o,
                                struct component_files *files, const struct recipe **recipe, struct error *e) {
     char name[PIPELINE_NAME_BYTES] = "";

@@ -1,4 +1,3 @@
-/* Describes adapter files: see inspect_adapter.h. */
 #include "engine/api/inspect_adapter.h"
 
 #include "engine/api/inspect_tensors.h"
@@ -12,10 +11,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* ---- recognising an adapter ---- */
-
-/* Whether the name is an adapter factor's. A scale or an alpha does not count: models have such tensors too.
- */
+/* True for names of adapter factors. Scale and alpha do not count: models have such tensors too. */
 static bool is_factor(const char *name) {
     struct adapter_key key;
     if (!adapter_key_read(name, &key)) return false;
@@ -34,8 +30,6 @@ bool inspect_is_adapter(struct sys *sys, const char *path) {
     return found;
 }
 
-/* ---- modules, counted ---- */
-
 static void count_module(json_t *counts, const char *key) {
     json_put(counts, key, json_integer(json_integer_value(json_object_get(counts, key)) + 1));
 }
@@ -51,8 +45,6 @@ static void count_sizes(json_t *counts, const struct adapter_module *m) {
     count_number(counts, "ranks", m->rank ? m->rank : -1);
     count_number(counts, "alphas", (double)m->alpha);
 }
-
-/* ---- the pipeline component of each module ---- */
 
 /* The slot with the longest prefix that the module's name begins with; SLOTS_MAX: none. */
 static int slot_of_module(const struct adapter_prefixes *prefixes, const struct adapter_module *m) {
@@ -92,8 +84,6 @@ static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) 
     }
     return parts;
 }
-
-/* ---- the description ---- */
 
 static json_t *recipes_json(const struct recipe *const *fits, int n) {
     json_t *list = json_array();

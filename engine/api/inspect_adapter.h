@@ -7,13 +7,14 @@
 
 #include <jansson.h>
 
-/* Whether the path is a safetensors file with tensors named like adapter factors (lora_A, lora_down, ...).
- * False if it cannot be read. */
+/* True for a safetensors file with tensors named like adapter factors (lora_A, lora_down, ...). False if the
+ * file cannot be read. */
 bool inspect_is_adapter(struct sys *sys, const char *path);
 
-/* {"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects","forms","ranks","alphas" (each
+/* Describes an adapter file as JSON:
+ * {"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects","forms","ranks","alphas" (each
  * {NAME:modules}),"parts":[{"name","modules","ranks","alphas"}],"recipes" (published models that take all of
- * it),"list" (with tensors: the file's tensors)}. Names of tensors that are no factors are appended to
+ * it),"list" (with tensors: the file's tensors)}. Appends the names of tensors that are no factors to
  * unknown. Fails like adapter_open. */
 enum status inspect_adapter(struct sys *sys, const char *path, bool tensors, json_t **adapter,
                             json_t *unknown, struct error *e);

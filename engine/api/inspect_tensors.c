@@ -1,4 +1,3 @@
-/* Tensor lists as JSON: see inspect_tensors.h. */
 #include "engine/api/inspect_tensors.h"
 
 #include "loaders/json.h"

@@ -6,9 +6,9 @@
 
 #include <jansson.h>
 
-/* Bytes per tensor type: {TYPE:bytes}. */
+/* Returns the bytes per tensor type: {TYPE:bytes}. */
 json_t *inspect_types(const struct tensor_index *index);
-/* All tensors: [{"name","type","shape","bytes","used"}]. */
+/* Lists all tensors: [{"name","type","shape","bytes","used"}]. */
 json_t *inspect_tensors(const struct tensor_index *index);
 
 #endif

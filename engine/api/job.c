@@ -1,4 +1,3 @@
-/* Opening, planning and laying out jobs: see job.h. */
 #include "engine/api/job.h"
 
 #include "engine/api/devices.h"
@@ -14,10 +13,7 @@ char *job_numbered(const char *name, int i, char out[16]) {
     return out;
 }
 
-/* ---- tokens ---- */
-
-/* Vision token counts of the pictures in this text encoder's prompt, in order. Returns the number of
- * pictures. */
+/* Vision token counts of the pictures in this text encoder's prompt. Returns the number of pictures. */
 static int job_count_vision_tokens(const struct job *job, int slot, int32_t tokens[LANE_REFERENCES_MAX]) {
     int n = 0;
     if (!job->model->recipe->slot[slot].text.image_prompt.pad) return 0;
@@ -41,15 +37,15 @@ void job_list_vision_spans(const struct job *job, int slot, int prompt,
 }
 
 /* Fills in a prompt of the maximum length, for plans without a prompt or tokenizer: only the number of tokens
- * matters. Before each picture, AROUND_PICTURE tokens stand for the template text. */
+ * matters. Before each picture, PICTURE_TEMPLATE_TOKENS tokens stand for the template text. */
 static enum status job_encode_longest(const struct job *job, const struct text_recipe *recipe,
                                       const int32_t *vision_tokens, int n_pictures,
                                       struct prompt_tokens *tokens, struct error *e) {
-    enum { AROUND_PICTURE = 8 };
+    enum { PICTURE_TEMPLATE_TOKENS = 8 };
     tokens->drop_idx = n_pictures ? recipe->image_prompt.drop_idx : recipe->drop_idx;
     tokens->n_ids = tokens->drop_idx;
     for (int i = 0; i < n_pictures; i++) {
-        tokens->picture[i] = tokens->n_ids + AROUND_PICTURE;
+        tokens->picture[i] = tokens->n_ids + PICTURE_TEMPLATE_TOKENS;
         tokens->n_ids = tokens->picture[i] + vision_tokens[i];
     }
     tokens->n_ids += recipe->tokens_max - recipe->drop_idx;
@@ -84,7 +80,7 @@ static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     return e->code;
 }
 
-/* An absent text encoder gets the token count of the longest prompt: as many rows of zeros replace its
+/* Gives an absent text encoder the token count of the longest prompt: as many rows of zeros replace its
  * output. */
 static void job_set_absent_tokens(struct job *job, int slot) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
@@ -122,8 +118,6 @@ int32_t job_text_rows(const struct job *job, int slot, int prompt) {
     return n;
 }
 
-/* ---- schedule and calls ---- */
-
 /* Fills the step grid; image-to-image skips the first steps, by strength. */
 static void job_fill_grid(struct job *job) {
     const struct sluice_request *r = &job->request;
@@ -153,11 +147,11 @@ static double job_scale_of(const struct job *job, int span) {
 }
 
 /* Skip-layer guidance scale of a guided step. As in diffusers 0.42 (pipelines/stable_diffusion_3), steps that
- * run are counted from 0 and the interval is open at both ends; image-to-image counts the same way. */
+ * run are counted from 0 and the interval is open at both ends; img2img counts the same way. */
 static double job_slg_scale(const struct job *job, int step) {
     const struct sluice_request *r = &job->request;
-    bool within = step > job->n_steps * r->slg_start && step < job->n_steps * r->slg_end;
-    return r->n_slg_layers && within ? r->slg_scale : 0;
+    bool in_interval = step > job->n_steps * r->slg_start && step < job->n_steps * r->slg_end;
+    return r->n_slg_layers && in_interval ? r->slg_scale : 0;
 }
 
 /* Appends the denoiser calls of a step, one per evaluation of the sampler. */
@@ -219,8 +213,6 @@ static enum status job_make_calls(struct job *job, struct error *e) {
     return OK;
 }
 
-/* ---- opening, planning, closing ---- */
-
 /* Sets up the request for decoding a latent file of shape [N, C, F, Y, X]. */
 static void job_set_decode_only(struct job *job, const int32_t *latent_dim) {
     const struct component *decoder = model_decoder(job->model);
@@ -237,7 +229,7 @@ static void job_set_decode_only(struct job *job, const int32_t *latent_dim) {
     r->steps = 1;
 }
 
-/* Whether the latent and a chunk's frames fit 32-bit element counts, and the chunk lists their arrays. */
+/* True if the latent and a chunk's frames fit 32-bit element counts, and the chunk lists their arrays. */
 static bool job_within_limits(const struct job *job, const struct component *decoder) {
     int64_t latent = (int64_t)job->F * job->Y * job->X;
     int64_t chunk = (int64_t)job->request.width * job->request.height * component_frame_factor(decoder);
@@ -245,8 +237,8 @@ static bool job_within_limits(const struct job *job, const struct component *dec
            job->n_encoded_chunks <= FRAME_CHUNKS_MAX;
 }
 
-/* The slot of the decoder: the tiny autoencoder if the model has one. With --preview taesd the tiny one
- * decodes previews only, and the VAE the images. */
+/* The slot of the decoder: the tiny autoencoder if the model has one. With --preview taesd the tiny
+ * autoencoder decodes previews only, and the VAE the images. */
 static int job_find_decoder(const struct job *job) {
     const struct job *parent = job->context.parent;
     bool tiny_previews = (parent ? parent : job)->preview == PREVIEW_TAESD;
@@ -266,7 +258,7 @@ static enum status job_set_sizes(struct job *job, struct error *e) {
     job->n_prompts = r->cfg_scale == 1 && (!job->model->boundary || r->cfg_scale_low == 1) ? 1 : 2;
     job->n_encoded_prompts =
         r->negative_prompt || !job->model->force_zeros_for_empty_prompt ? job->n_prompts : 1;
-    job->C = decoder->latent_channels; /* equal to the transformer's */
+    job->C = decoder->latent_channels; /* equals the transformer's latent channels */
     int32_t frames = (r->frames - 1) / component_frame_factor(decoder) + 1;
     bool is_vace = job->model->recipe->concat == CONCAT_CONTROL && !job->decode_only;
     job->n_reference_frames = is_vace ? r->n_references : 0;
@@ -360,7 +352,7 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
     return error_expected(e, "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request");
 }
 
-/* Zeroes a tensor: parts of prompt_embeds that no encoder writes stay zero. */
+/* Parts of prompt_embeds that no encoder writes stay zero. */
 static void zero_tensor(struct tensor t) {
     if (t.rank) memset(t.data, 0, (size_t)tensor_bytes(&t));
 }

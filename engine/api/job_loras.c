@@ -1,5 +1,4 @@
-/* LoRAs of a job: takes the <lora:...> tags out of its prompts and prepares the session's components for
- * the request. See job.h. */
+/* LoRAs of a job: <lora:...> tags of its prompts, and components with the request's adapters. See job.h. */
 #include "engine/api/job.h"
 
 #include "engine/open/paths.h"

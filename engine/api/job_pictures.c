@@ -1,5 +1,4 @@
-/* Input pictures of a job: which ones are used, at what size and for what, and how their pixels are read.
- * See job.h. */
+/* Input pictures of a job: which are used, at what size, and how their pixels are read. See job.h. */
 #include "engine/api/job.h"
 
 #include "engine/api/arguments.h"
@@ -7,8 +6,8 @@
 
 #include <string.h>
 
-/* The index of the input picture behind an encoded one; for the masked image that is the mask. A vision
- * encoder has a picture of its own where it needs another size than the autoencoder. */
+/* Index of the input picture behind an encoded one; for the masked image that is the mask. A vision encoder
+ * has a picture of its own where it needs another size than the VAE. */
 static int picture_index_of(const struct job *job, const struct encoded *encoded) {
     int vision = PICTURE_VISION + encoded->reference;
     switch (encoded->kind) {
@@ -64,7 +63,6 @@ static const struct sluice_picture *job_assume_picture(struct job *job, int plac
     return &job->input_picture[place];
 }
 
-/* Assumes the first (and last) frame that an image-to-video model needs. */
 static void job_assume_frames(struct job *job) {
     struct sluice_request *r = &job->request;
     bool ends = request_vision_frames(job->model) == 2;
@@ -97,7 +95,7 @@ void job_assume_pictures(struct job *job) {
     if (recipe->concat == CONCAT_I2V) job_assume_frames(job);
 }
 
-/* Keeps a list of too many references as it is; the request check refuses it later. */
+/* Leaves a list of too many references as it is; request_resolve refuses it later. */
 void job_copy_pictures(struct job *job) {
     struct sluice_request *r = &job->request;
     r->init_image = job_copy_picture(job, PICTURE_INIT, r->init_image);
@@ -121,8 +119,7 @@ static void job_fit_picture(struct job *job, int i, struct fitting fitting) {
     if (fit_changes(&job->fitting[i])) job->picture[i].rgb = NULL;
 }
 
-/* Fits references to the sizes that the autoencoder and the vision encoder read: two copies where the sizes
- * differ. */
+/* Fits references to the sizes that VAE and vision encoder read: two copies where the sizes differ. */
 static void job_fit_references(struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     bool has_encoder = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
@@ -140,8 +137,7 @@ static void job_fit_references(struct job *job) {
     }
 }
 
-/* How a vision encoder reads a picture of that size: resampled bicubically as in training, then
- * center-cropped. */
+/* How a vision encoder reads a picture of that size, as in training: bicubic resize, then center crop. */
 static struct fitting fit_for_vision(struct picture_size from, const struct vision_grid *grid) {
     struct picture_size size = {grid->width, grid->height}, whole = {grid->whole.width, grid->whole.height};
     return (struct fitting){.from = from,
@@ -153,7 +149,7 @@ static struct fitting fit_for_vision(struct picture_size from, const struct visi
                                      .size = size}};
 }
 
-/* Fits first and last frame for the vision encoder, from the original pictures, whatever the output size. */
+/* Fits first and last frame for the vision encoder from the unfitted pictures, whatever the output size. */
 static void job_fit_vision_frames(struct job *job) {
     const struct component *vision = model_component(job->model, FAMILY_VISION);
     const int places[] = {PICTURE_INIT, PICTURE_END};
@@ -242,15 +238,15 @@ bool job_blends_mask(const struct job *job) {
     return job->request.mask && !job->decode_only && job->model->recipe->concat == CONCAT_NONE;
 }
 
-/* False also for inpainting models at strength 1: they begin with pure noise and read only the masked
- * image. Sampling the init latent would shift the random numbers of every later draw. */
+/* True if the input image is encoded. False also for inpainting models at strength 1: they begin with pure
+ * noise and read only the masked image. Sampling the init latent would shift all later random numbers. */
 static bool job_reads_init(const struct job *job) {
     const struct sluice_request *r = &job->request;
     return r->init_image && job->model->init == INIT_IMG2IMG &&
            !(job->model->recipe->concat == CONCAT_INPAINT && r->strength == 1);
 }
 
-/* Lists one picture for the autoencoder; all but references have the output size. */
+/* Lists one picture for the VAE; all but references have the output size. */
 static void job_list_one(struct job *job, enum encoded_kind kind, int number, int n_chunks) {
     const struct sluice_request *r = &job->request;
     struct picture_size size = {r->width, r->height};

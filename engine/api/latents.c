@@ -1,4 +1,3 @@
-/* Latent files and dumps: see latents.h. */
 #include "engine/api/latents.h"
 
 #include "engine/open/latent_file.h"
@@ -7,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A writer that gets its bytes piece by piece, in order, so that nothing is copied whole. */
+/* Source of tensor bytes for a writer that takes them in pieces, in order: nothing is copied whole. */
 struct stream {
     const struct tensor *tensors;
-    uint64_t done; /* bytes */
+    uint64_t done; /* bytes passed on */
 };
 
 static enum status next_stacked(void *user, int i, void *to, uint64_t bytes, struct error *e) {

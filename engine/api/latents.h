@@ -9,12 +9,12 @@
 enum status latents_save(struct sys *sys, const char *path, const char *name, const char *recipe,
                          const struct tensor *latents, int n, struct error *e);
 
-/* Dumps, for comparison with a reference: FOLDER/NAME.safetensors holds one tensor NAME. */
+/* Dump a tensor for comparison with a reference: FOLDER/NAME.safetensors holds one tensor NAME. */
 enum status dump_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e);
 enum status dump_save_latents(struct sys *sys, const char *folder, const char *name,
                               const struct tensor *latents, int n, struct error *e);
-/* Writes a picture [Y, X, 3] as [1, 3, Y, X]. */
+/* Dumps a picture [Y, X, 3] as a tensor [1, 3, Y, X]. */
 enum status dump_save_picture(struct sys *sys, const char *folder, const char *name, struct tensor picture,
                               struct error *e);
 

@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- inter-stage tensors ---- */
-
 struct text_places layout_place_texts(const struct job *job, int prompt) {
     const struct recipe *recipe = job->model->recipe;
     struct text_places p = {0};
@@ -38,8 +36,8 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
     return p;
 }
 
-/* Makes prompt_embeds and pooled_projections. A text encoder writes into them directly if its output is all
- * of the tensor, else into a tensor of its own. */
+/* Makes prompt_embeds and pooled_projections. A text encoder writes directly into the tensor that its output
+ * fills, else into a separate tensor. */
 static void layout_texts(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct recipe *recipe = job->model->recipe;
     for (int prompt = 0; prompt < job->n_prompts; prompt++) {
@@ -75,7 +73,6 @@ static int32_t layout_chunk_frames(const struct frame_chunk *chunks, int n_chunk
     return most;
 }
 
-/* Number of the picture's frames that are encoded together. */
 static int32_t layout_encoded_frames(const struct job *job, const struct encoded *encoded) {
     bool video = encoded->kind == ENCODED_FRAMES || encoded->kind == ENCODED_CONTROL;
     return video ? layout_chunk_frames(job->encoded_chunks, job->n_encoded_chunks) : 1;
@@ -93,7 +90,7 @@ static struct tensor layout_vision_tokens(const struct job *job, struct layout *
     return tensor_slice(l->image, encoded->reference * rows, rows);
 }
 
-/* Inter-stage tensors of one encoded picture. `pictures` and `moments` are memory that all pictures share. */
+/* Inter-stage tensors of one encoded picture. All pictures share the memory of `pictures` and `moments`. */
 static void layout_encoded(const struct job *job, struct layout *l, int i, struct tensor pictures,
                            struct tensor moments, struct arena *arena, bool *ok) {
     const struct encoded *encoded = &job->encoded[i];
@@ -154,7 +151,7 @@ static void layout_inpainting(const struct job *job, struct layout *l, struct ar
     }
 }
 
-/* Concat channels are shared by all images if they are not random, else each image has its own. */
+/* True if all images share the concat channels, because these are not random. */
 static bool layout_shares_concat(const struct job *job) {
     return job->model->recipe->concat == CONCAT_I2V || job->model->recipe->concat == CONCAT_CONTROL;
 }
@@ -187,8 +184,6 @@ static void layout_tensors(const struct job *job, struct layout *l, struct arena
     preview_tensors(job, l, arena, ok);
     layout_picture_memory(job, l, arena, ok);
 }
-
-/* ---- stages ---- */
 
 static struct stage *layout_add(const struct job *job, struct layout *l, const struct stage_kind *kind,
                                 int slot, int span, int n_lanes, int evaluations) {
@@ -277,8 +272,6 @@ static enum status layout_fill_stages(const struct job *job, struct layout *l, s
     return OK;
 }
 
-/* ---- visits ---- */
-
 /* Splits the visits that the family listed for a denoise stage: visits before the first evaluation go to the
  * hoist stage. Each stage keeps the blocks that it visits, in visit order, blocks with weights before
  * gathered rows. */
@@ -309,7 +302,6 @@ static void layout_split_hoisted(struct layout *l, struct stage *hoist, int firs
     }
 }
 
-/* Drops a stage's blocks that no lane visits; the order stays. */
 static void layout_drop_unvisited(struct layout *l, struct stage *stage, int first_visit) {
     int place[PLAN_BLOCKS_MAX], n_blocks = 0, n_model_blocks = 0;
     memset(place, -1, sizeof place);
@@ -339,8 +331,6 @@ static enum status layout_list_visits(struct layout *l, struct error *e) {
     }
     return e->code;
 }
-
-/* ---- opening and closing ---- */
 
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory, struct layout *l,
                         struct error *e) {

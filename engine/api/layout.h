@@ -18,83 +18,84 @@ struct job;
 struct stage_kind;
 
 struct layout_choice {
-    int groups;       /* groups of images; they are denoised one after another in every denoiser call */
-    bool tiled;       /* the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
-    unsigned hoisted; /* bit set of spans whose timestep rows are hoisted */
+    int groups; /* number of groups of images; they are denoised one after another in every denoiser call */
+    bool tiled; /* true: the VAE's full-frame buffers are as small as possible (--vae-tiling on) */
+    unsigned hoisted; /* bit set of spans (job->spans) whose timestep rows are hoisted */
 };
 
 /* Tensors of one encoded picture (struct encoded in job.h); pictures and moments share one memory. */
 struct encoded_tensors {
     struct tensor
         resized; /* [Y, X, 3] U8: the picture at the vision encoder's size; rank 0: no resizing needed */
-    struct tensor picture; /* one chunk's frames [N, Y, X, 3] F32 */
+    struct tensor picture; /* [N, Y, X, 3] F32: frames of one chunk */
     struct tensor moments; /* VAE output of one latent frame: [y, x, 2 C] mean and log variance */
-    struct tensor tokens;  /* vision encoder output [tokens, columns], in memory of its own */
+    struct tensor tokens;  /* vision encoder output [tokens, columns], not in shared memory */
 };
 
 struct layout {
     struct layout_choice choice;
-    int images_per_group; /* of the largest group */
+    int images_per_group; /* size of the largest group */
 
     struct stage stages[PLAN_STAGES_MAX];
     const struct stage_kind *kind[PLAN_STAGES_MAX];
     int slot[PLAN_STAGES_MAX],
-        span[PLAN_STAGES_MAX]; /* of each stage; span: index in job->spans if it denoises */
+        span[PLAN_STAGES_MAX]; /* slot of each stage; index in job->spans of each denoise stage */
     int n_stages;
-    const struct block **block_lists; /* owned storage of the stages' block lists */
-    struct lane *lanes;               /* owned storage of the stages' lanes */
+    const struct block **block_lists; /* storage of the stages' block lists; owned */
+    struct lane *lanes;               /* storage of the stages' lanes; owned */
     struct visit_list visits;
 
     /* Inter-stage buffers; the tensors have no data if the layout was made without memory. */
     struct arena interstage;
     struct tensor text[PROMPTS_MAX],
-        pooled[PROMPTS_MAX]; /* prompt_embeds, pooled_projections; rank 0: unused */
-    /* Output of each text encoder per prompt: a view of the tensors above, or a tensor of its own that the
-     * host copies into them. */
+        pooled[PROMPTS_MAX]; /* prompt_embeds and pooled_projections of each prompt; rank 0: unused */
+    /* Output of each text encoder per prompt: a view of text or pooled, or a separate tensor that the host
+     * copies into them. */
     struct tensor encoder_text[SLOTS_MAX][PROMPTS_MAX], encoder_pooled[SLOTS_MAX][PROMPTS_MAX];
-    struct tensor latent[BATCH_MAX]; /* [C, F, Y, X] */
-    struct tensor video[BATCH_MAX];  /* view of latent without the reference frames in front (VACE) */
+    struct tensor latent[BATCH_MAX]; /* latent of each image [C, F, Y, X] */
+    struct tensor video[BATCH_MAX];  /* view of the latent without the VACE reference frames in front */
     struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX],
-        noise;                       /* the sampler's past outputs and fresh noise */
-    struct tensor concat[BATCH_MAX]; /* channels concatenated to the input; rank 0: none. Shared by all images
-                                        if none of it is random */
+        noise;                       /* past outputs of the sampler; fresh noise */
+    struct tensor concat[BATCH_MAX]; /* channels concatenated to the denoiser's input; rank 0: none. Shared by
+                                        all images unless random */
     struct tensor image;             /* vision tokens that the denoiser reads; rank 0: none */
-    struct tensor clean_frame;       /* [C, 1, Y, X]: the input image's latent, kept as the first latent frame
+    struct tensor clean_frame;       /* [C, 1, Y, X]: latent of the input image, the first latent frame
                                         (image-to-video); else rank 0 */
-    /* Inpainting blend (job_blends_mask), else rank 0: mask [Y, X], 1 where the image is repainted; the input
-     * image's latent; the initial noise. */
+    /* Inpainting blend (job_blends_mask), else rank 0: mask [Y, X], 1 where the image is repainted; latent of
+     * the input image; initial noise. */
     struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
     struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
-    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* one group's: branch * images_per_group + image */
-    /* Previews, else rank 0: an image's predicted clean latent, and its RGB preview. */
-    struct tensor denoised, preview; /* [C, F, Y, X]; [Y, X, 3] U8 */
-    struct tensor control_rgb;       /* a control video's frame [Y, X, 3] U8; rank 0: none */
-    struct tensor picture, rgb;      /* decoded frames of a chunk [N, Y, X, 3] F32; one frame [Y, X, 3] U8 */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of one group, at branch *
+                                                           images_per_group + image */
+    struct tensor denoised,
+        preview; /* previews, else rank 0: predicted clean latent [C, F, Y, X]; RGB [Y, X, 3] U8 */
+    struct tensor control_rgb;  /* a frame of the control video [Y, X, 3] U8; rank 0: none */
+    struct tensor picture, rgb; /* decoded frames of a chunk [N, Y, X, 3] F32; one frame [Y, X, 3] U8 */
     struct encoded_tensors encoded[ENCODED_MAX];
 };
 
-/* Makes a layout of the job. memory: the inter-stage buffers, of layout->interstage.peak bytes as found by a
- * layout of the same choice without memory; NULL: tensors have no data. The caller closes the layout, also
- * after failure. */
+/* Makes a layout of the job. memory: the inter-stage buffers, of layout->interstage.peak bytes as a layout of
+ * the same choice without memory gives; NULL: tensors have no data. The caller closes the layout, also after
+ * failure. */
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);
 
-/* Index in job->encoded of picture `number` among those with this slot and this many chunks (the lanes of one
- * stage); -1: there are fewer. */
+/* Index in job->encoded of the picture of lane `number` in the stage with this slot and this many chunks; -1:
+ * the stage has fewer lanes. */
 int layout_find_encoded(const struct job *job, int slot, int n_chunks, int number);
 
-/* Where each condition of the recipe is placed in prompt_embeds [rows, columns] or in pooled_projections
+/* Where each condition of the recipe is placed in prompt_embeds [rows, columns] or pooled_projections
  * [pooled_columns]: first row and column. rows or pooled_columns is 0 if the denoiser does not read that
- * tensor. The rest of the tensors is zero. */
+ * tensor. Values that no condition fills are zero. */
 struct text_places {
     int32_t row[CONDITIONS_MAX], column[CONDITIONS_MAX];
     int32_t rows, columns, pooled_columns;
 };
 struct text_places layout_place_texts(const struct job *job, int prompt);
 
-/* Images first to first + n - 1 form a group; group sizes differ by at most one, larger groups first. */
+/* Sets *first and *n to the images of a group; group sizes differ by at most one, larger groups first. */
 static inline void layout_images(const struct layout *l, int batch, int group, int *first, int *n) {
     int groups = l->choice.groups;
     *first = (group * batch + groups - 1) / groups;

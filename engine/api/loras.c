@@ -1,4 +1,3 @@
-/* LoRA files of a request: see loras.h. */
 #include "engine/api/loras.h"
 
 #include "engine/base/text.h"
@@ -30,7 +29,7 @@ static enum status identify_both(struct sys *sys, struct lora *lora, struct erro
     return e->code;
 }
 
-/* Adds a file or its strength to one that is listed; takes ownership of path, also after failure. */
+/* Adds a file, or its strength to a listed one; takes ownership of path, also after failure. */
 static enum status add_lora(struct loras *l, char *path, double strength, struct error *e) {
     struct lora lora = {.path = path, .strength = strength};
     if (!path || identify_both(l->sys, &lora, e) != OK) {
@@ -52,7 +51,7 @@ static enum status add_lora(struct loras *l, char *path, double strength, struct
     return e->code;
 }
 
-/* The path of <lora:NAME:...> in --lora-dir. */
+/* The path in --lora-dir of <lora:NAME:...>. */
 static char *tagged_path(struct sys *sys, const char *folder, const char *name, struct error *e) {
     char *file = sys->alloc(sys, LINE_HOST, strlen(name) + sizeof EXTENSION), *path = NULL;
     if (file) {

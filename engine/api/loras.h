@@ -9,7 +9,7 @@
 struct lora {
     char *path;
     struct file_identity identity;
-    struct file_identity config; /* identity of the adapter_config.json beside the file; all 0: none */
+    struct file_identity config; /* identity of the adapter_config.json in the file's folder; all 0: none */
     double strength;             /* sum of the strengths of all mentions; not 0 */
 };
 
@@ -19,14 +19,14 @@ struct loras {
     int n;
 };
 
-/* tags: LoRA tags of n prompts. Opens each file to identify it, and closes it. Files whose strengths sum to
- * 0 are left out. MISSING, IO; USAGE for too many; MEMORY. The caller destroys the list, also after
- * failure. */
+/* Lists the request's files and those of the tags of n prompts. Opens each file to identify it, and closes
+ * it. Drops files whose strengths sum to 0. MISSING or IO for a file; USAGE for too many; MEMORY. The caller
+ * destroys the list, also after failure. */
 enum status loras_list(struct sys *sys, const struct sluice_request *request, const struct lora_tags *tags,
                        int n, struct loras *loras, struct error *e);
 void loras_destroy(struct loras *loras);
 
-/* A file's own name, without its folder and ".safetensors"; freed with sys->release. NULL: no memory. */
+/* Copies a file's name without folder and ".safetensors"; freed with sys->release. NULL: no memory. */
 char *lora_name(struct sys *sys, const char *path);
 
 #endif

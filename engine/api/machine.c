@@ -1,4 +1,3 @@
-/* Machine and process information on Linux: see machine.h. */
 #include "engine/api/machine.h"
 
 #include "engine/base/control_groups.h"
@@ -12,15 +11,15 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Measured with a release build and oneDNN 2.6 after its first use, Debian 12 (bench/LOG.md): 12 MiB are
- * pages of the program and its libraries. oneDNN's share that depends on the processor is added. */
+/* Measured with a release build after the first use of oneDNN 2.6, Debian 12 (bench/LOG.md): 12 MiB are pages
+ * of the program and its libraries. The processor-dependent share of oneDNN is added at run time. */
 enum { BASE_MIB = 13 };
 
 uint64_t machine_base_bytes(void) {
     return ((uint64_t)BASE_MIB << 20) + cpu_library_more_bytes();
 }
 
-/* Bytes of a "NAME:   123 kB" line in a file of /proc. */
+/* Bytes in a "NAME:   123 kB" line of a file in /proc. */
 static uint64_t read_kilobytes(const char *root, const char *path, const char *name) {
     char text[CONTROL_GROUPS_TEXT];
     return control_groups_number(control_groups_text(root, path, text), name) << 10;

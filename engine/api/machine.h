@@ -6,12 +6,12 @@
 #include <stdint.h>
 
 /* Planned memory of the process with its libraries loaded, before any model. A constant of the build, rounded
- * up, never measured at run time: the same flags give the same plan. */
+ * up, not measured at run time: the same flags give the same plan. */
 uint64_t machine_base_bytes(void);
 /* Resident set size of this process, now (VmRSS) and at its peak (VmHWM); 0 if unknown. */
 uint64_t machine_resident_bytes(void);
 uint64_t machine_peak_bytes(void);
-/* CPU seconds of this process so far, summed over its threads: user time, and system time (file reads, page
+/* CPU seconds of this process, summed over its threads: user time, and system time (file reads, page
  * faults). */
 struct processor_time {
     double user, system;
@@ -24,14 +24,13 @@ uint64_t machine_memory_bytes(const char *root);
 uint64_t machine_default_budget(void);
 /* Physical cores that this process may use, at least 1. */
 int machine_cores(void);
-/* Default number of threads of a session: the physical cores, or the CPU quota of the control group, rounded
- * up. */
+/* Default number of threads of a session: physical cores, or the control group's CPU quota rounded up. */
 int machine_threads(const char *root);
 /* Hardware threads (logical CPUs) that this process may use; at least 1. */
 int machine_hardware_threads(void);
-/* The processor's model name in ASCII into out; "a processor" if unknown. */
+/* Writes the processor's model name in ASCII to out; "a processor" if unknown. */
 void machine_processor(char *out, size_t out_bytes);
-/* A description of the machine such as "AMD EPYC, 2 cores, 23 GiB", in ASCII, into out; returns out. */
+/* Writes a description such as "AMD EPYC, 2 cores, 23 GiB", in ASCII, to out; returns out. */
 char *machine_describe(char *out, size_t out_bytes);
 
 #endif

@@ -1,4 +1,3 @@
-/* Plans as JSON, written and read: see plan_json.h. */
 #include "engine/api/plan_json.h"
 
 #include "engine/api/devices.h"
@@ -51,7 +50,7 @@ static void put_pictures(const struct job *job, json_t *json) {
     if (job->mask_assumed) json_put(json, "mask_assumed", json_true());
 }
 
-/* Text encoders that the model lacks: zeros replace their embeddings. */
+/* Text encoders that the model lacks; zeros replace their embeddings. */
 static json_t *absent_json(const struct sluice_model *m) {
     json_t *json = json_array();
     for (int i = 0; m->recipe->slot[i].family; i++)
@@ -158,7 +157,7 @@ static void put_times(json_t *json, double seconds, double floor_seconds, int bo
     json_put(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
-/* Limits on the reader thread that only an edited plan sets: read-ahead depth, no ring wrap, waiting. */
+/* Limits on the reader threads that only an edited plan sets: read-ahead depth, no ring wrap, waiting. */
 static const struct {
     const char *key;
     size_t offset;
@@ -201,7 +200,7 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
     return json_pack("{s:I, s:I}", "vram_bytes", integer(vram), "ram_bytes", integer(ram));
 }
 
-/* The rates' file name, or their kind; a file name need not be UTF-8. */
+/* Name of the rates file, or the kind of rates; a file name need not be UTF-8. */
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
     if (!r->rates) return json_string(job->device->card ? "card" : "default");
@@ -243,8 +242,6 @@ json_t *plan_json(const struct job *job) {
     json_put(json, "stages", stages);
     return json;
 }
-
-/* ---- reading ---- */
 
 static const char *plan_name(const struct job *job) {
     return job->request.plan_name ? job->request.plan_name : "plan";
@@ -341,7 +338,7 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
     return OK;
 }
 
-/* Reads the limits on the reader thread; an absent one is 0. */
+/* Reads the limits on the reader threads; an absent limit is 0. */
 static enum status read_copier_limits(const struct job *job, json_t *from, struct plan_stage *p,
                                       struct error *e) {
     for (int i = 0; i < N_COPIER_LIMITS; i++) {
@@ -359,7 +356,7 @@ static enum status read_copier_limits(const struct job *job, json_t *from, struc
     return OK;
 }
 
-/* Reads the staging buffer's size; if absent, the planner's stays. */
+/* Reads the staging buffer's size; if absent, the planner's size stays. */
 static enum status read_staging(const struct job *job, const json_t *bytes, struct plan_stage *p,
                                 struct error *e) {
     json_int_t n = json_integer_value(bytes), most = 1 << 30;
@@ -413,7 +410,7 @@ static json_t *stage_value(const struct job *job, json_t *stages, const struct s
     return value;
 }
 
-/* Lays the job out as the plan says: groups (absent: 1) and VAE tiling (absent: as it is now). */
+/* Lays the job out as the plan says: groups (absent: 1) and VAE tiling (absent: unchanged). */
 static enum status read_layout(struct job *job, json_t *stages, struct error *e) {
     json_t *groups = stage_value(job, stages, &stage_denoise, "groups");
     json_t *tiling = stage_value(job, stages, &stage_decode, "vae_tiling");
@@ -427,7 +424,7 @@ static enum status read_layout(struct job *job, json_t *stages, struct error *e)
     return job_lay_out(job, (int)n, tiled, e);
 }
 
-/* For a given plan above its budget, the least budget is the plan's own peak: no other plan is considered. */
+/* For a plan file above its budget, the least budget is the plan's own peak: no other plan is considered. */
 static void set_least_to_peak(struct plan *plan) {
     if (plan->ram_peak_bytes > plan->ram_budget_bytes) plan->ram_least_bytes = plan->ram_peak_bytes;
     if (plan->vram_peak_bytes > plan->vram_budget_bytes) plan->vram_least_bytes = plan->vram_peak_bytes;

@@ -1,4 +1,3 @@
-/* Memory pressure: see pressure.h. */
 #include "engine/api/pressure.h"
 
 uint64_t pressure_reserve(uint64_t free_bytes, uint64_t has_bytes, uint64_t peak_bytes) {

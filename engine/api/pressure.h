@@ -6,13 +6,13 @@
 
 enum { PRESSURE_RESERVE_MOST = 512 << 20, PRESSURE_RESERVE_LEAST = 32 << 20 };
 
-/* Free memory below which a run evicts residents: half of the memory that stays free at the run's planned
- * peak, within PRESSURE_RESERVE_LEAST and PRESSURE_RESERVE_MOST. Half, so that a run does not mistake its own
- * growth for another program's. free_bytes: free before the run, 0: unknown (returns 0); has_bytes: the
- * process's memory then; peak_bytes: its planned peak. Pure. */
+/* Bytes of free memory below which a run evicts residents: half of the memory that stays free at the run's
+ * planned peak, within PRESSURE_RESERVE_LEAST and PRESSURE_RESERVE_MOST. Half, so that a run does not mistake
+ * its own growth for another program's. free_bytes: free memory before the run, 0: unknown (returns 0);
+ * has_bytes: the process's memory at that time; peak_bytes: its planned peak. Pure. */
 uint64_t pressure_reserve(uint64_t free_bytes, uint64_t has_bytes, uint64_t peak_bytes);
 
-/* Bytes to evict now; 0: none. Pure. */
+/* Bytes of residents to evict now; 0: none. Pure. */
 uint64_t pressure_bytes(uint64_t reserve, uint64_t free_bytes);
 
 #endif

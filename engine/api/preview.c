@@ -1,4 +1,3 @@
-/* Previews: see preview.h. */
 #include "engine/api/preview.h"
 
 #include "engine/api/frame_conditioning.h"
@@ -9,16 +8,14 @@
 #include <math.h>
 #include <string.h>
 
-/* ---- latent to RGB by a linear map ---- */
-
-/* The latent frames of a video form a contact sheet with about as many columns as rows. */
+/* Latent frames of a video form a contact sheet with about as many columns as rows. */
 static int32_t preview_columns(int32_t frames) {
     int32_t columns = 1;
     while (columns * columns < frames) columns++;
     return columns;
 }
 
-/* Reference frames in front of a video are not shown. */
+/* Number of latent frames shown: VACE reference frames in front of a video are not. */
 static int32_t preview_frames(const struct job *job) {
     return job->F - job->n_reference_frames;
 }
@@ -51,8 +48,6 @@ static void preview_colour(const struct job *job, struct tensor latent, struct t
                       X, (uint8_t *)rgb.data + i / columns * Y * row_bytes + i % columns * X * 3, row_bytes);
 }
 
-/* ---- all kinds of previews ---- */
-
 void preview_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     int32_t columns = preview_columns(preview_frames(job));
     int32_t rows = (preview_frames(job) + columns - 1) / columns;
@@ -62,7 +57,7 @@ void preview_tensors(const struct job *job, struct layout *l, struct arena *aren
         l->preview = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){rows * job->Y, columns * job->X, 3}, ok);
 }
 
-/* No preview after the last step, for the decoded image follows, unless decoding is off. */
+/* No preview after the last step: the decoded image follows, unless decoding is off. */
 static bool preview_has_step(const struct job *job, int step) {
     bool last = step + 1 == job->grid.n;
     return (step + 1) % job->request.preview_every == 0 && (!last || job->request.no_decode);
@@ -112,7 +107,7 @@ static void preview_emit_rgb(const struct running *r, int image, int step, struc
     to->on_preview(to->user, &out);
 }
 
-/* Decodes and shows a preview; of a video the first frame. Out of memory or NaN only turns previews off for
+/* Decodes and shows a preview; of a video the first frame. Lack of memory or NaN only turns previews off for
  * the rest of the run. */
 static enum status preview_decode(struct running *r, int image, int step, struct error *e) {
     struct job *inner = r->job->preview_job;

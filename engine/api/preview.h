@@ -1,8 +1,7 @@
 /* Previews after each step (--preview): the denoiser's current estimate of the finished image
- * (pred_original_sample in diffusers).
- *
- * The estimate comes from the guided prediction, before the sampler moves the sample. The run never reads
- * it, so previews change no pixel. Every image of a batch has its own. */
+ * (pred_original_sample in diffusers), one per image of the batch. The estimate comes from the guided
+ * prediction, before the sampler moves the sample. The run never reads the estimate, so previews change no
+ * pixel. */
 #ifndef SLUICE_API_PREVIEW_H
 #define SLUICE_API_PREVIEW_H
 
@@ -10,12 +9,12 @@
 
 /* Adds the tensors that previews need to a layout's arena. */
 void preview_tensors(const struct job *job, struct layout *l, struct arena *arena, bool *ok);
-/* True: previews follow denoiser call i_call. */
+/* True if previews follow denoiser call i_call. */
 bool preview_due(const struct running *r, int i_call);
 /* Computes the estimate of one image from its guided denoiser output, before the sample moves. */
 void preview_capture(const struct job *job, int image, int i_call, const float *output);
-/* Hands the captured estimate to the on_preview callback, as a linear map to RGB or decoded; skips it if it
- * is not finite. */
+/* Passes the captured estimate to the on_preview callback, as a linear map to RGB or decoded; skips an
+ * estimate with NaN or infinity. */
 enum status preview_emit(struct running *r, int image, int step, struct error *e);
 /* The number of previews of the whole run. */
 int preview_count(const struct job *job);

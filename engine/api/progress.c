@@ -1,4 +1,3 @@
-/* Progress, times and memory pressure of a run: see progress.h. */
 #include "engine/api/progress.h"
 
 #include "engine/api/machine.h"
@@ -22,10 +21,8 @@ static struct store_counters counters_since(struct store_counters now, struct st
                                    .bytes_windowed = now.bytes_windowed - then.bytes_windowed};
 }
 
-/* ---- progress ---- */
-
-/* The share of a plain matrix product's rate that a whole run reaches; norms, softmax and small products
- * cost the rest (measured: 0.6 to 0.8). */
+/* The share of a plain matrix product's rate that a whole run reaches (measured: 0.6 to 0.8); norms, softmax
+ * and small products take the rest. */
 #define RATE_EFFICIENCY 0.7
 
 /* Estimated seconds left: at the pace of the current stage once that stage has done 2 % of the run's work,
@@ -79,14 +76,13 @@ static void keep_longest_stall(struct stall *longest, double seconds, const stru
     memcpy(longest->block, block->name, sizeof longest->block);
 }
 
-/* The sampling step of a denoiser visit. */
 static int progress_step(const struct job *job, const struct visit *visit) {
     const struct job_span *span = &job->spans[job->layout.span[visit->stage]];
     return job->calls[span->first_call + visit->evaluation / job->layout.choice.groups].step;
 }
 
-/* Records for the current step and stage which block's weights took longest to arrive. visit: the one that
- * computes now; NULL: the last one's evaluation has ended. */
+/* Records for the current step and stage the block whose weights took longest to arrive. visit: the visit
+ * that computes now; NULL: the last evaluation has ended. */
 static void progress_note_stall(struct running *r, const struct visit *visit) {
     const struct visit *last = r->visit;
     if (last == visit) return;
@@ -115,9 +111,8 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
     return true;
 }
 
-/* The time that perfect overlap would need: the measured computing time, or the bytes moved at the link's
- * rate if that is longer. A rate that the measurement refutes (bytes came faster, from the page cache) is
- * ignored. */
+/* Seconds that perfect overlap would need: the measured compute time, or the bytes moved at the link's rate
+ * if that is longer. Ignores a rate that the page cache exceeded. */
 static double progress_measured_floor(const struct running *r, double seconds,
                                       const struct store_counters *moved) {
     const struct run_need *need = r->job->need;
@@ -128,7 +123,7 @@ static double progress_measured_floor(const struct running *r, double seconds,
     return link > computing && link <= seconds ? link : computing;
 }
 
-/* Processor time since *since, which becomes now. */
+/* Processor time since *since; sets *since to now. */
 static struct processor_time processor_time_since(struct processor_time *since) {
     struct processor_time then = *since;
     *since = machine_processor_time();
@@ -185,8 +180,7 @@ static const struct sluice_picture *resized_picture(const struct sluice_picture 
     return other;
 }
 
-/* FLOPs of this request at i/16 of its width and height (written to *width, *height); 0: such a request is
- * refused. */
+/* FLOPs of this request at i/16 of its width and height (written to *width, *height); 0: invalid request. */
 static double progress_flops_at(const struct running *r, int i, int *width, int *height) {
     const struct job *job = r->job;
     int step = job->model->size_step;
@@ -208,7 +202,7 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
  * dry runs; 0x0: none. */
 static void progress_quarter_size(const struct running *r, int *width, int *height) {
     double quarter = job_flops(r->job) / 4 * 1.05;
-    int low = 0, high = 16; /* low fits or is 0; high does not fit */
+    int low = 0, high = 16; /* low: at most a quarter, or 0; high: more than a quarter */
     *width = *height = 0;
     while (high - low > 1) {
         int w, h, middle = (low + high) / 2;
@@ -224,7 +218,6 @@ static void progress_quarter_size(const struct running *r, int *width, int *heig
 
 enum { LOG_ETA_FROM_SECONDS = 2 };
 
-/* Logs the estimated time before step 1. */
 void progress_log_estimate(struct running *r) {
     double seconds = r->planned_seconds;
     if (seconds <= 0 && r->rate > 0) seconds = (r->all - r->done) / (RATE_EFFICIENCY * r->rate);
@@ -239,8 +232,6 @@ void progress_log_estimate(struct running *r) {
                 r->job->request.height, r->job->grid.n, quarter);
 }
 
-/* ---- pressure ---- */
-
 uint64_t progress_eviction_bytes(void *user) {
     struct running *r = user;
     struct sys *sys = r->session->sys;
@@ -249,8 +240,8 @@ uint64_t progress_eviction_bytes(void *user) {
 
 void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason) {
     static const char *const messages[] = {
-        [EVICT_ASKED] = "another program needs memory: freed %s of cached weights; the run continues and "
-                        "rereads them each step",
+        [EVICT_ASKED] = ("another program needs memory: freed %s of cached weights; the run continues and "
+                         "rereads them each step"),
         [EVICT_OPERATOR] =
             "out of memory while computing: freed %s of cached weights and repeating the computation",
         [EVICT_STAGE] =
@@ -272,7 +263,7 @@ void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enu
     session_log(r->session, SLUICE_WARNING, messages[reason], size_text(bytes, size));
 }
 
-/* 0 on devices with memory of their own: evicting weights there frees no host memory. */
+/* 0 on devices with memory of their own: evicting their weights frees no host memory. */
 uint64_t progress_pressure_reserve(const struct sluice_session *s, const struct job *job) {
     if (s->device->memory) return 0;
     return pressure_reserve(s->sys->free_bytes(s->sys), s->report.base_bytes, job->plan.ram_peak_bytes);

@@ -10,24 +10,26 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
 uint64_t progress_eviction_bytes(void *user);
 void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 
-/* Before the stage callback of an evaluation: ends the current stall measurement. */
+/* Call before the stage callback of an evaluation: ends the current stall measurement. */
 void progress_evaluation_ends(struct running *r);
-/* After that callback. */
+/* Call after the stage callback of an evaluation; after the last evaluation of a step. */
 void progress_evaluation_ended(struct running *r, const struct visit *visit);
 void progress_step_ended(struct running *r, int step);
-/* After a stage's callback: records the stage's times; then starts those of the next. */
+/* Call after a stage's callback: records the stage's times. progress_stage_begins starts those of the
+ * next. */
 void progress_stage_ended(struct running *r, int stage);
 void progress_stage_begins(struct running *r);
 
-/* After the last stage of a successful run: reports 100 %. */
+/* Call after the last stage of a successful run: reports 100 %. */
 void progress_ended(struct running *r);
 
 /* Logs the estimated time if it is 2 seconds or more: from the plan if it has measured rates, else from the
- * rate measured before the run. From a minute on it also names a size that takes a quarter. */
+ * rate measured before the run. From one minute on, also names an output size that takes a quarter of the
+ * time. */
 void progress_log_estimate(struct running *r);
 
-/* The free host memory in bytes below which residents are evicted; 0: never. Called before the run
- * allocates anything. */
+/* Free host memory in bytes below which residents are evicted; 0: never. Call before the run allocates
+ * memory. */
 uint64_t progress_pressure_reserve(const struct sluice_session *s, const struct job *job);
 
 #endif

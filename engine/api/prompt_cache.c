@@ -1,4 +1,3 @@
-/* Prompt cache in memory: see prompt_cache.h. */
 #include "engine/api/prompt_cache.h"
 
 #include <string.h>

@@ -23,22 +23,21 @@ struct prompt_cache_entry {
 
 struct prompt_cache {
     struct sys *sys;
-    uint64_t limit_bytes, bytes; /* bytes of all entries, descriptors included */
+    uint64_t limit_bytes, bytes; /* memory limit; bytes of all entries, descriptors included */
     struct prompt_cache_entry *first;
-    /* For prompt cache files. folder NULL: no files; owned, allocated from sys. fingerprint: the device
-     * properties that rounding depends on, part of the key. */
+    /* For prompt cache files. folder: owned, from sys; NULL: no files. fingerprint: device properties that
+     * rounding depends on, part of the key. */
     char *folder;
     char fingerprint[PROMPT_CACHE_DEVICE_BYTES];
 };
 
-/* Bytes of one entry. */
 uint64_t prompt_cache_entry_bytes(int64_t n_values);
-/* Returns the entry with that key and marks it as used last; NULL: none. Valid until prompt_cache_insert or
- * prompt_cache_evict. */
+/* Returns the entry with that key, now the most recently used one; NULL: a miss. Valid until
+ * prompt_cache_insert or prompt_cache_evict. */
 const struct prompt_cache_entry *prompt_cache_get(struct prompt_cache *c,
                                                   const uint8_t key[PROMPT_CACHE_KEY_BYTES]);
-/* Adds an entry, evicting others as needed; the caller fills the returned values. NULL: it exists, is
- * larger than the limit, or memory is short. That only costs time later. */
+/* Adds an entry, evicting others as needed; the caller fills the returned values. NULL: the entry exists, is
+ * larger than the limit, or memory is short; the caller goes on without it. */
 float *prompt_cache_insert(struct prompt_cache *c, const uint8_t key[PROMPT_CACHE_KEY_BYTES],
                            int64_t n_values);
 /* Evicts least recently used entries until at most `bytes` remain; 0: all. */

@@ -1,4 +1,3 @@
-/* Prompt cache files: see prompt_cache_file.h. */
 #include "engine/api/prompt_cache_file.h"
 
 #include "engine/api/report.h"
@@ -32,8 +31,6 @@ static void begin_hash(const struct prompt_cache_location *place, struct sha256_
     sha256_init(sha);
     sha256_update(sha, PROMPT_CACHE_KEY_BYTES, place->key);
 }
-
-/* ---- reading ---- */
 
 static bool has_shape(const struct index_entry *entry, struct tensor shape) {
     return entry && entry->dtype == DTYPE_F32 && entry->rank == shape.rank &&
@@ -98,8 +95,6 @@ enum status prompt_cache_file_read(const struct tensor_index *index, const struc
     }
     return e->code;
 }
-
-/* ---- writing ---- */
 
 struct progress {
     const struct named_tensor *named;

@@ -1,6 +1,6 @@
-/* Prompt cache on disk (--prompt-cache DIR): FOLDER/KEY.safetensors holds the tensors "text" and "pooled"
- * (those that exist) in f32, and a hash of key and bytes in its metadata. Files appear whole or not at all.
- * A damaged file counts as a miss and is rewritten. */
+/* Prompt cache on disk (--prompt-cache DIR): FOLDER/KEY.safetensors holds the tensors "text" and "pooled" (if
+ * they exist) in f32, and a hash of key and bytes in its metadata. Files appear whole or not at all. A
+ * damaged file counts as a miss and is rewritten. */
 #ifndef SLUICE_API_PROMPT_CACHE_FILE_H
 #define SLUICE_API_PROMPT_CACHE_FILE_H
 
@@ -10,7 +10,7 @@
 struct prompt_cache_location {
     struct sys *sys;
     const char *folder;
-    const uint8_t *key; /* PROMPT_CACHE_KEY_BYTES */
+    const uint8_t *key; /* PROMPT_CACHE_KEY_BYTES bytes */
 };
 
 /* Output of one text encoder for one prompt: token rows [T, C], pooled row [1, C]; rank 0: none. */
@@ -22,7 +22,7 @@ struct prompt_embeds {
  * index is open and the caller destroys it; false: index is empty. */
 bool prompt_cache_file_open(const struct prompt_cache_location *place, const struct prompt_embeds *shapes,
                             struct tensor_index *index);
-/* Reads the tensors. IO, CHANGED if the file was written to since. */
+/* Reads the tensors. IO; CHANGED if the file was written to after prompt_cache_file_open. */
 enum status prompt_cache_file_read(const struct tensor_index *index, const struct prompt_embeds *to,
                                    struct error *e);
 /* Writes the tensors, replacing an existing file. OUTPUT, MEMORY. */

@@ -1,4 +1,3 @@
-/* Prompt cache hits of a job: see prompt_cache_hits.h. */
 #include "engine/api/prompt_cache_hits.h"
 
 #include "engine/api/prompt_cache_file.h"
@@ -6,7 +5,7 @@
 
 #include <string.h>
 
-/* The shapes of the embeddings that the encoder in that slot writes for a prompt; no data. */
+/* Shapes, without data, of the embeddings that the encoder in that slot writes for a prompt. */
 static struct prompt_embeds embed_shapes(const struct job *job, int slot, int prompt) {
     const struct recipe *recipe = job->model->recipe;
     const struct component *c = &job->model->component[slot];
@@ -40,9 +39,7 @@ static int64_t n_values_of(struct prompt_embeds t) {
     return (int64_t)((tensor_bytes_or_0(t.text) + tensor_bytes_or_0(t.pooled)) / sizeof(float));
 }
 
-/* ---- lookup, before the plan ---- */
-
-/* A slot is cacheable unless the job plans without prompt or files, or pictures are part of the prompt. */
+/* True unless the job plans without prompt or files, or pictures are part of the prompt. */
 static bool cacheable(const struct job *job, int slot) {
     const struct prompt_cache *c = job->context.prompt_cache;
     bool pictured = job->model->recipe->slot[slot].text.image_prompt.pad && job->n_encoded;
@@ -97,8 +94,8 @@ static void sum_entry_bytes(const struct job *job, uint64_t *cached, uint64_t *a
         }
 }
 
-/* Hits are at the front of the list and so are evicted last. Either all of the job's entries fit the limit,
- * or none is added. */
+/* Hits are at the front of the list and so are evicted last. Either all entries of the job fit the limit, or
+ * none is added. */
 void prompt_cache_find_hits(struct job *job) {
     struct prompt_cache_hits *r = &job->prompt_cache_hits;
     struct prompt_cache *c = job->context.prompt_cache;
@@ -128,8 +125,6 @@ void prompt_cache_close_hits(struct job *job) {
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         index_destroy(&job->prompt_cache_hits.file[i / PROMPTS_MAX][i % PROMPTS_MAX]);
 }
-
-/* ---- in the run ---- */
 
 enum status prompt_cache_copy(const struct job *job, int slot, int prompt, struct error *e) {
     const struct prompt_cache_entry *entry = job->prompt_cache_hits.entry[slot][prompt];

@@ -1,10 +1,9 @@
-/* Prompt cache keys: see prompt_cache_key.h. */
 #include "engine/api/prompt_cache_key.h"
 
 #include <nettle/sha2.h>
 #include <string.h>
 
-/* Hash of the sources, set by the Makefile: other builds may round differently. */
+/* SLUICE_SOURCES: hash of the sources, set by the Makefile. Other builds may round differently. */
 #ifndef SLUICE_SOURCES
 #define SLUICE_SOURCES SLUICE_VERSION
 #endif
@@ -60,8 +59,8 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
         if (index_contains(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
 }
 
-/* Adds adapters in request order, on which sums depend. Scales may come from another file than the factors.
- */
+/* Adds adapters in the request's order, which sums depend on. Scales may be in another file than the
+ * factors. */
 static void add_adapters(struct sha256_ctx *sha, const struct session_adapters *a, int slot) {
     for (int i = 0; a && i < a->n_files; i++) {
         const struct adapter_part *part = &a->file[i]->match.part[slot];

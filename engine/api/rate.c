@@ -1,4 +1,3 @@
-/* Measures the matrix product rate: see rate.h. */
 #include "engine/api/rate.h"
 
 #include "kernels/ops.h"

@@ -1,4 +1,3 @@
-/* Default rates, and rates files read and written: see rates_file.h. */
 #include "engine/api/rates_file.h"
 
 #include "engine/sluice.h"
@@ -8,10 +7,8 @@
 #include <stddef.h>
 #include <string.h>
 
-/* ---- defaults ---- */
-
-/* One CPU thread: about a third of `bench ops -t 1` on a Zen 5 EPYC with AVX-512 (194, 175, 236 GFLOP/s, 27
- * GB/s: bench/LOG.md); a desktop with AVX2 reaches these rates. Low on purpose: ending early is better than
+/* Rates of one CPU thread: about a third of `bench ops -t 1` on a Zen 5 EPYC with AVX-512 (194, 175, 236
+ * GFLOP/s, 27 GB/s: bench/LOG.md); a desktop with AVX2 reaches them. Low, because ending early is better than
  * ending late. */
 static const struct op_rates thread_rates = {
     .per_second = {[CLASS_LINEAR] = 60e9, [CLASS_ATTENTION] = 50e9, [CLASS_CONV] = 70e9, [CLASS_BYTES] = 8e9},
@@ -26,19 +23,19 @@ static void assume_bf16(struct op_rates *rates) {
     rates->per_second[CLASS_LINEAR_BF16] = bf16_share * rates->per_second[CLASS_LINEAR];
 }
 
-/* A SATA disk, a copy within one memory channel, and the slowest common desktop link (PCIe Gen3 x8). The
- * ratio of disk to compute decides what is resident: a thread does 120 FLOPs per byte read here, 90 on that
- * EPYC. The default rates therefore keep a block too many rather than wait for it. */
+/* A SATA disk, a copy within one memory channel, and the slowest common desktop link (PCIe Gen3 x8). A thread
+ * then does 120 FLOPs per byte read; a Zen 5 EPYC does 90 (bench/LOG.md). Plans with default rates therefore
+ * keep a block too many resident rather than wait for it. */
 enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
 
-/* Two memory channels feed about four threads; more threads do not move more bytes. */
+/* Two memory channels saturate at about four threads. */
 enum { THREADS_OF_MEMORY = 4, THREADS_MAX = SLUICE_THREADS_MAX };
 
 static double useful_threads(int class, int threads) {
     return class == CLASS_BYTES && threads > THREADS_OF_MEMORY ? THREADS_OF_MEMORY : threads;
 }
 
-/* The card that default rates of "cuda" assume, in a PCIe Gen3 x8 slot. */
+/* GPU model whose rates are the defaults of "cuda", in a PCIe Gen3 x8 slot. */
 static const char cuda_assumed[] = "3060";
 
 static bool is_cuda(const char *device) {
@@ -64,10 +61,7 @@ void rates_of_card(const struct cuda_card *card, struct rates *rates) {
                             .h2d = card->bus_bytes_per_second};
 }
 
-/* ---- reading ---- */
-
-/* Upper bound of a rate: above any machine's, and low enough that sums of times stay exact enough in double.
- */
+/* Upper bound of a rate: above any machine's, and low enough that sums of times stay exact in double. */
 static const double most_per_second = 1e18;
 
 struct place {
@@ -125,7 +119,7 @@ static enum status read_threads(struct place at, const json_t *value, struct err
     return usable ? OK : bad_file(e, at, "a whole number of threads from 1 to 1024");
 }
 
-/* The rates of a file, operators by device; 0: absent. */
+/* Rates of a file: operators on the CPU (ops) and the GPU (cuda); 0: absent. */
 struct file_rates {
     struct rates paths; /* paths.ops is unused */
     struct op_rates ops, cuda;
@@ -137,7 +131,7 @@ static enum status read_member(struct place at, json_t *value, struct file_rates
         if (!strcmp(at.key, paths[i].key)) return read_rate(at, value, path_rate(&file_rates->paths, i), e);
     if (!strcmp(at.key, "ops")) return read_ops(at, value, &file_rates->ops, e);
     if (!strcmp(at.key, "cuda")) return read_ops(at, value, &file_rates->cuda, e);
-    /* "machine" is for people: no number of a plan depends on it. */
+    /* "machine" is for people: plans do not depend on it. */
     if (!strcmp(at.key, "machine")) return json_is_string(value) ? OK : bad_file(e, at, "a string");
     if (!strcmp(at.key, "threads")) return read_threads(at, value, e);
     if (!strcmp(at.key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, at, "1");
@@ -156,8 +150,8 @@ static enum status parse(const char *file, const char *text, json_t **root, stru
     return OK;
 }
 
-/* Factor on a rate measured with more threads than the session has; 1 for as many or fewer: more threads than
- * measured may not be faster. */
+/* Factor on a rate measured with more threads than the session has, else 1: more threads than measured may
+ * not be faster. */
 static double share_of_threads(int class, int threads, int measured) {
     if (!threads || threads >= measured) return 1;
     return useful_threads(class, threads) / useful_threads(class, measured);
@@ -185,8 +179,6 @@ enum status rates_read(const char *device, const char *file, const char *text, i
     json_decref(root);
     return e->code;
 }
-
-/* ---- writing ---- */
 
 static void put_rate(json_t *object, const char *key, double rate) {
     if (rate > 0) json_put(object, key, json_real(rate));

@@ -3,10 +3,9 @@
  * {"version":1,"machine":"...","threads":N,"disk":B/s,"host_copy":B/s,"h2d":B/s,
  * "ops":{"linear":FLOP/s,"linear_bf16":FLOP/s,"attention":FLOP/s,"conv":FLOP/s,"bytes":B/s},
  * "cuda":{the same}}, every key but version optional. "ops" are the CPU's.
- *
- * Benches write these files, people edit them, plans read them: any content must be handled. A missing rate
- * is the device's default. An unknown key is refused, because a mistyped one would silently give a default.
- */
+ * Benches write these files, people edit them, plans read them: any content must be handled. A missing
+ * rate is the device's default. An unknown key is refused, because a mistyped one would silently give a
+ * default. */
 #ifndef SLUICE_API_RATES_FILE_H
 #define SLUICE_API_RATES_FILE_H
 
@@ -19,7 +18,7 @@
 void rates_default(const char *device, int threads, struct rates *rates);
 
 struct cuda_card;
-/* Default rates of a card known by name, in a PC of its generation. */
+/* Default rates of a named GPU model, in a PC of its generation. */
 void rates_of_card(const struct cuda_card *card, struct rates *rates);
 
 /* Overwrites *rates with the rates that the text has for this device. Fails with JSON, DUP, LIMIT, UTF8 or
@@ -30,8 +29,8 @@ enum status rates_read(const char *device, const char *file, const char *text, i
                        struct rates *rates, struct error *e);
 
 /* Makes the text of a rates file, which the caller frees with free: the rates of old (NULL: none),
- * overwritten by those of *measured that are not 0. threads: that the operators were measured with; 0: not
- * measured. Fails like rates_read for old, and with MEMORY. */
+ * overwritten by the non-zero rates of *measured. threads: number of threads that the operators were measured
+ * with; 0: not measured. Fails like rates_read for old, and with MEMORY. */
 enum status rates_merge(const char *old, const struct rates *measured, const char *machine, int threads,
                         char **text, struct error *e);
 

@@ -1,4 +1,3 @@
-/* Reports as JSON: see report.h. */
 #include "engine/api/report.h"
 
 #include "loaders/json.h"

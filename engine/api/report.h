@@ -12,36 +12,37 @@ enum { SHA256_HEX = 65 };
 
 /* The longest wait of a visit for its block. The name is copied: some blocks are freed with their run. */
 struct stall {
-    double seconds; /* 0: none */
+    double seconds; /* 0: no wait */
     char block[BLOCK_NAME_MAX];
 };
 
 struct stage_record {
-    double seconds, floor_seconds; /* measured; lower bound from measured compute time and the link's rate */
+    double seconds,
+        floor_seconds; /* measured time; lower bound from measured compute time and the link's rate */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
-    uint64_t planned_bytes, measured_bytes; /* peaks; measured: the process's, at the stage's end */
+    uint64_t planned_bytes,
+        measured_bytes; /* planned and measured peak; measured: the process's, at the stage's end */
 };
 
 struct step_record {
-    double seconds, floor_seconds; /* as in stage_record */
+    double seconds, floor_seconds; /* measured time; lower bound, as in stage_record */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
 };
 
-/* Residents evicted during a run. */
 struct evicted {
     const char *stage;
-    int step; /* first step without them */
+    int step; /* first step without the evicted residents */
     uint64_t bytes;
 };
 
 enum { EVICTED_MAX = 64 }; /* later evictions are added to the last entry */
 
 struct report {
-    json_t *plan; /* NULL before planning */
+    json_t *plan; /* plan as JSON; NULL before planning */
     uint64_t seed;
     double seconds;
     int n_latents, n_images;
@@ -52,21 +53,22 @@ struct report {
     int n_evicted;
     struct evicted evicted[EVICTED_MAX];
     int n_steps;
-    struct step_record *step; /* owned, from sys */
-    float *sigma;             /* owned, from sys: one a step */
+    struct step_record *step; /* one record a step; owned, from sys */
+    float *sigma;             /* sigma of each step; owned, from sys */
     uint64_t base_bytes, peak_bytes, library_bytes;
-    uint64_t device_bytes; /* device memory, all of it allocated before the first visit; 0: none of its own */
-    uint64_t context_bytes; /* part of device_bytes: the driver's context, measured; 0: unknown */
+    uint64_t device_bytes; /* device memory, all allocated before the first visit; 0: the device has no memory
+                              of its own */
+    uint64_t context_bytes; /* part of device_bytes that the driver's context takes, measured; 0: unknown */
     json_t *algorithms;     /* algorithms that cuBLASLt or cuDNN chose; NULL: none to report */
     struct error error;
 };
 
 /* Hexadecimal SHA-256 of n bytes; out has SHA256_HEX bytes. Returns out. */
 char *sha256_hex(const void *bytes, size_t n, char *out);
-/* Ends a hash over several pieces; out as above. */
+/* Ends a SHA-256 over several pieces; writes it in hexadecimal to out (SHA256_HEX bytes) and returns out. */
 char *sha256_end(struct sha256_ctx *sha, char *out);
 
-/* The report as a new JSON object, the caller's reference. */
+/* Returns the report as a new JSON object, the caller's reference. */
 json_t *report_json(const struct report *report);
 void report_destroy(struct sys *sys, struct report *report);
 

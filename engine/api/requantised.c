@@ -1,4 +1,3 @@
-/* Weights converted on load (--type): see requantised.h. */
 #include "engine/api/requantised.h"
 
 #include "kernels/cpu/weights.h"
@@ -23,7 +22,7 @@ enum status requantised_type(const char *name, bool converted, enum dtype *type,
                           *type == N_DTYPES ? "" : " (this type needs a file written by `sluice convert`)");
 }
 
-/* Buffers of a scan for the largest weight. */
+/* Buffers for scanning a weight. */
 struct scan {
     char stored[4 * READER_VALUES];
     float numbers[READER_VALUES];
@@ -63,8 +62,7 @@ uint64_t requantised_bytes(const struct requantised *r, int readers) {
     return bytes ? bytes + (uint64_t)readers * READER_WORK_BYTES + sizeof(struct scan) : 0;
 }
 
-/* Converts consecutive stored values to floats. */
-static void widen(float *numbers, const void *from, enum dtype dtype, float scale, int64_t values) {
+static void stored_to_f32(float *numbers, const void *from, enum dtype dtype, float scale, int64_t values) {
     struct tensor stored = tensor_make((void *)(uintptr_t)from, dtype, 1, (int32_t[]){(int32_t)values});
     stored.scale = scale;
     weights_widen(numbers, &stored, 0, 1);
@@ -72,7 +70,7 @@ static void widen(float *numbers, const void *from, enum dtype dtype, float scal
 
 void requantised_convert(const struct packed_conversion *c, const void *from, float *numbers, void *to,
                          int64_t values) {
-    widen(numbers, from, c->from, c->from_scale, values);
+    stored_to_f32(numbers, from, c->from, c->from_scale, values);
     quantise_rows(c->to, c->to_scale, numbers, 1, values, to);
 }
 
@@ -80,8 +78,6 @@ double requantised_seconds(enum dtype type, int64_t values) {
     bool searches = dtype_block_values(type) == 256;
     return (double)values / (searches ? SEARCHED_VALUES : ROUNDED_VALUES);
 }
-
-/* ---- scales ---- */
 
 struct scaling {
     bool (*tick)(void *user, struct error *e);
@@ -105,7 +101,7 @@ static enum status scan_entry(const struct component *c, const struct index_entr
                         (uint64_t)dtype_bytes(entry->dtype, values),
                         entry->offset + (uint64_t)dtype_bytes(entry->dtype, at), e) != OK)
             break;
-        widen(scan->numbers, scan->stored, entry->dtype, entry->scale, values);
+        stored_to_f32(scan->numbers, scan->stored, entry->dtype, entry->scale, values);
         *most = largest_of(scan->numbers, values, *most);
     }
     return e->code;

@@ -1,4 +1,3 @@
-/* Request checks and defaults: see request.h. */
 #include "engine/api/request.h"
 
 #include "engine/sample/sampling.h"
@@ -95,7 +94,7 @@ enum status request_not_for_model(const struct request_resolver *s, const char *
     return error_expected(e, "%s", expected);
 }
 
-/* Whether the denoiser has a block of this number that skip-layer guidance can skip. */
+/* True if skip-layer guidance can skip block number `layer` of the denoiser. */
 static bool has_layer(const struct component *c, int layer) {
     int i = 0;
     while (i < c->n_blocks && (!c->blocks[i].kind->skippable || c->blocks[i].number != layer)) i++;
@@ -147,13 +146,13 @@ static enum status check_loras(const struct request_resolver *s, struct error *e
     return e->code;
 }
 
-/* Checked before the number of frames, which the control video's length determines. */
+/* Called before check_frames: the control video's length determines the number of frames. */
 static enum status check_control(const struct request_resolver *s, struct error *e) {
     if (!s->request->n_control || s->model->recipe->concat == CONCAT_CONTROL) return OK;
     return request_not_for_model(s, "--control", "a model with a control video, such as WAN VACE", e);
 }
 
-/* The number of frames has to be 1 + a multiple of the VAE's temporal factor. */
+/* The number of frames must be 1 + a multiple of the VAE's temporal factor. */
 static enum status check_frames(const struct request_resolver *s, struct error *e) {
     int frames = s->request->frames, most = s->model->recipe->frames_max;
     int factor = component_frame_factor(model_decoder(s->model));
@@ -309,8 +308,8 @@ static double shift_of_size(const struct request_resolver *s) {
     return shift < SHIFT_MAX ? shift : SHIFT_MAX;
 }
 
-/* Frames of the control video, rounded down to 1 + a multiple of the VAE's temporal factor, at most the
- * model's limit. */
+/* Frames of the control video, cut to 1 + a multiple of the VAE's temporal factor and to the model's
+ * limit. */
 static int control_frames(const struct request_resolver *s) {
     int factor = component_frame_factor(model_decoder(s->model));
     int frames = (s->request->n_control - 1) / factor * factor + 1, most = s->model->recipe->frames_max;

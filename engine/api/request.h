@@ -12,53 +12,51 @@ enum { BATCH_MAX = SLUICE_BATCH_MAX };
 /* The decoder of previews: a colour projection of the latent, the tiny autoencoder or the VAE. */
 enum preview { PREVIEW_NONE, PREVIEW_LATENT, PREVIEW_TAESD, PREVIEW_VAE, N_PREVIEWS };
 
-/* Input and results of request_resolve. */
+/* Input of request_resolve, and its results (from `sampling` on). */
 struct request_resolver {
     const struct sluice_model *model;
     const struct device *device;
     bool decode_only;
     struct sluice_request *request; /* in: the caller's; out: with defaults filled in */
-    /* Results. */
-    struct sampling *sampling;           /* sampler, schedule and prediction type */
-    double terminal;                     /* the schedule's terminal value (schedule_options.terminal) */
-    enum precision precision;            /* of text encoders and denoiser */
-    enum fit fit;                        /* how input images of another size are fitted */
-    enum preview preview;                /* the decoder of previews */
+    struct sampling *sampling;      /* sampler, schedule and prediction type */
+    double terminal;                /* the schedule's terminal value (schedule_options.terminal) */
+    enum precision precision;       /* precision of text encoders and denoiser */
+    enum fit fit;                   /* how input images of another size are fitted */
+    enum preview preview;
     struct picture_size *reference_size; /* [LANE_REFERENCES_MAX]: encoded size of each reference image */
 };
 
-/* Size at which a picture is given to a vision encoder, which may resize it again. */
+/* Size at which a reference image is passed to the vision encoder, which may resize it again. */
 struct picture_size request_vision_size(const struct recipe *recipe, const struct sluice_picture *picture);
 
 /* Fills in the request's defaults, checks it and sets the results. Fails with USAGE for an invalid request,
  * with SHAPE (exit 2) for a reference image of an unsupported size, with MISSING for a missing component. */
 enum status request_resolve(struct request_resolver *s, struct error *e);
 
-/* Number of video frames whose vision encoder tokens the denoiser reads: 0, 1 (first) or 2 (first and last).
- */
+/* Video frames whose vision tokens the denoiser reads: 0, 1 (the first) or 2 (first and last). */
 int request_vision_frames(const struct sluice_model *model);
 
 /* Size of the control video's frames; all have the same. 0x0 without a control video. */
 struct picture_size request_control_size(const struct sluice_request *request);
 
-/* Parts of request_resolve (request_pictures.c). Default output size: that of the input image; for
- * image-to-video, the model's area with the input image's aspect ratio; for editing models, the model's area
- * with the last reference image's aspect ratio. */
+/* Default output size (request_pictures.c): that of the input image; for image-to-video, the model's area
+ * with the input image's aspect ratio; for editing models, the model's area with the last reference image's
+ * ratio. */
 struct picture_size request_output_size(const struct request_resolver *s);
-/* Checks the input images of a request whose numbers are filled in. */
+/* Checks the input images of a request whose sizes and counts are resolved. */
 enum status request_check_pictures(struct request_resolver *s, struct error *e);
 
-/* Fail with USAGE: a flag's value is invalid; a value is outside its range, NaN included (else OK); a flag
+/* Fail with USAGE: a flag's value is invalid; a value is outside its range, NaN included (inside: OK); a flag
  * has no meaning for this model. */
 enum status request_bad_value(struct error *e, const char *flag, double found, const char *expected);
 enum status request_check_range(const char *flag, double found, double least, double most, struct error *e);
 enum status request_not_for_model(const struct request_resolver *s, const char *flag, const char *expected,
                                   struct error *e);
 
-/* Whether the choice, which may be NULL, equals the word. */
+/* True if the choice, which may be NULL, equals the word. */
 bool choice_is(const char *choice, const char *how);
 
-/* The device's most exact precision: the default of a run, and always the VAE's. */
+/* The device's most exact precision: the default of text encoders and denoiser, and always the VAE's. */
 enum precision request_default_precision(const struct device *device);
 
 #endif

@@ -1,5 +1,4 @@
-/* Input pictures of a request: checks which of them the model takes and at what sizes, and derives the
- * output size from them. See request.h. */
+/* Input pictures of a request: which the model takes, at what sizes, and the output size. See request.h. */
 #include "engine/api/request.h"
 
 #include "engine/pictures/pictures.h"
@@ -7,8 +6,6 @@
 
 #include <math.h>
 #include <string.h>
-
-/* ---- input image, last frame, mask ---- */
 
 int request_vision_frames(const struct sluice_model *m) {
     const struct component *denoiser = model_component(m, FAMILY_DENOISER),
@@ -52,7 +49,7 @@ static enum status check_init(const struct request_resolver *s, struct error *e)
     return picture_check(r->init_image, "--init-img", e) == OK ? check_strength(s, e) : e->code;
 }
 
-/* Checks --end-img, for models that have a first frame too. */
+/* Checks --end-img: only models that have a first frame take a last one. */
 static enum status check_end(const struct request_resolver *s, struct error *e) {
     const struct sluice_request *r = s->request;
     int vision_frames = request_vision_frames(s->model);
@@ -97,15 +94,13 @@ static enum status check_mask(const struct request_resolver *s, struct error *e)
     return r->mask ? picture_check(r->mask, "--mask", e) : OK;
 }
 
-/* ---- references ---- */
-
 struct picture_size request_vision_size(const struct recipe *recipe, const struct sluice_picture *picture) {
     struct picture_size size = {picture->width, picture->height};
     const struct picture_areas *areas = &recipe->areas;
     return areas->vision ? picture_area_size(size, areas->vision, areas->multiple) : size;
 }
 
-/* True unless the model has a vision encoder and it cannot read a picture of that size. */
+/* True unless the model has a vision encoder that cannot read a picture of that size. */
 static bool vision_can_read(const struct sluice_model *model, struct picture_size size) {
     const struct component *vision = model_component(model, FAMILY_VISION);
     if (!size.width || !size.height) return false;
@@ -175,7 +170,7 @@ static enum status check_references(struct request_resolver *s, struct error *e)
     return e->code;
 }
 
-/* A vision encoder is optional; without it the model takes no pictures that need it. */
+/* A model without its optional vision encoder takes no pictures that need it. */
 static enum status check_vision(const struct request_resolver *s, struct error *e) {
     const struct sluice_model *m = s->model;
     int slot = recipe_slot(m->recipe, FAMILY_VISION);
@@ -190,8 +185,6 @@ static enum status check_vision(const struct request_resolver *s, struct error *
     error_where(e, "%s", model_component(m, FAMILY_TEXT)->index.sources[0].path);
     return error_expected(e, "its tensors in that file, or %s FILE", m->recipe->slot[slot].flag);
 }
-
-/* ---- control video ---- */
 
 struct picture_size request_control_size(const struct sluice_request *r) {
     struct sluice_picture first = {0};
@@ -225,15 +218,13 @@ static enum status check_control(const struct request_resolver *s, struct error 
     return e->code;
 }
 
-/* ---- all pictures ---- */
-
 enum status request_check_pictures(struct request_resolver *s, struct error *e) {
     const struct sluice_request *r = s->request;
     if (s->decode_only) return OK;
     if (fit_find(r->fit, &s->fit, e) != OK) return e->code;
     if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
     if (check_vision(s, e) != OK || check_end(s, e) != OK || check_control(s, e) != OK) return e->code;
-    /* References may need only the vision encoder. */
+    /* References count only for recipes with a VAE encoder: others read them with the vision encoder. */
     bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
     bool control = s->model->recipe->concat == CONCAT_CONTROL;
     if (!(r->init_image || refers || control) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
@@ -247,27 +238,23 @@ enum status request_check_pictures(struct request_resolver *s, struct error *e) 
     return error_expected(e, "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
 }
 
-/* ---- output size ---- */
-
-/* Rounds a side of an input image down to a multiple of step. */
-static int side_of(int pixels, int step) {
+static int round_side_down(int pixels, int step) {
     return pixels < step ? step : pixels - pixels % step;
 }
 
-/* The other side for a requested one, at the same aspect ratio. */
-static int side_beside(int asked, int other, int same) {
+static int proportional_side(int asked, int other, int same) {
     return (int)fmin(round((double)asked * other / same), SLUICE_SIDE_MAX);
 }
 
-/* The size of an image-to-video output, with the aspect ratio of its first frame: from the side that is
- * requested, else about as many pixels as the model's default (as the examples of diffusers 0.42,
- * pipelines/wan/pipeline_wan_i2v.py, choose them). */
+/* Output size of image-to-video, with the first frame's aspect ratio: from the requested side, else about as
+ * many pixels as the model's default (as in the examples of diffusers 0.42,
+ * pipelines/wan/pipeline_wan_i2v.py). */
 static struct picture_size size_of_frame(const struct request_resolver *s, struct picture_size first) {
     const struct sluice_request *r = s->request;
     if (r->width > 0 && !r->height)
-        return (struct picture_size){r->width, side_beside(r->width, first.height, first.width)};
+        return (struct picture_size){r->width, proportional_side(r->width, first.height, first.width)};
     if (r->height > 0 && !r->width)
-        return (struct picture_size){side_beside(r->height, first.width, first.height), r->height};
+        return (struct picture_size){proportional_side(r->height, first.width, first.height), r->height};
     return picture_area_size(first, (int64_t)s->model->width * s->model->height, 1);
 }
 
@@ -292,5 +279,6 @@ struct picture_size request_output_size(const struct request_resolver *s) {
         return size;
     if (init && m->init == INIT_FIRST_FRAME && init->width > 0 && init->height > 0)
         size = size_of_frame(s, size);
-    return (struct picture_size){side_of(size.width, m->size_step), side_of(size.height, m->size_step)};
+    return (struct picture_size){round_side_down(size.width, m->size_step),
+                                 round_side_down(size.height, m->size_step)};
 }

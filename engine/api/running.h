@@ -11,10 +11,10 @@ struct running {
     struct sluice_session *session;
     struct job *job;
     struct initial_latents initial_latents;
-    struct sha256_ctx frames;       /* hash over the frames of the video that is being decoded */
-    struct store_counters counters; /* updated by the executor */
+    struct sha256_ctx frames;       /* hash over the frames of the video being decoded */
+    struct store_counters counters; /* counters of the store, updated by the executor */
     struct store_counters at_stage, at_step, at_visit;
-    const struct visit *visit; /* at the last call of tick */
+    const struct visit *visit; /* visit at the last call of progress_tick */
     struct processor_time time_at_stage, time_at_step;
     double began, stage_began, step_began, last_progress;
     double done, all; /* FLOPs finished, FLOPs of the whole run */
@@ -22,7 +22,7 @@ struct running {
     double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
     double planned_seconds; /* predicted for the stages after text, from measured rates; 0 without rates */
     bool no_previews;       /* previews are off: out of memory, or NaN */
-    uint64_t reserve;       /* residents are evicted when free memory falls below this many bytes */
+    uint64_t reserve;       /* free memory in bytes below which residents are evicted */
 };
 
 #endif

@@ -31,8 +31,6 @@ void session_log(struct sluice_session *session, int level, const char *format, 
     session->options.on_log(session->options.user, level, line);
 }
 
-/* ---- hooks ---- */
-
 static enum status session_evaluation_begins(void *user, const struct visit *visit, struct error *e) {
     struct running *r = user;
     const struct stage_kind *kind = r->job->layout.kind[visit->stage];
@@ -56,8 +54,6 @@ static enum status session_stage_ended(void *user, int stage, struct error *e) {
     progress_stage_begins(r);
     return e->code;
 }
-
-/* ---- a run ---- */
 
 static enum status prepare_steps(struct sluice_session *s, const struct job *job, struct error *e) {
     if (job->decode_only) return OK;
@@ -90,11 +86,11 @@ static double planned_seconds(const struct job *job) {
     return seconds;
 }
 
-/* Files that cannot be opened for direct reads. */
+/* Files that cannot be opened for direct reads (O_DIRECT). */
 struct refused_direct {
     int n;
-    int problem;       /* errno of the first, negative */
-    const char *first; /* path of the first */
+    int problem;       /* negative errno of the first such file */
+    const char *first; /* path of the first such file */
 };
 
 static void open_source_direct(struct byte_source *source, struct refused_direct *refused) {
@@ -104,8 +100,8 @@ static void open_source_direct(struct byte_source *source, struct refused_direct
     refused->first = source->path;
 }
 
-/* Opens all files of the run for direct reads (O_DIRECT). A file that does not allow them is read through the
- * page cache; one warning reports all such files. */
+/* Opens all files of the run for direct reads (O_DIRECT). A file that refuses is read through the page cache;
+ * one warning reports all such files. */
 static void open_direct(struct sluice_session *s, struct job *job) {
     struct refused_direct refused = {0};
     const struct stage *stages = job->layout.stages;
@@ -171,7 +167,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
                               .tick = progress_tick};
     struct run run = job_run(job, &job->layout, &hooks);
     r.reserve = progress_pressure_reserve(s, job);
-    /* Residents of an earlier run go first if this plan keeps none: its peak does not count them. */
+    /* A plan without residents does not count those of an earlier run: free them first. */
     if (!job->plan.keep) residents_destroy(&s->residents);
     if (!s->device->memory && (s->options.on_log || s->options.on_progress))
         r.rate = rate_measure(s->sys, s->device, job->precision);
@@ -286,8 +282,6 @@ static void open_prompt_cache(struct sluice_session *s) {
     c->folder = NULL;
 }
 
-/* ---- the public functions ---- */
-
 int sluice_session_open(sluice_model *model, const struct sluice_session_options *options,
                         sluice_session **session, struct sluice_error *error) {
     struct error e = {0};
@@ -351,8 +345,8 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 
 enum { LATENT_SIDE_MAX = 2048 };
 
-/* Whether the VAE, opened alone as an image VAE, could be a video pipeline's: some recipe for videos has the
- * same decoder family. A VAE file without config.json does not tell. */
+/* True if the VAE, opened alone as an image VAE, could be a video pipeline's: some video recipe has the same
+ * decoder family, and a VAE file without config.json does not name its pipeline. */
 static bool may_be_video_vae(const struct sluice_model *m) {
     const struct family *decoder = model_decoder(m)->family;
     bool may = false;

@@ -1,12 +1,9 @@
-/* A session's adapters: see session_adapters.h. */
 #include "engine/api/session_adapters.h"
 
 #include "engine/open/paths.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- files ---- */
 
 static void close_file(struct sys *sys, struct loaded_adapter *file) {
     if (!file) return;
@@ -17,7 +14,7 @@ static void close_file(struct sys *sys, struct loaded_adapter *file) {
     sys->release(sys, file);
 }
 
-/* If opening raised the high-water mark of memory, records how much of it was temporary. */
+/* If opening a file raised the peak of allocated memory, records how much of it was temporary. */
 static void record_opening_memory(struct session_adapters *a, const struct memory_use *before) {
     struct memory_use now = sys_memory_use(a->sys);
     int64_t gone = now.peak_bytes[LINE_HOST] - now.live_bytes[LINE_HOST];
@@ -57,7 +54,7 @@ static bool is_same_adapter(const struct loaded_adapter *file, const struct lora
            same_identity(&file->lora.config, &lora->config) && file->partial == partial;
 }
 
-/* Takes a file that is still open out of the list; NULL: not open. */
+/* Removes a file that is still open from the list of open files; NULL: not open. */
 static struct loaded_adapter *take_open(struct loaded_adapter **open, int n_open, const struct lora *lora,
                                         bool partial) {
     for (int i = 0; i < n_open; i++) {
@@ -85,8 +82,6 @@ static enum status open_files(struct session_adapters *a, const struct adapter_b
     for (int i = 0; i < n_open; i++) close_file(a->sys, open[i]);
     return e->code;
 }
-
-/* ---- components ---- */
 
 void session_adapters_drop_components(struct session_adapters *a) {
     for (int i = 0; i < SLOTS_MAX; i++) {
@@ -177,8 +172,6 @@ enum status session_adapters_check_finite(struct session_adapters *a,
     }
     return e->code;
 }
-
-/* ---- queries ---- */
 
 bool adapter_file_applies(const struct loaded_adapter *file, int slot) {
     const struct adapter_part *part = file->match.part;

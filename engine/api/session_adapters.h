@@ -1,5 +1,5 @@
-/* A session's adapters (LoRA): open files, their matches with the model, and the components that they
- * change. A request with other files or strengths rebuilds them; a file that is still named stays open,
+/* A session's adapters (LoRA): open files, their matches with the model, and the components that they change.
+ * A request with other files or strengths rebuilds the components; a file that is named again stays open,
  * with its match. A slot without adapters has no component here and uses the base one (requantised.h). */
 #ifndef SLUICE_API_SESSION_ADAPTERS_H
 #define SLUICE_API_SESSION_ADAPTERS_H
@@ -9,23 +9,23 @@
 #include "engine/open/adapters.h"
 
 struct loaded_adapter {
-    struct lora lora; /* path owned */
+    struct lora lora; /* file and strength; the path is owned */
     char *name;       /* file name without folder and extension */
     struct adapter *adapter;
     struct adapter_match match;
-    bool partial; /* matched with --lora-partial */
-    bool finite;  /* checked: no NaN or infinity in it */
+    bool partial; /* the match allows unmatched weights (--lora-partial) */
+    bool finite;  /* all factors were checked for NaN and infinity */
 };
 
 struct session_adapters {
     struct sys *sys;
     struct loaded_adapter *file[SLUICE_LORAS_MAX]; /* in the order of the request */
     int n_files;
-    enum dtype weights; /* weight type of the components below */
+    enum dtype weights; /* weight type that the components below were built for */
     struct adapter_combination combination[SLOTS_MAX];
     struct component *component[SLOTS_MAX]; /* NULL: no adapter for this slot */
     char *names;                            /* "style:0.8, turbo:1"; NULL without adapters */
-    uint64_t open_bytes;                    /* largest temporary memory of opening a file */
+    uint64_t open_bytes;                    /* largest temporary memory that opening a file took */
 };
 
 /* The components that adapters apply to. */
@@ -43,23 +43,22 @@ enum status session_adapters_prepare(struct session_adapters *a, const struct ad
 void session_adapters_drop_components(struct session_adapters *a);
 void session_adapters_destroy(struct session_adapters *a);
 
-/* The component in that slot as the run uses it. a: NULL for none. */
+/* The component that the run uses in that slot. a NULL: no adapters. */
 const struct component *session_adapters_component(const struct session_adapters *a,
                                                    const struct adapter_base *base, int slot);
 /* Copies quantisation scales that requantised_scale found into the changed component. */
 void session_adapters_copy_scales(struct session_adapters *a, const struct adapter_base *base, int slot);
-/* Checks files not checked before for NaN and infinity: NONFINITE. tick: called between files, as in
+/* Checks each file once for NaN and infinity: NONFINITE. tick: called between files, as in
  * requantised_scale. */
 enum status session_adapters_check_finite(struct session_adapters *a,
                                           bool (*tick)(void *user, struct error *e), void *user,
                                           struct error *e);
 
-/* True: the file changes weights of that slot; SLOTS_MAX: of any slot. */
+/* True if the file changes weights of that slot; SLOTS_MAX: of any slot. */
 bool adapter_file_applies(const struct loaded_adapter *file, int slot);
-/* Host bytes in use; 0 for NULL. */
+/* Host bytes of the session's adapters; 0 for NULL. */
 uint64_t session_adapters_bytes(const struct session_adapters *a);
-/* Hash of the selected adapters: names, sizes, strengths and scales in order, wherever the files lie. 0:
- * none. */
+/* Hash of the selected adapters: names, sizes, strengths and scales in order, without folders. 0: none. */
 uint64_t session_adapters_hash(const struct session_adapters *a);
 
 #endif

@@ -1,4 +1,3 @@
-/* Stage callbacks: see stage_callbacks.h. */
 #include "engine/api/stage_callbacks.h"
 
 #include "engine/api/frame_conditioning.h"
@@ -13,15 +12,13 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- dumps ---- */
-
 static enum status dump_step_latents(const struct job *job, int step, struct error *e) {
     char name[32];
     snprintf(name, sizeof name, "latent_%03d", step);
     return dump_save_latents(job->sys, job->request.dump, name, job->layout.latent, job->batch, e);
 }
 
-/* Dumps the sigma at which each step begins and the one at which the last step ends. */
+/* Dumps the sigma at which each step begins, and the sigma at which the last step ends. */
 static enum status dump_sigmas(const struct job *job, struct error *e) {
     int32_t n = job->grid.n + 1;
     float *sigmas = job->sys->alloc(job->sys, LINE_HOST, (size_t)n * sizeof *sigmas);
@@ -46,8 +43,6 @@ enum status dump_run_start(const struct running *r, struct error *e) {
     if (e->code == OK) dump_sigmas(job, e);
     return e->code == OK && initial_latents_need_no_picture(job) ? dump_step_latents(job, 0, e) : e->code;
 }
-
-/* ---- prompt embeddings ---- */
 
 /* Copies the rows of one encoder's output into their place in the prompt's combined embedding. */
 static void copy_rows(struct tensor to, int32_t row, int32_t column, struct tensor from) {
@@ -103,8 +98,8 @@ static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
     }
 }
 
-/* After the last text stage (stage -1: all prompts came from the prompt cache) the prompt embeddings are
- * complete: dumps them and logs the estimated time. */
+/* After the last text stage (stage -1: all prompts came from the prompt cache): dumps the complete prompt
+ * embeddings and logs the estimated time. */
 static enum status finish_prompt_embeds(struct running *r, int stage, struct error *e) {
     static const char *const texts[PROMPTS_MAX] = {"cond", "uncond"}, *const pooled[PROMPTS_MAX] = {
                                                                           "pooled", "pooled_uncond"};
@@ -120,8 +115,7 @@ static enum status finish_prompt_embeds(struct running *r, int stage, struct err
     return e->code;
 }
 
-/* Stores embeddings in the prompt cache. A failure only logs a warning: the next run encodes the prompt
- * again. */
+/* Stores embeddings in the prompt cache. A failure only logs a warning: the next run encodes them again. */
 static void store_prompt_embeds(struct running *r, int slot, int prompt) {
     struct error failed = {0};
     char line[1024];
@@ -161,9 +155,7 @@ enum status on_prompts_cached(struct running *r, struct error *e) {
     return hit ? finish_prompt_embeds(r, -1, e) : OK;
 }
 
-/* ---- input pictures ---- */
-
-/* The index in job.encoded of the picture that an evaluation of an encoding stage computes. */
+/* The index in job.encoded of the picture that this evaluation encodes. */
 static int encoded_index(const struct job *job, int stage, int evaluation) {
     int n_chunks = job->layout.stages[stage].n_chunks;
     return layout_find_encoded(job, job->layout.slot[stage], n_chunks, evaluation / n_chunks);
@@ -184,8 +176,6 @@ enum status on_encode_stage_end(struct running *r, int stage, struct error *e) {
     if (r->job->request.dump && !initial_latents_need_no_picture(r->job)) dump_step_latents(r->job, 0, e);
     return e->code;
 }
-
-/* ---- denoiser calls ---- */
 
 /* Updates one image after a denoiser call: applies guidance to the prediction, converts it to the sampler's
  * form, and moves the sample. */
@@ -257,8 +247,6 @@ enum status on_denoise_stage_end(struct running *r, int stage, struct error *e) 
                      job->batch, e);
     return e->code;
 }
-
-/* ---- decoded images ---- */
 
 /* Dumps a decoded frame. The first image has no number in its file name; frames of videos always have one. */
 static enum status dump_decoded_frame(const struct job *job, int image, int frame, struct tensor picture,

@@ -10,8 +10,8 @@ enum status on_prompts_cached(struct running *r, struct error *e);
 /* After a text or vision encoder stage: checks its output for NaN, applies prompt weights, stores it in the
  * prompt cache and copies it into place. */
 enum status on_text_stage_end(struct running *r, int stage, struct error *e);
-/* Encoding stages: before an evaluation writes its input frames, after it stores the encoded latent; after
- * the stage dumps the latents. */
+/* Encoding stages. Before an evaluation: writes its input frames. After an evaluation: stores the encoded
+ * latent. After the stage: dumps the latents. */
 enum status on_encode_begin(struct running *r, int stage, int evaluation, struct error *e);
 enum status on_encode_end(struct running *r, int stage, int evaluation, struct error *e);
 enum status on_encode_stage_end(struct running *r, int stage, struct error *e);
@@ -20,10 +20,10 @@ enum status on_encode_stage_end(struct running *r, int stage, struct error *e);
 enum status on_denoise_end(struct running *r, int stage, int evaluation, struct error *e);
 /* After the last denoiser stage: hashes the latents and saves them (--save-latent). */
 enum status on_denoise_stage_end(struct running *r, int stage, struct error *e);
-/* After a decoder evaluation: checks, hashes and hands the decoded frames to the caller. */
+/* After a decoder evaluation: checks and hashes the decoded frames, and passes them to the caller. */
 enum status on_decode_end(struct running *r, int stage, int evaluation, struct error *e);
 
-/* --dump, before the first visit: writes tokens, sigmas, and the latents if they are complete. */
+/* Writes the --dump files of the time before the first visit: tokens, sigmas, and complete latents. */
 enum status dump_run_start(const struct running *r, struct error *e);
 
 #endif

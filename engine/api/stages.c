@@ -1,4 +1,3 @@
-/* Stage kinds and how their lanes are connected to the layout's tensors: see stages.h. */
 #include "engine/api/stages.h"
 
 #include "engine/api/job.h"
@@ -37,8 +36,7 @@ static void stages_connect_encode(const struct job *job, const struct layout *l,
     }
 }
 
-/* Fills in SDXL's micro-conditioning (add_time_ids): original size, crop, then target size or aesthetic
- * score. */
+/* Fills in SDXL's add_time_ids: original size, crop, then target size or aesthetic score. */
 static void stages_fill_time_ids(const struct job *job, struct lane *lane) {
     enum { SIZES = 6, SCORE = 4 };
     static const float score[PROMPTS_MAX] = {6, 2.5F};
@@ -54,8 +52,7 @@ static void stages_fill_time_ids(const struct job *job, struct lane *lane) {
 }
 
 /* Lane index within a group: branch * images_per_group + image. Branches: conditional, unconditional, then
- * skip-layer guidance of the conditional prompt. A group with fewer images than the largest has padding
- * lanes. */
+ * skip-layer guidance of the conditional prompt. Groups smaller than the largest have padding lanes. */
 static void stages_connect_denoise(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     const struct job_span *span = &job->spans[l->span[s]];
     int n_lanes = l->images_per_group * job_span_branches(span), groups = l->choice.groups;

@@ -1,4 +1,4 @@
-/* Kinds of stages, one struct each: how a stage's lanes are filled in, and the host's callbacks. */
+/* Kinds of stages, one struct each: how a stage's lanes are connected, and the host's callbacks. */
 #ifndef SLUICE_API_STAGES_H
 #define SLUICE_API_STAGES_H
 
@@ -9,12 +9,12 @@ struct running;
 struct stage_kind {
     const char *name;
     bool denoises;          /* lanes are images times guidance branches, in groups */
-    bool default_precision; /* computes in the device's most exact precision, whatever the request's */
+    bool default_precision; /* computes in the device's most exact precision, whatever the request asks for */
     bool full_frames;       /* has full-frame buffers, which --vae-tiling makes smaller */
-    bool encodes_prompts;   /* comes before the stages whose time is predicted */
-    /* Fills in the lanes of stage s. */
+    bool encodes_prompts;   /* text or vision stage: its time is not predicted */
+    /* Connects the lanes of stage s to the layout's tensors. */
     void (*connect)(const struct job *job, const struct layout *layout, int s, struct lane *lanes);
-    /* Callbacks on the host, or NULL. evaluation_begins is called again if an evaluation is repeated. */
+    /* Host callbacks, or NULL. evaluation_begins is called again if an evaluation is repeated. */
     enum status (*evaluation_begins)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*evaluation_ended)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*stage_ended)(struct running *r, int stage, struct error *e);

@@ -1,4 +1,3 @@
-/* Warnings and notes in the log: see warnings.h. */
 #include "engine/api/warnings.h"
 
 #include "engine/api/devices.h"
@@ -33,7 +32,8 @@ static void warn_of_prompt_weights(struct sluice_session *s, const struct job *j
                 i ? "negative prompt" : "prompt");
 }
 
-/* requested: the caller's scale. If it is the model's default, the line is information, not a warning. */
+/* requested: cfg_scale as the caller set it. If it is the model's default, the line is information, not a
+ * warning. */
 static void warn_of_guidance(struct sluice_session *s, const struct job *job, double requested) {
     if (job->decode_only) return;
     if (job->request.cfg_scale == 0)
@@ -60,7 +60,7 @@ static void warn_of_slg(struct sluice_session *s, const struct job *job) {
                     job->n_steps, job->n_steps * r->slg_start, job->n_steps * r->slg_end);
 }
 
-/* A custom VAE has as many channels as the published one, but the colour table does not fit its latents. */
+/* Warns if a custom VAE differs from the published one that the colours of --preview latent were made for. */
 static void warn_of_preview_colours(struct sluice_session *s, const struct job *job) {
     const struct latent_colours *colours = job->model->recipe->colours;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
@@ -92,7 +92,7 @@ static void warn_of_truncation(struct sluice_session *s, const struct job *job) 
     }
     for (int i = 0; i < SLOTS_MAX; i++) {
         const struct component *c = &s->model->component[i];
-        if (c->family && c->family->kind != FAMILY_ENCODER) /* the VAE encoder shares the decoder's files */
+        if (c->family && c->family->kind != FAMILY_ENCODER) /* the VAE encoder is in the decoder's files */
             warn_of_component(s, c);
     }
 }
@@ -167,7 +167,7 @@ static void log_assumptions(struct sluice_session *s) {
     for (int i = 0; i < n; i++) session_log(s, SLUICE_INFO, "%s", lines[i]);
 }
 
-/* Reports adapter tensors that match no weight, and how the adapter was read. */
+/* Reports adapter tensors that match no weight, and how an ambiguous adapter was read. */
 static void log_adapters(struct sluice_session *s, const struct job *job) {
     for (int i = 0; i < s->adapters.n_files && !job->decode_only; i++) {
         const struct loaded_adapter *file = s->adapters.file[i];

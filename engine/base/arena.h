@@ -1,5 +1,5 @@
-/* A bump allocator over borrowed memory. With base == NULL it only counts, which is how a dry run measures a
- * forward function. */
+/* A bump allocator over borrowed memory. With base == NULL it only counts bytes, which is how a dry run
+ * measures a forward function. */
 #ifndef SLUICE_BASE_ARENA_H
 #define SLUICE_BASE_ARENA_H
 
@@ -8,12 +8,12 @@
 
 #include <stddef.h>
 
-/* Alignment of every tensor: the widest vector loads and the libraries require it. */
+/* alignment of every tensor in bytes: vector loads and vendor libraries need at most this */
 enum { ARENA_ALIGN = 256 };
 
 struct arena {
     char *base;
-    uint64_t bytes; /* size of base; UINT64_MAX when only counting */
+    uint64_t bytes; /* size of base in bytes; UINT64_MAX when the arena only counts */
     uint64_t used, peak;
 };
 
@@ -21,8 +21,8 @@ static inline struct arena arena_counting(void) {
     return (struct arena){.bytes = UINT64_MAX};
 }
 
-/* An arena that only counts, in an address range of its own, so that arena_holds can identify its tensors.
- * The memory does not exist. */
+/* A counting arena in an unused address range, so that arena_holds can identify its tensors. No memory backs
+ * it. */
 static inline struct arena arena_counting_apart(void) {
     return (struct arena){.base = (char *)((uintptr_t)1 << 62), .bytes = (uint64_t)1 << 61};
 }

@@ -10,7 +10,6 @@ const struct config_value *config_find(const struct config *config, const char *
     return NULL;
 }
 
-/* True if the value lies in an array or object at `key`. */
 static bool is_below(const struct config_value *value, const char *key) {
     size_t n = strlen(key);
     return !strncmp(value->key, key, n) && value->key[n] == '.';
@@ -37,7 +36,7 @@ static enum status bad_value(const struct config *config, const struct config_va
     return e->code;
 }
 
-/* META if an array or object is found where a number belongs. */
+/* Returns META if the key holds an array or object instead of a number. */
 static enum status refuse_nested(const struct config *config, const char *key, struct error *e) {
     const struct config_value *below = find_below(config, key);
     if (!below) return OK;

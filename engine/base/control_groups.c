@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- files ---- */
 
 const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]) {
     char name[PATH_MAX];
@@ -31,7 +30,6 @@ uint64_t control_groups_number(const char *text, const char *name) {
     return 0;
 }
 
-/* ---- limits of one group ---- */
 
 struct group {
     const char *root;
@@ -44,16 +42,16 @@ static const char *group_text(const struct group *g, const char *file, char text
     return control_groups_text(g->root, path, text);
 }
 
-/* "max" and a missing file give 0. */
+/* Reads a number from a file of the group; 0 for "max" and for a missing file. */
 static uint64_t group_number(const struct group *g, const char *file) {
     char text[CONTROL_GROUPS_TEXT];
     const char *first = group_text(g, file, text);
     return *first == '-' ? 0 : strtoull(first, NULL, 10);
 }
 
-/* File names of each cgroup version. */
+/* File names of the two cgroup versions. */
 static const struct version {
-    const char *controller; /* name in /proc/self/cgroup; "": version 2, which has none */
+    const char *controller; /* name in /proc/self/cgroup; "" for version 2, where no controller is named */
     const char *mounts[2];
     const char *limit, *usage, *cached[2];
 } memory_versions[] = {{"",
@@ -77,8 +75,8 @@ static double group_memory(const struct group *g, const struct version *v) {
     return limit ? (double)limit : HUGE_VAL;
 }
 
-/* The page cache is subtracted: reading files fills a group up to its limit with cached pages, and every run
- * would seem short of memory. */
+/* The page cache is subtracted from the group's use: cached file pages fill a group up to its limit, and
+ * every run would seem short of memory. */
 static double group_memory_left(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT];
     uint64_t limit = group_number(g, v->limit), usage = group_number(g, v->usage), cached = 0;
@@ -89,7 +87,8 @@ static double group_memory_left(const struct group *g, const struct version *v) 
     return limit > used ? (double)(limit - used) : 0;
 }
 
-/* "150000 100000" in one file, or each number in its own file; -1 and "max" mean no quota. */
+/* Reads a CPU quota: "150000 100000" in one file, or each number in its own file. -1 and "max" mean no
+ * quota. */
 static double group_processors(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT], *behind;
     double quota = strtod(group_text(g, v->limit, text), &behind);
@@ -97,7 +96,6 @@ static double group_processors(const struct group *g, const struct version *v) {
     return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
 }
 
-/* ---- a group and its ancestors ---- */
 
 typedef double group_limit(const struct group *group, const struct version *version);
 
@@ -105,7 +103,7 @@ static double least(double a, double b) {
     return a < b ? a : b;
 }
 
-/* In a container the path may name folders that are not mounted; existing ones count, up to the root. */
+/* In a container the path may contain folders that are not mounted; the search skips them, up to the root. */
 static double least_of_ancestors(const char *root, const char *mount, const char *path,
                                  const struct version *v, group_limit *limit_of) {
     struct group group = {.root = root};
@@ -121,7 +119,8 @@ static double least_of_ancestors(const char *root, const char *mount, const char
     }
 }
 
-/* True if the controller is in a list such as "cpu,cpuacct"; for version 2, if the list is empty. */
+/* True if a comma-separated list ("cpu,cpuacct") contains the controller; for version 2, if the list is
+ * empty. */
 static bool has_controller(const char *names, size_t bytes, const char *controller) {
     size_t n = strlen(controller);
     if (!n) return bytes == 0;

@@ -92,7 +92,7 @@ static int error_exit_of(enum status code) {
 }
 
 /* Formats into out. Long text loses its middle, because paths differ at their ends. Control characters become
- * '?', because names come from files and an error is one line. */
+ * '?': names come from files, and an error is one line. */
 static void print_shortened(char *out, size_t out_bytes, const char *format, va_list args) {
     char whole[4096];
     vsnprintf(whole, sizeof whole, format, args);
@@ -121,7 +121,7 @@ enum status error_set(struct error *e, enum status code, const char *what, ...) 
     return code;
 }
 
-/* A field is filled once: the innermost function knows best. */
+/* Only the first call fills a field: the innermost function has the most specific text. */
 #define FILL_FIELD(field)                                                                                    \
     do {                                                                                                     \
         if (e->field[0]) return e->code;                                                                     \

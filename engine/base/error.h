@@ -1,15 +1,13 @@
-/* Errors in four parts that tell a user how to act: what failed, where, what was found, what was expected.
- *
- * Every function that can fail returns an enum status and fills a struct error owned by its caller. The
- * status is the error's code. The exit class, which scripts see, follows from the code; callers may override
- * it (invalid UTF-8 is wrong usage in a prompt, but a damaged file in a tokenizer). */
+/* Errors in four parts: what failed, where, what was found, what was expected. Every function that can fail
+ * returns an enum status and fills a struct error of its caller. The exit class follows from the code;
+ * callers may override it: invalid UTF-8 is wrong usage in a prompt, but a damaged file in a tokenizer. */
 #ifndef SLUICE_BASE_ERROR_H
 #define SLUICE_BASE_ERROR_H
 
-/* Fixed numbers: they are public (engine/sluice.h repeats them, engine/api checks that both agree). */
+/* Status codes with fixed numbers: engine/sluice.h repeats them, and engine/api checks that both agree. */
 enum status {
     OK = 0,
-    /* problems of a file or its content: exit 3 */
+    /* codes 1 to 19, problems of a file or its content: exit 3 */
     TRUNC = 1,
     BADMAGIC = 2,
     VERSION = 3,
@@ -29,7 +27,6 @@ enum status {
     IO = 17,
     CHANGED = 18,
     UNSUPPORTED = 19,
-    /* all others */
     INTERNAL = 32,  /* exit 1 */
     USAGE = 33,     /* exit 2 */
     BUDGET = 34,    /* exit 4 */
@@ -43,7 +40,7 @@ enum status {
 struct error {
     enum status code;
     int exit;        /* exit class, as in engine/sluice.h and the program's exit code */
-    char what[240];  /* what failed, as a noun phrase or a short sentence */
+    char what[240];  /* what failed: a noun phrase or short sentence */
     char where[320]; /* file and byte offset, flag or stage; long paths are shortened in the middle */
     char found[160];
     char expected[160];
@@ -52,13 +49,13 @@ struct error {
 /* Name of a code for scripts ("TRUNC"). Never NULL. */
 const char *status_name(enum status code);
 
-/* Starts an error with a code and a printf-style description. The exit class follows from the code; other
- * fields are empty. The first error wins: if *e already holds one, nothing changes. e may not be NULL.
+/* Starts an error with a code and a printf-style description. The exit class follows from the code; the other
+ * fields are empty. If *e already holds an error, nothing changes: the first error stays. e may not be NULL.
  * Returns e->code. */
 enum status error_set(struct error *e, enum status code, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Fill the other fields of the current error; a field that is set already stays. Each returns e->code. */
+/* Fill the other parts of the current error; a part that is already set stays. Each returns e->code. */
 enum status error_where(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_found(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_expected(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
@@ -66,7 +63,7 @@ enum status error_expected(struct error *e, const char *format, ...) __attribute
 /* Turns the error into wrong usage (exit 2): for input typed by the caller. */
 enum status error_is_usage(struct error *e);
 
-/* Formats one line without newline: "what (where): found X, expected Y". Returns out. */
+/* Formats an error as one line without newline: "what (where): found X, expected Y". Returns out. */
 char *error_line(const struct error *e, char *out, int out_bytes);
 
 #endif

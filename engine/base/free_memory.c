@@ -1,4 +1,4 @@
-/* Free memory: see free_memory.h. Linux. */
+/* Free memory on Linux: see free_memory.h. */
 #include "engine/base/free_memory.h"
 
 #include "engine/base/control_groups.h"

@@ -13,8 +13,8 @@ static inline float half_bf16_f32(uint16_t h) {
     return (union float_bits){.bits = (uint32_t)h << 16}.value;
 }
 
-/* Exact, including subnormals, infinities and NaN. Subnormals are converted from integers, because processors
- * take a hundred times as long to multiply f32 subnormals. */
+/* Exact, including subnormals, infinities and NaN. f16 subnormals are converted from integers, because
+ * processors take a hundred times as long to multiply f32 subnormals. */
 static inline float half_f16_f32(uint16_t h) {
     uint32_t size = h & 0x7fff;
     union float_bits f = {.bits = (size << 13) + 0x38000000u}, small = {.value = (float)(int)size * 0x1p-24f};
@@ -23,7 +23,7 @@ static inline float half_f16_f32(uint16_t h) {
     return f.value;
 }
 
-/* Rounds to nearest even; overflow gives infinity, NaN stays NaN. */
+/* Rounds f32 to the nearest bf16, ties to even; overflow gives infinity, NaN stays NaN. */
 static inline uint16_t half_f32_bf16(float f) {
     uint32_t bits = (union float_bits){.value = f}.bits;
     uint32_t rounded = (bits + 0x7fff + (bits >> 16 & 1)) >> 16, nan = bits >> 16 | 0x40;

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* Memory for descriptors of a small request, which the recommended budget must also cover. */
+/* Host memory of a small request in bytes, which the budget that the error recommends must also cover. */
 enum { DESCRIPTORS = 4 << 20 };
 
 enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes, struct error *e) {

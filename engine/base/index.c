@@ -13,7 +13,7 @@ static int compare_name(const void *name, const void *entry) {
     return strcmp(name, ((const struct index_entry *)entry)->name);
 }
 
-enum { SEEN_NAME_MAX = 512 }; /* longest prefix plus name that families look up */
+enum { SEEN_NAME_MAX = 512 }; /* longest tensor name that families look up, prefix included */
 
 struct tensor_index index_view(const struct tensor_index *whole, const char *prefix, int view) {
     struct tensor_index seen = *whole;
@@ -64,7 +64,7 @@ int index_last_block(const struct tensor_index *index, const char *prefix) {
 }
 
 uint64_t index_bytes(const struct tensor_index *index) {
-    uint64_t bytes = 0; /* tensors are disjoint parts of files, so the sum cannot overflow */
+    uint64_t bytes = 0; /* cannot overflow: the tensors are disjoint parts of files */
     for (int i = 0; i < index->n_entries; i++) bytes += index->entries[i].bytes;
     return bytes;
 }

@@ -1,11 +1,9 @@
-/* The tensor index: names, types, shapes and file positions of the tensors of one component, read from file
- * headers only.
- *
- * Loaders fill it, families probe it, packed blocks are laid out from it. Names are unique and sorted.
- *
+/* The tensor index: names, types, shapes and file positions of one component's tensors, read from file
+ * headers only. Loaders fill the index, families identify themselves by its names, and packed blocks are laid
+ * out from it. Names are unique and sorted.
  * One file may hold several components, each under a prefix ("vae.decoder.conv_in.weight"). Each component
  * gets a view: the same entries, named without the prefix. One view owns entries and sources; the others
- * borrow them and must not outlive it. Only functions of this header handle prefixes. */
+ * borrow them and must not outlive it. */
 #ifndef SLUICE_BASE_INDEX_H
 #define SLUICE_BASE_INDEX_H
 
@@ -13,58 +11,57 @@
 #include "engine/base/source.h"
 #include "engine/base/tensor.h"
 
-/* Scales of a tensor that are stored in another tensor, in the layout of tensor.scales. */
+/* Scales of a quantised tensor that lie in another tensor, in the layout of tensor.scales. */
 struct index_scales {
     int source;
-    uint64_t offset, bytes; /* bytes 0: none */
+    uint64_t offset, bytes; /* bytes 0: no scales */
 };
 
 struct index_entry {
     const char *name;
-    enum dtype dtype; /* type of the bytes as used here; for packed types not the type named in the file */
-    const char *type_name; /* name of an element type that is DTYPE_OTHER here; NULL: not recorded */
+    enum dtype dtype; /* element type of the bytes; may differ from the file's name for packed types */
+    const char *type_name; /* file's name of an element type that is DTYPE_OTHER here; NULL: not recorded */
     int rank;              /* up to 8, the limit of files; families use at most TENSOR_RANK_MAX */
-    int32_t dim[8]; /* shape in values, outermost first, also if several values are packed into one element */
-    float scale;    /* 1 if none */
+    int32_t dim[8]; /* shape in values, outermost first, even if one file element packs several values */
+    float scale;    /* scale of the whole tensor; 1 if none */
     struct index_scales scales;
-    bool quant_described;   /* the file describes how it is quantised */
+    bool quant_described;   /* the file describes how the tensor is quantised */
     bool is_quant_metadata; /* auxiliary tensor of a quantised weight: a scale or a description */
-    int source;             /* index of its source */
-    uint64_t offset, bytes; /* position in that file */
-    bool used;              /* bound by a family, or known to be unnecessary; set while a model is opened */
-    int view;               /* number of the view that it belongs to */
+    int source;             /* index into sources */
+    uint64_t offset, bytes; /* position in the source, in bytes */
+    bool used;              /* bound by a family or known to be unnecessary; set while a model is opened */
+    int view;               /* number of the view that the entry belongs to */
 };
 
 struct tensor_index {
-    struct sys *sys;             /* NULL: a view that borrows everything */
+    struct sys *sys;             /* NULL for a view, which borrows everything */
     struct index_entry *entries; /* sorted by name (strcmp) */
     int n_entries;
     struct byte_source *sources;
     int n_sources;
     char *names;   /* storage of the entries' names, NUL-terminated */
     char *config;  /* JSON text of the metadata key `config`; NULL: none */
-    char *adapter; /* JSON text of the metadata key `lora_adapter_metadata`, of an adapter file; NULL: none */
-    /* Descriptions of quantised layers from the metadata: JSON texts, each NUL-terminated; NULL once
+    char *adapter; /* JSON text of an adapter file's metadata key `lora_adapter_metadata`; NULL: none */
+    /* JSON texts from the metadata that describe quantised layers, each NUL-terminated; NULL once
      * processed. */
     char *quantisation;
     uint64_t quantisation_bytes;
     bool quantised;         /* the metadata describes a quantisation by another program */
     bool predicts_v;        /* the metadata declares v-prediction */
     uint64_t host_bytes;    /* host memory held by this index */
-    const char *prefix;     /* prefix of names in this view, borrowed; NULL: none */
+    const char *prefix;     /* name prefix of the entries of this view, borrowed; NULL: none */
     int view;               /* number of this view */
-    uint64_t claimed_bytes; /* total_size of the shard index, in bytes of all tensors; 0: not given */
+    uint64_t claimed_bytes; /* bytes of all tensors according to total_size of the shard index; 0: absent */
 };
 
-/* A borrowing view of the entries with this prefix. */
+/* Returns a borrowing view of the entries whose names start with the prefix. */
 struct tensor_index index_view(const struct tensor_index *whole, const char *prefix, int view);
-/* The prefix; "" if there is none. */
+/* The view's name prefix; "" if there is none. */
 const char *index_prefix(const struct tensor_index *index);
-/* Name of an entry in this view, without the prefix. entry->name is the name in the file. */
+/* Name of an entry without the view's prefix; entry->name is the name in the file. */
 const char *index_name(const struct tensor_index *index, const struct index_entry *entry);
-/* Name of an entry's type: "BF16", or the file's name for unsupported types. */
+/* Name of an entry's element type, such as "BF16"; the file's name if the type is unsupported. */
 const char *index_type_name(const struct index_entry *entry);
-/* True if the entry belongs to this view. */
 bool index_contains(const struct tensor_index *index, const struct index_entry *entry);
 
 static inline int64_t index_elements(const struct index_entry *entry) {
@@ -73,16 +70,16 @@ static inline int64_t index_elements(const struct index_entry *entry) {
     return n;
 }
 
-/* Compares by name, for sort_find_duplicate. */
+/* Compares two entries by name, for sort_find_duplicate. */
 int index_compare_names(const void *a, const void *b);
 
-/* Finds an entry by its name in this view; NULL if absent. */
+/* Finds an entry by its name without the view's prefix; NULL if absent. */
 struct index_entry *index_find(const struct tensor_index *index, const char *name);
-/* The highest N for which a tensor name starts with prefix, N and '.'; -1 if none. "layers." gives the number
- * of the last layer. */
+/* The highest N for which a tensor name starts with prefix, N and '.'; -1 if none. The prefix "layers." gives
+ * the number of the last layer. */
 int index_last_block(const struct tensor_index *index, const char *prefix);
 uint64_t index_bytes(const struct tensor_index *index);
-/* Closes the sources and frees everything that this view owns. An all-zero index is allowed. */
+/* Closes the sources and frees everything that this index owns. An all-zero index is allowed. */
 void index_destroy(struct tensor_index *index);
 
 #endif

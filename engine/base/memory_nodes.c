@@ -1,4 +1,5 @@
-/* Memory nodes: see memory_nodes.h. Uses system calls directly, which avoids a dependency on libnuma. */
+/* NUMA memory nodes: see memory_nodes.h. System calls are used directly, which avoids a dependency on
+ * libnuma. */
 #include "engine/base/memory_nodes.h"
 
 #include "engine/base/control_groups.h"
@@ -10,10 +11,10 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
-/* Constants of linux/mempolicy.h, which not every system installs. */
+/* Constants of linux/mempolicy.h; the header is missing on some systems. */
 enum { PREFERRED = 1, MOVE = 2, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
 
-/* True if a list of nodes, such as "0-1" or "0,2", has more than one. */
+/* True if a sysfs list of nodes, such as "0-1" or "0,2", has more than one. */
 static int several(const char *list) {
     return strpbrk(list, "-,") != NULL;
 }
@@ -32,6 +33,6 @@ void memory_nodes_prefer(int node, void *memory, size_t bytes) {
     unsigned long mask[NODES_MAX / WORD_BITS] = {0};
     if (node < 0 || node >= NODES_MAX) return;
     mask[(size_t)node / WORD_BITS] = 1ul << (size_t)node % WORD_BITS;
-    /* The kernel uses one bit less than the given count. */
+    /* The kernel uses one bit less than the count. */
     (void)syscall(SYS_mbind, memory, bytes, PREFERRED, mask, (unsigned long)NODES_MAX + 1, (unsigned)MOVE);
 }

@@ -1,16 +1,16 @@
-/* Memory nodes (NUMA). On machines with several nodes, host memory for copies to a GPU should lie on the
- * GPU's node; otherwise every copy also crosses the link between processors. Linux only; no effect on
- * machines with one node. root: as in control_groups.h. */
+/* NUMA memory nodes. Host memory for copies to a GPU should lie on the GPU's node; otherwise every copy also
+ * crosses the link between processors. Linux only; no effect on machines with one node. root: as in
+ * control_groups.h. */
 #ifndef SLUICE_BASE_MEMORY_NODES_H
 #define SLUICE_BASE_MEMORY_NODES_H
 
 #include <stddef.h>
 
-/* Node of a PCI device such as "0000:41:00.0", in either case; -1 if the machine has one node or the node is
- * unknown. */
+/* NUMA node of a PCI device such as "0000:41:00.0" (case-insensitive); -1 if unknown or if the machine has
+ * one node. */
 int memory_nodes_of_device(const char *root, const char *bus);
-/* Prefers a node for these whole pages and moves pages that exist. A system may refuse (containers do); pages
- * then stay. node -1: no effect. */
+/* Asks for these whole pages to lie on a node, and moves existing pages there. The system may refuse
+ * (containers do). node -1: no effect. */
 void memory_nodes_prefer(int node, void *memory, size_t bytes);
 
 #endif

@@ -1,5 +1,5 @@
-/* Portable random numbers for synthetic weights and tests: splitmix64 (Steele et al. 2014). Noise of images
- * is in engine/sample/noise.h. */
+/* Portable pseudo-random numbers for synthetic weights and tests: splitmix64 (Steele et al. 2014). The noise
+ * of images is in engine/sample/noise.h. */
 #ifndef SLUICE_BASE_RANDOM_H
 #define SLUICE_BASE_RANDOM_H
 

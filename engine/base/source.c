@@ -55,8 +55,8 @@ static bool source_is_inode(const struct file_identity *a, const struct file_ide
     return a->device == b->device && a->inode == b->inode;
 }
 
-/* Returns 0 if the open file is the source's and readable; some file systems refuse direct access only at the
- * first read. */
+/* Returns 0 if `file` is the source's file and can be read directly; some file systems refuse direct access
+ * only at the first read. */
 static int try_direct(const struct byte_source *source, int file) {
     _Alignas(SYS_DIRECT_BLOCK) char block[SYS_DIRECT_BLOCK];
     struct file_identity identity;
@@ -76,7 +76,7 @@ int source_open_direct(struct byte_source *source) {
     int file = source->sys->open_direct(source->sys, source->path);
     if (file < 0) return file;
     int failed = try_direct(source, file), none = -1;
-    /* If another session was faster, its descriptor is used by both. */
+    /* If another session opened a descriptor at the same time, both sessions use the first one. */
     if (failed ||
         !__atomic_compare_exchange_n(&source->direct, &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         source->sys->close(source->sys, file);
@@ -146,13 +146,13 @@ static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SYS_DIRECT_BLOCK - 1) / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
 }
 
-/* The remaining part of a direct read. */
+/* the part of a direct read that is still missing */
 struct direct_read {
     char *to;
     uint64_t offset, bytes;
 };
 
-/* Reads whole blocks in place where memory address and file offset agree, else through the bounce buffer; the
+/* Reads whole blocks in place where memory address and file offset agree, else through the bounce buffer. The
  * unaligned start is read separately. Returns the number of requested bytes read, or a negative errno. */
 static int64_t read_blocks(const struct byte_source *source, int file, const struct bounce *bounce,
                            const struct direct_read *r) {
@@ -179,7 +179,7 @@ enum status source_read_direct(const struct byte_source *source, const struct bo
         struct direct_read rest = {(char *)to + done, offset + done, bytes - done};
         int64_t n = read_blocks(source, file, bounce, &rest);
         if (n < 0) return read_failed(source, rest.offset, n, e);
-        /* No byte was read: the file ends here. source_read determines the error. */
+        /* No byte was read, so the file ends here; source_read determines the error. */
         if (!n) return source_read(source, rest.to, rest.bytes, rest.offset, e);
         done += (uint64_t)n;
     }

@@ -17,7 +17,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Precedes every allocation, so that release can count it. */
+/* Precedes every allocation, so that release can subtract its size from the counters. */
 struct block_header {
     _Alignas(max_align_t) size_t bytes;
     enum memory_line line;
@@ -107,7 +107,7 @@ static void machine_trim(struct sys *sys) {
 
 /* glibc keeps freed small chunks apart and merges them only at a large request. oneDNN's aligned requests
  * leave such chunks in each run and cannot use them (glibc bug 14581, fixed in 2.38). Measured with Z-Image
- * at full size: 26 MiB in 13 s, all that reading the tokenizer had freed. */
+ * at full size: 26 MiB in 13 s, all the heap that reading the tokenizer had freed. */
 static void machine_consolidate_heap(struct sys *sys) {
     enum { LARGE = 4096 };
     (void)sys;
@@ -175,18 +175,18 @@ static int machine_create(struct sys *sys, const char *path) {
     if (file < 0) return -errno;
     flock(file,
           LOCK_EX |
-              LOCK_NB); /* without lock support more temporary files may be left over; no other effect */
+              LOCK_NB); /* without lock support, temporary files of killed processes may be left over; no other effect */
     return file;
 }
 
-/* Unnamed files are named later through /proc, so they need it. */
+/* Requires /proc: an unnamed file is named later through /proc. */
 static int machine_create_unnamed(struct sys *sys, const char *folder) {
     (void)sys;
     if (access("/proc/self/fd", X_OK)) return -EOPNOTSUPP;
     int file = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (file >= 0) flock(file, LOCK_EX | LOCK_NB);
     if (file >= 0) return file;
-    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno; /* errors of older kernels */
+    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno; /* older kernels' errors for O_TMPFILE */
 }
 
 static int machine_link(struct sys *sys, int file, const char *path) {
@@ -229,7 +229,7 @@ static void *thread_entry(void *argument) {
     return NULL;
 }
 
-/* Blocks asynchronous signals in library threads; handlers of the program may need its own threads' stacks
+/* Blocks asynchronous signals in library threads: a program's signal handler may need its own thread's stack
  * (oneDNN 2.6's AVX2 products use the stack register as a pointer). Synchronous faults stay unblocked. */
 static void thread_signals(sigset_t *held_back) {
     static const int own[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP, SIGABRT};

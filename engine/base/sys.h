@@ -1,6 +1,6 @@
-/* The table of functions through which the engine uses the system: memory, files, threads, clock.
- *
- * Tests replace functions to count, delay, fail or poison. All functions are thread-safe. */
+/* The table of functions through which the engine uses the system: memory, files, threads, clock. Tests
+ * replace functions to count calls, delay them, make them fail or poison memory. All functions are
+ * thread-safe. */
 #ifndef SLUICE_BASE_SYS_H
 #define SLUICE_BASE_SYS_H
 
@@ -9,9 +9,9 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Lines of host memory in the plan; every allocation belongs to one of them. */
+/* Categories of host memory in the plan; every allocation belongs to one. */
 enum memory_line {
-    LINE_HOST,       /* descriptors, indexes, tokenizer: small and long-lived */
+    LINE_HOST,       /* descriptors, indexes, tokenizers: small and long-lived */
     LINE_STORE,      /* residents and ring */
     LINE_STATE,      /* lane state and inter-stage tensors */
     LINE_ACTIVATION, /* scratch of one visit */
@@ -25,78 +25,78 @@ struct memory_use {
     int64_t peak_bytes[N_MEMORY_LINES];
 };
 
-/* Identifies the content of an open file. Change time of the inode is not compared during a run, because
+/* Identifies the content of an open file. The inode's change time is not compared during a run, because
  * linking, renaming or chmod leave the bytes unchanged. */
 struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
     int64_t modified_ns;
-    int64_t changed_ns; /* of the inode; cannot be set back: for identities that outlive the process */
+    int64_t changed_ns; /* change time of the inode, which cannot be set back: for identities that outlive the process */
     bool regular;
 };
 
-/* Block size of direct reads: a multiple of disk sectors and of file system requirements. */
+/* Block size of direct reads in bytes: a multiple of disk sectors and of file system requirements. */
 enum { SYS_DIRECT_BLOCK = 4096 };
 
-struct sys_thread; /* opaque */
+struct sys_thread; /* opaque thread handle */
 
-/* Memory budget for file headers; reserved_bytes: memory for other purposes. All 0: no limit. See
- * header_limit.h. */
+/* Memory budget for file headers, and the part of it that is reserved for other purposes; all 0: no limit.
+ * See header_limit.h. */
 struct sys_header_limit {
     uint64_t budget_bytes, reserved_bytes;
 };
 
 struct sys {
-    void *context; /* private data of the functions */
+    void *context; /* private data of the functions below */
 
-    /* Allocates zeroed memory, aligned for any object; NULL if there is none. release accepts NULL. */
+    /* Allocates zeroed memory, aligned for any object; NULL if memory is short. release accepts NULL. */
     void *(*alloc)(struct sys *sys, enum memory_line line, size_t bytes);
     void (*release)(struct sys *sys, void *memory);
 
-    /* Maps whole pages (zeroed, not yet resident); NULL if there is none. unmap returns them at once. */
+    /* Maps whole pages, zeroed and not yet resident; NULL if memory is short. unmap returns them at once. */
     void *(*map)(struct sys *sys, enum memory_line line, size_t bytes);
     void (*unmap)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
 
-    /* The same in two steps: reserve address space, then commit and decommit pages in it (multiples of 4,096
-     * bytes). commit returns 0 or a negative errno. Only committed bytes are counted. */
+    /* Map memory in two steps: reserve address space, then commit and decommit pages in it (multiples of
+     * 4,096 bytes). commit returns 0 or a negative errno. Only committed bytes are counted. */
     void *(*reserve)(struct sys *sys, size_t bytes);
     int (*commit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
     void (*decommit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
     void (*unreserve)(struct sys *sys, void *memory, size_t bytes);
 
-    /* Permits large pages for these mapped or committed bytes, which are filled completely and pinned or read
-     * into at once. No additional bytes become resident. */
+    /* Permits large pages for mapped or committed bytes that are filled completely, and pinned or read into,
+     * at once; so no additional bytes become resident. */
     void (*use_large_pages)(struct sys *sys, void *memory, size_t bytes);
 
-    /* Declares that the bytes are written before they are read again. No effect; a stress build fills them
-     * with 0xFF. */
+    /* Declares that the bytes are written before they are read again. A stress build fills them with 0xFF. */
     void (*discard)(struct sys *sys, void *memory, size_t bytes);
-    /* Returns freed memory of the C library to the system. */
+    /* Returns freed memory of the C library's heap to the system. */
     void (*trim)(struct sys *sys);
-    /* Makes the C library merge small free chunks. Otherwise later requests grow into the rest of the heap
-     * and touch pages that trim returned. */
+    /* Makes the C library merge small free chunks. Otherwise later requests use other parts of the heap and
+     * touch pages that trim returned. */
     void (*consolidate_heap)(struct sys *sys);
-    /* True if `bytes` more could be allocated now: decided by limits such as RLIMIT_AS, RLIMIT_DATA and
-     * strict overcommit, else almost always true. Allocates and counts nothing. */
+    /* True if `bytes` more could be allocated now under RLIMIT_AS, RLIMIT_DATA and strict overcommit; without
+     * these almost always true. Allocates and counts nothing. */
     bool (*can_allocate)(struct sys *sys, size_t bytes);
-    /* Memory available without swapping; 0: unknown. See free_memory.h. */
+    /* Free memory in bytes without swapping; 0: unknown. See free_memory.h. */
     uint64_t (*free_bytes)(struct sys *sys);
 
-    /* Files. Negative errno on failure. read_at may return fewer bytes than requested; 0 at the end. */
+    /* File functions return a negative errno on failure. read_at may return fewer bytes than requested; 0 at
+     * the end. */
     int (*open)(struct sys *sys, const char *path);
-    /* Opens the same file for direct reads, bypassing the page cache; the file system may refuse. read_at
-     * then requires memory, size and offset in multiples of SYS_DIRECT_BLOCK; the last read ends at the end
-     * of the file. */
+    /* Opens a file for direct reads, which bypass the page cache; the file system may refuse. read_at then
+     * requires memory, size and offset in multiples of SYS_DIRECT_BLOCK; the last read ends at the end of the
+     * file. */
     int (*open_direct)(struct sys *sys, const char *path);
     int (*identify)(struct sys *sys, int file, struct file_identity *identity);
     int64_t (*read_at)(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
     void (*close)(struct sys *sys, int file);
-    /* Output: create makes a new file (-EEXIST if it exists), which is written in order, flushed, and renamed
-     * to its final name. The file is locked (flock) while open, so an unlocked one is left over from a killed
+    /* Creates a new output file (-EEXIST if it exists) to be written in order, flushed, and renamed to its
+     * final name. The file is locked (flock) while open, so an unlocked one is left over from a killed
      * process. */
     int (*create)(struct sys *sys, const char *path);
     /* Creates an unnamed file in a folder, so that a killed process leaves nothing; -EOPNOTSUPP if
-     * unsupported. link names it (-EEXIST if taken). */
+     * unsupported. link names the file (-EEXIST if the name is taken). */
     int (*create_unnamed)(struct sys *sys, const char *folder);
     int (*link)(struct sys *sys, int file, const char *path);
     int64_t (*write)(struct sys *sys, int file, const void *from, size_t bytes);
@@ -104,33 +104,35 @@ struct sys {
     int (*rename)(struct sys *sys, const char *from, const char *to);
     int (*remove)(struct sys *sys, const char *path);
 
-    /* Starts a thread that runs main(argument); 0 or a negative errno. join waits for it and frees it. */
+    /* Starts a thread that runs main(argument); returns 0 or a negative errno. thread_join waits for the
+     * thread and frees it. */
     int (*thread_start)(struct sys *sys, struct sys_thread **thread, void (*main)(void *), void *argument);
     void (*thread_join)(struct sys *sys, struct sys_thread *thread);
-    /* Waits for wake, for at most `seconds` (0: no limit); spurious returns are possible. Releases the lock
-     * meanwhile. Store threads wait only through these functions, so that they can run on a virtual clock:
-     * see kernels/dry/virtual_threads.h. */
+    /* Waits for wake, for at most `seconds` (0: no limit), releasing the lock meanwhile; spurious returns are
+     * possible. Store threads wait only through wait and wake, so that they can run on a virtual clock
+     * (kernels/dry/virtual_threads.h). */
     void (*wait)(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds);
     void (*wake)(struct sys *sys, pthread_cond_t *there);
 
     double (*clock)(struct sys *sys);
 
-    struct sys_header_limit header_limit; /* for files that are opened */
-    struct memory_use use; /* updated by alloc, release, map and unmap; read with sys_memory_use */
+    struct sys_header_limit header_limit; /* memory limit for the headers of files that are opened */
+    struct memory_use use; /* byte counters, updated by alloc, release, map and unmap; read with sys_memory_use */
 };
 
-/* Initialises a condition for sys->wait, on the monotonic clock (the C library's default is another one). */
+/* Initialises a condition for sys->wait on the monotonic clock (the C library's default is the wall
+ * clock). */
 void sys_cond_init(pthread_cond_t *there);
 
-/* Initialises the functions of the real machine; nothing to destroy. */
+/* Fills the table with the functions of the real machine; nothing to destroy. */
 void sys_init_machine(struct sys *sys);
 
-/* read_at and write, repeated when interrupted by a signal. -EINTR after a thousand interruptions in a row,
- * which no real signal causes. */
+/* read_at and write, repeated when interrupted by a signal; -EINTR after a thousand interruptions in a
+ * row. */
 int64_t sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
 int64_t sys_write(struct sys *sys, int file, const void *from, size_t bytes);
 
-/* A consistent copy of the counters. */
+/* Returns a consistent copy of the memory counters. */
 struct memory_use sys_memory_use(struct sys *sys);
 
 #endif

@@ -1,8 +1,6 @@
-/* The tensor: a small descriptor, passed by value, that borrows its memory.
- *
- * Row-major: the last dimension is contiguous; rows may have gaps (row_bytes). Token sequences are [tokens,
- * channels]; pictures are [height, width, channels]. On the dry device data is NULL or an address that is
- * never accessed. */
+/* The tensor: a small descriptor, passed by value, that borrows its memory. Row-major: the last dimension is
+ * contiguous; rows may have gaps (row_bytes). Token sequences are [tokens, channels]; images are [height,
+ * width, channels]. On the dry device data is NULL or an address that is never accessed. */
 #ifndef SLUICE_BASE_TENSOR_H
 #define SLUICE_BASE_TENSOR_H
 
@@ -27,8 +25,8 @@ enum dtype {
     DTYPE_BOOL,
     DTYPE_F8_E4M3, /* no infinities; 0x7f and 0xff are NaN; largest value 448 */
     DTYPE_F8_E5M2,
-    /* Types with blocks of consecutive values in a row and shared scales, as in GGUF files. Blocks have byte
-     * alignment. */
+    /* Block-quantised types as in GGUF files: blocks of consecutive values in a row share scales. Blocks have
+     * byte alignment. */
     DTYPE_Q4_0,
     DTYPE_Q4_1,
     DTYPE_Q5_0,
@@ -43,66 +41,66 @@ enum dtype {
     DTYPE_IQ4_XS,
     DTYPE_MXFP4,
     DTYPE_NVFP4,
-    /* Types of ComfyUI's safetensors files: values in rows; scales of blocks in another tensor
-     * (tensor.scales), in tiles of 128 rows by 4 blocks. */
-    DTYPE_NVFP4_TILED, /* two E2M1 values a byte, the first in the high half; an E4M3 scale for 16 values */
-    DTYPE_MXFP8_TILED, /* E4M3 values; an E8M0 scale for 32 values */
-    /* I8 of ComfyUI's safetensors files with rotated columns (ConvRot). Each group of columns of a row w is
-     * stored as w H, where H is the Kronecker power of 1/2 [1 1 1 -1; 1 1 -1 1; 1 -1 1 1; -1 1 1 1], its own
-     * inverse. A group is a block; its values are the stored ones times H. */
+    /* Types of ComfyUI's safetensors files: values in rows; block scales in another tensor (tensor.scales),
+     * in tiles of 128 rows by 4 blocks. */
+    DTYPE_NVFP4_TILED, /* two E2M1 values a byte, the first in the high half; one E4M3 scale per 16 values */
+    DTYPE_MXFP8_TILED, /* E4M3 values; one E8M0 scale per 32 values */
+    /* I8 of ComfyUI's safetensors files with rotated columns (ConvRot): each group of columns of a row w is
+     * stored as w H. H is the Kronecker power of 1/2 [1 1 1 -1; 1 1 -1 1; 1 -1 1 1; -1 1 1 1], its own
+     * inverse. A group is one block. */
     DTYPE_I8_ROT16,
     DTYPE_I8_ROT64,
     DTYPE_I8_ROT256,
-    DTYPE_OTHER, /* a valid element type of a file that is not supported for computation */
+    DTYPE_OTHER, /* an element type that is valid in files but not supported for computation */
     N_DTYPES,
 };
 
 /* Bits of one element; 0 for block types and DTYPE_OTHER. */
 int dtype_bits(enum dtype dtype);
-/* Values and bytes of the smallest independent part of a row: a block, or one value. Both 0 for
+/* Values and bytes of the smallest independent part of a row: one block, or one value. Both 0 for
  * DTYPE_OTHER. */
 int dtype_block_values(enum dtype dtype);
 int dtype_block_bytes(enum dtype dtype);
-/* Bytes of n values in one row, n a multiple of dtype_block_values; without scales in another tensor. */
+/* Bytes of n values in one row, without scales in another tensor. n is a multiple of dtype_block_values. */
 int64_t dtype_bytes(enum dtype dtype, int64_t n);
 /* True if weights can have this type. */
 bool dtype_is_weight(enum dtype dtype);
-/* True if values need scales or blocks to be decoded. */
+/* True if values of this type need scales or blocks to be decoded. */
 bool dtype_is_quantised(enum dtype dtype);
 /* Values per block scale in tensor.scales; 0 for types without block scales there. */
 int dtype_tiled_values(enum dtype dtype);
 /* True if a matrix of this type can have an f32 scale per row in tensor.scales. */
 bool dtype_scales_rows(enum dtype dtype);
-/* True if groups of columns are stored rotated; a group has dtype_block_values columns. */
+/* True if the type stores groups of dtype_block_values columns rotated (ConvRot). */
 bool dtype_is_rotated(enum dtype dtype);
-/* Upper-case name as in safetensors ("BF16"). */
+/* Upper-case type name as in safetensors, such as "BF16". */
 const char *dtype_name(enum dtype dtype);
 
-/* A weight's value is the decoded element times its block's scale, times the scale of its row or tile if
- * there is one, times `scale`. */
+/* A weight's value is the decoded element times its block's scale, times the scale of its row or tile if any,
+ * times `scale`. */
 struct low_rank;
 struct tensor {
     void *data;
-    const void *scales; /* F8, I8, rotated types: an f32 per row; tiled types: tiles; else NULL */
-    int32_t scale_row;  /* row of `scales` that belongs to row 0 */
-    float scale;        /* one scale for the whole tensor; 1 if none */
+    const void *scales; /* f32 per row (F8, I8, rotated types), or tiles (tiled types); else NULL */
+    int32_t scale_row;  /* row of `scales` that belongs to row 0 of the tensor */
+    float scale;        /* scale of the whole tensor; 1 if none */
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
-    int64_t row_bytes; /* bytes from one row to the next; a row is everything but the last dimension */
-    /* Of a weight or a slice of one: offset in its packed block of the end of its bytes, scales included.
-     * Otherwise 0. */
+    int64_t row_bytes; /* bytes from one row to the next; a row is one index of all but the last dimension */
+    /* For weights and their slices: offset in the packed block of the end of the weight's bytes, scales
+     * included. Otherwise 0. */
     uint64_t weight_end;
-    /* Of a weight: a borrowed chain of low-rank adapters. Only matrix products with the weight add them. */
+    /* For weights: a borrowed chain of low-rank adapters, which only matrix products with the weight add. */
     const struct low_rank *adapters;
-    int32_t adapter_row; /* row of the original weight that row 0 is, for matching adapters */
+    int32_t adapter_row; /* for slices of weights: the whole weight's row that is row 0 here, for matching adapters */
 };
 
-/* A low-rank adapter: adds up . down to rows [row, row + n) of a weight [N, ...] without changing it. Other
- * rows stay (adapted part of a fused weight). up.scale holds the strength. */
+/* A low-rank adapter: adds up . down to rows [row, row + n) of a weight [N, ...] during products. A fused
+ * weight can be adapted in part. up.scale holds the strength. */
 struct low_rank {
-    struct tensor down; /* [r, ...], with as many values a row as the weight */
-    struct tensor up;   /* [n, r] */
+    struct tensor down; /* [r, ...], with as many values per row as the weight; r: rank */
+    struct tensor up;   /* [n, r]; n: adapted rows */
     int32_t row;
     const struct low_rank *next;
 };
@@ -111,28 +109,28 @@ struct tensor tensor_make(void *data, enum dtype dtype, int rank, const int32_t 
 int64_t tensor_elements(const struct tensor *t);
 int64_t tensor_rows(const struct tensor *t);
 int32_t tensor_columns(const struct tensor *t);
-/* Bytes of the elements without gaps between rows. */
+/* Bytes of a tensor's elements without gaps between rows. */
 int64_t tensor_bytes(const struct tensor *t);
-/* Bytes of `scales` up to the last one that this tensor uses; 0 if there are none. */
+/* Bytes of `scales` up to the last scale that this tensor uses; 0 if there are none. */
 int64_t tensor_scales_bytes(const struct tensor *t);
-/* True if quantisation blocks run on across rows because rows are not whole blocks. The tensor is then packed
- * and whole blocks overall: rows of convolution kernels have 3 values, and some files flatten matrices before
+/* True if quantisation blocks continue across rows because a row is not a whole number of blocks. The tensor
+ * is then packed. Reasons: rows of convolution kernels have 3 values, and some files flatten matrices before
  * quantising. */
 bool tensor_runs_on(const struct tensor *t);
-/* True if there are no gaps between rows. */
 bool tensor_packed(const struct tensor *t);
-/* Rows [first, first + n) of the outermost dimension; data may be NULL. scales stays and scale_row moves on.
- * A vector of a block type is cut at whole blocks. */
+/* Rows [first, first + n) of the outermost dimension; data may be NULL. `scales` stays the same and scale_row
+ * advances. A vector of a block type is cut at whole blocks. */
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
 /* Columns [first, first + n) of an unquantised matrix; the result is not packed. data may be NULL. */
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
-/* The same packed elements under other dimensions. With adapters the first dimension must stay. */
+/* The same packed elements with other dimensions. If the tensor has adapters, the first dimension must
+ * stay. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
-/* The part of an adapter that concerns a weight or a slice of its rows: the used rows of `up`, the first of
- * which belongs to row *row of the weight. False if the adapter does not concern it. */
+/* Finds the rows of an adapter that apply to a weight or a slice of it: *up gets these rows of adapter->up,
+ * and *row the weight's row that the first one changes. False if the adapter changes none. */
 bool tensor_adapted_by(const struct tensor *weight, const struct low_rank *adapter, struct tensor *up,
                        int32_t *row);
-/* Sum of the ranks of all adapters that concern the weight; 0 if there are none. */
+/* Sum of the ranks of all adapters that apply to the weight; 0 if there are none. */
 int32_t tensor_adapter_ranks(const struct tensor *weight);
 
 #endif

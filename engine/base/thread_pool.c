@@ -1,5 +1,5 @@
-/* The thread pool: see thread_pool.h. One atomic word holds the number of the loop, whether it is still
- * offered, and the number of threads inside, so that joining and closing cannot race. */
+/* Thread pool: see thread_pool.h. One atomic word holds the loop's number, whether the loop is open to
+ * threads, and the number of threads inside. So joining and closing cannot race. */
 #include "engine/base/thread_pool.h"
 
 #include <errno.h>
@@ -7,27 +7,27 @@
 #include <stdatomic.h>
 #include <string.h>
 
-/* state: loop number << 32 | OFFERED | threads inside */
+/* bits of state: loop number << 32 | OFFERED | threads inside */
 static const uint64_t OFFERED = (uint64_t)1 << 31;
 static const uint64_t INSIDE = ((uint64_t)1 << 31) - 1;
 
-/* Each thread's share is taken in this many steps: few enough to cost nothing, many enough that a late thread
- * causes little waiting. */
+/* Number of steps in which a thread takes its share of a loop's items: few enough to cost nothing, many
+ * enough that a late thread causes little waiting. */
 enum { STEPS = 8 };
 
 struct thread_pool {
     struct sys *sys;
-    int n_members, n_started; /* including the calling thread */
+    int n_members, n_started; /* number of members, including the calling thread */
     struct sys_thread **thread;
     thread_pool_work *work;
     const void *context;
     int64_t n, step;
-    atomic_llong next;       /* first item that is not taken */
-    atomic_int n_members_at; /* threads that took items */
+    atomic_llong next;       /* first item that no thread has taken */
+    atomic_int n_members_at; /* number of threads that have taken items */
     atomic_ullong state;
     atomic_int n_asleep;
     atomic_bool caller_asleep, closing;
-    pthread_mutex_t lock; /* held from the last check until falling asleep */
+    pthread_mutex_t lock; /* held from the last check of the state until the thread sleeps */
     pthread_cond_t begins, ended;
 };
 
@@ -37,7 +37,7 @@ static void thread_pool_pause(void) {
 #endif
 }
 
-/* Spins until the condition holds, at most 50 us. Returns whether it holds. */
+/* Spins until the condition is true, for at most 50 us. Returns whether it is true. */
 static bool thread_pool_spin(struct thread_pool *thread_pool,
                              bool (*condition)(struct thread_pool *thread_pool, uint32_t seen),
                              uint32_t seen) {
@@ -75,7 +75,7 @@ static void thread_pool_take(struct thread_pool *thread_pool) {
     }
 }
 
-/* Joins the loop unless it is no longer offered. *seen: the number of the loop. */
+/* Joins the current loop unless it is closed. *seen gets the loop's number. */
 static bool thread_pool_enter(struct thread_pool *thread_pool, uint32_t *seen) {
     unsigned long long state = atomic_load(&thread_pool->state);
     do {

@@ -1,11 +1,9 @@
-/* A thread pool for one parallel loop at a time, which yields to other load on the machine.
- *
- * The loop has n items. Threads, including the caller, take the next few items until none are left; the call
- * returns when the last item is finished. A thread that is not scheduled takes no items and delays nobody.
- * The assignment of items to threads is thus arbitrary, and an item must give the same result on any thread.
- * Idle threads spin for 50 us, then sleep. OpenMP threads (libgomp 12) spin for milliseconds, which under
- * other load or a CPU quota made runs fifty times slower (bench/LOG.md).
- *
+/* A thread pool for one parallel loop at a time, which tolerates other load on the machine.
+ * Threads, including the caller, take the next few items of the loop until none are left; the call returns
+ * when the last item is finished. A thread that is not scheduled takes no items and delays no others. An item
+ * must give the same result on any thread. Idle threads spin for 50 us, then sleep. OpenMP threads (libgomp
+ * 12) spin for milliseconds, which under other load or a CPU quota made runs fifty times slower
+ * (bench/LOG.md).
  * Invariants: a thread starts an item only during the call that offers it; the fields of the loop change only
  * while no thread is inside. */
 #ifndef SLUICE_BASE_THREAD_POOL_H
@@ -16,22 +14,21 @@
 
 struct thread_pool;
 
-/* Processes items [first, end) on one thread. member: below the number of pool members and of items, assigned
- * in order of arrival, so that per-thread memory is needed only for members that occur. Concurrent calls have
- * different members. Must not call thread_pool_run. */
+/* Processes items [first, end) on one thread. member: index for per-thread memory, below the pool's members
+ * and the items, assigned in order of arrival; concurrent calls have different members. Must not call
+ * thread_pool_run. */
 typedef void thread_pool_work(const void *context, int64_t first, int64_t end, int member);
 
-/* Creates a pool of 1 to 1,024 members, including the caller, without starting threads. sys must outlive it.
+/* Creates a pool of 1 to 1,024 members, including the caller; starts no threads. sys must outlive the pool.
  * NULL if memory is short, with *e set. */
 struct thread_pool *thread_pool_open(struct sys *sys, int members, struct error *e);
 void thread_pool_close(struct thread_pool *thread_pool);
 
-/* Starts the missing threads; call from one thread at a time. MEMORY if the system refuses a thread: the
- * plan assumed all of them, so the error names the possible number instead of running slower. May be called
- * again. */
+/* Starts the missing threads; may be called again, from one thread at a time. MEMORY if the system refuses a
+ * thread: the plan assumed all of them, so the error names the possible number instead of running slower. */
 enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e);
 
-/* Calls work until each of n items (0 or more) has been in exactly one call. Call from one thread at a
+/* Calls work so that each of the n items (0 or more) is in exactly one call. Call from one thread at a
  * time. */
 void thread_pool_run(struct thread_pool *thread_pool, int64_t n, thread_pool_work *work, const void *context);
 

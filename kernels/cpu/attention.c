@@ -1,14 +1,14 @@
 /* Attention: per head, up to 128 queries and 512 keys at a time: scores, softmax, product with the values.
  *
- * Heads lie side by side in rows, but oneDNN needs packed matrices (onednn.h). So k and v of a few key heads
- * are packed into the workspace, in oneDNN's own layout if it reads that without copying; otherwise each
- * chunk of queries would copy all of k again. The copies cost O(S D), the products O(T S D). Then threads
- * take turns with chunks of queries of these heads, one thread per chunk.
+ * Heads lie side by side in rows, but oneDNN needs packed matrices (onednn.h). So k and v of a few key
+ * heads are packed into the workspace, in oneDNN's own layout if it reads that without copying; otherwise
+ * each chunk of queries would copy all of k again. The copies cost O(S D), the products O(T S D). Threads
+ * then claim chunks of queries of these heads.
  *
- * A chunk goes over the keys block by block (online softmax, Milakov and Gimelshein 2018; Dao et al. 2022).
- * Per query it keeps the largest score so far, the sum of exponentials relative to it and the sum of values.
- * A larger score rescales both sums. So scores stay in the cache, and the memory per thread does not grow
- * with the number of keys.
+ * A chunk goes over the keys block by block (online softmax, Milakov and Gimelshein 2018; Dao et al.
+ * 2022). Per query it keeps the largest score so far, the sum of exponentials relative to it and the sum
+ * of values. A larger score rescales both sums. So scores stay in the cache, and the memory per thread
+ * does not grow with the number of keys.
  *
  * out may alias q: a chunk's queries are not needed once they are packed, and no other chunk or head reads
  * them. Invariants: chunks and blocks depend on shapes alone; a query's scores are summed in one order. */
@@ -21,28 +21,29 @@
 
 enum { CHUNK = 128, BLOCK = 512, TILE = 64 };
 
-/* Workspace for packed heads; at least one head is packed. At 4224 tokens of head size 128 a head takes 4.3
- * MB. */
+/* Workspace for packed key heads, in bytes; at least one head is packed. At 4224 tokens of head size 128 a
+ * head takes 4.3 MB. */
 static const uint64_t heads_bytes = 4 << 20;
 
-/* Softmax state of a query. */
+/* Online softmax state of one query. */
 struct attention_query {
-    float largest, sum; /* sum of e^(scale (score - largest)) */
+    float largest, sum; /* largest score so far; sum of e^(scale (score - largest)) */
     bool any;
 };
 
 struct attention_layout {
-    int32_t head_size, keys, group; /* group: query heads per key head */
+    int32_t head_size, keys, group; /* values per head; number of keys; query heads per key head */
     int32_t chunks, chunk; /* number of query chunks, and queries per chunk; the last chunk is zero-padded */
-    int32_t block, rows;   /* keys per block; keys zero-padded to whole tiles */
+    int32_t block, rows;   /* keys per block; number of keys, zero-padded to whole tiles */
     int32_t heads;         /* key heads packed at a time */
     enum onednn_kind scores_kind, values_kind;
-    uint64_t head_bytes;                          /* packed k of one key head; v has the same size */
-    uint64_t k, v, members;                       /* offsets; members: start of the threads' parts */
+    uint64_t head_bytes;                          /* bytes of packed k of one key head; v has the same size */
+    uint64_t k, v, members;                       /* workspace offsets; members: start of the threads'
+                                                   * parts */
     uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part */
     uint64_t member_bytes;
-    struct onednn_key keys_of[4]; /* keys of score and value products of full blocks, then of the last block
-                                     (M 0: unused) */
+    struct onednn_key keys_of[4]; /* oneDNN keys of score and value products of full blocks, then of the
+                                   * last block (M 0: unused) */
 };
 
 static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {
@@ -53,7 +54,7 @@ static struct onednn_key values_key(const struct attention_layout *l, int32_t bl
     return (struct onednn_key){l->values_kind, {block ? l->chunk : 0, l->head_size, block}};
 }
 
-/* As few chunks as possible, of equal size. */
+/* Chooses as few query chunks as possible, of equal size. */
 static void lay_chunks(struct attention_layout *l, int32_t queries) {
     l->chunks = (queries + CHUNK - 1) / CHUNK;
     l->chunk = (queries + l->chunks - 1) / l->chunks;
@@ -74,7 +75,7 @@ static void lay_blocks(const struct cpu *cpu, struct attention_layout *l) {
     l->keys_of[3] = values_key(l, rest);
 }
 
-/* As few rounds as the workspace allows, with equal numbers of heads. */
+/* Chooses as few rounds of key heads as the workspace allows, with equal numbers of heads. */
 static void lay_heads(struct attention_layout *l, int32_t key_heads) {
     l->head_bytes = align_up(sizeof(float) * (uint64_t)l->rows * (uint64_t)l->head_size, ARENA_ALIGN);
     uint64_t room = heads_bytes / (2 * l->head_bytes);
@@ -129,12 +130,12 @@ struct attention_work {
     struct cpu *cpu;
     const struct op *op;
     const struct attention_layout *layout;
-    int first_head; /* first of the packed key heads */
+    int first_head; /* index of the first packed key head */
     char *workspace;
     struct thread_pool_error *failed;
 };
 
-/* Copies columns of one head, rows [first, first + n); rows beyond the tensor are zero. */
+/* Copies columns of one head from rows [first, first + n); rows beyond the tensor become zeros. */
 static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, int32_t n, int64_t column,
                                     int64_t d, float *to) {
     for (int32_t i = first; i < first + n; i++, to += d)
@@ -144,7 +145,7 @@ static void cpu_attention_pack_rows(const struct tensor *from, int32_t first, in
             memset(to, 0, (size_t)d * sizeof *to);
 }
 
-/* Packs 64 keys as [D,64]. */
+/* Packs 64 keys of one head as [D,64]. */
 static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column, int64_t d, float *to) {
     int32_t n = k->dim[0] - first < TILE ? k->dim[0] - first : TILE;
     if (n == TILE) {
@@ -162,14 +163,14 @@ static void pack_key_tile(const struct tensor *k, int32_t first, int64_t column,
         for (int64_t j = 0; j < d; j++) to[TILE * j + i] = (tensor_row(k, first + i) + column)[j];
 }
 
-/* Packs rows [first, first + n) of a block of `rows` rows to [D/64,rows,64]. */
+/* Packs values of rows [first, first + n) of a block of `rows` rows as [D/64,rows,64]. */
 static void pack_value_slabs(const struct tensor *v, int32_t first, int32_t n, int64_t column, int64_t d,
                              int64_t rows, float *to) {
     for (int64_t j = 0; j < d; j += TILE)
         cpu_attention_pack_rows(v, first, n, column + j, TILE, to + j * rows);
 }
 
-/* Packs tiles of 64 keys of all heads of this round, head after head. */
+/* Thread function: packs tiles of 64 keys of the packed heads, head after head. */
 static void pack_tiles(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct attention_work *w = context;
@@ -209,7 +210,6 @@ WIDE static float cpu_row_max(const float *s, int64_t n) {
     return (union float_bits){.bits = (uint32_t)(max ^ (max >> 31 & 0x7fffffff))}.value;
 }
 
-/* Replaces s[i] by e^(scale (s[i] - offset)) and returns the sum. */
 WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     float part[16] = {0};
     int64_t i = 0;
@@ -225,8 +225,8 @@ WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     return sum_16(part);
 }
 
-/* Online softmax of one query over a block's keys: the first n are visible, the others become 0. Returns the
- * factor for earlier sums. A negative scale makes the smallest score the largest. */
+/* Adds a block of scores of one query: the first n keys are visible, the others become 0. Returns the
+ * factor for earlier sums. With a negative scale the smallest score counts as the largest. */
 static float row_softmax(struct attention_query *query, float *s, int64_t n, int64_t block, float scale) {
     memset(s + n, 0, (size_t)(block - n) * sizeof *s);
     if (n == 0) return 1;
@@ -249,14 +249,13 @@ WIDE static void row_bias(float *s, const float *bias, float scale, int64_t n) {
     for (int64_t i = 0; i < n; i++) s[i] = scale * s[i] + bias[i];
 }
 
-/* A chunk: queries of one head and its packed k and v. */
+/* A chunk of queries of one head, and the head's packed k and v. */
 struct chunk {
     int head;
     int32_t first, n;
     const float *k, *v;
 };
 
-/* Number of a block's keys that are visible to a query. */
 static int32_t visible_keys(const struct op *op, int32_t query, int32_t first_key, int32_t block) {
     int32_t n_visible = op->in[1].dim[0];
     if (op->causal) n_visible += query + 1 - op->in[0].dim[0];
@@ -272,7 +271,6 @@ static float softmax_row(const struct op *op, const struct chunk *c, int32_t i, 
     return row_softmax(query, scores, n_visible, block, 1);
 }
 
-/* sum = factor sum + more. */
 WIDE static void add_scaled(float *restrict sum, const float *restrict more, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i++) sum[i] = sum[i] * factor + more[i];
 }
@@ -284,7 +282,7 @@ WIDE static void divide_row(float *restrict to, const float *restrict from, floa
 
 /* --- running --- */
 
-/* Chunk i of the query heads that share the packed key heads. */
+/* Returns chunk i of the query heads that share the packed key heads. */
 static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
     const struct attention_layout *l = w->layout;
     int32_t head = i / l->chunks, left;
@@ -297,7 +295,7 @@ static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
     return c;
 }
 
-/* Adds one block of keys to a chunk; the first block initialises the sums. */
+/* Adds one block of keys to a chunk's results; the first block initialises the sums. */
 static enum status run_block(const struct attention_work *w, const struct chunk *c, int32_t first, char *part,
                              struct error *e) {
     const struct attention_layout *l = w->layout;
@@ -363,7 +361,7 @@ static enum status cpu_attention_run(struct cpu *cpu, const struct op *op, char 
 
 const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, cpu_attention_run};
 
-/* Relative bias of one distance for all heads: one row of the table. */
+/* Adds the relative bias of one distance for all heads: one row of the table. */
 static void bias_column(const struct op *op, int32_t place) {
     const struct tensor *table = &op->in[0];
     int32_t bucket = distance_bucket(place - op->out.dim[1] / 2, table->dim[0], op->max_distance);

@@ -1,4 +1,4 @@
-/* Decodes quantised blocks. Layouts and order of multiplications are those of ggml (ggml-quants.c,
+/* Decodes quantised blocks to f32. Layouts and order of multiplications are those of ggml (ggml-quants.c,
  * dequantize_row_*); F8 and E8M0 follow OCP's 8-bit and Microscaling specifications.
  *
  * Each type first unpacks its codes to bytes, then multiplies them, one scale per group: two loops that
@@ -14,7 +14,7 @@
 
 enum { TOGETHER = 256, LANES = 16 };
 
-/* Vectors without alignment. */
+/* Vector of unaligned bytes. */
 typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 typedef uint64_t pair __attribute__((vector_size(LANES)));
 
@@ -32,7 +32,7 @@ INLINE float f16_at(const unsigned char *p) {
 
 /* --- codes to values --- */
 
-/* Multiplies n groups of `each` codes by their scales. */
+/* Multiplies n groups of `each` codes by one scale per group. */
 INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d, int64_t n,
                         int each) {
     for (int64_t g = 0; g < n; g++)
@@ -40,7 +40,7 @@ INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const 
         for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j];
 }
 
-/* scale_codes plus an offset m per group; to subtract, pass -m. */
+/* scale_codes plus an offset m per group; a negative m subtracts. */
 INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d,
                                  const float *restrict m, int64_t n, int each) {
     for (int64_t g = 0; g < n; g++)
@@ -50,7 +50,7 @@ INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict fro
 
 /* --- bytes to codes --- */
 
-/* Unpacks the low halves of n bytes, then the high halves. */
+/* Unpacks n bytes to 2 n codes: the low halves of all bytes, then the high halves. */
 INLINE void split_halves(uint8_t *to, const unsigned char *from, int n) {
     for (int j = 0; j < n; j += LANES) {
         *(bytes *)(to + j) = *(const bytes *)(from + j) & 15;
@@ -92,19 +92,19 @@ INLINE void look_up(uint8_t *to, const code_table *table, int n) {
 
 static const code_table iq4_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
-/* Twice an E2M1; the scale is halved instead. */
+/* Doubled E2M1 values; callers halve the scale. */
 static const code_table e2m1_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* --- types of blocks --- */
 
-/* Destinations of one block: codes (one per byte), scales of groups, and offsets. */
+/* Destinations of one unpacked block: codes (one per byte), group scales and group offsets. */
 struct spread {
     uint8_t *code;
     float *d, *m;
 };
 
 struct shape {
-    int values, bytes; /* per block */
+    int values, bytes; /* values and bytes per block */
     int group;         /* values that share a scale */
     bool moved;        /* the type has offsets */
 };
@@ -167,7 +167,7 @@ INLINE void spread_iq4_nl(struct spread to, const unsigned char *from) {
     look_up(to.code, &iq4_values, 32);
 }
 
-/* 2^(e - 128), subnormal below 2^-126; 255 is not NaN here. */
+/* 2^(code - 128), subnormal below 2^-126; unlike OCP's E8M0, 255 is not NaN. */
 INLINE float half_e8m0(uint32_t e) {
     return (union float_bits){.bits = e < 2 ? 0x200000u << e : (e - 1) << 23}.value;
 }
@@ -178,7 +178,7 @@ INLINE void spread_mxfp4(struct spread to, const unsigned char *from) {
     look_up(to.code, &e2m1_values, 32);
 }
 
-/* Half of an E4M3 whose sign is ignored; NaN gives 0, but 255 gives 240. */
+/* Half of an E4M3 value without sign; 0x7F gives 0, but 0xFF gives 240. */
 INLINE float half_ue4m3(uint32_t code) {
     uint32_t size = code & 0x7f;
     union float_bits f = {.bits = (size << 20) + 0x3b800000u};
@@ -186,7 +186,7 @@ INLINE float half_ue4m3(uint32_t code) {
     return code == 0x7f ? 0 : f.value;
 }
 
-/* 16 values are 8 bytes: low halves first. */
+/* NVFP4: 16 values are 8 bytes, low halves first. */
 INLINE void spread_nvfp4(struct spread to, const unsigned char *from) {
     for (int g = 0; g < 4; g++) to.d[g] = half_ue4m3(from[g]);
     for (int j = 0; j < 32; j += 16) {
@@ -213,8 +213,8 @@ INLINE void spread_q2_k(struct spread to, const unsigned char *from) {
     split_quarters(to.code, from + 16);
 }
 
-/* 16 6-bit scales: the low four bits in halves of the first 8 bytes, the high two in quarters of the last
- * 4. */
+/* Q3_K: 16 6-bit scales; the low four bits in halves of the first 8 bytes, the high two in quarters of the
+ * last 4. */
 INLINE void q3_scales(float *d, const unsigned char *from, float d_all) {
     for (int g = 0; g < 16; g++) {
         int low = from[g % 8] >> g / 8 * 4 & 15, high = from[8 + g % 4] >> g / 4 * 2 & 3;
@@ -222,7 +222,7 @@ INLINE void q3_scales(float *d, const unsigned char *from, float d_all) {
     }
 }
 
-/* A clear third bit subtracts 4. */
+/* Q3_K: a clear third bit subtracts 4 from the code. */
 INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
     q3_scales(to.d, from + 96, f16_at(from + 108));
     split_quarters(to.code, from + 32);
@@ -230,8 +230,8 @@ INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
     move_codes(to.code, 256, -4);
 }
 
-/* 8 scales and 8 minima of 6 bits in 12 bytes: the first four in whole bytes; the low halves of the others in
- * the last four bytes, their high bits above the first four. */
+/* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. The first four are whole bytes; the low halves
+ * of the others are in the last four bytes, their high bits above the first four. */
 INLINE void q4_scales(struct spread to, const unsigned char *from) {
     float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;
@@ -290,7 +290,7 @@ DECODER(iq4_xs, 256, 136, 32, false)
 
 /* --- types without scales of their own --- */
 
-/* E4M3 subnormals are computed as small integers: multiplying f32 subnormals is a hundred times slower on
+/* Computes E4M3 subnormals as small integers: multiplying f32 subnormals is a hundred times slower on
  * CPUs. */
 INLINE float e4m3_f32(uint32_t code) {
     uint32_t size = code & 0x7f;
@@ -329,7 +329,7 @@ static void decode_f32(float *to, const unsigned char *from, int64_t n) {
     memcpy(to, from, (size_t)n * sizeof *to);
 }
 
-/* Unpacks 16 codes from 8 bytes, the first of two in the high half. */
+/* Unpacks 16 codes from 8 bytes, the high half of each byte first. */
 INLINE void split_pairs(uint8_t *to, const unsigned char *from) {
     uint64_t both;
     memcpy(&both, from, sizeof both);
@@ -337,7 +337,7 @@ INLINE void split_pairs(uint8_t *to, const unsigned char *from) {
     *(bytes *)to = __builtin_shufflevector(high, low, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
-/* Zeros keep their sign. */
+/* E2M1 without scales; zeros keep their sign. */
 WIDE static void decode_e2m1(float *restrict to, const unsigned char *restrict from, int64_t n) {
     static const code_table doubled = {0, 1, 2, 3, 4, 6, 8, 12, 0, 1, 2, 3, 4, 6, 8, 12};
     uint8_t code[TOGETHER], size[TOGETHER];
@@ -359,7 +359,7 @@ static void decode_tiled_e4m3(float *to, const unsigned char *from, int64_t n) {
     decode_e4m3(to, from, 32 * n);
 }
 
-/* One 4 x 4 step of a rotation over the highest base-4 digit of the index, which becomes the lowest. */
+/* Rotates by a 4 x 4 matrix over the highest base-4 digit of the index, which becomes the lowest digit. */
 INLINE void rotate_digit(int16_t *restrict to, const int16_t *restrict from, int quarter) {
     for (int i = 0; i < quarter; i++) {
         int16_t a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
@@ -370,9 +370,9 @@ INLINE void rotate_digit(int16_t *restrict to, const int16_t *restrict from, int
     }
 }
 
-/* After one step per digit all values are back in place. Codes are summed as integers without H's factor
- * 1/sqrt(group). Sums of 256 codes with H's signs (136 of one, 120 of the other) fit 16 bits, so they are
- * exact in any order. */
+/* Decodes a convrot block. After one step per base-4 digit all values are back in place. Codes are summed
+ * as integers without H's factor 1/sqrt(group). Sums of 256 codes with H's signs (136 of one, 120 of the
+ * other) fit 16 bits, so they are exact in any order. */
 INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from, int group, float factor) {
     int16_t codes[256], turned[256];
     for (int i = 0; i < group; i++) codes[i] = (int8_t)from[i];

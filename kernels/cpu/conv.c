@@ -1,16 +1,16 @@
 /* 2D convolution of an image, in bands of rows.
  *
- * A band's input (3x3: with one more row and column on each side) is gathered into the workspace: upsampled,
- * normed and activated, with zero padding. oneDNN therefore sees one kind of convolution, without padding,
- * and the whole image is never copied. Channels are padded to multiples of 8, because below AVX2 oneDNN has
- * no fast code for others. Threads gather a band's rows together; then each thread convolves and finishes a
- * few rows of out. Band heights depend on shapes alone, and bands give the same bits as the whole image
- * (measured for direct convolution with all instruction sets).
+ * A band's input (3x3: with one more row and column on each side) is gathered into the workspace:
+ * upsampled, normed and activated, with zero padding. oneDNN thus computes one kind of convolution,
+ * without padding, and the whole image is never copied. Channels are padded to multiples of 8, because
+ * below AVX2 oneDNN has no fast code for others. Threads gather a band's rows together; then each thread
+ * convolves and finishes a few rows of out. Band heights depend on shapes alone, and bands give the same
+ * bits as the whole image (measured for direct convolution with all instruction sets).
  *
  * Small weights are repacked once, before the bands. If weights exceed the caches and pixels are few, that
  * takes longer than multiplying: a UNet's 1280 to 1280 channels at 8 x 8 pixels ran at a third of oneDNN's
- * rate. Then each thread convolves a panel of output channels, as in linear.c, and converts its weights while
- * they stay in the cache (bench/LOG.md). */
+ * rate. Then each thread convolves a panel of output channels, as in linear.c, and converts its weights
+ * while they stay in the cache (bench/LOG.md). */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -18,31 +18,32 @@
 #include <string.h>
 
 enum { CHANNEL_STEP = 8, PIECES = 16 };
-/* Shared repacked weights are at most 9 MiB in f32, as in VAEs. Larger weights are split: a thread takes
- * panels of 32 outputs (the block that oneDNN chooses), or 64 with a 1x1 kernel (AVX2: 10 % faster than 32),
- * and so many pixels that converting weights takes a twentieth of multiplying. */
+/* Weights of at most 9 MiB in f32 (VAEs) are repacked once for all threads. Larger weights are split: a
+ * thread takes panels of 32 outputs (the block that oneDNN chooses), or 64 with a 1x1 kernel (AVX2: 10 %
+ * faster than 32), and so many pixels that converting weights takes a twentieth of multiplying. */
 enum { SHARED_MOST = 512 * 512 * 9, PANEL = 32, PANEL_1X1 = 64, PANEL_PIXELS = 1024 };
 
 struct conv_layout {
     int32_t up, kernel, stride;
-    int32_t before;        /* rows and columns of zero padding above and to the left */
-    int32_t rows, columns; /* of out */
+    int32_t before;        /* rows above and columns left of the image that are zero padding */
+    int32_t rows, columns; /* size of out */
     int32_t band, piece;   /* rows of out per gathered band, and per convolution call of one thread */
-    int32_t width;         /* gathered columns */
+    int32_t width;         /* columns of the gathered band */
     int32_t c, n, n_padded, c_padded;
-    int32_t panel; /* output channels per call: all, or a panel */
-    bool shared;   /* all output channels at once, weights repacked once */
-    bool keeps;    /* weights are repacked without conversion */
+    int32_t panel; /* output channels per convolution call: all, or one panel */
+    bool shared;   /* weights are repacked once, for all output channels */
+    bool keeps;    /* weights are repacked without conversion to f32 */
     bool direct;   /* oneDNN writes to out */
     struct conv_weights {
-        uint64_t plain, packed, scratch; /* f32 in stored order; repacked; scratch of repacking */
+        uint64_t plain, packed, scratch; /* f32 weights in stored order; repacked weights; scratch of
+                                          * repacking */
     } weights;                           /* offsets in the workspace (shared) or in a thread's part */
-    uint64_t norm, bias, in;             /* offsets */
-    uint64_t members;                    /* start of the threads' parts */
-    uint64_t piece_out, piece_scratch, member_bytes; /* in a thread's part */
+    uint64_t norm, bias, in;             /* workspace offsets of the norm, the bias and the gathered input */
+    uint64_t members;                    /* offset of the threads' parts */
+    uint64_t piece_out, piece_scratch, member_bytes; /* offsets in a thread's part; bytes of a part */
 };
 
-/* Input rows (or columns) for n rows (or columns) of out. */
+/* Returns the input rows (or columns) for n rows (or columns) of out. */
 static int32_t input_rows(const struct conv_layout *l, int32_t n) {
     return (n - 1) * l->stride + l->kernel;
 }
@@ -83,7 +84,7 @@ static void conv_shapes(const struct op *op, struct conv_layout *l) {
 }
 
 /* oneDNN keys for repacking weights and for convolving a piece. All pieces have one shape: the last one
- * repeats rows that are done, because oneDNN may need another weight layout for another height. */
+ * repeats finished rows, because oneDNN may need another weight layout for another height. */
 static void conv_keys(const struct conv_layout *l, struct onednn_key keys[2]) {
     keys[1] = (struct onednn_key){ONEDNN_CONV,
                                   {l->piece, l->columns, l->c_padded, l->panel, l->kernel, l->stride - 1}};
@@ -125,7 +126,8 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     return l;
 }
 
-/* Pieces of a panel are consecutive, so a thread that takes several converts the weights once. */
+/* Number of work items of a band. Pieces of a panel are consecutive, so a thread that takes several
+ * converts the weights once. */
 static int64_t conv_items(const struct conv_layout *l, int32_t rows) {
     return (int64_t)((rows + l->piece - 1) / l->piece) * (l->n_padded / l->panel);
 }
@@ -147,11 +149,11 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
     return e->code;
 }
 
-/* Norm of an input pixel: group norm, RMS norm, or none. */
+/* Norm of the input pixels: group norm, RMS norm, or none. */
 struct conv_norm {
     bool groups;
-    struct channel_norm channels; /* set if groups */
-    const float *factor;          /* weight of the pixel's RMS norm, or NULL */
+    struct channel_norm channels; /* parameters if `groups` is set */
+    const float *factor;          /* weight of the RMS norm, or NULL */
     float eps;
 };
 
@@ -173,7 +175,8 @@ struct conv_work {
     const struct conv_layout *layout;
     const struct conv_norm *norm;
     char *workspace;
-    int32_t first, rows, lead; /* of out: the band; rows before it that its only piece repeats */
+    int32_t first, rows, lead; /* first row and number of rows of out in the band; finished rows before
+                                * them that the only piece repeats */
     struct thread_pool_error *failed;
 };
 
@@ -198,7 +201,7 @@ static void pad_shared_weights(const void *context, int64_t first, int64_t end, 
     cpu_pad_weights(w, first, end, (float *)(w->workspace + l->weights.plain) + first * row);
 }
 
-/* part: base of the weights' offsets. */
+/* Repacks weights for oneDNN. part: base of the layout's weight offsets. */
 static enum status repack(const struct conv_work *w, const float *plain, char *part, struct error *e) {
     struct onednn_key keys[2];
     conv_keys(w->layout, keys);
@@ -207,13 +210,12 @@ static enum status repack(const struct conv_work *w, const float *plain, char *p
     return onednn_run(w->cpu->onednn, &keys[0], operands, e);
 }
 
-/* Repacks shared weights with all threads. */
 static enum status repack_shared(const struct conv_work *w, struct error *e) {
     thread_pool_run(w->cpu->thread_pool, w->layout->n_padded, pad_shared_weights, w);
     return repack(w, (const float *)(w->workspace + w->layout->weights.plain), w->workspace, e);
 }
 
-/* Repacks the weights of one panel in one thread. */
+/* Repacks the weights of one panel of output channels in one thread. */
 static enum status repack_panel(const struct conv_work *w, int32_t first, char *part, struct error *e) {
     const struct conv_layout *l = w->layout;
     float *plain = (float *)(part + l->weights.plain);
@@ -242,7 +244,7 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
 }
 
 /* Gathers row y of the upsampled input with zero padding left and right. Rows outside the image are zero;
- * rows outside of out are gathered normally. */
+ * rows inside it that are outside of out are gathered normally. */
 static void gather_row(const struct op *op, const struct conv_layout *l, const struct conv_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
@@ -264,7 +266,7 @@ static void gather_row(const struct op *op, const struct conv_layout *l, const s
     memset(to, 0, (size_t)(pixel * (l->width - l->before - columns)) * sizeof *to);
 }
 
-/* Gathers input rows of the band. */
+/* Thread function: gathers input rows of the band. */
 static void gather_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct conv_work *w = context;
@@ -275,7 +277,7 @@ static void gather_rows(const void *context, int64_t first, int64_t end, int mem
         gather_row(w->op, l, w->norm, above + (int32_t)y, (float *)(w->workspace + l->in) + y * row);
 }
 
-/* residual may be NULL or alias to. */
+/* Adds the residual, which may be NULL or alias to. */
 WIDE static void finish_pixel(float *to, const float *from, const float *residual, int64_t n) {
     if (!residual)
         memcpy(to, from, (size_t)n * sizeof *to);
@@ -284,7 +286,7 @@ WIDE static void finish_pixel(float *to, const float *from, const float *residua
         for (int64_t i = 0; i < n; i++) to[i] = from[i] + residual[i];
 }
 
-/* ReLU as (x + |x|) / 2: comparisons would keep gcc from vectorising, and NaN stays NaN. */
+/* Computes ReLU as (x + |x|) / 2: comparisons would keep gcc from vectorising, and NaN stays NaN. */
 WIDE static void finish_relu(float *values, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) {
@@ -304,10 +306,10 @@ static void finish_values(enum finishing finish, float *values, int64_t n) {
     if (finish == FINISH_TO_SIGNED) finish_to_signed(values, n);
 }
 
-/* Result of one convolution call: rows of out and output channels from these on. */
+/* Result of one convolution call: rows of out and a panel of output channels. */
 struct piece {
-    int32_t row, rows, output; /* row of out; number of rows of the piece that are new */
-    const float *result;       /* their packed values */
+    int32_t row, rows, output; /* first row of out, number of new rows, first output channel */
+    const float *result;       /* packed result of the piece */
 };
 
 static void finish_piece(const struct op *op, const struct conv_layout *l, struct piece p) {
@@ -322,7 +324,7 @@ static void finish_piece(const struct op *op, const struct conv_layout *l, struc
     }
 }
 
-/* Convolves one piece: rows from `first` of the band on, one panel of output channels. */
+/* Convolves one piece: rows of the band from `first` on, one panel of output channels. */
 static enum status convolve_piece(const struct conv_work *w, int32_t first, int32_t output, char *part,
                                   struct error *e) {
     const struct conv_layout *l = w->layout;

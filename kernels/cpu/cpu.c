@@ -1,4 +1,4 @@
-/* The CPU device: table of operators and dispatch. See cpu.h and operators.h. */
+/* The CPU device: table of operators and dispatch. */
 #include "kernels/cpu/operators.h"
 
 static const struct cpu_operator *const operators[N_OP_KINDS] = {
@@ -39,9 +39,9 @@ static enum status device_prepare(struct device *device, const struct op *op, st
     return operator->prepare(cpu, op, e);
 }
 
-/* oneDNN terminates the program if it finds no memory (a C++ exception through C code, or a null pointer). So
- * its memory is checked for first. The check costs 3 us per operator, or 5 to 26 us while another thread
- * touches new pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
+/* Checks for enough free memory first: without it oneDNN terminates the program (a C++ exception through C
+ * code, or a null pointer). The check costs 3 us per operator, or 5 to 26 us while another thread touches
+ * new pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
 static enum status device_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct cpu *cpu = (struct cpu *)device;
     struct op_cost cost;
@@ -94,8 +94,7 @@ void cpu_library(char *out, size_t out_bytes) {
     onednn_version(out, out_bytes);
 }
 
-/* 512 rows: few rows of wide activations at a time, but enough that converting weights takes less time than
- * multiplying. */
+/* 512 rows keep wide activations small and still make multiplying take longer than converting the weights. */
 static const struct row_chunks row_chunks = {512, 1};
 
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {

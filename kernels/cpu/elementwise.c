@@ -3,7 +3,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
-/* to may alias a or b. */
+/* Defines a row function of glu; `to` may alias a or b. */
 #define GLU(name, of)                                                                                        \
     WIDE static void name(float *to, const float *a, const float *b, int64_t n) {                            \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) to[i] = of(a[i]) * b[i];                         \
@@ -37,13 +37,13 @@ static enum status glu_run(struct cpu *cpu, const struct op *op, char *workspace
 
 const struct cpu_operator cpu_glu = {NULL, NULL, glu_run};
 
-/* to may alias a or b. */
+/* Adds two rows of n values; `to` may alias a or b. */
 WIDE static void add_values(float *to, const float *a, const float *b, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];
 }
 
-/* Adds in pieces, so that the converted weight needs no workspace. */
+/* Adds in pieces, so that converting b to f32 needs no workspace. */
 static void add_row(const struct op *op, int64_t row, int64_t b_row) {
     enum { PIECE = 1024 };
     float piece[PIECE], *to = tensor_row(&op->out, row), *a = tensor_row(&op->in[0], row);

@@ -3,11 +3,11 @@
 
 #include <math.h>
 
-/* A latent [C,Y,X] or image [Y,X,C] and its patches. */
+/* A latent [C,Y,X] or image [Y,X,C], and its patches. */
 struct patched {
     const struct tensor *latent;
     struct patches patches;
-    int32_t channels, rows, columns; /* rows and columns of the latent */
+    int32_t channels, rows, columns; /* size of the latent or image */
 };
 
 static struct patched patched_of(const struct tensor *latent, const struct patches *p) {
@@ -16,7 +16,7 @@ static struct patched patched_of(const struct tensor *latent, const struct patch
                      : (struct patched){latent, *p, dim[0], dim[1], dim[2]};
 }
 
-/* First row and column of a token's patch. */
+/* Returns row and column of the first pixel of a token's patch. */
 static struct token_coords patch_corner(const struct patched *p, int64_t token) {
     int32_t side = p->patches.side;
     struct token_coords place =
@@ -24,8 +24,8 @@ static struct token_coords patch_corner(const struct patched *p, int64_t token) 
     return (struct token_coords){place.row * side, place.column * side};
 }
 
-/* Address of value i of a token. Values are ordered (py, px, c), (c, py, px) or (c, px, py), the last
- * fastest. */
+/* Returns the address of value i of a token. Values are ordered (py, px, c), (c, py, px) or (c, px, py),
+ * the last fastest. */
 static float *cpu_patch_value(const struct patched *p, struct token_coords corner, int32_t i) {
     bool channels_last = p->patches.order == PATCH_CHANNELS_LAST;
     int32_t side = p->patches.side, area = side * side, c = channels_last ? i % p->channels : i / area;
@@ -105,7 +105,8 @@ static enum status cpu_latent_run(struct cpu *cpu, const struct op *op, char *wo
 
 const struct cpu_operator cpu_latent_to_image = {NULL, NULL, cpu_latent_run};
 
-/* NaN becomes 0. rintf rounds halves to even, because the engine does not change the rounding mode. */
+/* Converts a value in -1..1 to 0..255; NaN becomes 0. rintf rounds halves to even, because the engine does
+ * not change the rounding mode. */
 static uint8_t cpu_rgb_value(float value) {
     float v = value / 2 + 0.5f;
     v = v > 0 ? v : 0;

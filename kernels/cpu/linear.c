@@ -1,25 +1,25 @@
-/* Matrix products with a weight: large products through oneDNN, a few conditioning rows by own dot products.
+/* Matrix products with a weight: large products through oneDNN, products of a few rows as dot products
+ * here.
  *
- * A large product is split into panels of output columns. One thread handles a panel completely: it converts
- * the panel's weights into its own workspace if necessary, lets oneDNN multiply on this thread alone, and
- * applies the epilogue. Threads therefore wait only at the end of the product, converted weights are still in
- * the core's cache, and no bit depends on the number of threads. The panel width depends on K alone. Rows are
+ * A large product is split into panels of output columns. One thread computes a whole panel: it converts
+ * the panel's weights into its own workspace if necessary, calls oneDNN on this thread alone, and applies
+ * the epilogue. Threads therefore wait only at the end of the product, converted weights stay in the
+ * core's cache, and no bit depends on the number of threads. The panel width depends on K alone. Rows are
  * not split, because oneDNN's AVX2 path does not guarantee that a row is independent of the others.
  * Exception: skinny products are one panel and are cut into runs of rows that depend on the shape alone.
  *
  * In bf16 the input is rounded once; bf16 weights are used in place. Converted weights are written in
- * oneDNN's packed layout where that is faster: same bits, 5 to 7 % less time (bench/LOG.md). Adapters are a
- * second, skinny product onto the panel before the epilogue, in f32 for any operand type.
+ * oneDNN's packed layout where that is faster: same bits, 5 to 7 % less time (bench/LOG.md). Adapters are
+ * a second, skinny product onto the panel before the epilogue, in f32 for any operand type.
  *
- * linear_few follows rule R4 (kernels/README.md): each output is one dot product in a fixed order, whatever
- * else is computed. */
+ * linear_few computes each output as one dot product in a fixed order, whatever else is computed. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
 #include <string.h>
 
-/* About 2 MiB of f32 weights per panel: it fits a core's cache, gives enough panels for many threads, and
+/* Panels have about 2 MiB of f32 weights: they fit a core's cache, there are enough for many threads, and
  * oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of 3840 and 10240
  * inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2 (bench/LOG.md). */
 static int32_t panel_columns(int32_t n, int32_t k) {
@@ -28,25 +28,26 @@ static int32_t panel_columns(int32_t n, int32_t k) {
 }
 
 struct linear_layout {
-    int32_t panel;                           /* columns per panel */
+    int32_t panel;                           /* output columns per panel */
     enum dtype dtype;                        /* type of the product's operands */
-    enum onednn_kind kind;                   /* kind of all its oneDNN products */
-    bool packs_in, converts, direct;         /* direct: oneDNN writes to out */
-    uint64_t in, bias, gate, members;        /* offsets; members: start of the threads' parts */
+    enum onednn_kind kind;                   /* kind of all oneDNN products of the call */
+    bool packs_in, converts, direct;         /* in is packed; weights are converted; oneDNN writes to out */
+    uint64_t in, bias, gate, members;        /* workspace offsets; members: start of the threads' parts */
     uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part */
-    int32_t panels, ranks;                   /* ranks: columns of down_product, 0 without adapters */
-    int32_t rows, runs;                      /* rows per run, runs per panel */
+    int32_t panels, ranks;                   /* number of panels; columns of down_product, 0 without
+                                              * adapters */
+    int32_t rows, runs;                      /* rows per run and runs per panel of a skinny product */
 };
 
 /* Rows per run of a skinny product. Its weights are converted for every run, which takes a fifth of the
- * multiplication's time. */
+ * time of multiplying. */
 enum { RUN_ROWS = 128 };
 
-/* oneDNN keys: product of a full panel and of the last, narrower one; then the same for the adapters'
- * product, or for a skinny product's last run of rows. M 0: unused. */
+/* Indices of oneDNN keys: product of a full panel and of the last, narrower one; then the same for the
+ * adapters' product, or for a skinny product's last run of rows. M 0: unused key. */
 enum { LINEAR_KEYS = 4, LINEAR_ADAPTER = 2, LINEAR_LAST_RUN = 2 };
 
-/* f32 weights are used in place: packing them would cost what it saves. */
+/* f32 weights are used in place: packing them would cost as much as it saves. */
 static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
     struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {m, panel_columns(n, k), k}};
@@ -86,7 +87,7 @@ static void cpu_linear_product_keys(const struct linear_layout *l, const struct 
     int32_t side = l->ranks ? m : 0, run = m % l->rows;
     keys[0] = (struct onednn_key){l->kind, {l->rows, l->panel, k}};
     keys[1] = (struct onednn_key){l->kind, {last ? l->rows : 0, last, k}};
-    if (l->runs > 1) { /* a skinny product has no adapters */
+    if (l->runs > 1) { /* skinny products have no adapters */
         keys[2] = (struct onednn_key){l->kind, {run, l->panel, k}};
         keys[3] = (struct onednn_key){l->kind, {last ? run : 0, last, k}};
         return;
@@ -118,13 +119,13 @@ static enum status linear_prepare(struct cpu *cpu, const struct op *op, struct e
     return OK;
 }
 
-/* Epilogue of one row of a panel; absent parts are NULL; residual may alias to. */
+/* Epilogue of one row of a panel; absent vectors are NULL; the residual may alias `to`. */
 struct finish {
     const float *bias, *gate, *residual;
     enum activation activation;
 };
 
-/* Without gate and activation. */
+/* Epilogue without gate and activation: bias and residual. */
 WIDE static void finish_plain(float *to, const float *from, const struct finish *f, int64_t n) {
     const float *bias = f->bias, *residual = f->residual;
     if (bias && residual)
@@ -150,7 +151,7 @@ WIDE static void finish_gated(float *to, const float *from, const struct finish 
         for (int64_t i = 0; i < n; i++) to[i] = gate[i] * from[i];
 }
 
-/* The activation is applied in place in the product, because residual may alias to. */
+/* Applies the activation in place in the product, because the residual may alias `to`. */
 static void finish_row(float *to, float *from, struct finish f, int64_t n) {
     if (f.bias && (f.gate || f.activation)) {
         finish_plain(from, from, &(struct finish){.bias = f.bias}, n);
@@ -222,8 +223,8 @@ static const void *convert_panel(const struct linear_layout *l, const struct ten
     return to;
 }
 
-/* Writes the `up` factors of all adapters for a panel, side by side in the order of down_product's columns;
- * zeros where an adapter has no rows. */
+/* Writes the `up` factors of all adapters for a panel, side by side in the order of down_product's
+ * columns; zeros where an adapter does not cover the panel's outputs. */
 static void cpu_widen_ups(float *to, const struct tensor *whole, const struct tensor *panel, int32_t ranks) {
     struct tensor up;
     int32_t column = 0, row;
@@ -247,7 +248,7 @@ static enum status add_adapters(const struct linear_work *w, const struct tensor
     return onednn_run(w->cpu->onednn, &w->keys[LINEAR_ADAPTER + (weight->dim[0] < l->panel)], operands, e);
 }
 
-/* Computes the panel that starts at column first. in: the converted input rows. */
+/* Computes the panel of output columns from `first` on. in: the converted input rows. */
 static void run_panel(const struct linear_work *w, const struct op *op, const void *in, int32_t first,
                       char *part) {
     const struct linear_layout *l = w->layout;
@@ -307,7 +308,8 @@ const struct cpu_operator cpu_linear = {linear_cost, linear_prepare, linear_run}
 /* --- a few rows --- */
 
 struct few_layout {
-    uint64_t in, weight, bias, end; /* weight: one row per thread */
+    uint64_t in, weight, bias, end; /* offsets of activated rows, weight rows (one per thread) and bias;
+                                     * total bytes */
 };
 
 static struct few_layout few_layout_of(const struct cpu *cpu, const struct op *op) {
@@ -323,7 +325,7 @@ static void few_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
     cost->workspace_bytes = few_layout_of(cpu, op).end;
 }
 
-/* One column of out: one weight row with every row of in. */
+/* Computes one column of out: one weight row times every row of in. */
 static void few_column(const struct op *op, const float *in, const float *weight, float bias,
                        int32_t column) {
     int64_t k = op->in[1].dim[1];
@@ -334,7 +336,7 @@ static void few_column(const struct op *op, const float *in, const float *weight
 struct few_work {
     const struct op *op;
     const float *in, *bias;
-    char *widened; /* one row per thread */
+    char *widened; /* one f32 weight row per thread */
 };
 
 static void few_columns(const void *context, int64_t first, int64_t end, int member) {

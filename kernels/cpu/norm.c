@@ -1,5 +1,5 @@
 /* Norms. Statistics are double. Each row (or image row) is summed in one order and rows are added in
- * sequence, so the thread count changes nothing. */
+ * sequence, so the thread count changes no bit. */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -37,7 +37,8 @@ static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
     workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->in[1].dim[0]);
 }
 
-/* The gate's buffer first holds the scale, which is no longer needed when the gate is computed. */
+/* Computes factor and gate vectors. The gate's buffer first holds the scale, which is unused once the gate
+ * is computed. */
 static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     int64_t c = op->in[1].dim[0];
     float *factor = (float *)workspace,
@@ -50,7 +51,7 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     return (struct vectors){factor, plain ? gate : NULL};
 }
 
-/* base may be NULL or alias to; from may alias to. */
+/* Applies an RMS norm; base may be NULL or alias `to`, from may alias `to`. */
 WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
                            const float *base, int64_t c) {
     const float *factor = v->factor, *gate = v->gate;
@@ -114,7 +115,8 @@ static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     for (int i = 0; i < 3; i++) workspace_take(&cost->workspace_bytes, bytes);
 }
 
-/* (x weight + bias) (1 + scale) + shift as x factor + offset; both may be NULL. */
+/* A layer norm's vectors as x factor + offset, from (x weight + bias) (1 + scale) + shift; both may be
+ * NULL. */
 struct affine_vectors {
     const float *factor, *offset;
 };
@@ -136,7 +138,7 @@ static struct affine_vectors affine_vectors(const struct op *op, char *workspace
     return (struct affine_vectors){weight->rank || scaled ? factor : NULL, moved ? offset : NULL};
 }
 
-/* from may alias to. */
+/* Applies a layer norm to one row; from may alias `to`. */
 WIDE static void layer_apply(float *to, const float *from, double mean, double rstd,
                              const struct affine_vectors *v, int64_t c) {
     const float *factor = v->factor, *offset = v->offset;
@@ -183,8 +185,8 @@ const struct cpu_operator cpu_layer_norm = {layer_cost, NULL, cpu_layer_run};
 /* --- group norm --- */
 
 struct statistics_layout {
-    uint64_t channels; /* sums and squares of the channels of one row, per thread */
-    uint64_t rows;     /* sums and squares of the groups, per row of the image */
+    uint64_t channels; /* per thread: offset of the sums and squares of the channels of one image row */
+    uint64_t rows;     /* per image row: offset of the sums and squares of the groups */
     uint64_t end;
 };
 
@@ -215,7 +217,8 @@ static double sum_in_order(const double *x, int64_t n) {
     return sum;
 }
 
-/* Squares are not relative to the mean: in double that costs at most 1e-16 (mean / deviation)^2. */
+/* Sums values and squares of one image row. Squares are not relative to the mean: in double that costs at
+ * most 1e-16 (mean / deviation)^2. */
 static void statistics_row(const struct op *op, int32_t y, double *channels, double *row) {
     int64_t c = op->in[0].dim[2], width = op->in[0].dim[1], each = c / op->n;
     memset(channels, 0, (size_t)(2 * c) * sizeof *channels);
@@ -252,7 +255,7 @@ static void statistics_group(const struct op *op, const double *rows, int group)
 
 struct statistics_work {
     const struct op *op;
-    double *channels, *rows; /* see statistics_layout */
+    double *channels, *rows; /* sums per channel and per image row, laid out as in statistics_layout */
 };
 
 static void statistics_rows(const void *context, int64_t first, int64_t end, int member) {
@@ -320,7 +323,7 @@ struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels
     return (struct channel_norm){mean, factor, bias};
 }
 
-/* to may alias from. */
+/* Applies a group norm to one pixel; `to` may alias from. */
 WIDE static void channel_apply(float *to, const float *from, const float *mean, const float *factor,
                                const float *bias, int64_t channels) {
 #pragma omp simd

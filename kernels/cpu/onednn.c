@@ -1,5 +1,5 @@
-/* Interface to oneDNN: see onednn.h. Versions 2 and 3 describe primitives differently; the first section
- * hides that. Tested: 2.6.3 and 3.2.0, whose scratch and internal bytes stay within the same bounds. */
+/* Interface to oneDNN. Versions 2 and 3 describe primitives differently; the first section hides that.
+ * Tested: 2.6.3 and 3.2.0, whose scratch and internal bytes stay within the same bounds. */
 #include "kernels/cpu/onednn.h"
 
 #include <assert.h>
@@ -41,7 +41,7 @@ static dnnl_status_t append_sum(dnnl_post_ops_t posts) {
     return dnnl_post_ops_append_sum(posts, 1);
 }
 
-/* l: src, weights, bias, dst */
+/* l: layouts of source, weights, bias and destination. */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
                                    const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
                                    dnnl_primitive_attr_t attr) {
@@ -78,7 +78,7 @@ static dnnl_status_t append_sum(dnnl_post_ops_t posts) {
     return dnnl_post_ops_append_sum(posts, 1, 0, dnnl_f32);
 }
 
-/* l: src, weights, bias, dst */
+/* l: layouts of source, weights, bias and destination. */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
                                    const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
                                    dnnl_primitive_attr_t attr) {
@@ -104,8 +104,8 @@ struct entry {
     struct onednn_facts facts;
 };
 
-/* Cached facts of shapes that are not built. A plan asks for few shapes, thousands of times; later shapes
- * overwrite earlier ones. */
+/* Cached facts of primitives that are not built. A plan asks for few shapes, thousands of times; later
+ * shapes overwrite earlier ones. */
 struct answer {
     bool given;
     struct onednn_key key;
@@ -118,8 +118,9 @@ struct onednn {
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr, adding; /* adding: attributes for dst += */
-    struct entry *entries;              /* open addressing, at most half full */
+    dnnl_primitive_attr_t attr, adding; /* attributes; adding: those of products that add to the
+                                         * destination */
+    struct entry *entries;              /* hash table, open addressing, at most half full */
     uint64_t n_entries, capacity;
     struct answer *answers;
 };
@@ -177,7 +178,7 @@ static dnnl_status_t describe_conv(const struct onednn *o, const struct onednn_k
     dnnl_dims_t source = {1, n[2], (int64_t)(n[0] - 1) * stride + k, (int64_t)(n[1] - 1) * stride + k};
     dnnl_memory_desc_t l[4] = {0};
     dnnl_status_t s = layout_create(&l[0], 4, source, dnnl_f32, dnnl_nhwc);
-    /* Plain weights would select the reference code. */
+    /* Weights in plain layout would select oneDNN's reference code. */
     if (!s) s = layout_create(&l[1], 4, (const dnnl_dims_t){n[3], n[2], k, k}, dnnl_f32, dnnl_format_tag_any);
     if (!s) s = layout_create(&l[2], 1, (const dnnl_dims_t){n[3]}, dnnl_f32, dnnl_a);
     if (!s) s = layout_create(&l[3], 4, (const dnnl_dims_t){1, n[3], n[0], n[1]}, dnnl_f32, dnnl_nhwc);
@@ -222,12 +223,14 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
 }
 
 /* Upper bound of bytes that oneDNN allocates inside a run. Below AVX-512 each thread packs blocks of both
- * operands: weights up to 10,000 outputs by 192 inputs, rows 384 by 192, both rounded up. On AVX2 products of
- * up to 256 rows are not packed and need at most 22 KB of stack per thread. Everything else allocates
- * descriptors only (at most 552 bytes). Measured with a malloc interposer, oneDNN 2.6.3, 1 to 8 threads,
- * 24,000 shapes: at most 0.92 of this bound. bf16 products with native instructions, 1,550 shapes: 400 bytes.
- * The arguments of a run add 3,460 bytes for four threads. Each thread touches 44 KB of stack and of a C
- * library heap once (1 to 8 threads). */
+ * operands: weights up to 10,000 outputs by 192 inputs, rows 384 by 192, both rounded up. On AVX2 products
+ * of up to 256 rows are not packed and need at most 22 KB of stack per thread. Everything else allocates
+ * descriptors only (at most 552 bytes).
+ *
+ * Measured with a malloc interposer, oneDNN 2.6.3, 1 to 8 threads, 24,000 shapes: at most 0.92 of this
+ * bound. bf16 products with native instructions, 1,550 shapes: 400 bytes. The arguments of a run add 3,460
+ * bytes for four threads. Each thread touches 44 KB of stack and of a C library heap once (1 to 8
+ * threads). */
 static uint64_t internal_bytes(const struct onednn_key *key, const char *implementation, int threads) {
     enum { DESCRIPTORS = 6144, HEAP = 48 << 10, STACK = 64 << 10 };
     enum { UNPACKED_ROWS = 256, BM = 10048, BN = 432, BK = 256 };
@@ -256,7 +259,7 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
                                  .supported = true};
 }
 
-/* Sets OpenMP's thread count for oneDNN and returns the previous value for leave(). */
+/* Sets OpenMP's thread count for oneDNN and returns the previous value for onednn_leave. */
 static int onednn_enter(const struct onednn *o, const struct onednn_key *key) {
     int before = omp_get_max_threads();
     omp_set_num_threads(key->number[ONEDNN_SHARED] ? o->threads : 1);
@@ -294,15 +297,15 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
     return facts.supported && facts.brgemm;
 }
 
-/* The bounds below cover what a primitive keeps: live heap plus touched pages of JIT code. Measured at each
- * onednn_prepare (malloc interposer; resident anonymous executable maps): oneDNN 2.6.3, 61,000 shapes with
- * AVX-512, most of 40,000 with AVX2, AVX or SSE4.1 too. Each bound exceeds every measurement by 6 % or more.
- * The plan adds these bounds, so loose bounds would be paid a hundred times; bench/LOG.md has the
+/* The functions below bound the memory that one primitive keeps: live heap plus touched pages of JIT code.
+ * Measured at each onednn_prepare (malloc interposer; resident anonymous executable maps): oneDNN 2.6.3,
+ * 61,000 shapes with AVX-512, most of 40,000 with AVX2, AVX or SSE4.1 too. Each bound exceeds every
+ * measurement by 6 % or more. Plans add a hundred such bounds, so they must be tight; bench/LOG.md has the
  * differences. */
 
-/* Measured maxima in KB. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples of 64 on both
- * sides, else 345. Below AVX-512: 8. bf16 with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 136 for multiples
- * of 64, 222 up to 256 by 256, else 499. A pipeline has few different products. */
+/* Measured maxima in KB per product. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples
+ * of 64 on both sides, else 345. Below AVX-512: 8. bf16 with AVX512_BF16 (1,550 shapes, 1 to 8 threads):
+ * 136 for multiples of 64, 222 up to 256 by 256, else 499. A pipeline has few different products. */
 static uint64_t product_bytes(const struct onednn_key *key) {
     int32_t n = key->number[1], k = key->number[2];
     if (key->kind == ONEDNN_PRODUCT_T_BF16) {
@@ -315,8 +318,9 @@ static uint64_t product_bytes(const struct onednn_key *key) {
 }
 
 /* Measured with AVX-512: a 3x3 convolution has tables and code per column (865 bytes of descriptors; more
- * code for more channels), 8.8 MB in total at 2,048 columns and 1,024 channels of stride 2; a 1x1 convolution
- * at most 190 KB. Output blocks with a remainder need additional kernels. Below AVX-512: 35 KB. */
+ * code for more channels), 8.8 MB in total at 2,048 columns and 1,024 channels of stride 2; a 1x1
+ * convolution at most 190 KB. Output blocks with a remainder need additional kernels. Below AVX-512: 35
+ * KB. */
 static uint64_t conv_bytes(const struct onednn_key *key) {
     uint64_t columns = (uint64_t)key->number[1], c = (uint64_t)key->number[2], n = (uint64_t)key->number[3];
     bool rest = n > 64 && n % 32 && n % 48;
@@ -326,8 +330,8 @@ static uint64_t conv_bytes(const struct onednn_key *key) {
     return ((rest ? 116 : 88) << 10) + 260 * c + columns * column;
 }
 
-/* Version 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much as 2.6; on AVX2 its convolutions behave
- * like those of 2.6 on AVX-512. */
+/* oneDNN 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much memory per primitive as 2.6; on AVX2 its
+ * convolutions behave like those of 2.6 on AVX-512. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
     if (key->kind == ONEDNN_REPACK) return 20 << 10; /* measured: at most 14 KB, any instruction set */
     uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
@@ -348,8 +352,8 @@ static enum status onednn_failed(const struct onednn_key *key, const char *what,
                           (int)n[3], (int)n[4], (int)n[5]);
 }
 
-/* Creates the arguments of one run of a primitive; threads that run one primitive concurrently cannot share
- * them. Returns their number; *status is the result. */
+/* Creates the arguments of one run of a primitive; concurrent runs of one primitive cannot share them.
+ * Returns their number; *status is the result. */
 static int arguments_create(const struct onednn *o, const struct entry *entry,
                             const struct onednn_operands *operands, dnnl_exec_arg_t *arguments,
                             dnnl_status_t *status) {
@@ -391,7 +395,8 @@ enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struc
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
     if (!o->sys->can_allocate(o->sys, onednn_primitive_bytes(key) +
-                                          ONEDNN_MARGIN)) /* oneDNN would terminate the program */
+                                          ONEDNN_MARGIN)) /* too little memory: oneDNN would terminate the
+                                                           * program */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
@@ -428,7 +433,7 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
 
 const char *onednn_instructions(void) {
     static const struct {
-        int isa; /* all bits of the set: each set contains smaller ones */
+        int isa; /* all bits of the instruction set: each set contains smaller ones */
         const char *name;
     } sets[] = {
 #if DNNL_VERSION_MAJOR == 3
@@ -450,12 +455,12 @@ const char *onednn_instructions(void) {
     return best < 0 ? "default" : sets[best].name;
 }
 
-/* Below AVX-512 oneDNN uses gemm: its first call builds kernels for all operands (2 to 3 MB of code with AVX
- * and AVX2), and its threads keep heap memory (400 KB each with SSE4.1). Measured: processes of 15.0 to 16.1
- * MB instead of 13.0 to 14.0, 1 to 8 threads, oneDNN 2.6.3.
- * Version 3 (PyPI's 3.2.0, a library of 54 MB; test/program/budget.sh): 1.7 MiB more than planned for 2.6 at
- * the smallest budget, in 11 runs. All versions: memory touched once while building, beyond what primitives
- * keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
+/* Memory that oneDNN takes beyond 2.6 on AVX-512. Below AVX-512 oneDNN uses gemm: its first call builds
+ * kernels for all operands (2 to 3 MB of code with AVX and AVX2), and its threads keep heap memory (400 KB
+ * each with SSE4.1). Measured: processes of 15.0 to 16.1 MB instead of 13.0 to 14.0, 1 to 8 threads,
+ * oneDNN 2.6.3. Version 3 (PyPI's 3.2.0, a library of 54 MB; test/program/budget.sh): 1.7 MiB more than
+ * planned for 2.6 at the smallest budget, in 11 runs. All versions: memory touched once while building,
+ * beyond what primitives keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
 uint64_t onednn_more_bytes(void) {
     enum { BUILDING = 3 };
     uint64_t mib =
@@ -470,13 +475,13 @@ void onednn_version(char *out, size_t out_bytes) {
 
 /* --- opening --- */
 
-/* Runs one product of each kind: the first one builds kernels that stay allocated, better now than inside a
- * run. */
+/* Runs one product of each kind when the device opens: the first product builds kernels that stay
+ * allocated. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];
     float out[SMALL * SMALL];
-    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT}; /* bf16 products build none */
+    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT}; /* bf16 products build no lasting kernels */
     for (int i = 0; i < 2; i++) {
         struct onednn_key key = {kinds[i], {SMALL, SMALL, SMALL}};
         if (onednn_prepare(o, &key, e)) return e->code;

@@ -2,13 +2,13 @@
  * convolution weights.
  *
  * All tensors are packed, and f32 except the operands of bf16 products: oneDNN 2.6 leaves its fast AVX-512
- * path for strided rows, and fewer variants mean fewer ways to change bits. A primitive is identified by its
- * shape, built by onednn_prepare and kept until onednn_close. onednn_run looks it up and computes on the
- * calling thread. Several threads may run one primitive at a time (engine/base/thread_pool.h); OpenMP, which
- * oneDNN uses, starts no threads.
+ * path for strided rows, and fewer variants mean fewer ways to change bits. A primitive is identified by
+ * its shape, built by onednn_prepare and kept until onednn_close. onednn_run looks it up and computes on
+ * the calling thread. Several threads may run one primitive at a time (engine/base/thread_pool.h); OpenMP,
+ * which oneDNN uses, starts no threads.
  *
- * Invariants: the calling thread's OpenMP setting is restored; oneDNN's scratch comes from the caller (user
- * mode); oneDNN's own primitive cache is off, because only the primitives kept here are counted. */
+ * Invariants: the calling thread's OpenMP setting is restored; oneDNN's scratch comes from the caller
+ * (user mode); oneDNN's own primitive cache is off, because only the primitives kept here are counted. */
 #ifndef SLUICE_CPU_ONEDNN_H
 #define SLUICE_CPU_ONEDNN_H
 
@@ -21,16 +21,17 @@ enum onednn_kind {
     ONEDNN_PRODUCT_T,      /* dst[M,N] = src[M,K] . weights[N,K]^T */
     ONEDNN_PRODUCT_T_BF16, /* bf16 operands; sums and dst are f32 */
     ONEDNN_PRODUCT,        /* dst[M,N] = src[M,K] . weights[K,N] */
-    ONEDNN_PRODUCT_PACKED, /* weights[N/64,K,64], the layout of oneDNN's AVX-512 kernel: same bits without its
-                              repacking. N a multiple of 64, K of 16 */
+    ONEDNN_PRODUCT_PACKED, /* weights[N/64,K,64], the layout of oneDNN's AVX-512 kernel: same bits without
+                            * its repacking; N a multiple of 64, K of 16 */
     ONEDNN_PRODUCT_T_ADDED, /* dst[M,N] += src[M,K] . weights[N,K]^T */
     ONEDNN_CONV,   /* dst[Y,X,N] = bias + src[(Y-1)s+k,(X-1)s+k,C] * weights: convolution without padding,
-                      stride s; C and N multiples of 8 */
-    ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst for the convolution with the same numbers */
+                    * stride s; C and N multiples of 8 */
+    ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst, for the convolution of equal number[] */
 };
 
-/* number[]: products {M, N, K}; convolutions {Y, X, C, N, k, s - 1}. number[ONEDNN_SHARED] = 1: all OpenMP
- * threads compute one run; used only by the benchmark of oneDNN itself. */
+/* Shape of a primitive in number[]: products {M, N, K}; convolutions {Y, X, C, N, k, s - 1}.
+ * number[ONEDNN_SHARED] = 1: all OpenMP threads compute one run; only the benchmark of oneDNN itself sets
+ * it. */
 enum { ONEDNN_SHARED = 6 };
 
 struct onednn_key {
@@ -40,7 +41,7 @@ struct onednn_key {
 struct onednn_facts {
     uint64_t scratch_bytes;
     uint64_t internal_bytes; /* most bytes that oneDNN allocates while all threads run the primitive */
-    uint64_t weights_bytes;  /* size of a convolution's repacked weights */
+    uint64_t weights_bytes;  /* bytes of a convolution's repacked weights */
     bool reference;          /* oneDNN uses its slow reference code */
     bool brgemm;             /* oneDNN uses its AVX-512 kernel, which reads packed weights without copying */
     bool supported;
@@ -51,15 +52,15 @@ struct onednn_operands {
     void *dst, *scratch;
 };
 
-/* Extra address space checked for before an allocation: the C library's heap grows in steps, of 1 MiB where
- * it cannot grow in place. */
+/* Extra address space checked for before an allocation, in bytes: the C library's heap grows in steps of 1
+ * MiB where it cannot grow in place. */
 enum { ONEDNN_MARGIN = 1 << 20 };
 
-/* Heap and JIT code of one primitive with its memory objects: a measured upper bound (onednn.c). */
+/* Upper bound, from measurements, of the heap and JIT code bytes of one primitive with its memory objects. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key);
 
-/* True if the CPU has bf16 product instructions and oneDNN may use them. Otherwise oneDNN widens bf16 to f32,
- * which is slower than f32. */
+/* True if the CPU has bf16 product instructions and oneDNN may use them. Otherwise oneDNN converts bf16 to
+ * f32, which is slower than f32. */
 bool onednn_has_bf16(void);
 
 struct onednn;
@@ -73,9 +74,9 @@ const char *onednn_instructions(void);
 uint64_t onednn_more_bytes(void);
 void onednn_version(char *out, size_t out_bytes);
 
-/* Properties of a primitive: a pure function of key, thread count and instruction set, prepared or not. */
+/* Returns properties of a primitive: a pure function of key, thread count and instruction set, prepared or
+ * not. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
-/* Hash of a key. */
 uint64_t onednn_signature(const struct onednn_key *key);
 /* True if products with packed weights are supported and faster: only with AVX-512. */
 bool onednn_packs(const struct onednn *o, const struct onednn_key *key);

@@ -1,7 +1,7 @@
-/* Shared by the CPU's operator files: the device struct and one table row of functions per operator.
+/* Shared by the CPU's operator files: the device struct and a table row of functions per operator.
  *
- * A workspace is described by a struct of offsets that cost() and run() both compute from the operator alone,
- * so they agree. oneDNN's scratch comes last, so run() needs only its start. */
+ * A workspace is described by a struct of offsets that cost() and run() both compute from the operator
+ * alone, so they agree. oneDNN's scratch comes last, so run() needs only its start. */
 #ifndef SLUICE_CPU_OPERATORS_H
 #define SLUICE_CPU_OPERATORS_H
 
@@ -20,8 +20,8 @@ struct cpu {
     struct onednn *onednn;
 };
 
-/* cost adds to *cost, which starts at zero. prepare may be NULL (nothing to build). run fails only where it
- * uses oneDNN. */
+/* Functions of one operator. cost adds to *cost, which starts at zero. prepare may be NULL: nothing to
+ * build. run fails only where it uses oneDNN. */
 struct cpu_operator {
     void (*cost)(const struct cpu *cpu, const struct op *op, struct op_cost *cost);
     enum status (*prepare)(struct cpu *cpu, const struct op *op, struct error *e);
@@ -35,11 +35,11 @@ extern const struct cpu_operator cpu_glu, cpu_add, cpu_copy, cpu_broadcast_row;
 extern const struct cpu_operator cpu_patchify, cpu_unpatchify, cpu_latent_to_image, cpu_image_to_rgb;
 extern const struct cpu_operator cpu_mean_down, cpu_repeat_up;
 
-/* Adds a primitive to an operator's cost; does nothing if M or Y is 0. */
+/* Adds a oneDNN primitive to an operator's cost; does nothing for a key with M or Y 0. */
 void cost_add_primitive(const struct cpu *cpu, const struct onednn_key *key, struct op_cost *cost);
-/* Returns the largest scratch size of these primitives. */
+/* Returns the largest oneDNN scratch size of these primitives, in bytes. */
 uint64_t scratch_bytes(const struct cpu *cpu, const struct onednn_key *keys, int n);
-/* Returns how many threads may work on n items; each has its own part of the workspace. */
+/* Returns how many threads may work on n items; each thread has its own part of the workspace. */
 int cpu_members(const struct cpu *cpu, int64_t n);
 
 /* Reserves bytes in a workspace of *used bytes; returns the offset, a multiple of 256. */
@@ -59,12 +59,12 @@ static inline void thread_pool_error_report(struct thread_pool_error *shared, co
     if (!atomic_flag_test_and_set(&shared->taken)) *shared->e = *own;
 }
 
-/* Row i of a tensor; rows are counted over all outer dimensions. */
+/* Returns row i of a tensor; rows are counted over all outer dimensions. */
 static inline float *tensor_row(const struct tensor *t, int64_t i) {
     return (float *)((char *)t->data + i * t->row_bytes);
 }
 
-/* RMS norm of c values with a factor each; to may alias from. */
+/* RMS norm of c values with one factor per value; `to` may alias from. */
 void rms_norm_run(float *to, const float *from, const float *factor, float eps, int64_t c);
 
 /* A group norm expanded to one mean, factor and bias per channel, in the workspace. */
@@ -74,7 +74,7 @@ struct channel_norm {
 
 uint64_t channel_norm_bytes(int64_t channels);
 struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels, char *workspace);
-/* Applies it to one pixel; to may alias from. */
+/* Applies a group norm to one pixel; `to` may alias from. */
 void channel_norm_apply(const struct channel_norm *norm, float *to, const float *from, int64_t channels);
 
 #endif

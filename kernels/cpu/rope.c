@@ -18,7 +18,6 @@ static int64_t grid_tokens(const struct rope_options *rope, int grid) {
     return n;
 }
 
-/* Position of a token on each axis. */
 static void token_position(const struct rope_options *rope, int64_t token, int32_t *position) {
     int g = 0, n = rope->n_axes;
     for (; token >= grid_tokens(rope, g); g++) token -= grid_tokens(rope, g);
@@ -98,7 +97,7 @@ static void rope_cost(const struct cpu *cpu, const struct op *op, struct op_cost
 
 struct rope_work {
     const struct op *op;
-    const float *factor; /* weight of the heads' norm, or NULL */
+    const float *factor; /* weight of the head norm, or NULL */
 };
 
 static void rope_head(const struct rope_work *w, float *to, const float *from, const float *table,

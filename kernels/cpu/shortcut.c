@@ -1,7 +1,7 @@
 /* Residual shortcuts of the Wan 2.2 VAE: mean_down (AvgDown3D), repeat_up (DupUp3D). */
 #include "kernels/cpu/operators.h"
 
-/* Means of runs of `run` values of a pixel, summed in order. */
+/* mean_down of one pixel: means of runs of `run` values, summed in order. */
 static void mean_pixel(const struct op *op, int32_t y, int32_t x, float *to, const float *base) {
     const struct tensor *frames[2] = {&op->in[1], &op->in[0]}; /* the earlier frame first */
     int32_t side = op->shortcut.side, f = op->shortcut.frames, channels = op->in[0].dim[2];

@@ -1,16 +1,16 @@
 /* Arithmetic that the compiler vectorises: exp, activations, dot product.
  *
  * Every sum has 16 (f32) or 8 (double) partial sums and one fixed tree over them, for any vector width, so
- * the bits do not depend on the instruction set. Multiplications and additions stay separate (-std=c11 does
- * not contract them), for the same reason. */
+ * the bits do not depend on the instruction set. Multiplications and additions stay separate (-std=c11
+ * does not contract them), for the same reason. */
 #ifndef SLUICE_CPU_SIMD_H
 #define SLUICE_CPU_SIMD_H
 
 #include "engine/base/half.h"
 #include "kernels/ops.h"
 
-/* Compiles a static function for three generations of x86-64; the loader picks one at program start. Such a
- * function is not inlined, so call it once per row, not per element. ThreadSanitizer cannot run the
+/* WIDE compiles a static function for three generations of x86-64; the loader picks one at program start.
+ * Such a function is not inlined, so call it once per row, not per element. ThreadSanitizer cannot run the
  * selection. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
@@ -18,14 +18,14 @@
 #define WIDE
 #endif
 
-/* e^x, x clamped to [-87, 87]; NaN stays NaN, infinities become NaN. Largest error 0.98 ulp (test_ops, all
- * floats in steps of 97). Coefficients: Cephes expf. Adding the large constant rounds to an integer in the
- * low bits. The clamp compares integers because float comparisons may trap, which keeps gcc from vectorising
- * them. */
+/* e^x for x clamped to [-87, 87]; NaN stays NaN, infinities become NaN. Largest error 0.98 ulp (test_ops,
+ * all floats in steps of 97). Coefficients: Cephes expf. Adding the large constant rounds to an integer in
+ * the low bits. The clamp compares integers because float comparisons may trap, which keeps gcc from
+ * vectorising them. */
 static inline float exp_f32(float x) {
     union float_bits clamped = {.value = x};
     uint32_t sign = clamped.bits & 0x80000000u;
-    int32_t size = (int32_t)(clamped.bits & 0x7fffffffu), most = 0x42ae0000; /* 87 */
+    int32_t size = (int32_t)(clamped.bits & 0x7fffffffu), most = 0x42ae0000; /* bits of 87.0f */
     clamped.bits = (uint32_t)(size > most ? most : size) | sign;
     union float_bits shifted = {.value = clamped.value * 1.44269504f + 12582912.0f};
     float n = shifted.value - 12582912.0f;
@@ -50,7 +50,7 @@ static inline float silu_f32(float x) {
 static inline float gelu_tanh_f32(float x) {
     union float_bits near = {.value = x};
     uint32_t sign = near.bits & 0x80000000u;
-    int32_t size = (int32_t)(near.bits & 0x7fffffffu), most = 0x41800000; /* 16 */
+    int32_t size = (int32_t)(near.bits & 0x7fffffffu), most = 0x41800000; /* bits of 16.0f */
     near.bits = (uint32_t)(size > most ? most : size) | sign;
     float v = near.value;
     return x / (1.0f + exp_f32(-v * (1.59576912f + 0.0713548163f * (v * v))));
@@ -60,13 +60,13 @@ static inline float gelu_quick_f32(float x) {
     return x / (1.0f + exp_f32(-1.702f * x));
 }
 
-/* x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R fitted here on 0 <= v
- * <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so nothing is lost around 0. Within
- * 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 + erf) has cancelled to
- * nothing. */
+/* GELU x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R fitted here on
+ * 0 <= v <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so no bits are lost around
+ * 0. Within 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 + erf) has
+ * cancelled to nothing. */
 static inline float gelu_erf_f32(float x) {
     union float_bits size = {.value = x}, near = size, above = size;
-    uint32_t most = 0x41800000; /* 16 */
+    uint32_t most = 0x41800000; /* bits of 16.0f */
     size.bits &= 0x7fffffffu;
     near.bits = size.bits > most ? most : size.bits;
     above.bits &= ~(uint32_t)((int32_t)above.bits >> 31); /* max(x, 0) */
@@ -94,7 +94,7 @@ static inline double sum_8(const double *part) {
 }
 
 float simd_dot(const float *a, const float *b, int64_t n);
-/* to may equal from, or must not overlap it. */
+/* Applies an activation to n values; `to` may equal from, or must not overlap it. */
 void simd_activate(enum activation activation, float *to, const float *from, int64_t n);
 
 #endif

@@ -1,4 +1,4 @@
-/* Conversion of rows, parts of rows and panels of weights: see weights.h. blocks.c decodes single blocks. */
+/* Conversion of rows, parts of rows and panels of weights; blocks.c decodes single blocks. */
 #include "kernels/cpu/weights.h"
 
 #include "kernels/cpu/blocks.h"
@@ -16,8 +16,8 @@ WIDE static void multiply(float *to, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] *= factor;
 }
 
-/* Start of a row's scales in tiled layout: tiles of 128 rows x 4 blocks, stored as 32 rows of the four
- * quarters, 4 blocks each. Source: cuBLAS 13, "1D block scaling factors layout". */
+/* Returns the start of a row's scales in tiled layout: tiles of 128 rows x 4 blocks, stored as 32 rows of
+ * the four quarters, 4 blocks each. Source: cuBLAS 13, "1D block scaling factors layout". */
 static const unsigned char *tile_row(const struct tensor *w, int64_t row) {
     int64_t blocks = tensor_columns(w) / dtype_tiled_values(w->dtype), across = (blocks + 3) / 4;
     row += w->scale_row;
@@ -49,7 +49,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     if (w->scale != 1) multiply(to, w->scale, values);
 }
 
-/* Converts values [first, first + n) counted from `line`. */
+/* Converts values [first, first + n), counted from the line that the place names. */
 static void widen_line(float *to, const struct tensor *w, struct place at, int64_t first, int64_t n) {
     int64_t values = dtype_block_values(w->dtype);
     float block[BLOCK_MOST];
@@ -126,7 +126,7 @@ typedef float lanes __attribute__((vector_size(TILE * sizeof(float)), aligned(si
         (row)[i + (d)] = __builtin_shufflevector(a, b, LANES(LOWER, d));                                     \
     }
 
-/* Transposes a tile; compilers do not generate this shuffle sequence themselves. */
+/* Transposes a 16 x 16 tile; compilers do not generate this shuffle sequence themselves. */
 static inline __attribute__((always_inline)) void transpose_tile(float *to, const float *tile) {
     lanes row[TILE];
     for (int i = 0; i < TILE; i++) row[i] = *(const lanes *)(tile + TILE_ROW * i);
@@ -152,7 +152,7 @@ static void cpu_weights_pack_rows(float *to, const struct tensor *w, int64_t fir
     }
 }
 
-/* f16 and bf16 need no block decoding, so tiles are converted directly, in half the time. */
+/* Packs f16 or bf16 directly, without decoding blocks, in half the time. */
 #define PACK_HALVES(name, widened)                                                                           \
     WIDE static void name(float *to, const uint16_t *from, int64_t k, int inputs) {                          \
         float tile[TILE * TILE_ROW];                                                                         \

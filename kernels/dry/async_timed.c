@@ -1,4 +1,4 @@
-/* The timed device with asynchronous launches: see async_timed.h. Events and fences are times. */
+/* The timed device with asynchronous launches. Event and fence numbers are times in picoseconds. */
 #include "kernels/dry/async_timed.h"
 
 #include <errno.h>
@@ -16,7 +16,7 @@ static uint64_t now_of(struct device *device) {
     return virtual_threads_now(&async_timed_of(device)->threads);
 }
 
-/* Advances the running thread's time. */
+/* Advances the running virtual thread's time. */
 static void take_time(struct async_timed *a, double seconds) {
     virtual_threads_pass(&a->threads, virtual_threads_now(&a->threads) + timed_picoseconds(seconds));
 }
@@ -37,7 +37,6 @@ static uint64_t async_copy(struct device *device, void *to, const void *from, si
     return a->below.device.memory->copy(device, to, from, bytes, event);
 }
 
-/* Operators wait, the host does not. */
 static double async_await_copy(struct device *device, uint64_t fence) {
     struct async_timed *a = async_timed_of(device);
     if (a->timed.compute < now_of(device)) a->timed.compute = now_of(device);
@@ -48,7 +47,8 @@ static void async_wait_copy(struct device *device, uint64_t fence) {
     virtual_threads_pass(&async_timed_of(device)->threads, fence);
 }
 
-/* Uses delay, without yielding: the caller may hold the store's lock, and no other thread has work. */
+/* Advances the host's time without yielding: the caller may hold the store's lock, and no other thread has
+ * work. */
 static void async_finish(struct device *device) {
     struct async_timed *a = async_timed_of(device);
     virtual_threads_delay(&a->threads, a->timed.compute);
@@ -79,7 +79,7 @@ static double async_clock(struct sys *sys) {
     return (double)virtual_threads_now(&async_timed_of_sys(sys)->threads) * 1e-12;
 }
 
-/* One disk: a read waits for all earlier reads. */
+/* Models one disk: a read starts after all earlier reads. */
 static int64_t async_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     struct async_timed *a = async_timed_of_sys(sys);
     uint64_t now = virtual_threads_now(&a->threads);

@@ -1,5 +1,5 @@
-/* The dry device: computes nothing and needs no hardware. It runs the same forwards with another device's
- * costs and adds up what they need. The planner gets all sizes from it. */
+/* The dry device: runs the same forwards without hardware and computes nothing. It adds up memory, FLOPs
+ * and bytes at another device's costs. The planner gets all sizes from it. */
 #ifndef SLUICE_KERNELS_DRY_H
 #define SLUICE_KERNELS_DRY_H
 
@@ -9,19 +9,21 @@ struct dry {
     struct device device;
     struct sys *sys;
     struct device *target;
-    bool prepare;                 /* also call the target's prepare for each operator */
-    const struct op_rates *rates; /* NULL: seconds stays 0 */
-    double seconds;               /* of all calls at these rates; the caller may reset it */
-    const struct arena *pictures; /* arena counted separately; NULL: picture_bytes stays 0 */
-    uint64_t picture_bytes;       /* bytes read and written in that arena; the caller may reset it */
-    uint64_t workspace_bytes;     /* largest so far; the caller may reset it */
-    uint64_t internal_bytes;      /* likewise */
-    uint64_t primitives_bytes;    /* of all distinct primitives so far */
-    uint64_t *primitives;         /* hash set of ids, open addressing, 0: free */
+    bool prepare;                 /* also call the target device's prepare for each operator */
+    const struct op_rates *rates; /* rates for seconds; NULL: seconds stays 0 */
+    double seconds;               /* estimated seconds of all calls so far; the caller may reset it */
+    const struct arena *pictures; /* arena whose bytes are counted separately; NULL: none */
+    uint64_t picture_bytes;       /* bytes read and written in the arena `pictures`; the caller may reset
+                                   * it */
+    uint64_t workspace_bytes;     /* largest operator workspace so far; the caller may reset it */
+    uint64_t internal_bytes;      /* largest library allocation inside an operator so far; the caller may
+                                   * reset it */
+    uint64_t primitives_bytes;    /* bytes of all distinct library primitives so far */
+    uint64_t *primitives;         /* hash set of primitive ids: open addressing, 0 is a free slot */
     int n_primitives, capacity;
 };
 
-/* Initialises a dry device in place. target is borrowed. */
+/* Initialises a dry device in place. target: the device whose costs are used, borrowed. */
 void dry_init(struct dry *dry, struct sys *sys, struct device *target, bool prepare);
 void dry_destroy(struct dry *dry);
 

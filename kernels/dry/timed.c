@@ -1,4 +1,4 @@
-/* The timed dry device: see timed.h. Events and fences are times. */
+/* The timed dry device. Event and fence numbers are times in picoseconds. */
 #include "kernels/dry/timed.h"
 
 #include <stddef.h>
@@ -11,7 +11,7 @@ static uint64_t later(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Reports an event to the callback; events without duration are skipped. */
+/* Reports an event to the trace callback; events without duration are skipped. */
 static void trace_event(struct timed *t, enum timed_event event, uint64_t start, uint64_t end,
                         uint64_t bytes) {
     if (t->trace && end > start) t->trace(t->trace_user, event, start, end, bytes);

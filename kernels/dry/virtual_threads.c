@@ -1,5 +1,4 @@
-/* Threads on a virtual clock: see virtual_threads.h. All but the first have their own stack; ucontext
- * switches between them. */
+/* Threads on a virtual clock. All but the first have their own stack; ucontext switches between them. */
 #include "kernels/dry/virtual_threads.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -14,7 +13,7 @@ static struct virtual_thread *running(const struct virtual_threads *a) {
 
 /* ---- switching ---- */
 
-/* AddressSanitizer must be told about stack switches. */
+/* Announces a stack switch to AddressSanitizer, which requires it. */
 static void leave_stack(struct virtual_thread *from, const struct virtual_thread *to) {
 #if defined(__SANITIZE_ADDRESS__)
     __sanitizer_start_switch_fiber(from->state == VIRTUAL_THREAD_ENDED ? NULL : &from->shadow, to->stack,
@@ -32,7 +31,7 @@ static void enter_stack(struct virtual_thread *self) {
 #endif
 }
 
-/* Earliest time at which a thread can run; false if it cannot. */
+/* True if the thread can run; *when: the earliest time. */
 static bool can_run(const struct virtual_thread *thread, uint64_t *when) {
     *when = thread->now;
     if (thread->state == VIRTUAL_THREAD_RUNS) return true;
@@ -41,7 +40,8 @@ static bool can_run(const struct virtual_thread *thread, uint64_t *when) {
     return true;
 }
 
-/* Switches to the thread with the least time; at equal times the caller goes on. False if none can run. */
+/* Switches to the thread with the least time; at equal times the caller continues. False: no thread can
+ * run. */
 static bool switch_to_next(struct virtual_threads *a) {
     struct virtual_thread *self = running(a);
     uint64_t first, when;
@@ -60,7 +60,7 @@ static bool switch_to_next(struct virtual_threads *a) {
     return true;
 }
 
-/* makecontext passes only integers. */
+/* makecontext passes only integers, so the pointer arrives in two halves. */
 static void virtual_thread_main(unsigned high, unsigned low) {
     struct virtual_threads *a = (struct virtual_threads *)(((uintptr_t)high << 32) | low);
     struct virtual_thread *self = running(a);
@@ -68,7 +68,7 @@ static void virtual_thread_main(unsigned high, unsigned low) {
     self->main(self->argument);
     self->state = VIRTUAL_THREAD_ENDED;
     virtual_threads_wake(a, self);
-    switch_to_next(a); /* never returns */
+    switch_to_next(a);
 }
 
 /* ---- time ---- */
@@ -94,7 +94,7 @@ void virtual_threads_pass(struct virtual_threads *a, uint64_t until) {
 
 /* ---- threads ---- */
 
-/* In its own function because the compiler assumes that getcontext may return twice. */
+/* A function of its own because the compiler assumes that getcontext may return twice. */
 static void make_context(struct virtual_threads *a, struct virtual_thread *thread) {
     uintptr_t self = (uintptr_t)a;
     getcontext(&thread->context);

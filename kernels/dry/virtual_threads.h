@@ -1,9 +1,9 @@
-/* Threads on a virtual clock (coroutines). Each has its own time in picoseconds; the one with the least time
- * runs next, on the OS thread that calls virtual_threads_begin, so every run has the same order. Thread 0 is
- * the caller.
+/* Threads on a virtual clock (coroutines). Each has its own time in picoseconds; the one with the least
+ * time runs next, on the OS thread that calls virtual_threads_begin, so every run has the same order.
+ * Thread 0 is the caller.
  *
- * A thread yields only where it advances time, waits or joins; then it may hold no lock except the one that
- * it waits with. Independent of devices and rates. */
+ * A thread yields only where it advances time, waits or joins; then it may hold no lock except the one
+ * that it waits with. */
 #ifndef SLUICE_DRY_VIRTUAL_THREADS_H
 #define SLUICE_DRY_VIRTUAL_THREADS_H
 
@@ -23,32 +23,31 @@ enum virtual_thread_state {
 struct virtual_thread {
     enum virtual_thread_state state;
     uint64_t now;
-    const void *where; /* address that it waits on */
-    uint64_t until;    /* timeout; 0: none */
+    const void *where; /* address that the thread waits on */
+    uint64_t until;    /* end of the thread's wait in picoseconds; 0: no timeout */
     void (*main)(void *argument);
     void *argument;
     void *stack;
     ucontext_t context;
-    void *shadow; /* fake stack of AddressSanitizer while suspended */
+    void *shadow; /* AddressSanitizer's fake stack while the thread is suspended */
 };
 
 struct virtual_threads {
-    struct sys *sys; /* stacks are allocated from it */
+    struct sys *sys; /* allocator of the stacks */
     struct virtual_thread thread[VIRTUAL_THREADS_MAX];
     int current;
 };
 
-/* Initialises in place. */
 void virtual_threads_begin(struct virtual_threads *threads, struct sys *sys);
 
-/* Time of the running thread. */
+/* Returns the running thread's time in picoseconds. */
 uint64_t virtual_threads_now(const struct virtual_threads *threads);
-/* Advance the running thread's time to `until` (no effect if it is later). pass yields to other threads,
- * delay does not. */
+/* Both advance the running thread's time to `until`, unless it is later already. pass yields to other
+ * threads, delay does not. */
 void virtual_threads_pass(struct virtual_threads *threads, uint64_t until);
 void virtual_threads_delay(struct virtual_threads *threads, uint64_t until);
 
-/* Starts a thread at the current time. NULL: no memory, or VIRTUAL_THREADS_MAX reached. */
+/* Starts a thread at the current virtual time. NULL: no memory, or VIRTUAL_THREADS_MAX reached. */
 struct virtual_thread *virtual_threads_start(struct virtual_threads *threads, void (*main)(void *),
                                              void *argument);
 /* Waits for the end of a thread and frees it. */

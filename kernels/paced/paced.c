@@ -1,8 +1,7 @@
-/* The paced device: see paced.h.
- *
- * Copies are done in slices. Each slice has an earliest end time and the thread sleeps until then, so the
- * rate holds over any length whatever the scheduler does to single sleeps. Operators run on the caller's
- * thread and are finished when run() returns, so an event has always passed. */
+/* The paced device (paced.h). Copies are done in slices. Each slice has an earliest end time and the copy
+ * thread sleeps until then, so the rate holds over any length whatever the scheduler does to single
+ * sleeps. Operators run on the caller's thread and are finished when run() returns, so an event has always
+ * passed. */
 #include "kernels/paced/paced.h"
 
 #include <pthread.h>
@@ -18,7 +17,7 @@ struct copy {
 };
 
 struct paced {
-    struct device device; /* first member */
+    struct device device;
     struct sys *sys;
     struct device *compute;
     double rate;
@@ -26,9 +25,9 @@ struct paced {
     pthread_cond_t changed;
     struct sys_thread *thread;
     struct copy queue[QUEUE];
-    uint64_t submitted, done; /* fences */
+    uint64_t submitted, done; /* numbers of the last submitted and the last finished copy */
     bool stopping;
-    double free_at; /* time when the bus is free; used by the copy thread only */
+    double free_at; /* time when the simulated bus is free; used by the copy thread only */
 };
 
 static struct paced *paced_of(struct device *device) {
@@ -136,7 +135,7 @@ static void paced_wait_copy(struct device *device, uint64_t fence) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* The calling thread is the compute queue, so it waits here. */
+/* Blocks the calling thread: operators run on it. */
 static double paced_await_copy(struct device *device, uint64_t fence) {
     struct sys *sys = paced_of(device)->sys;
     double since = sys->clock(sys);
@@ -148,7 +147,6 @@ static void paced_finish(struct device *device) {
     paced_wait_copy(device, paced_of(device)->submitted);
 }
 
-/* Device memory is host memory. */
 static void paced_move(struct device *device, void *to, const void *from, size_t bytes) {
     (void)device;
     memcpy(to, from, bytes);
@@ -197,7 +195,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
                         .sys = sys,
                         .compute = compute,
                         .rate = bytes_per_second};
-    if (compute) { /* NULL: copies only */
+    if (compute) { /* NULL: a device that only copies */
         p->device.chunks = compute->chunks;
         p->device.operands = compute->operands;
     }

@@ -1,11 +1,8 @@
-/* Watches every operator call of the CUDA tests, on a GPU or under the emulator. Operands and workspace lie
- * in the device's memory, as they do when pictures are drawn. A call is prepared and made twice: with an
- * allocation of its own for each of them, so that what knows allocations (compute-sanitizer, the address
- * sanitizer) sees every access beyond one; then with all operands in one allocation and the workspace guarded
- * behind its end, so that what was written where nothing of the call's lies is seen without such a tool. Both
- * give the same bits, and nothing but the result has changed: not other operands, not the gaps between rows.
- * Costs are compared with those of the device that is only planned for, launches with what the call is said
- * to make. */
+/* A device that checks every operator call of the CUDA tests, on a GPU or under the emulator. Operands and workspace lie
+ * in device memory. Each call runs twice: with one allocation per operand, so that compute-sanitizer or ASan finds every
+ * access beyond an operand; then with all operands in one allocation and a guarded workspace, which finds stray writes
+ * without such a tool. Both runs must give equal bits and change only the result, not other operands or gaps between rows.
+ * Costs are compared with those of the planning device, launches with cuda_work(). */
 #ifndef SLUICE_TEST_CUDA_CHECKER_H
 #define SLUICE_TEST_CUDA_CHECKER_H
 
@@ -21,16 +18,16 @@ struct checker {
     struct device device; /* first */
     struct sys sys;
     struct device *cuda, *planned;
-    char *operands, *snapshot, *result; /* the host's: as tests see them, as they were, as they became */
-    char *together, *workspace;         /* the device's: of all operands in their places, of any call */
+    char *operands, *snapshot, *result; /* host memory: operands of the test, before the call, after the call */
+    char *together, *workspace;         /* device memory: all operands in one allocation; workspace of any call */
     size_t used;
-    int shift; /* every operand begins so many bytes behind a multiple of 256 */
+    int shift; /* offset of every operand from a multiple of 256 bytes */
     struct span {
         size_t from, bytes;
-        char *apart; /* the device's, while it has an allocation of its own */
+        char *apart; /* device memory while the operand has its own allocation */
     } spans[SPANS_MAX];
     int n_spans;
-    uint64_t bits; /* of all results since somebody set it to 0 */
+    uint64_t bits; /* hash of all results since a test set it to 0 */
     uint64_t all_bits;
     int calls;
 };
@@ -53,7 +50,7 @@ static void *checker_alloc(size_t bytes) {
     return checker.operands + at;
 }
 
-/* To nearest even, as the device rounds to bf16; by remainders instead of bits. */
+/* Rounds to bf16, to nearest even as the device does, by remainders instead of bits. */
 static double nearest_bf16(double value) {
     int exponent;
     if (value == 0 || !isfinite(value)) return value;
@@ -75,13 +72,13 @@ static void checker_wait(void) {
     assert_no_problem();
 }
 
-/* The operand that this address lies in. */
+/* Returns the operand that contains the address. */
 static struct span *span_of(const void *address) {
     size_t at = (size_t)((const char *)address - checker.operands);
     for (int i = 0; i < checker.n_spans; i++)
         if (at >= checker.spans[i].from && at < checker.spans[i].from + checker.spans[i].bytes)
             return &checker.spans[i];
-    fail_msg("an operand lies where none was taken");
+    fail_msg("an operand lies outside the allocated operands");
     return NULL;
 }
 
@@ -92,7 +89,7 @@ static void *on_device(const void *host) {
     return span->apart ? span->apart + (at - span->from) : checker.together + at;
 }
 
-/* What adapts the weight of a product, on the device, until the next call. */
+/* Returns the adapters with device pointers; valid until the next call. */
 static const struct low_rank *adapters_on_device(const struct low_rank *from) {
     enum { ADAPTERS_MAX = 8 };
     static struct low_rank moved[ADAPTERS_MAX];
@@ -106,7 +103,7 @@ static const struct low_rank *adapters_on_device(const struct low_rank *from) {
     return first;
 }
 
-/* The same call, its operands on the device. */
+/* Returns the call with device pointers. */
 static struct op op_on_device(const struct op *op) {
     struct op moved = *op;
     moved.in[1].adapters = adapters_on_device(op->in[1].adapters);
@@ -114,7 +111,7 @@ static struct op op_on_device(const struct op *op) {
     int n = op_operands(&moved, list);
     list[n++] = &moved.out;
     for (int i = 0; i < n; i++) {
-        struct tensor *t = (struct tensor *)list[i]; /* of moved, which is ours */
+        struct tensor *t = (struct tensor *)list[i]; /* points into moved */
         if (!t->rank) continue;
         t->data = on_device(t->data);
         t->scales = on_device(t->scales);
@@ -122,14 +119,14 @@ static struct op op_on_device(const struct op *op) {
     return moved;
 }
 
-/* So many as the call is said to make. Operands that begin elsewhere than plans put them may take more. */
+/* Compares launches with cuda_work(). Operands with another alignment than in plans may need more launches. */
 static void assert_launches(const struct op *op, long launches) {
     struct work_list list;
-    int said = 0;
+    int expected = 0;
     cuda_work(op, &list);
-    for (int i = 0; i < list.n; i++) said += list.rows[i].launches;
-    if (emulated() && checker.shift % 16 == 0 && launches != said)
-        fail_msg("%s launches %ld kernels, not %d", op_name(op->kind), launches, said);
+    for (int i = 0; i < list.n; i++) expected += list.rows[i].launches;
+    if (emulated() && checker.shift % 16 == 0 && launches != expected)
+        fail_msg("%s launches %ld kernels, expected %d", op_name(op->kind), launches, expected);
 }
 
 static void run_on_device(const struct op *op, void *workspace) {
@@ -141,7 +138,7 @@ static void run_on_device(const struct op *op, void *workspace) {
     checker_wait();
 }
 
-/* Each operand and the workspace by itself. */
+/* Runs with one allocation for each operand and for the workspace. */
 static void run_apart(const struct op *op, uint64_t workspace_bytes) {
     char *memory[SPANS_MAX + 1];
     for (int i = 0; i < checker.n_spans; i++) {
@@ -163,7 +160,7 @@ static void run_apart(const struct op *op, uint64_t workspace_bytes) {
     for (int i = 0; i <= checker.n_spans; i++) device_memory_give(memory[i]);
 }
 
-/* All in their places. */
+/* Runs with all operands in one allocation. */
 static void run_together(const struct op *op) {
     assert_true(device_memory_put(checker.cuda, checker.together, checker.operands, checker.used));
     run_on_device(op, checker.workspace);
@@ -179,8 +176,8 @@ static void run_guarded(const struct op *op, uint64_t workspace_bytes) {
     for (int i = 0; i < CANARY; i++) assert_int_equal(canary[i], 0xa5);
 }
 
-/* The result's values become what they were. */
-static void put_back(const struct tensor *t) {
+/* Restores the tensor's values from the snapshot. */
+static void restore(const struct tensor *t) {
     int64_t bytes = (int64_t)tensor_columns(t) * dtype_bits(t->dtype) / 8;
     for (int64_t i = 0; i < tensor_rows(t); i++) {
         char *row = (char *)t->data + i * t->row_bytes;
@@ -188,13 +185,13 @@ static void put_back(const struct tensor *t) {
     }
 }
 
-/* The bits of what a run gave. Then everything is as it was before. */
+/* Returns the hash of the result and restores it; fails if anything else changed. */
 static uint64_t take_bits(const struct op *op) {
     uint64_t bits = hash_out(op);
-    put_back(&op->out);
-    if (op->kind == OP_GROUP_STATISTICS && op->in[1].rank) put_back(&op->in[1]);
+    restore(&op->out);
+    if (op->kind == OP_GROUP_STATISTICS && op->in[1].rank) restore(&op->in[1]);
     if (memcmp(checker.operands, checker.snapshot, checker.used))
-        fail_msg("%s wrote where nothing of its own lies", op_name(op->kind));
+        fail_msg("%s wrote outside its result", op_name(op->kind));
     return bits;
 }
 
@@ -218,7 +215,7 @@ static enum status checker_run(struct device *device, const struct op *op, void 
     uint64_t first = take_bits(op);
     run_guarded(op, cost.workspace_bytes);
     memcpy(checker.result, checker.operands, checker.used);
-    if (take_bits(op) != first) fail_msg("%s: the same call gave other bits", op_name(op->kind));
+    if (take_bits(op) != first) fail_msg("%s: the second call gave different bits", op_name(op->kind));
     memcpy(checker.operands, checker.result, checker.used);
     checker.bits = (checker.bits ^ first) * 0x100000001b3u;
     checker.all_bits = (checker.all_bits ^ first) * 0x100000001b3u;
@@ -231,7 +228,7 @@ static enum status checker_run(struct device *device, const struct op *op, void 
 static int set_up(void **state) {
     (void)state;
     sys_init_machine(&checker.sys);
-    checker.device = (struct device){.name = "watch", .cost = checker_cost, .run = checker_run};
+    checker.device = (struct device){.name = "checker", .cost = checker_cost, .run = checker_run};
     checker.planned = cuda_plan_device(&checker.sys, NULL, &problem);
     checker.cuda = checker.planned ? cuda_open(&checker.sys, 0, &problem) : NULL;
     assert_no_problem();
@@ -258,7 +255,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
-    if (!checker.cuda) return 0; /* set_up has said why */
+    if (!checker.cuda) return 0; /* set_up has reported the error */
     device_memory_give(checker.together);
     device_memory_give(checker.workspace);
     checker.cuda->destroy(checker.cuda);

@@ -1,5 +1,4 @@
-/* Memory of the GPU, or of the emulated one, for tests that put operands there by hand. Beside what the
- * device's plans know of: the device itself never hears of it. */
+/* Memory of the real or emulated GPU for operands of tests. Not counted by the device or its plans. */
 #ifndef SLUICE_TEST_DEVICE_MEMORY_H
 #define SLUICE_TEST_DEVICE_MEMORY_H
 
@@ -9,11 +8,10 @@ extern "C" {
 
 #include "kernels/device.h"
 
-/* One allocation of exactly so many bytes at a multiple of 256, so that tools which know allocations
- * (compute-sanitizer's memcheck, the address sanitizer) see what reaches beyond it. NULL: there is none. */
+/* Allocates exactly `bytes` at a multiple of 256, so that memcheck and ASan find accesses beyond them. NULL: no memory. */
 void *device_memory_take(size_t bytes);
 void device_memory_give(void *memory);
-/* These are queued behind the device's operators and waited for. false: CUDA refused. */
+/* Copy or fill after the device's queued operators, and wait for the end. Return false if CUDA fails. */
 bool device_memory_put(struct device *device, void *to, const void *from, size_t bytes);
 bool device_memory_get(struct device *device, void *to, const void *from, size_t bytes);
 bool device_memory_fill(struct device *device, void *to, int value, size_t bytes);

@@ -1,5 +1,5 @@
-/* The emulator's controls for tests that also run on a GPU: there its functions are not linked, and nothing
- * is emulated. */
+/* The emulator's controls for tests that also run on a GPU, where the emulator's functions are not linked and these do
+ * nothing. */
 #ifndef SLUICE_TEST_EMULATED_H
 #define SLUICE_TEST_EMULATED_H
 
@@ -27,12 +27,12 @@ static inline long emulated_pageable_copies(void) {
     return emulated() ? (long)emu_read_counts().pageable_copies : 0;
 }
 
-/* Of kernels and of libraries' calls. */
+/* Returns the number of launched kernels and library calls. */
 static inline long emulated_launches(void) {
     return emulated() ? (long)emu_read_counts().calls[EMU_LAUNCH] : 0;
 }
 
-/* Kernels whose code was not there before their first launch. */
+/* Returns the number of kernels whose code was loaded only at their first launch. */
 static inline long emulated_late_kernels(void) {
     return emulated() ? (long)emu_read_counts().late_kernels : 0;
 }
@@ -46,24 +46,24 @@ static inline struct emu_accesses emulated_accesses(const char *kernel) {
 }
 
 static inline const char *emulated_call_name(enum emulated_call call) {
-    static const char *const names[] = {"device memory", "shared memory", "pinning", "a copy"};
+    static const char *const names[] = {"device memory", "shared memory", "pinned memory", "copy"};
     return names[call];
 }
 
-/* The n-th such call from here on finds no memory; 0: none. */
+/* Makes the n-th such call from now on fail with out of memory; 0: none. */
 static inline void emulated_fail(enum emulated_call call, long n) {
     static const enum emu_call calls[] = {EMU_MEM_CREATE, EMU_HOST_ALLOC, EMU_HOST_REGISTER, EMU_COPY};
-    enum { OUT_OF_MEMORY = 2 }; /* CUDA's number */
+    enum { OUT_OF_MEMORY = 2 }; /* cudaErrorMemoryAllocation */
     emu_fail(calls[call], n ? (uint64_t)n : UINT64_MAX, OUT_OF_MEMORY);
 }
 
-/* So much more of the host's memory can be pinned than is now; below 0: any. */
+/* Limits further pinned host memory to `bytes`; below 0: no limit. */
 static inline void emulated_pinnable(int64_t bytes) {
     struct emu_counts now = emu_read_counts();
     emu_set_pinnable(bytes < 0 ? UINT64_MAX : now.pinned_bytes + now.registered_bytes + (uint64_t)bytes);
 }
 
-/* From here on threads go on in another order, and copies come late by up to 3 ms. */
+/* Selects another thread order and delays copies by up to 3 ms. */
 static inline void emulated_disorder(uint64_t n) {
     if (!emulated()) return;
     emu_set_order((enum emu_order)(n % 3), n);

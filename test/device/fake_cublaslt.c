@@ -1,6 +1,5 @@
-/* In place of libcublasLt.so.13, for library_fakes.c: what NVIDIA's documentation says of cublasLtMatmul and
- * its descriptors, in plain loops on the host, and errors where it demands something. Nothing else is here.
- */
+/* A fake libcublasLt.so.13 for library_fakes.c: cublasLtMatmul and its descriptors after NVIDIA's documentation, in plain
+ * loops on the host, with an error for every violated requirement. */
 #include <cublasLt.h>
 
 #include <stdbool.h>
@@ -9,7 +8,7 @@
 
 struct layout {
     cudaDataType type;
-    int64_t rows, columns, row; /* matrices lie by columns; row: from one column to the next */
+    int64_t rows, columns, row; /* column-major; row: leading dimension */
 };
 
 struct desc {
@@ -105,7 +104,7 @@ static const struct layout *layout_at(cublasLtMatrixLayout_t l) {
     return (const struct layout *)(const void *)l;
 }
 
-/* The one kind of product that Sluice asks for, sizes that fit. */
+/* Accepts only the kind of product that Sluice uses, with consistent sizes. */
 static cublasStatus_t check(const struct desc *desc, const struct layout *a, const struct layout *b,
                             const struct layout *c, const struct layout *d) {
     bool types = a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == d->type &&
@@ -118,7 +117,7 @@ static cublasStatus_t check(const struct desc *desc, const struct layout *a, con
                : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* Each attribute is its own number; of stages it knows nothing. */
+/* The value of each attribute is its number; CUBLASLT_ALGO_CONFIG_STAGES_ID is unsupported. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t bytes, size_t *written) {
@@ -130,7 +129,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Of 13 columns it has no algorithm. */
+/* Finds no algorithm for 13 columns. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -144,19 +143,19 @@ cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtM
                  layout_at(d));
 }
 
-static float widened(const void *from, int64_t i) {
+static float bf16_to_f32(const void *from, int64_t i) {
     uint32_t bits = (uint32_t)((const uint16_t *)from)[i] << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-/* Value i of an operand of either type. */
+/* Returns value i of an f32 or bf16 operand. */
 static float value_of(const void *from, cudaDataType type, int64_t i) {
-    return type == CUDA_R_16BF ? widened(from, i) : ((const float *)from)[i];
+    return type == CUDA_R_16BF ? bf16_to_f32(from, i) : ((const float *)from)[i];
 }
 
-/* To nearest even, where the type is bf16. */
+/* Stores value i; bf16 rounds to nearest even. */
 static void store(void *to, cudaDataType type, int64_t i, float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -170,7 +169,7 @@ static float dot(const void *a, const struct layout *of_a, const void *b, const 
                  int64_t i, int64_t j) {
     float sum = 0;
     for (int64_t k = 0; k < of_a->rows; k++)
-        sum += widened(a, k + i * of_a->row) * widened(b, k + j * of_b->row);
+        sum += bf16_to_f32(a, k + i * of_a->row) * bf16_to_f32(b, k + j * of_b->row);
     return sum;
 }
 

@@ -1,13 +1,11 @@
-/* In place of libcudnn.so.9, for library_fakes.c: what NVIDIA's documentation says of cudnnConvolutionForward
- * and its descriptors, in plain loops on the host, and errors where it demands something. Nothing else is
- * here. */
+/* A fake libcudnn.so.9 for library_fakes.c: cudnnConvolutionForward and its descriptors after NVIDIA's documentation, in
+ * plain loops on the host, with an error for every violated requirement. */
 #include <cudnn.h>
 
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Pictures and weights, in the order of their format: [n, h, w, c]. Of a convolution its stride is h and w.
- */
+/* Shape of an image or weight tensor, NHWC. For a convolution descriptor h and w hold the stride. */
 struct shape {
     int n, c, h, w;
 };
@@ -112,8 +110,8 @@ static bool fits(const struct shape *x, const struct shape *w, const struct shap
            y->w == (x->w - w->w) / stride->w + 1;
 }
 
-/* Of 16 channels the better algorithm wants too much memory, of 24 it is refused, of 32 when it is called, of
- * 40 both are; of 48 both when they are called. */
+/* Failures by channel count: 16: the better algorithm needs too much memory; 24: it is not supported; 32: it fails when
+ * called; 40: both are not supported; 48: both fail when called. */
 static bool precomputed(const struct shape *x) {
     return x->c != 16 && x->c != 24 && x->c != 32;
 }

@@ -1,5 +1,5 @@
-/* Kernels that do nothing but one instruction of ptx.cuh each, so that a test on the host can say what went
- * in and what must come out. All memory is shared with the GPU; the caller waits. */
+/* Kernels with one instruction of ptx.cuh each, for comparison on the host. All memory is mapped host memory; the caller
+ * waits for the kernels. */
 #ifndef SLUICE_TEST_CUDA_FRAGMENTS_H
 #define SLUICE_TEST_CUDA_FRAGMENTS_H
 
@@ -11,18 +11,17 @@ extern "C" {
 
 enum { LANES = 32, MMA_TILES = 3, CHUNKS = 64, TILE_STRIDE = 24 };
 
-/* a [LANES][4], b [LANES][MMA_TILES][2], d [LANES][MMA_TILES][4], which is also what is added to. */
+/* d += a b. a [LANES][4], b [LANES][MMA_TILES][2], d [LANES][MMA_TILES][4]. */
 void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, float *d);
-/* Rows of 8 values begin every TILE_STRIDE values; lane l points at row row_of[l]. to [LANES][4]. */
+/* Rows of 8 values start every TILE_STRIDE values; lane l points at row row_of[l]. to [LANES][4]. */
 void fragments_ldmatrix(struct device *device, const uint16_t *values, const int32_t *row_of, bool transposed,
                         uint32_t *to);
-/* d[16][16] = a[16][16] . b through copies, ldmatrix and mma as kernels chain them; b is [n][k], or [k][n].
- */
+/* d[16][16] = a[16][16] b with cp.async, ldmatrix and mma, as in kernels; b is [n][k], transposed: [k][n]. */
 void fragments_product(struct device *device, const uint16_t *a, const uint16_t *b, bool transposed,
                        float *d);
-/* CHUNKS chunks of 16 bytes each in two groups, valid[i] of them. */
+/* Copies CHUNKS chunks of 16 bytes in each of two groups; chunk i is zero-filled unless valid[i]. */
 void fragments_copy(struct device *device, const uint32_t *from, const int32_t *valid, uint32_t *to);
-/* n values each. */
+/* Convert n values. */
 void fragments_exp2(struct device *device, const float *from, float *to, int32_t n);
 void fragments_pack(struct device *device, const float *low, const float *high, uint32_t *to, int32_t n);
 void fragments_f16(struct device *device, const uint16_t *from, float *to, int32_t n);

@@ -1,7 +1,6 @@
-/* What opens cuBLASLt and cuDNN (kernels/cuda/cublaslt.c, cudnn.c) before fakes of both libraries, which do
- * what their documentation says: that shapes, layouts, transposition, bias and residual are asked for as
- * meant, that refusals become errors, that everything is given back. Needs CUDA's headers and no GPU; make
- * library_fakes puts the fakes on the linker's path. What real libraries do is a GPU's test. */
+/* The cuBLASLt and cuDNN wrappers (kernels/cuda/cublaslt.c, cudnn.c) against fakes of both libraries: shapes, layouts,
+ * transposition, bias and residual, errors, and released handles. Needs CUDA's headers but no GPU; `make library_fakes`
+ * puts the fakes on the library path. Real libraries are tested on a GPU. */
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/cublaslt.h"
 
@@ -20,13 +19,13 @@ enum { VALUES = 8192, SCRATCH = 70 << 20 };
 static struct sys sys;
 static struct error e;
 
-static int some(int n) {
+static int random_below_n(int n) {
     return rand() % n;
 }
 
-/* Of few bits: sums are exact in any order, and rounding to bf16 is cutting off. */
+/* Fills with values of few bits: sums are exact in any order, and conversion to bf16 is exact. */
 static void fill(float *to) {
-    for (int i = 0; i < VALUES; i++) to[i] = (float)(some(65) - 32) / 8;
+    for (int i = 0; i < VALUES; i++) to[i] = (float)(random_below_n(65) - 32) / 8;
 }
 
 static void cut(uint16_t *to, const float *from) {
@@ -39,7 +38,7 @@ static void cut(uint16_t *to, const float *from) {
 
 static float in[VALUES], weights[VALUES], bias[VALUES], residual[VALUES], out[VALUES], truth[VALUES];
 
-/* To nearest even: halves of the last bit to the one that is even. */
+/* Rounds to bf16, ties to even. */
 static uint16_t nearest(float value) {
     int exponent;
     frexpf(value, &exponent);
@@ -49,7 +48,7 @@ static uint16_t nearest(float value) {
     return (uint16_t)(bits >> 16);
 }
 
-/* Into truth, which is out where nothing is written; of either type. */
+/* Computes the product into truth, f32 or bf16; values that are not written stay as in out. */
 static void multiply(const struct product_key *key, const float *added) {
     memcpy(truth, out, sizeof truth);
     for (int64_t i = 0; i < key->m; i++)
@@ -66,15 +65,15 @@ static void multiply(const struct product_key *key, const float *added) {
 
 static void one_product(struct products *products) {
     static uint16_t rounded_in[VALUES], rounded_weights[VALUES], rounded_bias[VALUES];
-    struct product_key key = {.m = 1 + some(9), .n = 1 + some(12), .k = 1 + some(14)};
-    key.bias = some(2), key.residual = some(2), key.wide = some(2);
-    key.rounded = !key.residual && some(2);
-    key.in_row = key.k + some(3);
-    key.out_row = key.n + some(3);
-    if (key.residual) key.residual_row = some(2) ? key.out_row : key.n + some(4);
+    struct product_key key = {.m = 1 + random_below_n(9), .n = 1 + random_below_n(12), .k = 1 + random_below_n(14)};
+    key.bias = random_below_n(2), key.residual = random_below_n(2), key.wide = random_below_n(2);
+    key.rounded = !key.residual && random_below_n(2);
+    key.in_row = key.k + random_below_n(3);
+    key.out_row = key.n + random_below_n(3);
+    if (key.residual) key.residual_row = random_below_n(2) ? key.out_row : key.n + random_below_n(4);
     fill(in), fill(weights), fill(bias), fill(residual), fill(out);
     cut(rounded_in, in), cut(rounded_weights, weights), cut(rounded_bias, bias);
-    float *added = key.residual_row == key.out_row && some(2) ? out : residual;
+    float *added = key.residual_row == key.out_row && random_below_n(2) ? out : residual;
     multiply(&key, added);
     struct product_operands operands = {rounded_in, rounded_weights, bias, added, out, NULL};
     if (key.rounded) operands.bias = rounded_bias;
@@ -83,7 +82,7 @@ static void one_product(struct products *products) {
     assert_memory_equal(out, truth, sizeof truth);
 }
 
-static void products_are_asked_for_as_meant(void **state) {
+static void test_products_match_plain_loops(void **state) {
     (void)state;
     char name[64];
     struct products *products = products_open(&sys, &e);
@@ -93,7 +92,7 @@ static void products_are_asked_for_as_meant(void **state) {
     for (int i = 0; i < 500; i++) one_product(products);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
-    assert_int_equal(products_warm_up_bytes(products), 0); /* all of these have run */
+    assert_int_equal(products_warm_up_bytes(products), 0); /* all prepared products have run */
     struct product_key key = {.m = 2, .n = 3, .k = 8, .in_row = 8, .out_row = 3};
     assert_int_equal(products_prepare(products, &key, &e), OK);
     assert_int_equal(products_warm_up_bytes(products), product_warm_up_bytes(&key));
@@ -104,42 +103,42 @@ static void products_are_asked_for_as_meant(void **state) {
     products_close(products);
 }
 
-/* What ran, the last that was said. */
-static char said[400];
-static int n_said;
+/* The last reported algorithm. */
+static char reported[400];
+static int n_reported;
 
-static void say(void *user, const char *op, const char *shape, const char *algorithm) {
+static void record_algorithm(void *user, const char *op, const char *shape, const char *algorithm) {
     (void)user;
-    n_said++;
-    snprintf(said, sizeof said, "%s %s: %s", op, shape, algorithm);
+    n_reported++;
+    snprintf(reported, sizeof reported, "%s %s: %s", op, shape, algorithm);
 }
 
-static void what_ran_is_said(void **state) {
+static void test_used_algorithms_are_reported(void **state) {
     (void)state;
     struct products *products = products_open(&sys, &e);
     struct convolutions *convolutions = convolutions_open(&sys, &e);
     struct product_key key = {.m = 5, .n = 12, .k = 8, .in_row = 8, .out_row = 12};
     struct product_operands operands = {in, weights, bias, NULL, out, NULL};
     assert_int_equal(products_prepare(products, &key, &e), OK);
-    products_algorithms(products, say, NULL);
-    assert_int_equal(n_said, 0);
+    products_algorithms(products, record_algorithm, NULL);
+    assert_int_equal(n_reported, 0);
     assert_int_equal(products_run(products, &key, &operands, NULL, &e), OK);
-    products_algorithms(products, say, NULL);
-    assert_int_equal(n_said, 1);
-    assert_string_equal(said, "linear 5 x 12 x 8: id 100, tile 101, split 102");
+    products_algorithms(products, record_algorithm, NULL);
+    assert_int_equal(n_reported, 1);
+    assert_string_equal(reported, "linear 5 x 12 x 8: id 100, tile 101, split 102");
     struct convolution_key small = {4, 6, 8, 8, 3, 2};
     struct convolution_operands pictures = {in, weights, out, NULL};
     assert_int_equal(convolutions_prepare(convolutions, &small, &e), OK);
     assert_int_equal(convolutions_run(convolutions, &small, &pictures, NULL, &e), OK);
-    convolutions_algorithms(convolutions, say, NULL);
-    assert_int_equal(n_said, 2);
-    assert_string_equal(said,
+    convolutions_algorithms(convolutions, record_algorithm, NULL);
+    assert_int_equal(n_reported, 2);
+    assert_string_equal(reported,
                         "conv2d 4 x 6 pixels, 8 to 8 channels, kernel 3, stride 2: IMPLICIT_PRECOMP_GEMM");
     convolutions_close(convolutions);
     products_close(products);
 }
 
-static void products_that_are_refused_are_named(void **state) {
+static void test_failing_products_are_named(void **state) {
     (void)state;
     struct products *products = products_open(&sys, &e);
     struct product_key key = {.m = 5, .n = 13, .k = 8, .in_row = 8, .bias = 1, .out_row = 13};
@@ -157,8 +156,8 @@ static void products_that_are_refused_are_named(void **state) {
 }
 
 static void one_convolution(struct convolutions *convolutions) {
-    struct convolution_key key = {1 + some(3),       1 + some(4),     8 * (1 + some(4)),
-                                  8 * (1 + some(2)), some(2) ? 3 : 1, 1 + some(2)};
+    struct convolution_key key = {1 + random_below_n(3),       1 + random_below_n(4),     8 * (1 + random_below_n(4)),
+                                  8 * (1 + random_below_n(2)), random_below_n(2) ? 3 : 1, 1 + random_below_n(2)};
     int k = key.side, s = key.stride, width = convolution_reach(&key, key.columns);
     fill(in), fill(weights), fill(out);
     memcpy(truth, out, sizeof truth);
@@ -177,7 +176,7 @@ static void one_convolution(struct convolutions *convolutions) {
     assert_memory_equal(out, truth, sizeof truth);
 }
 
-static void convolutions_are_asked_for_as_meant(void **state) {
+static void test_convolutions_match_plain_loops(void **state) {
     (void)state;
     char name[64];
     struct convolutions *convolutions = convolutions_open(&sys, &e);
@@ -197,7 +196,7 @@ static void convolutions_are_asked_for_as_meant(void **state) {
     convolutions_close(convolutions);
 }
 
-static void convolutions_that_are_refused_are_named(void **state) {
+static void test_failing_convolutions_are_named(void **state) {
     (void)state;
     struct convolutions *convolutions = convolutions_open(&sys, &e);
     struct convolution_key key = {4, 6, 40, 8, 3, 2};
@@ -227,11 +226,11 @@ static int begin(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(products_are_asked_for_as_meant),
-        cmocka_unit_test(what_ran_is_said),
-        cmocka_unit_test(products_that_are_refused_are_named),
-        cmocka_unit_test(convolutions_are_asked_for_as_meant),
-        cmocka_unit_test(convolutions_that_are_refused_are_named),
+        cmocka_unit_test(test_products_match_plain_loops),
+        cmocka_unit_test(test_used_algorithms_are_reported),
+        cmocka_unit_test(test_failing_products_are_named),
+        cmocka_unit_test(test_convolutions_match_plain_loops),
+        cmocka_unit_test(test_failing_convolutions_are_named),
     };
     return cmocka_run_group_tests_name("library_fakes", tests, begin, NULL);
 }

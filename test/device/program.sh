@@ -4,7 +4,7 @@
 # same picture; any other leaves one line, its code, and no picture.
 #
 # usage: program.sh SLUICE MODEL_DIR [SCRATCH_DIR]      SLUICE: of CONFIG=emu or asan. CALLS=all: more of each call
-. "$(dirname "$0")/../program/program.sh"
+. "$(dirname "$0")/../program/harness.sh"
 direct=$(sed -n 's/^exec "\(.*\)" "$@"$/\1/p' ../on_cpu) # without a device by default
 export OMP_WAIT_POLICY=passive
 # What a lost GPU's driver has is gone with the process: no leak of ours.

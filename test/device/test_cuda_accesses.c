@@ -1,6 +1,5 @@
-/* How the hot kernels reach memory, counted by the emulator: sectors a request, passes a phase
- * (test/emu/emu.h). These are counts, the same on every machine; how long they take is a GPU's to say. On a
- * GPU nothing is counted and nothing is tested. */
+/* Memory access patterns of the hot kernels, counted by the emulator (test/emu/emu.h): global sectors per request,
+ * shared memory passes per phase (bank conflicts). The counts are equal on every machine. A GPU run skips this test. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -8,7 +7,7 @@
 
 struct op_error op_errors[N_OP_KINDS];
 
-/* Rows of the widths that models have, as they lie. */
+/* Cases with f32 rows of model widths. */
 static void attention_of(int32_t head) {
     case_attention((struct attention_case){66, 100, 1, 1, head, 0, false, false, 0.1f});
 }
@@ -43,7 +42,7 @@ static void few(void) {
     case_linear_few(2, 512, 256, DTYPE_BF16, 0, true, true);
 }
 
-/* The same in bf16, as forwards have them: heads that lie beside each other, results for products. */
+/* Cases in bf16 as in forward functions: adjacent heads, results that products read. */
 static void attention_of_operands(void) {
     case_begin();
     struct tensor q = tensor_random(DTYPE_BF16, SHAPE(128, 256), 0, 1);
@@ -61,7 +60,7 @@ static void glu_for_products(void) {
     struct tensor a = tensor_random(DTYPE_F32, SHAPE(5, 1024), 0, 1);
     op_glu(&x, tensor_random(DTYPE_BF16, 2, a.dim, 0, 1), a, a, ACTIVATION_SILU);
 }
-static void heads_turned(enum rope_pairs pairs) {
+static void heads_rope(enum rope_pairs pairs) {
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(9, 30 * 128), 0, 1);
     struct rotation rotation = {.heads = 30, .pairs = pairs, .eps = 1e-5f};
@@ -70,10 +69,10 @@ static void heads_turned(enum rope_pairs pairs) {
             tensor_random(DTYPE_F32, SHAPE(9, 64, 2), 0, 1), rotation);
 }
 static void heads_interleaved(void) {
-    heads_turned(ROPE_INTERLEAVED);
+    heads_rope(ROPE_INTERLEAVED);
 }
 static void heads_in_halves(void) {
-    heads_turned(ROPE_HALVES);
+    heads_rope(ROPE_HALVES);
 }
 static void conv(void) {
     case_conv((struct conv_case){16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT});
@@ -85,10 +84,9 @@ static void conv_of_pixels(void) {
         (struct conv_case){3, 8, 384, 32, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_OUT});
 }
 
-/* At most so many hundredths: sectors for each that a request needs at least, passes for each phase. What is
- * above 100 is known: heads of 80 have 11 pieces a row, so eight lanes write into two rows of keys; f32 that
- * becomes bf16, and the table of four pairs of a head's halves, are read in two halves of 32 bytes, whose
- * other half the cache keeps. */
+/* Limits in percent: sectors relative to the fewest possible, passes relative to phases. Known reasons for more than 100:
+ * heads of 80 have 11 pieces per row, so eight lanes write to two rows of keys; f32 converted to bf16, and the rope table
+ * of split-half heads, are read in two halves of 32 bytes, of which the cache serves the second. */
 static const struct accesses_case {
     const char *kernel;
     void (*run)(void);
@@ -114,7 +112,7 @@ static const struct accesses_case {
     {"gather_normed", conv_of_pixels, 100, 0},
 };
 
-static int hundredths(uint64_t found, uint64_t least) {
+static int percent(uint64_t found, uint64_t least) {
     return least ? (int)((100 * found + least - 1) / least) : 0;
 }
 
@@ -127,21 +125,21 @@ static void test_accesses(void **state) {
         c->run();
         struct emu_accesses a = emulated_accesses(c->kernel);
         emulated_count_accesses(false);
-        int sectors = hundredths(a.sectors, a.least_sectors), passes = hundredths(a.passes, a.phases);
+        int sectors = percent(a.sectors, a.least_sectors), passes = percent(a.passes, a.phases);
         printf("  %-10s %8llu requests, sectors %3d %%, passes %3d %%\n", c->kernel,
                (unsigned long long)a.requests, sectors, passes);
         assert_true(a.requests > 0);
         if (sectors > c->sectors)
-            fail_msg("%s: %d sectors for 100 that are needed, at most %d", c->kernel, sectors, c->sectors);
+            fail_msg("%s: %d sectors per 100 needed, limit %d", c->kernel, sectors, c->sectors);
         if (passes > c->passes)
-            fail_msg("%s: %d passes for 100 phases, at most %d", c->kernel, passes, c->passes);
+            fail_msg("%s: %d passes per 100 phases, limit %d", c->kernel, passes, c->passes);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_accesses)};
     if (!emulated()) return 0;
-    for (int i = 0; i < N_OP_KINDS; i++) op_errors[i].known = 1e-2; /* other tests measure them */
+    for (int i = 0; i < N_OP_KINDS; i++) op_errors[i].known = 1e-2; /* other tests check errors */
     int n = 1, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;

@@ -1,14 +1,14 @@
-/* The instructions of ptx.cuh one by one against plain loops, on a GPU first of all: the emulator's twins
- * were written from the same manual as the kernels, so what both misread shows only there.
+/* Each instruction of ptx.cuh against plain loops. The GPU run matters most: emulator and kernels were written from the
+ * same manual and could share a mistake.
  *
- * Layouts as the PTX ISA has them (mma.m16n8k16, ldmatrix): in lane l group g = l / 4, place p = l % 4. */
+ * Layouts after the PTX ISA (mma.m16n8k16, ldmatrix): lane l has group g = l / 4 and place p = l % 4. */
 #include "test/device/cuda_checker.h"
 
 #include "test/device/fragments.h"
 
 static struct device *cuda;
 
-/* Memory that the test and the GPU share: a kernel here reads little, once. */
+/* Bytes of mapped host memory for test and GPU; these kernels read little, and once. */
 enum { SHARED_MAX = 4 << 20 };
 static char *shared_memory;
 static size_t shared_used;
@@ -20,7 +20,7 @@ static void *shared(size_t bytes) {
     return at;
 }
 
-/* Whole numbers up to 256 are exact in bf16. */
+/* Converts an integer up to 256, which bf16 represents exactly. */
 static uint16_t bf16_of(int value) {
     return (uint16_t)(bits_of((float)value) >> 16);
 }
@@ -29,7 +29,7 @@ static uint32_t pair(uint16_t low, uint16_t high) {
     return (uint32_t)high << 16 | low;
 }
 
-/* Different values everywhere, so that no wrong place gives the right sum. */
+/* Values differ in every position, so that no wrong position gives the right sum. */
 static int a_value(int row, int k) {
     return 1 + row * 16 + k;
 }
@@ -68,10 +68,9 @@ static void test_mma(void **state) {
             }
 }
 
-/* The same layouts as CuTe has them (include/cute/atom/mma_traits_sm80.hpp, SM80_16x8x16_F32BF16BF16F32_TN):
- * written by others, from the instruction and not from its description. Lane and value are numbers of mixed
- * base, the first digit counting fastest; their digits times strides sum to row + rows * column of A
- * [16][16], of B as [8 columns][16 k], of C [16][8]. */
+/* The same layouts as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp, SM80_16x8x16_F32BF16BF16F32_TN), an
+ * independent source. Lane and value are numbers of mixed base, first digit fastest; the sum of digits times strides is
+ * row + rows * column of A [16][16], B [8 columns][16 k] and C [16][8]. */
 enum { DIGITS = 3 };
 
 struct digits {
@@ -134,7 +133,7 @@ static void test_ldmatrix(void **state) {
         int32_t *row_of = shared(LANES * sizeof *row_of);
         uint32_t *got = shared(LANES * 4 * sizeof *got);
         for (int i = 0; i < LANES * TILE_STRIDE; i++) values[i] = (uint16_t)(7 + 13 * i);
-        for (int l = 0; l < LANES; l++) row_of[l] = (l * 5 + 3) % LANES; /* rows need not follow each other */
+        for (int l = 0; l < LANES; l++) row_of[l] = (l * 5 + 3) % LANES; /* rows in any order */
         fragments_ldmatrix(cuda, values, row_of, transposed, got);
         checker_wait();
         for (int l = 0; l < LANES; l++)
@@ -181,7 +180,7 @@ static void test_copy(void **state) {
     for (int i = 0; i < CHUNKS * 4; i++) assert_int_equal(to[i], valid[i / 4] ? from[i] : 0);
 }
 
-/* 2^-22 as ptx.cuh says; results that f32 can only hold as subnormals are 0. */
+/* Relative error at most 2^-22, as ptx.cuh documents; subnormal results are flushed to 0. */
 static void test_exp2(void **state) {
     (void)state;
     enum { N = 20000 };
@@ -219,7 +218,7 @@ static void test_pack(void **state) {
         float got[2];
         uint32_t bits[2] = {to[i] << 16, to[i] & 0xffff0000u};
         memcpy(got, bits, sizeof got);
-        /* Beyond the largest bf16 lies infinity, as for any format. */
+        /* Values beyond the largest bf16 round to infinity. */
         if (!(fabsf(low[i]) > 0x1.fep127f)) assert_true((double)got[0] == nearest_bf16((double)low[i]));
         assert_true((double)got[1] == nearest_bf16((double)high[i]));
     }
@@ -246,8 +245,8 @@ static void test_f16(void **state) {
     }
 }
 
-/* What is looked at here needs no library: on a GPU it may run where there is none. */
-static int open_watch(void **state) {
+/* Opens the device without cuBLASLt and cuDNN, which these kernels do not need. */
+static int open_device(void **state) {
     setenv("EMU_ABSENT", "cublaslt,cudnn", 1);
     int failed = set_up(state);
     cuda = checker.cuda;
@@ -255,7 +254,7 @@ static int open_watch(void **state) {
     return failed || !shared_memory;
 }
 
-static int close_watch(void **state) {
+static int close_device(void **state) {
     if (checker.cuda) cuda->memory->free_mapped(cuda, shared_memory, SHARED_MAX);
     return tear_down(state);
 }
@@ -266,7 +265,7 @@ int main(void) {
         cmocka_unit_test(test_product), cmocka_unit_test(test_copy),    cmocka_unit_test(test_exp2),
         cmocka_unit_test(test_pack),    cmocka_unit_test(test_f16),
     };
-    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_watch, close_watch);
+    int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, open_device, close_device);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;
 }

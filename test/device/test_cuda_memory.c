@@ -1,8 +1,8 @@
-/* The CUDA device's memory and order, on a GPU or under the emulator: slots that are filled again while
- * operators are queued, tables of events that wrap, pages that come and go in any order; under the emulator
- * also what happens when CUDA refuses, and which GPUs are opened at all.
+/* Memory and ordering of the CUDA device, on a GPU or under the emulator: slots refilled while operators are queued,
+ * event tables that wrap, pages mapped and unmapped in any order; under the emulator also CUDA errors and the choice of
+ * GPUs.
  *
- * Under the thread sanitizer a missing wait is a data race; pages that are not mapped end the process. */
+ * Under the thread sanitizer a missing wait is a data race; an access to unmapped pages ends the process. */
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
 
@@ -21,7 +21,7 @@
 #define __lsan_enable()  ((void)0)
 #endif
 
-/* On a GPU none of them is linked. */
+/* Not linked on a GPU. */
 #pragma weak emu_read_counts
 #pragma weak emu_reset
 #pragma weak emu_fail
@@ -29,7 +29,7 @@
 #pragma weak emu_set_devices
 #pragma weak emu_set_driver
 
-enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 }; /* CUDA's numbers */
+enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 }; /* as in enum cudaError */
 enum { FLOATS = 256, ROW = FLOATS * 4, MIB = 1 << 20, CHUNK = 2 << 20, PAGE = 4096 };
 
 static struct sys sys;
@@ -56,7 +56,7 @@ static void close_device(void) {
     for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(use.live_bytes[i], 0);
 }
 
-static char *take_pages(size_t bytes) {
+static char *reserve_pages(size_t bytes) {
     char *pages = memory->reserve(device, bytes);
     assert_non_null(pages);
     assert_int_equal(memory->commit(device, pages, bytes), 0);
@@ -69,7 +69,7 @@ static float *alloc_mapped(size_t bytes) {
     return shared;
 }
 
-/* Queues out = in, both of n values. */
+/* Queues a copy of n values. */
 static enum status queue(void *out, void *in, int32_t n, struct error *e) {
     struct op op = {.kind = OP_COPY, .out = tensor_make(out, DTYPE_F32, 1, &n)};
     op.in[0] = tensor_make(in, DTYPE_F32, 1, &n);
@@ -93,13 +93,13 @@ static void expect(struct error *e, enum status code, const char *found) {
 
 /* ---- order ---- */
 
-enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* more than either table of events has places */
+enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* more than either event table holds */
 
-/* A thread copies, visit by visit, into slots that operators of two visits before have read. */
+/* A thread copies, visit by visit, into slots that operators of the visit before last have read. */
 static struct stream {
     float *sources;
     char *slots;
-    pthread_mutex_t lock; /* guards what follows */
+    pthread_mutex_t lock; /* guards the fields below */
     pthread_cond_t changed;
     uint64_t event[VISITS], fence[VISITS];
     int n_events, n_fences;
@@ -137,7 +137,7 @@ static void compute_visit(int i, char *out) {
     assert_ok(&e);
     uint64_t event = memory->record_event(device);
     assert_int_equal(event, i + 1);
-    assert_int_equal(memory->record_event(device), event); /* nothing was queued since */
+    assert_int_equal(memory->record_event(device), event); /* no operator was queued since */
     pthread_mutex_lock(&stream.lock);
     stream.event[i] = event;
     stream.n_events++;
@@ -149,10 +149,10 @@ static void run_visits(void) {
     struct error e = {0};
     pthread_t thread;
     open_device();
-    stream = (struct stream){.sources = alloc_mapped(SOURCES * ROW), .slots = take_pages(PAGE)};
+    stream = (struct stream){.sources = alloc_mapped(SOURCES * ROW), .slots = reserve_pages(PAGE)};
     pthread_mutex_init(&stream.lock, NULL);
     pthread_cond_init(&stream.changed, NULL);
-    char *out = take_pages((size_t)VISITS * ROW);
+    char *out = reserve_pages((size_t)VISITS * ROW);
     float *values = alloc_mapped((size_t)VISITS * ROW);
     assert_int_equal(memory->record_event(device), 0);
     assert_int_equal(pthread_create(&thread, NULL, copy_visits, NULL), 0);
@@ -182,7 +182,7 @@ static void test_slots_are_filled_in_order(void **state) {
     }
 }
 
-/* An event that has left its table has passed, because the host has waited for it. */
+/* An event that was overwritten in its table counts as passed: the host has waited for it. */
 static void test_old_events_have_passed(void **state) {
     enum { LATER = 300 };
     struct error e = {0};
@@ -191,7 +191,7 @@ static void test_old_events_have_passed(void **state) {
     if (emulated()) emu_set_delays(0, 500);
     open_device();
     float *source = alloc_mapped(ROW), *values = alloc_mapped(ROW), *others = alloc_mapped(2 * ROW);
-    char *slot = take_pages(PAGE);
+    char *slot = reserve_pages(PAGE);
     source[0] = 1;
     memory->await_copy(device, memory->copy(device, slot, source, ROW, 0));
     queue(values, slot, FLOATS, &e);
@@ -212,14 +212,14 @@ static void test_old_events_have_passed(void **state) {
     close_device();
 }
 
-/* Copies out of pins that are neighbours, each by itself, and out of what is not pinned, between them. */
-static void test_copies_out_of_pins(void **state) {
+/* Copies from adjacent pinned chunks and from unpinned memory between them. */
+static void test_copies_from_pinned_chunks(void **state) {
     struct error e = {0};
     (void)state;
     if (emulated()) emu_reset();
     open_device();
     float *pool = sys.map(&sys, LINE_STORE, MIB), *values = alloc_mapped(MIB);
-    char *there = take_pages(MIB);
+    char *there = reserve_pages(MIB);
     for (int i = 0; i < MIB / 4; i++) pool[i] = (float)i;
     assert_int_equal(memory->pin(device, (char *)pool + 3 * PAGE, 10 * PAGE), 0);
     assert_int_equal(memory->pin(device, (char *)pool + 13 * PAGE, 90 * PAGE), 0);
@@ -252,7 +252,7 @@ static uint64_t chunks_of(const bool *there) {
     return n;
 }
 
-/* Commits or decommits pages that are alike, and writes to the ends of what is there now. */
+/* Commits or decommits a run of pages in one state, and writes to the ends of committed pages. */
 static void change_pages(uint64_t *random, char *pages, bool *there, void *shared) {
     int first = (int)random_below(random, PAGES), end = first + 1 + (int)random_below(random, 700),
         last = first;
@@ -290,8 +290,8 @@ static void test_pages_on_demand(void **state) {
     close_device();
 }
 
-/* After it nothing is taken of the machine, and there is no more than was provided. */
-static void test_pages_that_were_provided(void **state) {
+/* After preallocate, commits take no more memory from the GPU and fail beyond the preallocated amount. */
+static void test_preallocated_pages(void **state) {
     static bool there[PAGES];
     uint64_t random = seed_base;
     const uint64_t bytes = 32 * MIB;
@@ -308,7 +308,7 @@ static void test_pages_that_were_provided(void **state) {
     char *pages = memory->reserve(device, (size_t)PAGES * PAGE), *more = memory->reserve(device, 2 * bytes);
     for (int i = 0; i < STEPS; i++) change_pages(&random, pages, there, shared);
     assert_int_equal(memory->commit(device, more, 2 * bytes), -ENOMEM);
-    assert_int_equal(memory->commit(device, more, CHUNK), 0); /* that has taken nothing */
+    assert_int_equal(memory->commit(device, more, CHUNK), 0); /* the failed commit has taken nothing */
     assert_int_equal(memory->used(device), used);
     assert_int_equal(memory->preallocate(device, 2 * bytes, &e), OK);
     assert_int_equal(memory->used(device), used + bytes);
@@ -347,21 +347,21 @@ static void test_no_memory_can_be_tried_again(void **state) {
     emu_fail(EMU_HOST_REGISTER, 1, OUT_OF_MEMORY);
     assert_int_equal(memory->pin(device, pool, MIB), -ENOMEM);
     assert_int_equal(memory->pin(device, pool, MIB), 0);
-    wait_all(); /* nothing of all this is left over */
+    wait_all(); /* no error is left over */
     memory->unpin(device, pool, MIB);
     sys.unmap(&sys, LINE_STORE, pool, MIB);
     close_device();
 }
 
-/* What nobody could be told of is told at the next operator, once. */
-static void test_copy_that_is_refused(void **state) {
+/* An error of an asynchronous copy is returned once, by the next operator. */
+static void test_failed_copy_fails_next_operator(void **state) {
     struct error e = {0};
     (void)state;
     if (!emulated()) skip();
     emu_reset();
     open_device();
     float *shared = alloc_mapped(2 * ROW);
-    char *slot = take_pages(PAGE);
+    char *slot = reserve_pages(PAGE);
     emu_fail(EMU_COPY, 1, OUT_OF_MEMORY);
     memory->await_copy(device, memory->copy(device, slot, shared, ROW, 0));
     queue(shared + FLOATS, slot, FLOATS, &e);
@@ -373,7 +373,7 @@ static void test_copy_that_is_refused(void **state) {
     close_device();
 }
 
-/* A lost GPU answers at once, with why, and host memory goes back. */
+/* After the GPU is lost every call fails at once with the reason, and host memory is freed. */
 static void test_lost_gpu(void **state) {
     static const enum emu_call calls[] = {EMU_SYNCHRONIZE, EMU_LAUNCH};
     (void)state;
@@ -382,9 +382,9 @@ static void test_lost_gpu(void **state) {
         struct error e = {0};
         double stalled = 0;
         emu_reset();
-        __lsan_disable(); /* what is the driver's goes with the process */
+        __lsan_disable(); /* memory of the driver ends with the process */
         open_device();
-        char *slot = take_pages(2 * PAGE);
+        char *slot = reserve_pages(2 * PAGE);
         __lsan_enable();
         emu_fail(calls[i], 1, ILLEGAL_ADDRESS);
         queue(slot + PAGE, slot, FLOATS, &e);
@@ -418,7 +418,7 @@ static void refuse(int ordinal, enum status code, const char *found) {
     expect(&e, code, found);
 }
 
-static void test_which_gpus_open(void **state) {
+static void test_unsupported_gpus_are_rejected(void **state) {
     struct error e = {0};
     struct cuda_info info;
     char why[400];
@@ -447,7 +447,7 @@ static void test_which_gpus_open(void **state) {
     close_device();
 }
 
-/* At each of its calls; what was opened before is closed. */
+/* Each CUDA call of opening fails in turn: what was opened before is closed. */
 static void test_opening_without_memory(void **state) {
     (void)state;
     if (!emulated()) skip();
@@ -470,14 +470,14 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots_are_filled_in_order),
         cmocka_unit_test(test_old_events_have_passed),
-        cmocka_unit_test(test_copies_out_of_pins),
+        cmocka_unit_test(test_copies_from_pinned_chunks),
         cmocka_unit_test(test_pages_on_demand),
-        cmocka_unit_test(test_pages_that_were_provided),
+        cmocka_unit_test(test_preallocated_pages),
         cmocka_unit_test(test_no_memory_can_be_tried_again),
-        cmocka_unit_test(test_copy_that_is_refused),
-        cmocka_unit_test(test_which_gpus_open),
+        cmocka_unit_test(test_failed_copy_fails_next_operator),
+        cmocka_unit_test(test_unsupported_gpus_are_rejected),
         cmocka_unit_test(test_opening_without_memory),
-        cmocka_unit_test(test_lost_gpu), /* the last: its process has no other GPU */
+        cmocka_unit_test(test_lost_gpu), /* last: the process has no GPU afterwards */
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);

@@ -1,7 +1,6 @@
-/* What only products and attention read, in the type that they round to: every operator that may write such a
- * tensor against what it writes in f32, rounded, and every one that may read it against the same values in
- * f32, bit for bit; and what the wrappers refuse. On a GPU, or under the emulator. ONLY and SKIP in the
- * environment are patterns of tests. */
+/* bf16 operands: tensors that only products and attention read are stored in bf16. Each operator that writes one must give
+ * its f32 result rounded; each that reads one must give the bits of the same values in f32. Invalid operands are rejected.
+ * On a GPU or under the emulator. ONLY and SKIP in the environment are patterns of tests. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -16,8 +15,8 @@ static uint16_t nearest_half(double value) {
     return (uint16_t)(bits_of(rounded) >> 16);
 }
 
-/* bf16 values, widened. */
-static struct tensor widened_copy(const struct tensor *t, int gap) {
+/* Returns an f32 copy of a bf16 tensor. */
+static struct tensor f32_copy(const struct tensor *t, int gap) {
     struct tensor to = tensor_random(DTYPE_F32, t->rank, t->dim, gap, 1);
     for (int64_t row = 0; row < tensor_rows(t); row++)
         for (int32_t i = 0; i < tensor_columns(t); i++)
@@ -25,7 +24,7 @@ static struct tensor widened_copy(const struct tensor *t, int gap) {
     return to;
 }
 
-/* A GPU's library may take another algorithm for another result: then bits are those of another sum. */
+/* A GPU library may use another algorithm for another result type, whose sums have other bits. */
 static bool near_enough(double found, double plain, bool library) {
     return library && !emulated() && fabs(found - plain) <= 0.01 * fabs(plain) + 0.01;
 }
@@ -37,7 +36,7 @@ static void expect_rounded(const struct tensor *found, const struct tensor *plai
             double value = load(plain, row, i);
             if (*half_at(found, row, i) != nearest_half(value) &&
                 !near_enough(load(found, row, i), value, library))
-                fail_msg("row %lld, column %d: %04x, expected %04x, which is %a rounded", (long long)row, i,
+                fail_msg("row %lld, column %d: %04x, expected %04x (%a rounded)", (long long)row, i,
                          *half_at(found, row, i), nearest_half(value), value);
         }
 }
@@ -50,7 +49,7 @@ static void expect_same(const struct tensor *found, const struct tensor *expecte
                             (char *)expected->data + row * expected->row_bytes, bytes);
 }
 
-/* Two results of one shape, in f32 and bf16. */
+/* One result shape in f32 and bf16. */
 struct results {
     struct tensor plain, rounded;
 };
@@ -60,10 +59,10 @@ static struct results results_of(int rank, const int32_t *dim, int gap) {
                             tensor_random(DTYPE_BF16, rank, dim, 2 * gap, 1)};
 }
 
-/* --- operators that go through rows --- */
+/* --- operators on rows --- */
 
 enum { PLACES = 4 };
-static const int32_t columns_of[PLACES] = {128, 36, 77, 8200}; /* the last is not held in registers */
+static const int32_t columns_of[PLACES] = {128, 36, 77, 8200}; /* the last row does not fit in registers */
 static const int gaps[PLACES] = {0, 4, 1, 8};
 
 static void test_norms(void **state) {
@@ -92,7 +91,7 @@ static void test_norms(void **state) {
     }
 }
 
-/* With the norm before it and as two operators, which are to have the same bits. */
+/* Rope with a fused norm gives the bits of two operators. */
 static void test_rope(void **state) {
     (void)state;
     static const int32_t heads[] = {2, 16, 20, 64, 128, 130, 276, 512};
@@ -142,7 +141,7 @@ static void test_elementwise(void **state) {
 
 struct product {
     int32_t t, n, k;
-    enum dtype bias; /* OTHER: there is none */
+    enum dtype bias; /* OTHER: no bias */
     enum activation activation;
     bool gate, residual;
     int in_gap, out_gap;
@@ -151,7 +150,7 @@ struct product {
 static void product_case(struct product c) {
     case_begin();
     struct tensor halves = tensor_random(DTYPE_BF16, SHAPE(c.t, c.k), c.in_gap, 1);
-    struct tensor in = widened_copy(&halves, 0), weight = tensor_random(DTYPE_BF16, SHAPE(c.n, c.k), 0, 1);
+    struct tensor in = f32_copy(&halves, 0), weight = tensor_random(DTYPE_BF16, SHAPE(c.n, c.k), 0, 1);
     struct results out = results_of(2, (int32_t[]){c.t, c.n}, c.out_gap);
     struct tensor same = tensor_random(DTYPE_F32, 2, out.plain.dim, 0, 1);
     struct epilogue e = {.activation = c.activation};
@@ -173,8 +172,8 @@ static void test_linear(void **state) {
         {33, 40, 64, DTYPE_OTHER, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_F32, ACTIVATION_NONE, false, false, 0, 8},
-        {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0}, /* K is filled up with zeros */
-        {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1}, /* rows as they lie, and gaps in out */
+        {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0}, /* K is padded with zeros */
+        {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1}, /* contiguous rows in, gaps in out */
         {9, 36, 72, DTYPE_OTHER, ACTIVATION_NONE, false, false, 1, 3},
         {17, 64, 128, DTYPE_F16, ACTIVATION_GELU_TANH, false, false, 0, 0},
         {17, 48, 128, DTYPE_OTHER, ACTIVATION_SILU, true, true, 0, 4},
@@ -189,21 +188,21 @@ static void test_linear(void **state) {
 
 /* --- attention --- */
 
-struct attended {
+struct attention_shape {
     int32_t t, s, heads, key_heads, d;
     int gap;
     bool causal;
 };
 
-static void attention_case(struct attended c) {
+static void attention_case(struct attention_shape c) {
     case_begin();
     struct attention_options heads = {
         .queries = c.heads, .keys = c.key_heads, .scale = 1 / sqrtf((float)c.d), .causal = c.causal};
     struct tensor q = tensor_random(DTYPE_BF16, SHAPE(c.t, c.heads * c.d), c.gap, 1);
     struct tensor k = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1);
     struct tensor v = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), c.gap, 1);
-    struct tensor wide_q = widened_copy(&q, c.gap), wide_k = widened_copy(&k, 0),
-                  wide_v = widened_copy(&v, 0);
+    struct tensor wide_q = f32_copy(&q, c.gap), wide_k = f32_copy(&k, 0),
+                  wide_v = f32_copy(&v, 0);
     struct tensor same = tensor_random(DTYPE_F32, 2, q.dim, 0, 1);
     struct results out = results_of(2, q.dim, c.gap);
     op_attention(&x, out.plain, wide_q, wide_k, wide_v, heads);
@@ -219,7 +218,7 @@ static void attention_case(struct attended c) {
 
 static void test_attention(void **state) {
     (void)state;
-    static const struct attended cases[] = {
+    static const struct attention_shape cases[] = {
         {20, 33, 2, 2, 16, 0, false}, {20, 70, 4, 2, 32, 8, false}, {9, 77, 2, 1, 64, 0, false},
         {70, 70, 2, 2, 128, 8, true}, {5, 40, 2, 1, 128, 4, false}, {5, 40, 2, 2, 40, 0, false},
         {7, 9, 2, 2, 7, 1, false},    {9, 40, 1, 1, 512, 0, false}, {5, 33, 2, 1, 256, 8, false},
@@ -231,18 +230,18 @@ static void test_attention(void **state) {
     }
 }
 
-/* --- what is refused --- */
+/* --- rejected operands --- */
 
 static void expect_refused(const char *what) {
     char line[1200];
     assert_int_equal(problem.code, INTERNAL);
     if (!strstr(error_line(&problem, line, sizeof line), what))
-        fail_msg("'%s' does not say '%s'", line, what);
+        fail_msg("error '%s' does not contain '%s'", line, what);
     problem = (struct error){0};
 }
 
-/* The second half of wide rows ends before what lies right behind them. */
-static void test_halves_end(void **state) {
+/* Wide rows do not reach into memory directly behind their second half. */
+static void test_wide_rows_stay_in_bounds(void **state) {
     (void)state;
     case_begin();
     char *memory = operand_memory(4 * 64 * sizeof(float) + 4 * 32 * sizeof(uint16_t));
@@ -255,7 +254,7 @@ static void test_halves_end(void **state) {
     assert_int_equal(problem.code, OK);
 }
 
-static void test_refused(void **state) {
+static void test_invalid_operands_are_rejected(void **state) {
     (void)state;
     struct modulation plain = {0};
     case_begin();
@@ -284,14 +283,14 @@ static void test_refused(void **state) {
     struct attention_options heads = {.queries = 2, .keys = 2, .scale = 1};
     op_attention(&x, out, out, out, in, heads);
     expect_refused("k's type");
-    x.precision = PRECISION_F32; /* in which the device names no type but f32 */
+    x.precision = PRECISION_F32; /* with precision f32 every operand is f32 */
     op_rms_norm(&x, out, in, weight, 0, plain);
     x.precision = PRECISION_BF16;
     expect_refused("operator rms_norm: invalid out");
 }
 
-/* Of the type that products read, also a slice of rows of any width; and of no other where that is f32. */
-static void test_scratch(void **state) {
+/* context_operand gives scratch tensors of the operand type, f32 in precision f32, also for slices. */
+static void test_scratch_has_operand_type(void **state) {
     (void)state;
     static char memory[16384];
     struct arena arena = {.base = memory, .bytes = sizeof memory};
@@ -316,8 +315,8 @@ static void test_scratch(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_norms),   cmocka_unit_test(test_rope),      cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_linear),  cmocka_unit_test(test_attention), cmocka_unit_test(test_halves_end),
-        cmocka_unit_test(test_refused), cmocka_unit_test(test_scratch),
+        cmocka_unit_test(test_linear),  cmocka_unit_test(test_attention), cmocka_unit_test(test_wide_rows_stay_in_bounds),
+        cmocka_unit_test(test_invalid_operands_are_rejected), cmocka_unit_test(test_scratch_has_operand_type),
     };
     const char *only = getenv("ONLY"), *skip = getenv("SKIP");
     if (only) cmocka_set_test_filter(only);

@@ -1,11 +1,9 @@
-/* The CUDA device's operators, on a GPU or under the emulator, against double arithmetic: the cases of
- * test/lib/ops_cases.h with this device's shapes. Linear's operands are rounded to bf16 before the
- * comparison, as the device rounds them; attention may be half as far off as plain rounding is; convolutions
- * round to TF32.
+/* Operators of the CUDA device, on a GPU or under the emulator, against f64: the cases of test/lib/ops_cases.h with this
+ * device's shapes. The reference rounds operands of linear to bf16, as the device does; attention may have half the error
+ * of plain rounding; convolutions round to TF32.
  *
- * Under the emulator EMU_ORDER and EMU_SEED say in which order threads run. Random cases: SEED in the
- * environment repeats a run, CASES says how many. ONLY is a pattern of tests to run, SKIP one of
- * tests to leave out. */
+ * Environment: EMU_ORDER and EMU_SEED set the emulator's thread order, SEED repeats random cases, CASES is their number,
+ * ONLY and SKIP are patterns of tests. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -14,7 +12,7 @@
 
 #include <time.h>
 
-/* The thread sanitizer makes a barrier a hundred times as slow: there shapes are of 2 to 8 blocks. */
+/* Barriers are a hundred times slower under the thread sanitizer: shapes have 2 to 8 blocks there. */
 #ifdef __SANITIZE_THREAD__
 enum { SMALL = 1, RANDOM_CASES = 0, ROWS_ALIKE = 20, PICTURES = 3 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -23,8 +21,8 @@ enum { SMALL = 0, RANDOM_CASES = 40, ROWS_ALIKE = 70, PICTURES = 6 };
 enum { SMALL = 0, RANDOM_CASES = 100, ROWS_ALIKE = 130, PICTURES = 12 };
 #endif
 
-/* Measured under the emulator. Of a GPU's tensor cores, which cut sums off instead of rounding them, a
- * product is expected to be 20 times as far off as there (2e-5 of K = 10240 values). */
+/* Measured under the emulator. Tensor cores of GPUs truncate sums, so products may have 20 times the error (2e-5 for K =
+ * 10240). */
 struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {7e-03, 0},
     [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1.1e-07, 0},    [OP_GROUP_STATISTICS] = {5e-08, 0},
@@ -48,10 +46,10 @@ static void test_linear(void **state) {
     case_linear(17, 200, 10240, DTYPE_BF16, 0, true, RESIDUAL_OUT);
     case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
     case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
-    case_linear(9, 33, 1001, DTYPE_BF16, 0, false, RESIDUAL_APART); /* rows of weights that are not aligned */
+    case_linear(9, 33, 1001, DTYPE_BF16, 0, false, RESIDUAL_APART); /* unaligned weight rows */
 }
 
-/* The last two in two panels, of 2,112 and 1,988 columns. */
+/* The last two cases use two panels, of 2,112 and 1,988 columns. */
 static void test_epilogue(void **state) {
     (void)state;
     static const struct linear_case cases[] = {
@@ -70,8 +68,8 @@ static void test_epilogue(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_epilogue(cases[i]);
 }
 
-/* Parts of fused weights, rows of those, seams that are not at multiples of 4; the last in two panels, in the
- * second of which one begins. */
+/* Adapters of parts and rows of fused weights that meet at unaligned rows; the last case has two panels, and an adapter
+ * starts in the second. */
 static void test_adapted(void **state) {
     (void)state;
     static const struct adapted_case cases[] = {
@@ -101,7 +99,7 @@ static void test_adapted(void **state) {
     for (size_t i = 0; i < 4; i++) case_adapted_few(&cases[i]);
 }
 
-/* Z-Image's, at few tokens; the weights of the last in more than one panel. */
+/* Products of Z-Image with few tokens; the weights of the last one take several panels. */
 static void test_linear_of_families(void **state) {
     (void)state;
     if (SMALL) return;
@@ -151,7 +149,7 @@ static void test_attention(void **state) {
     }
 }
 
-/* Every size that has tiles of its own, those of the families and the sizes beside them. */
+/* Every head size with its own tiles, those of the families, and their neighbours. */
 static void test_head_sizes(void **state) {
     (void)state;
     static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,  48,  49,
@@ -168,7 +166,7 @@ static void test_head_sizes(void **state) {
     }
 }
 
-/* One token, one key, and scores so far apart that all of a row but one key is nothing. */
+/* One token, one key, and scores so far apart that one key gets all the weight. */
 static void test_attention_edges(void **state) {
     (void)state;
     case_attention((struct attention_case){1, 1, 2, 2, 64, 0, true, false, 0.125f});
@@ -191,7 +189,7 @@ static void test_norms(void **state) {
     for (int with = 0; with < 16; with++) case_affine(3, 77 + with, with % 3, with, with % 2);
     case_group_norm(1, 1, 4, 2, false);
     case_group_norm(5, 7, 36, 4, true);
-    case_group_norm(300, 1, 2, 1, false); /* more rows than are summed at once */
+    case_group_norm(300, 1, 2, 1, false); /* more rows than one block sums */
     if (SMALL) return;
     case_rms_norm(40, 128, 30, DTYPE_BF16, 0, false, true);
     case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
@@ -288,20 +286,19 @@ static void test_conv(void **state) {
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
-        {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* a UNet's that fills in, first */
-        {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* and last */
+        {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
+        {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
         {5, 9, 96, 16, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {3, 2, 609, 8, 1, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, false,
          RESIDUAL_NONE}, /* several warps */
-        {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* read again */
+        {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* the row does not fit in registers and is read again */
         {37, 300, 3, 8, 3, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_APART},
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
-/* With something done to the result, written as it is, padded, or with a residual; in bands, the last short.
- */
+/* Finishing steps, plain output, padding or a residual; in bands, the last one short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE,
@@ -315,7 +312,7 @@ static void test_conv_finish(void **state) {
     case_conv_sized(c, relu);
 }
 
-/* Upsampled to sizes that are odd: what lay behind the cut is zeros for the last row and column. */
+/* Upsampling cropped to odd sizes: the convolution reads zeros beyond the crop. */
 static void test_conv_cut(void **state) {
     (void)state;
     struct conv_case c = {5, 4, 12, 20, 3, DTYPE_BF16, 2, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -326,7 +323,7 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_row = true, .cut_column = true}); /* bands of 13 rows */
 }
 
-/* Tensor cores round operands to TF32: results that are nearer came from another, slow algorithm. */
+/* Tensor cores round operands to TF32: more exact results come from a slow algorithm. */
 static void test_conv_is_tf32(void **state) {
     (void)state;
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
@@ -358,7 +355,7 @@ struct conv {
     struct conv_options options;
 };
 
-/* Wide enough for some bands. */
+/* The image is wide enough for several bands. */
 static struct conv make_conv(int up) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24};
     int32_t columns = random_int(SMALL ? 5 : 100, SMALL ? 9 : 1200 / up),
@@ -385,7 +382,7 @@ static void assert_same(const struct tensor *a, const struct tensor *b) {
     assert_memory_equal(a->data, b->data, (size_t)tensor_bytes(a));
 }
 
-/* Any rows of the result, from the whole of the input, have the bits of the whole. */
+/* Computes any rows of the result from the whole input; they have the bits of the whole result. */
 static void test_conv_pieces(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
@@ -404,7 +401,7 @@ static void test_conv_pieces(void **state) {
     }
 }
 
-/* A convolution may write over its own input, or its residual, from so far before it as conv_lead says. */
+/* The output may overlap the input or residual if it starts conv_lead bytes before. */
 static void test_conv_overlap(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
@@ -428,7 +425,7 @@ static void test_conv_overlap(void **state) {
     }
 }
 
-/* One that strides may write over its input from its beginning on. Wide enough for some bands. */
+/* With stride 2 the output may start at its input. The image is wide enough for several bands. */
 static void test_conv_strided_overlap(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
@@ -447,7 +444,7 @@ static void test_conv_strided_overlap(void **state) {
     }
 }
 
-/* --- the same bits --- */
+/* --- equal bits --- */
 
 static void test_statistics_pieces(void **state) {
     (void)state;
@@ -472,7 +469,7 @@ static void test_statistics_pieces(void **state) {
     }
 }
 
-/* One case of each operator that takes rows as they lie. */
+/* One case of each operator that accepts rows with any stride and alignment. */
 static void cases_at(int gap) {
     case_linear_few(5, 9, 132, DTYPE_BF16, gap, true, true);
     case_attention((struct attention_case){9, 21, 2, 1, 48, gap, false, false, 0.1f});
@@ -536,7 +533,7 @@ static void test_precisions(void **state) {
     assert_true(checker.cuda->host_bytes == checker.planned->host_bytes);
 }
 
-/* A product that nobody prepared is our own bug, and says so. */
+/* Running a product that was not prepared is an internal error. */
 static void test_unprepared(void **state) {
     (void)state;
     case_begin();
@@ -551,7 +548,7 @@ static void test_unprepared(void **state) {
     checker_wait();
 }
 
-/* After all calls: whatever they launched had been loaded before, so that it takes no memory in mid-run. */
+/* Runs last: every launched kernel had been loaded before, so no launch takes memory during a run. */
 static void test_kernels_were_loaded(void **state) {
     (void)state;
     assert_int_equal(emulated_late_kernels(), 0);

@@ -1,9 +1,8 @@
-/* The real store on the CUDA device, on a GPU or under the emulator: its readers' copies, the events behind
- * which they wait, and operators that read what was copied. Nothing waits on the host between a visit and the
- * end of its stage, so that order is the events' alone: one that is missing gives wrong values, and under the
- * thread sanitizer a data race.
+/* The store on the CUDA device, on a GPU or under the emulator: copies by the readers, the events that they wait for, and
+ * operators that read the copied weights. The host does not wait between a visit and the end of its stage, so only events
+ * order the work: a missing one gives wrong values, and a data race under the thread sanitizer.
  *
- * Random cases: SEED in the environment moves all of them; ONLY is a pattern of tests to run. */
+ * SEED in the environment changes all random cases; ONLY is a pattern of tests to run. */
 #include "test/lib/store_adapters.h"
 
 #include "kernels/cuda/cuda.h"
@@ -18,17 +17,17 @@ enum { WORLDS = 40 };
 #endif
 enum { WIDENED_MAX = 4096, WORKSPACE = 1 << 16 };
 
-/* What an operator has made of a tensor. */
-struct widened {
+/* A weight converted to f32 by an operator. */
+struct f32_weight {
     const struct block *block;
     int weight;
     const float *values;
 };
 
 static struct results {
-    char *memory, *workspace; /* shared with the GPU */
+    char *memory, *workspace; /* mapped host memory */
     uint64_t used, bytes;
-    struct widened list[WIDENED_MAX];
+    struct f32_weight list[WIDENED_MAX];
     int n;
     long compared;
 } results;
@@ -47,7 +46,7 @@ static const struct tensor *part_of(const struct raw_weights *weights, int i) {
     return weights->part[i].rank ? &weights->part[i] : NULL;
 }
 
-/* Widens every weight of the visit, each when it is there. */
+/* Converts every weight of the visit to f32 as soon as its bytes have arrived. */
 static void compute_visit(struct store *store, int visit, struct packed_place place, struct error *e) {
     const struct visit *v = &store_fixture.visits.visits[visit];
     const struct block *block = store_fixture.list[v->stage][v->block];
@@ -66,12 +65,12 @@ static void compute_visit(struct store *store, int visit, struct packed_place pl
         results.used += align_up((uint64_t)tensor_bytes(&to), ARENA_ALIGN);
         assert_true(results.used <= results.bytes && results.n < WIDENED_MAX);
         op_copy(&x, to, from);
-        results.list[results.n++] = (struct widened){block, i, to.data};
+        results.list[results.n++] = (struct f32_weight){block, i, to.data};
     }
     store_await(store, visit, block->bytes, e);
 }
 
-/* Against the files. */
+/* Compares the converted weights with the files. */
 static void compare(void) {
     struct error e = {0};
     double stalled = 0;
@@ -79,7 +78,7 @@ static void compare(void) {
     assert_ok(&e);
     assert_true(stalled >= 0);
     for (int k = 0; k < results.n; k++) {
-        const struct widened *w = &results.list[k];
+        const struct f32_weight *w = &results.list[k];
         struct raw_weights weights = {0};
         static char packed[1 << 20];
         assert_true(w->block->bytes <= sizeof packed);
@@ -126,7 +125,7 @@ static void compute_from(struct store *store, int at, int stop, struct error *e)
     }
 }
 
-/* Room for every value of every visit. */
+/* Allocates space for every value of every visit. */
 static void open_results(void) {
     results.bytes = ARENA_ALIGN;
     for (int i = 0; i < store_fixture.visits.n_visits; i++) {
@@ -143,19 +142,19 @@ static void close_results(void) {
     device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
-/* The next world whose weights lie on the device. */
-static uint64_t next_world(uint64_t seed) {
+/* Builds random models from `seed` on until one has its weights on the device; returns the next seed. */
+static uint64_t next_device_model(uint64_t seed) {
     for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed)) store_fixture_remove();
     return seed;
 }
 
-/* Runs of a session: of the second, what was kept is not copied again, nor of the others where adapters or
- * residents change, what stays. */
-static void test_worlds(void **state) {
+/* Several runs of a session: later runs do not copy blocks that stayed resident, also after a change of adapters or
+ * residents. */
+static void test_copies_precede_operators(void **state) {
     (void)state;
     uint64_t seed = seed_base;
     for (int i = 0; i < WORLDS; i++) {
-        seed = next_world(seed);
+        seed = next_device_model(seed);
         if (below(2)) make_plan(true);
         for (int run = 0; run < 4; run++) {
             struct error e = {0};
@@ -172,20 +171,20 @@ static void test_worlds(void **state) {
         store_fixture_remove();
     }
     long pageable = emulated_pageable_copies();
-    if (pageable) fail_msg("%ld copies were out of memory that is not pinned", pageable);
-    printf("  %ld values\n", results.compared);
+    if (pageable) fail_msg("%ld copies from memory that is not pinned", pageable);
+    printf("  %ld values compared\n", results.compared);
     assert_true(results.compared > 10000);
 }
 
-/* Residents are evicted between two evaluations, while copies for the next are on their way. */
-static void test_evict(void **state) {
+/* Residents are evicted between two evaluations while copies for the next one are in flight. */
+static void test_eviction_keeps_values(void **state) {
     (void)state;
     uint64_t seed = seed_base + 5000;
     int replanned = 0;
     for (int i = 0; i < WORLDS; i++) {
         static struct plan reduced;
         struct error e = {0};
-        seed = next_world(seed);
+        seed = next_device_model(seed);
         struct store *store = store_fixture_open(&e);
         assert_ok(&e);
         open_results();
@@ -205,13 +204,13 @@ static void test_evict(void **state) {
     assert_true(replanned > WORLDS / 3);
 }
 
-/* Stopped anywhere, with copies and operators under way. */
-static void test_close_in_the_middle(void **state) {
+/* Closes the store at any visit, with copies and operators in flight. */
+static void test_close_during_copies(void **state) {
     (void)state;
     uint64_t seed = seed_base + 9000;
     for (int i = 0; i < WORLDS; i++) {
         struct error e = {0};
-        seed = next_world(seed);
+        seed = next_device_model(seed);
         struct store *store = store_fixture_open(&e);
         assert_ok(&e);
         open_results();
@@ -228,7 +227,7 @@ static void test_close_in_the_middle(void **state) {
     }
 }
 
-/* ---- systems that let only so much be pinned ---- */
+/* ---- limits on pinned memory ---- */
 
 static int64_t largest_staging(void) {
     uint64_t most = 0;
@@ -243,7 +242,7 @@ static int64_t all_pools(void) {
     return (int64_t)bytes;
 }
 
-/* A whole run where `limit` bytes can be pinned, which the plan knows or does not. */
+/* Runs while at most `limit` bytes can be pinned; known: the plan has this limit. */
 static struct store_counters run_limited(int64_t limit, bool known) {
     struct error e = {0};
     if (known) plan_limit_pins(&store_fixture.need, (uint64_t)limit);
@@ -261,16 +260,15 @@ static struct store_counters run_limited(int64_t limit, bool known) {
     return counters;
 }
 
-/* Where the plan knows, nothing is copied out of memory that is not pinned: what of a pool is not passes
- * through staging. Where it does not, or no staging can be pinned, such copies are counted and as right as
- * others. */
-static void test_limited_pins(void **state) {
+/* With a known limit, unpinned pool blocks pass through staging and no copy reads unpinned memory. Otherwise, or if not
+ * even staging can be pinned, such copies are counted and give right values. */
+static void test_pin_limit_uses_staging(void **state) {
     (void)state;
     uint64_t seed = seed_base + 13000;
     int64_t windowed = 0, unpinned = 0;
     if (!emulated()) skip();
     for (int i = 0; i < 3 * WORLDS; i++) {
-        seed = next_world(seed);
+        seed = next_device_model(seed);
         int64_t staging = largest_staging(), pools = all_pools();
         int64_t limit = staging + (int64_t)below((uint64_t)pools / PLAN_PAGE + 1) * PLAN_PAGE;
         bool known = i % 3;
@@ -284,13 +282,13 @@ static void test_limited_pins(void **state) {
         unpinned += counters.bytes_unpinned;
         store_fixture_remove();
     }
-    printf("  %lld bytes of pools that were not pinned through staging, %lld not\n", (long long)windowed,
+    printf("  unpinned pool bytes: %lld copied through staging, %lld directly\n", (long long)windowed,
            (long long)unpinned);
     assert_true(windowed > 100000 && unpinned > 100000);
 }
 
-/* One pin that fails is that chunk's loss and no other's. */
-static void test_failed_pin(void **state) {
+/* A failed pin affects only its own chunk. */
+static void test_failed_pin_loses_one_chunk(void **state) {
     (void)state;
     enum { CHUNKS = 5 };
     struct error e = {0};
@@ -300,7 +298,7 @@ static void test_failed_pin(void **state) {
     sys_init_machine(&sys);
     struct device *gpu = cuda_open(&sys, 0, &e);
     assert_ok(&e);
-    char *memory = sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK); /* the emulator touches none of it */
+    char *memory = sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK); /* never touched by the emulator */
     struct pins pins = {0};
     pins_begin(&pins, gpu, memory, CHUNKS * (uint64_t)PINS_CHUNK - PLAN_PAGE);
     for (uint64_t i = 0; i < CHUNKS; i++) {
@@ -311,7 +309,7 @@ static void test_failed_pin(void **state) {
         assert_false(pins_claim(&pins, at));
         pins_pin(&pins, at);
         assert_int_equal(pins_state(&pins, at, &ends), i == 2 ? PIN_REFUSED : PIN_DONE);
-        assert_false(pins_claim(&pins, at)); /* nor again */
+        assert_false(pins_claim(&pins, at)); /* no second try */
         assert_int_equal(ends, end);
         assert_int_equal(pins_refuse(&pins), i >= 2);
     }
@@ -325,8 +323,8 @@ static void test_failed_pin(void **state) {
     gpu->destroy(gpu);
 }
 
-/* What a device says of pinning is what it can do then, to 64 KiB, and takes no more than a trial's pages. */
-static void test_pinnable(void **state) {
+/* pinnable() measures the pin limit to 64 KiB and leaves nothing pinned. */
+static void test_pinnable_measures_limit(void **state) {
     (void)state;
     static const int64_t limits[] = {0, 4 << 10, 1 << 20, 100 << 20, (int64_t)1 << 30};
     const uint64_t wanted = (uint64_t)3 << 29;
@@ -341,7 +339,7 @@ static void test_pinnable(void **state) {
         uint64_t found = gpu->memory->pinnable(gpu, wanted);
         assert_true(found <= (uint64_t)limits[i] || found == 1);
         assert_true(found + (64 << 10) > (uint64_t)limits[i]);
-        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), found); /* is not tried again */
+        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), found); /* cached */
         emulated_pinnable(-1);
         assert_int_equal(emu_read_counts().registered_bytes, 0);
         gpu->destroy(gpu);
@@ -354,12 +352,12 @@ static void test_pinnable(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_worlds),
-        cmocka_unit_test(test_evict),
-        cmocka_unit_test(test_close_in_the_middle),
-        cmocka_unit_test(test_limited_pins),
-        cmocka_unit_test(test_failed_pin),
-        cmocka_unit_test(test_pinnable),
+        cmocka_unit_test(test_copies_precede_operators),
+        cmocka_unit_test(test_eviction_keeps_values),
+        cmocka_unit_test(test_close_during_copies),
+        cmocka_unit_test(test_pin_limit_uses_staging),
+        cmocka_unit_test(test_failed_pin_loses_one_chunk),
+        cmocka_unit_test(test_pinnable_measures_limit),
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);

@@ -1,6 +1,6 @@
-/* Weights of every stored type on the CUDA device, on a GPU or under the emulator: values bit for bit those
- * of independent decoders, wherever rows lie, and in every operator the bits of the same weight as f32. ONLY
- * and SKIP in the environment are patterns of tests. */
+/* Weights of every stored type on the CUDA device, on a GPU or under the emulator: dequantised values equal those of
+ * independent decoders at any alignment, and every operator gives the bits of the same weights as f32. ONLY and SKIP in
+ * the environment are patterns of tests. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 #include "test/lib/quantised_ops.h"
@@ -9,7 +9,7 @@
 
 #include <nettle/sha2.h>
 
-/* Sanitizers make whole sweeps too slow: pieces of each are then compared with what the CPU makes of them. */
+/* Whole sweeps are too slow under sanitizers: there pieces of each are compared with the CPU. */
 #ifdef __SANITIZE_THREAD__
 enum { SMALL = 1, WHOLE_SWEEPS = 0 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -32,8 +32,8 @@ static void expect_bits(enum dtype dtype, const struct tensor *found, const floa
 
 /* --- values --- */
 
-/* The same weights, their bytes (and scales in tiles) so far behind a multiple of 256, rows so many blocks
- * further apart than they are long. */
+/* Returns a copy of the weights whose bytes (and tiled scales) start `shift` bytes behind a multiple of 256, with `gap`
+ * blocks between rows. */
 static struct tensor moved(const struct tensor *w, int shift, int gap) {
     struct tensor t = *w;
     t.row_bytes += gap * dtype_block_bytes(w->dtype);
@@ -45,7 +45,7 @@ static struct tensor moved(const struct tensor *w, int shift, int gap) {
     return t;
 }
 
-/* Every address that blocks may have, and rows that are not neighbours. */
+/* Every alignment of blocks, with and without gaps between rows. */
 static void test_rows(void **state) {
     (void)state;
     static const struct {
@@ -62,7 +62,7 @@ static void test_rows(void **state) {
         }
 }
 
-/* Odd numbers of rows from any row on, whose scales are further back. */
+/* Slices of an odd number of rows from any row on; their scales lie elsewhere. */
 static void test_slices(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -84,8 +84,8 @@ static void test_slices(void **state) {
     }
 }
 
-/* What the watch does besides takes longer than the sweep. */
-static void widen_at_once(struct tensor out, struct tensor in) {
+/* Calls the device directly: the checks of cuda_checker.h take longer than the sweep. */
+static void dequantise_unchecked(struct tensor out, struct tensor in) {
     struct op op = {.kind = OP_COPY, .out = out, .in = {in}};
     run_together(&op);
 }
@@ -98,7 +98,7 @@ static void sweep_piece_as_on_cpu(enum dtype dtype, uint32_t piece) {
     struct tensor out = tensor_random(DTYPE_F32, 2, t.dim, 0, 1);
     weights_widen(expected, &t, 0, t.dim[0]);
     quantised_canonical_nan(expected, tensor_elements(&t));
-    widen_at_once(out, t);
+    dequantise_unchecked(out, t);
     expect_bits(dtype, &out, expected);
 }
 
@@ -112,17 +112,17 @@ static void whole_sweep(enum dtype dtype) {
         if (!t.rank) break;
         struct tensor out = tensor_make(NULL, DTYPE_F32, 2, t.dim);
         out.data = operand_memory((size_t)tensor_bytes(&out));
-        widen_at_once(out, t);
+        dequantise_unchecked(out, t);
         quantised_canonical_nan(out.data, tensor_elements(&out));
         sha256_update(&sha, (size_t)tensor_bytes(&out), out.data);
     }
     sha256_digest(&sha, sizeof digest, digest);
     case_begin();
     struct quantised q = quantised_read(dtype);
-    if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: other values", dtype_name(dtype));
+    if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: wrong values", dtype_name(dtype));
 }
 
-/* Every scale. */
+/* Sweeps over every scale. */
 static void test_sweeps(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -143,14 +143,14 @@ static void test_operators(void **state) {
     for (int i = 0; i < N_QUANTISED; i++) same_everywhere(quantised_types[i]);
 }
 
-/* By themselves, so that they can be left out where there is no cuDNN. */
+/* A separate test, to be skipped without cuDNN. */
 static void test_convolutions(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) same_convolutions(plain_types[i]);
     for (int i = 0; i < N_QUANTISED; i++) same_convolutions(quantised_types[i]);
 }
 
-/* Two panels of columns, of 2,112 and 1,988: scales and gates go on in the second. */
+/* Two panels, of 2,112 and 1,988 columns: scales and gates continue in the second. */
 static void test_panels(void **state) {
     (void)state;
     if (!WHOLE_SWEEPS) return;

@@ -1,8 +1,7 @@
-/* What the CUDA device says that operators launch (kernels/cuda/work.h), against what they launch under the
- * emulator: whole blocks of every family, small. Of each call the kernels by name and number, exactly; and
- * what each of them wrote, counted in memory: at most what is said, and nearly all of it. The sums of a block
- * are those that `bench block --predict` gives. What is read is not seen. A GPU says nothing of its launches:
- * there is nothing to test there. */
+/* cuda_work() (kernels/cuda/work.h), the predicted launches of operators, against launches under the emulator, for a small
+ * block of every family. Kernel names and launch counts match exactly; written bytes, counted in memory, are at most the
+ * prediction and nearly all of it. Sums per block equal `bench block --predict`. Reads are not counted. A GPU run is
+ * skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -22,7 +21,7 @@
 
 #pragma weak emu_set_watcher
 
-/* ---- what is launched ---- */
+/* ---- launches ---- */
 
 struct seen {
     const char *kernel;
@@ -36,11 +35,11 @@ struct counted {
     struct device *cuda;
     struct random_component component;
     const struct random_component_sizes *sizes;
-    char *snapshot;   /* of the component's memory */
-    uint64_t watched; /* bytes of it, from its beginning: all but a library's workspace */
+    char *snapshot;   /* copy of the component's memory */
+    uint64_t watched; /* compared bytes from its start: all but a library's workspace */
     struct seen seen[WORK_ROWS_MAX];
     int n_seen;
-    int launches, calls; /* of the block that counts */
+    int launches, calls; /* launches and operator calls of the last block */
 };
 
 static struct counted counted;
@@ -51,14 +50,14 @@ static void assert_no_problem(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* "(round_rows<D>)" is round_rows. */
+/* Returns whether a launched name such as "(round_rows<D>)" is the kernel round_rows. */
 static bool is_kernel(const char *launched, const char *kernel) {
     launched += launched[0] == '(';
     size_t n = strcspn(launched, "<)");
     return n == strlen(kernel) && !strncmp(launched, kernel, n);
 }
 
-/* Bytes that are others than in the snapshot, by words of four, which a result hardly leaves as they were. */
+/* Returns the bytes that differ from the snapshot, in words of four, which results rarely leave unchanged. */
 static uint64_t changed_bytes(void) {
     const uint32_t *now = (const uint32_t *)counted.component.memory,
                    *was = (const uint32_t *)counted.snapshot;
@@ -68,7 +67,7 @@ static uint64_t changed_bytes(void) {
     return 4 * words;
 }
 
-static void behind_kernel(void *user, const char *kernel) {
+static void count_launch(void *user, const char *kernel) {
     (void)user;
     int i = 0;
     while (i < counted.n_seen && strcmp(counted.seen[i].kernel, kernel)) i++;
@@ -78,9 +77,9 @@ static void behind_kernel(void *user, const char *kernel) {
     counted.seen[i].written_bytes += (double)changed_bytes();
 }
 
-/* ---- what is said ---- */
+/* ---- predictions ---- */
 
-/* A second launch may write zeros where the first has written zeros. */
+/* Compares one call. A second launch may write zeros over zeros, so its bytes have a wider tolerance. */
 static void compare_call(const struct op *op) {
     struct work_list list;
     int launches = 0, seen = 0;
@@ -88,35 +87,35 @@ static void compare_call(const struct op *op) {
     for (int i = 0; i < counted.n_seen; i++) seen += counted.seen[i].launches;
     for (int i = 0; i < list.n; i++) {
         const struct work *w = &list.rows[i];
-        int said = 0, made = 0;
-        double said_bytes = 0, made_bytes = 0;
+        int predicted = 0, launched = 0;
+        double predicted_bytes = 0, launched_bytes = 0;
         launches += w->launches;
         for (int k = 0; k < list.n; k++) {
             if (strcmp(list.rows[k].kernel, w->kernel)) continue;
-            said += list.rows[k].launches;
-            said_bytes += list.rows[k].written_bytes;
+            predicted += list.rows[k].launches;
+            predicted_bytes += list.rows[k].written_bytes;
         }
         for (int k = 0; k < counted.n_seen; k++) {
             if (!is_kernel(counted.seen[k].kernel, w->kernel)) continue;
-            made += counted.seen[k].launches;
-            made_bytes += counted.seen[k].written_bytes;
+            launched += counted.seen[k].launches;
+            launched_bytes += counted.seen[k].written_bytes;
         }
-        if (said != made)
-            fail_msg("%s launches %s %d times, not %d", op_name(op->kind), w->kernel, made, said);
-        if (made_bytes > said_bytes + 64 * made || made_bytes < (made > 1 ? 0.6 : 0.9) * said_bytes)
-            fail_msg("%s: %s wrote %.0f bytes, not %.0f", op_name(op->kind), w->kernel, made_bytes,
-                     said_bytes);
+        if (predicted != launched)
+            fail_msg("%s launches %s %d times, expected %d", op_name(op->kind), w->kernel, launched, predicted);
+        if (launched_bytes > predicted_bytes + 64 * launched || launched_bytes < (launched > 1 ? 0.6 : 0.9) * predicted_bytes)
+            fail_msg("%s: %s wrote %.0f bytes, expected %.0f", op_name(op->kind), w->kernel, launched_bytes,
+                     predicted_bytes);
     }
     if (random_component_at_last(counted.sizes, &counted.component.refs[counted.component.running]))
         counted.launches += seen;
-    if (launches != seen) fail_msg("%s launches %d kernels, not %d", op_name(op->kind), seen, launches);
+    if (launches != seen) fail_msg("%s launches %d kernels, expected %d", op_name(op->kind), seen, launches);
 }
 
 static uint64_t library_bytes(const struct op *op) {
     return op->kind == OP_LINEAR ? LINEAR_LIBRARY_BYTES : op->kind == OP_CONV2D ? CONV_LIBRARY_BYTES : 0;
 }
 
-/* ---- a device that counts what another launches ---- */
+/* ---- a device that counts launches of the CUDA device ---- */
 
 static void counting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device;
@@ -153,10 +152,9 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
 
 /* ---- blocks ---- */
 
-/* Heads of 16 to 24, an odd number of channels where there may be one, images that pad to whole rows, and
- * pictures of more than one band. A UNet whole: it is up- and downsampled to odd sizes. Stable Diffusion 3
- * whole: of its two blocks one has a second attention and the other keeps no text; its table of positions is
- * as large as the picture, and behind its rows of 60 there is a gap, where products read them. */
+/* Heads of 16 to 24 columns, odd channel counts where possible, images that need padding, images of several bands. A whole
+ * UNet, resampled to odd sizes. A whole SD3: one block has dual attention, the other is context_pre_only; its position
+ * table is as large as the image, and its rows of 60 have a gap where products read them. */
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
 static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16};
@@ -292,14 +290,14 @@ static int predicted_launches(const struct predict_case *c) {
 
 static void count_block(const struct predict_case *c) {
     struct random_component *component = &counted.component;
-    enum status made = random_component_make(component, &counted.sys, counted.cuda, &c->sizes, &problem);
+    enum status launched = random_component_make(component, &counted.sys, counted.cuda, &c->sizes, &problem);
     assert_no_problem();
-    assert_int_equal(made, OK);
+    assert_int_equal(launched, OK);
     counted.snapshot = counted.sys.alloc(&counted.sys, LINE_HOST, component->bytes);
     assert_non_null(counted.snapshot);
     counted.sizes = &c->sizes;
     counted.launches = 0;
-    emu_set_watcher(behind_kernel, NULL);
+    emu_set_watcher(count_launch, NULL);
     random_component_run(component, &counted.device, &problem);
     emu_set_watcher(NULL, NULL);
     assert_no_problem();
@@ -308,14 +306,14 @@ static void count_block(const struct predict_case *c) {
     random_component_destroy(component);
 }
 
-static void test_blocks(void **state) {
+static void test_predicted_launches_match(void **state) {
     (void)state;
     if (!emulated()) {
-        print_message("SKIP cuda_work: only the emulator tells what was launched\n");
+        print_message("SKIP cuda_work: only the emulator reports launches\n");
         skip();
     }
     for (size_t i = 0; i < sizeof blocks / sizeof *blocks; i++) count_block(&blocks[i]);
-    print_message("%d calls of operators\n", counted.calls);
+    print_message("%d operator calls\n", counted.calls);
 }
 
 static int set_up(void **state) {
@@ -324,7 +322,7 @@ static int set_up(void **state) {
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
     assert_no_problem();
-    counted.cuda->chunks = (struct row_chunks){32, 16}; /* so that these blocks have some */
+    counted.cuda->chunks = (struct row_chunks){32, 16}; /* so small that these blocks have several */
     counted.device = (struct device){.name = "counted",
                                      .chunks = counted.cuda->chunks,
                                      .operands = counted.cuda->operands,
@@ -344,7 +342,7 @@ static int tear_down(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_blocks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_predicted_launches_match)};
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;

@@ -10,7 +10,7 @@ work=build/faults
 passed=0
 failed=0
 race='WARNING: ThreadSanitizer: data race'
-wrong='wrong bytes in|: error .*, gate |wrote where nothing|gave other bits'
+wrong='wrong bytes in|: error .*, gate |wrote outside its result|gave different bits'
 
 miss() {
     echo "faults: $1: $2"
@@ -61,19 +61,19 @@ case "$wanted" in
     ;;
 esac
 mkdir -p $work
-fault await kernels/cuda/streams.c tsan test_cuda_store test_worlds "$race"
-fault event kernels/cuda/streams.c tsan test_cuda_store test_worlds "$race"
+fault await kernels/cuda/streams.c tsan test_cuda_store test_copies_precede_operators "$race"
+fault event kernels/cuda/streams.c tsan test_cuda_store test_copies_precede_operators "$race"
 fault barrier kernels/cuda/attention.cu tsan test_cuda_ops test_attention "$race|$wrong"
 fault index kernels/cuda/image.cu asan test_cuda_ops test_elementwise "AddressSanitizer|$wrong"
 fault distance kernels/cuda/attention.cu asan test_cuda_ops test_attention "AddressSanitizer|$wrong"
-fault slot engine/run/store_pieces.c tsan test_cuda_store test_worlds "$race"
-fault pin engine/run/pinned_memory.c emu test_cuda_store test_worlds 'copies were out of memory that is not pinned'
+fault slot engine/run/store_pieces.c tsan test_cuda_store test_copies_precede_operators "$race"
+fault pin engine/run/pinned_memory.c emu test_cuda_store test_copies_precede_operators 'copies from memory that is not pinned'
 fault strides test/emu/warps.cc emu test_cuda_fragments test_strides 'FAILED.*test_strides'
 export EMU_MMA=truncate
 fault cut test/emu/warps.cc emu test_cuda_ops test_attention "$wrong"
 unset EMU_MMA
-fault bank kernels/cuda/attention.cu emu test_cuda_accesses test_accesses 'passes for 100 phases'
-fault sector kernels/cuda/row_access.cuh emu test_cuda_accesses test_accesses 'sectors for 100 that are needed'
+fault bank kernels/cuda/attention.cu emu test_cuda_accesses test_accesses 'passes per 100 phases'
+fault sector kernels/cuda/row_access.cuh emu test_cuda_accesses test_accesses 'sectors per 100 needed'
 rm -rf "$work/tree"
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

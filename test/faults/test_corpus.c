@@ -1,5 +1,4 @@
-/* Every input of the corpora (test/fuzz/TARGET.ar) once more, without a fuzzer: seeds, and what fuzzing found
- * (bench/LOG.md). */
+/* Replays every input of the fuzzing corpora (test/fuzz/TARGET.ar) without a fuzzer: seeds and past findings (bench/LOG.md). */
 #include "test/fuzz/targets.h"
 
 #include <ar.h>
@@ -15,7 +14,7 @@ static void fail(const char *what, const char *path) {
     n_failed++;
 }
 
-/* In memory of exactly the input's size. */
+/* In a buffer of exactly the input's size. */
 static void replay(const struct target *target, const struct ar_hdr *head, FILE *corpus) {
     size_t bytes = strtoul(head->ar_size, NULL, 10);
     uint8_t *data = bytes ? malloc(bytes) : NULL;
@@ -32,7 +31,7 @@ static void replay(const struct target *target, const struct ar_hdr *head, FILE 
     free(data);
 }
 
-/* A corpus is an archive of ar(5). */
+/* A corpus is an ar(5) archive. */
 static void replay_all(const struct target *target) {
     char path[128], magic[SARMAG] = "";
     snprintf(path, sizeof path, "test/fuzz/%s.ar", target->name);

@@ -1,13 +1,10 @@
-/* Damaged files: every truncation of small valid ones, and bytes flipped, cut, doubled and put in at random,
- * in every file and text that the library reads: safetensors, GGUF, shard index, tokenizer (both forms),
- * configurations, defaults, latents, plans, rates. Each gives a result or an error of exit class 2, 3, 4 or
- * 7; no memory, no file descriptor stays; nothing takes longer than a stated time, nothing more than 64 MiB
- * of our memory beside the file.
+/* Damaged files: every truncation of small valid files, and bytes flipped, removed, doubled and inserted at random, in every file and
+ * text that the library reads: safetensors, GGUF, shard index, tokenizers, configurations, defaults, latents, plans,
+ * rates. Each gives a result or an error of exit class 2, 3, 4 or 7, leaks no memory or file descriptor, takes at most
+ * HANG_SECONDS and at most 64 MiB of memory beyond the file.
  *
- * Rows that are wrong in one way each: malformed_safetensors.h (S*), malformed_gguf.h (G*), test_loaders.c
- * (X*), test_tokenizer.c (T*), test_user_errors.c (what a whole model makes of them). DAMAGE=N: N random ones a
- * file; SEED moves them.
- */
+ * Files with one known defect: malformed_safetensors.h (S*), malformed_gguf.h (G*), test_loaders.c (X*),
+ * test_tokenizer.c (T*), test_user_errors.c (whole models). DAMAGE=N: N random damages a file; SEED varies them. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
 
@@ -28,7 +25,7 @@ static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/go
                   flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model",
                   sdxl[] = "test/golden/sdxl/model";
 static char folder[160]; /* the copy that is damaged */
-static struct rig rig;   /* on the model as it is: for plans, rates and latents */
+static struct rig rig;   /* with the undamaged model: for plans, rates and latents */
 static uint64_t seed = 1;
 static atomic_ullong state;
 
@@ -74,7 +71,7 @@ static void replace(struct text *t, size_t from, size_t n, const char *by, size_
     t->at[t->bytes] = 0;
 }
 
-/* A number of the first `most` bytes becomes one that somebody forgot. */
+/* Replaces a number in the first `most` bytes by an extreme one. */
 static void change_number(struct text *t, size_t most) {
     static const char *const numbers[] = {
         "0",           "-1",    "1",   "2147483647",          "4294967296",
@@ -87,7 +84,7 @@ static void change_number(struct text *t, size_t most) {
     if (n) replace(t, at, n, by, strlen(by));
 }
 
-/* One to four changes among the first `most` bytes: headers are worth more than weights. */
+/* Makes one to four changes in the first `most` bytes, where headers are. */
 static void damage(struct text *t, size_t most) {
     static const char odd[] = "\"\\{}[],:\0\xff\xc3\x80 0-e.nu/";
     for (uint64_t n = 1 + below(4); n; n--) {
@@ -123,9 +120,9 @@ static void damage(struct text *t, size_t most) {
     }
 }
 
-/* ---- what is damaged, and what reads it ---- */
+/* ---- damaged files and their readers ---- */
 
-/* Each gives the public error; all memory of its own is back. */
+/* Each reader returns the public error and releases all its memory. */
 static int open_model(struct fault_sys *w, const char *from, struct sluice_error *public) {
     struct error e = {0};
     struct sluice_model_options options = {.struct_size = sizeof options, .model = from};
@@ -180,16 +177,16 @@ static int open_config(struct fault_sys *w, const char *path, struct sluice_erro
     return publish_error(&e, public);
 }
 
-struct victim {
+struct damaged_file {
     const char *name;
-    const char *model, *file; /* file of the model */
+    const char *model, *file; /* the model's folder, and the file in it */
     int (*read)(struct fault_sys *w, const char *path, struct sluice_error *public);
-    bool whole;  /* read is given the model's folder, not the file */
-    size_t most; /* bytes from the start that are damaged; 0: all */
+    bool whole_model;  /* the reader takes the model's folder instead of the file */
+    size_t most; /* damage only this many first bytes; 0: all */
     bool cuts;   /* every truncation must be an error */
 };
 
-static const struct victim victims[] = {
+static const struct damaged_file damaged_files[] = {
     {"safetensors", model_b, "text_encoder/model-00002-of-00002.safetensors", open_safetensors, false, 2000,
      false},
     {"safetensors, model", model_a, "vae/diffusion_pytorch_model.safetensors", open_model, true, 9000, false},
@@ -237,8 +234,8 @@ static bool documented(int code, const struct sluice_error *e) {
     return class && e->what[0] && !strchr(line, '\n');
 }
 
-/* Keeps what failed beside the tests: one that cannot be repeated is lost. */
-static void judge(int code, const struct sluice_error *e, double seconds, const char *name, const char *how,
+/* Checks the result; copies a file that fails to build/, since a random damage cannot be repeated otherwise. */
+static void check_documented(int code, const struct sluice_error *e, double seconds, const char *name, const char *how,
                   const char *path) {
     bool good = documented(code, e) && seconds < HANG_SECONDS;
     char command[400];
@@ -247,40 +244,40 @@ static void judge(int code, const struct sluice_error *e, double seconds, const 
         return;
     if (!path) return;
     snprintf(command, sizeof command, "cp '%s' build/damaged_%d", path, n_failed);
-    if (system(command)) puts("cannot keep it");
+    if (system(command)) puts("cannot copy the damaged file");
 }
 
-static void read_once(const struct victim *v, const char *path, const char *how, bool must_fail) {
+static void read_once(const struct damaged_file *v, const char *path, const char *how, bool must_fail) {
     struct fault_sys w;
     struct sluice_error e = {0};
     struct stat s;
     fault_sys_init(&w, 1);
     int n = count_open_files();
     double began = (double)clock() / CLOCKS_PER_SEC;
-    int code = v->read(&w, v->whole ? folder : path, &e);
-    judge(code, &e, (double)clock() / CLOCKS_PER_SEC - began, v->name, how, path);
+    int code = v->read(&w, v->whole_model ? folder : path, &e);
+    check_documented(code, &e, (double)clock() / CLOCKS_PER_SEC - began, v->name, how, path);
     check(!must_fail || code, "%s, %s: no error", v->name, how);
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(!w.sys.use.live_bytes[i], "%s, %s: line %d has %lld bytes", v->name, how, i,
+        check(!w.sys.use.live_bytes[i], "%s, %s: memory line %d still holds %lld bytes", v->name, how, i,
               (long long)w.sys.use.live_bytes[i]);
-    check(!stat(path, &s) && w.sys.use.peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX, "%s, %s: %lld bytes",
+    check(!stat(path, &s) && w.sys.use.peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX, "%s, %s: peak of %lld bytes",
           v->name, how, (long long)w.sys.use.peak_bytes[LINE_HOST]);
     check(count_open_files() == n, "%s, %s: files stay open", v->name, how);
 }
 
-/* The last byte of a JSON document may be a newline. */
-static void cut_everywhere(const struct victim *v, const char *path, const struct text *whole, bool every) {
-    size_t end = whole->bytes;
-    while (end && whole->at[end - 1] == '\n') end--;
+/* A JSON document may end with a newline. */
+static void cut_everywhere(const struct damaged_file *v, const char *path, const struct text *whole_model, bool every) {
+    size_t end = whole_model->bytes;
+    while (end && whole_model->at[end - 1] == '\n') end--;
     for (size_t n = 0; n < end; n += every ? 1 : 1 + below(end / 40)) {
         char how[32];
         snprintf(how, sizeof how, "cut at %zu", n);
-        write_file(path, whole->at, n);
+        write_file(path, whole_model->at, n);
         read_once(v, path, how, v->cuts);
     }
 }
 
-static void damage_file(const struct victim *v, int n_random, bool every) {
+static void damage_file(const struct damaged_file *v, int n_random, bool every) {
     char path[300];
     snprintf(folder, sizeof folder, "%s", copy_model_folder(v->model, "damaged"));
     snprintf(path, sizeof path, "%s/%s", folder, v->file);
@@ -289,13 +286,13 @@ static void damage_file(const struct victim *v, int n_random, bool every) {
             "{\"width\": 48, \"height\": 32, \"steps\": 3, \"cfg_scale\": 1.5, \"flow_shift\": 3}";
         write_file(path, defaults, sizeof defaults - 1);
     }
-    struct text whole = read_file(path);
+    struct text whole_model = read_file(path);
     read_once(v, path, "whole", false);
-    cut_everywhere(v, path, &whole, every && v->cuts);
+    cut_everywhere(v, path, &whole_model, every && v->cuts);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {malloc(whole.bytes + 1), whole.bytes};
-        memcpy(t.at, whole.at, whole.bytes + 1);
+        struct text t = {malloc(whole_model.bytes + 1), whole_model.bytes};
+        memcpy(t.at, whole_model.at, whole_model.bytes + 1);
         atomic_store(&state, seed * 1000003 + (uint64_t)i);
         damage(&t, v->most ? v->most : t.bytes);
         write_file(path, t.at, t.bytes);
@@ -303,7 +300,7 @@ static void damage_file(const struct victim *v, int n_random, bool every) {
         read_once(v, path, how, false);
         free(t.at);
     }
-    free(whole.at);
+    free(whole_model.at);
 }
 
 /* ---- texts of a request ---- */
@@ -328,10 +325,10 @@ static struct text request_text(enum request_text which) {
 
 static void damage_text(enum request_text which, int n_random) {
     static const char *const names[] = {"plan", "rates"};
-    struct text whole = request_text(which);
+    struct text whole_model = request_text(which);
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {strdup(whole.at), whole.bytes};
+        struct text t = {strdup(whole_model.at), whole_model.bytes};
         struct sluice_request request = request_fox(32, 16, 1, 1, 1);
         atomic_store(&state, seed * 1000003 + (uint64_t)i);
         damage(&t, t.bytes);
@@ -341,12 +338,12 @@ static void damage_text(enum request_text which, int n_random) {
         snprintf(how, sizeof how, "random %d", i);
         double began = (double)clock() / CLOCKS_PER_SEC;
         struct result r = run(&rig, &request);
-        judge(r.code, &r.error, (double)clock() / CLOCKS_PER_SEC - began, names[which], how, NULL);
+        check_documented(r.code, &r.error, (double)clock() / CLOCKS_PER_SEC - began, names[which], how, NULL);
         check_memory_released(&rig, true, names[which]);
         result_free(&r);
         free(t.at);
     }
-    free(whole.at);
+    free(whole_model.at);
 }
 
 /* ---- latents ---- */
@@ -357,7 +354,7 @@ static void read_latent(const char *path, const char *how, bool must_fail) {
         request.init_latent = decodes ? NULL : path;
         int n = count_open_files();
         struct result r = run_or_decode(&rig, &request, decodes ? path : NULL);
-        judge(r.code, &r.error, 0, decodes ? "latent to decode" : "latent to begin from", how, path);
+        check_documented(r.code, &r.error, 0, decodes ? "latent to decode" : "latent to begin from", how, path);
         check(!must_fail || r.code, "%s: no error", how);
         check_memory_released(&rig, true, how);
         check(count_open_files() == n, "%s: files stay open", how);
@@ -371,19 +368,19 @@ static void damage_latent(int n_random, bool every) {
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     request.save_latent = path;
     struct result r = run(&rig, &request);
-    check(r.code == SLUICE_OK, "a latent: %s", r.error.what);
+    check(r.code == SLUICE_OK, "cannot make a latent: %s", r.error.what);
     result_free(&r);
-    struct text whole = read_file(path);
-    for (size_t n = 0; n < whole.bytes; n += every ? 1 : 1 + below(60)) {
+    struct text whole_model = read_file(path);
+    for (size_t n = 0; n < whole_model.bytes; n += every ? 1 : 1 + below(60)) {
         char how[32];
         snprintf(how, sizeof how, "cut at %zu", n);
-        write_file(path, whole.at, n);
+        write_file(path, whole_model.at, n);
         read_latent(path, how, true);
     }
     for (int i = 0; i < n_random; i++) {
         char how[32];
-        struct text t = {malloc(whole.bytes + 1), whole.bytes};
-        memcpy(t.at, whole.at, whole.bytes + 1);
+        struct text t = {malloc(whole_model.bytes + 1), whole_model.bytes};
+        memcpy(t.at, whole_model.at, whole_model.bytes + 1);
         atomic_store(&state, seed * 1000003 + (uint64_t)i);
         damage(&t, i % 2 ? 100 : t.bytes);
         write_file(path, t.at, t.bytes);
@@ -391,7 +388,7 @@ static void damage_latent(int n_random, bool every) {
         read_latent(path, how, false);
         free(t.at);
     }
-    free(whole.at);
+    free(whole_model.at);
 }
 
 int main(void) {
@@ -403,7 +400,7 @@ int main(void) {
     alarm(LONGEST_SECONDS); /* a hang is a failure */
     temporary_make();
     if (!rig_open(&rig, model_a, 1, 3)) return finish();
-    for (size_t i = 0; i < sizeof victims / sizeof *victims; i++) damage_file(&victims[i], n, every);
+    for (size_t i = 0; i < sizeof damaged_files / sizeof *damaged_files; i++) damage_file(&damaged_files[i], n, every);
     damage_text(PLAN, n);
     damage_text(RATES, n);
     damage_latent(n, every);

@@ -1,7 +1,7 @@
-/* Disks that fail and files that change under a run, at a weight of each stage, through the page cache and
- * past it: exit code 3 and the file's name, never other pixels. After a failing disk the session's next run
- * is right. A file that has changed stays CHANGED for whoever has it open, even if it is put back; a model
- * opened anew is right. What leaves its bytes as they are, links, names and permissions, ends no run. */
+/* Failing disks and files that change during a run, at a weight of each stage, with and without direct I/O: exit code 3 and the file's
+ * name, never wrong pixels. After a failing disk the session's next run is right. A changed file stays CHANGED for
+ * sessions that have it open, even if it is restored; a newly opened model is right. Changes that leave the bytes alone
+ * (links, names, permissions) do not end a run. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -16,47 +16,46 @@ enum { STAGES = 4, LONGEST_SECONDS = 600 };
 static const struct {
     const char *name;
     enum family_kind kind;
-    int visits; /* in a run that streams */
+    int visits; /* in a streaming run */
 } stages[STAGES] = {{"text", FAMILY_TEXT, 1},
                     {"hoist", FAMILY_DENOISER, 1},
                     {"denoise", FAMILY_DENOISER, 2},
                     {"decode", FAMILY_DECODER, 1}};
 
-static const char *wide;
-static struct result want; /* what wide gives */
+static const char *intact;
+static struct result want; /* result of the undamaged model */
 
-/* ---- trouble at one byte ---- */
+/* ---- faults at one byte ---- */
 
-struct trouble {
+struct disk_fault {
     const char *name;
     int code;
-    int64_t answer; /* of every read of the byte from then on; 1: the disk's own */
-    bool halves;    /* such reads return half of what they were asked for */
+    int64_t answer; /* result of each read of the byte from then on; 1: the disk's own */
+    bool halves;    /* such reads return half of the requested bytes */
     void (*change)(const char *path);
 };
 
-static struct spot {
+static struct faulty_byte {
     const struct byte_source *source;
     int64_t byte;
-    atomic_long n_reads; /* of this byte */
-    long at;             /* the read at which it begins */
-    const struct trouble *trouble;
-} spot;
+    atomic_long n_reads; /* reads of this byte */
+    long at;             /* the read at which the fault begins */
+    const struct disk_fault *disk_fault;
+} faulty_byte;
 
-static int64_t troubled_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
-    const struct trouble *t = spot.trouble;
-    bool here = spot.source && (file == spot.source->file || file == spot.source->direct) &&
-                offset <= spot.byte && spot.byte < offset + (int64_t)bytes;
-    long n = here ? atomic_fetch_add(&spot.n_reads, 1) + 1 : 0;
-    if (!t || !n || n < spot.at) return fault_sys_read_at(sys, file, to, bytes, offset);
-    if (t->change && n == spot.at) t->change(spot.source->path);
+static int64_t faulty_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
+    const struct disk_fault *t = faulty_byte.disk_fault;
+    bool here = faulty_byte.source && (file == faulty_byte.source->file || file == faulty_byte.source->direct) &&
+                offset <= faulty_byte.byte && faulty_byte.byte < offset + (int64_t)bytes;
+    long n = here ? atomic_fetch_add(&faulty_byte.n_reads, 1) + 1 : 0;
+    if (!t || !n || n < faulty_byte.at) return fault_sys_read_at(sys, file, to, bytes, offset);
+    if (t->change && n == faulty_byte.at) t->change(faulty_byte.source->path);
     if (t->halves) bytes = fault_sys_shorten(file, bytes, bytes / 2);
     return t->answer < 1 ? t->answer : fault_sys_read_at(sys, file, to, bytes, offset);
 }
 
-/* The middle of the largest run of bytes of the stage's largest block: no neighbour's direct read touches it.
- */
-static void aim(struct rig *rig, int stage, json_t *plan) {
+/* Chooses the middle byte of the largest segment of the stage's largest block, which no other block's direct read covers. */
+static void choose_byte(struct rig *rig, int stage, json_t *plan) {
     const struct component *c = model_component(rig->model, stages[stage].kind);
     const struct packed_segment *largest = NULL;
     size_t i;
@@ -68,20 +67,20 @@ static void aim(struct rig *rig, int stage, json_t *plan) {
             if (!largest || c->blocks[b].segments[k].bytes > largest->bytes)
                 largest = &c->blocks[b].segments[k];
     }
-    spot = (struct spot){0};
+    faulty_byte = (struct faulty_byte){0};
     if (!check(largest && largest->bytes > 2 * SYS_DIRECT_BLOCK, "no large block in %s", stages[stage].name))
         return;
-    spot.source = largest->source;
-    spot.byte = (int64_t)(largest->file_offset + largest->bytes / 2);
+    faulty_byte.source = largest->source;
+    faulty_byte.byte = (int64_t)(largest->file_offset + largest->bytes / 2);
 }
 
-static bool open_troubled(struct rig *rig, const char *folder) {
+static bool open_with_fault(struct rig *rig, const char *folder) {
     if (!rig_open(rig, folder, 1, 3)) return false;
-    rig->fault_sys.sys.read_at = troubled_read_at;
+    rig->fault_sys.sys.read_at = faulty_read_at;
     return true;
 }
 
-/* keep: everything resident, which stays; else the least. */
+/* keep: everything resident and kept between runs; else the least budget. */
 static struct sluice_request request_at(struct rig *rig, int stage, bool direct, bool keep) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 2);
     json_int_t least, all;
@@ -89,32 +88,32 @@ static struct sluice_request request_at(struct rig *rig, int stage, bool direct,
     bounds(rig, request, &least, &all);
     if (!keep) request.max_ram_bytes = least;
     json_t *plan = query(rig, &request, NULL);
-    aim(rig, stage, plan);
-    spot.at = keep ? 1 : stages[stage].visits;
+    choose_byte(rig, stage, plan);
+    faulty_byte.at = keep ? 1 : stages[stage].visits;
     json_decref(plan);
     return request;
 }
 
-static struct result run_troubled(struct rig *rig, const struct sluice_request *request,
-                                  const struct trouble *trouble, const char *what) {
-    atomic_store(&spot.n_reads, 0);
-    spot.trouble = trouble;
+static struct result run_with_fault(struct rig *rig, const struct sluice_request *request,
+                                  const struct disk_fault *disk_fault, const char *what) {
+    atomic_store(&faulty_byte.n_reads, 0);
+    faulty_byte.disk_fault = disk_fault;
     struct result r = run(rig, request);
-    spot.trouble = NULL;
-    check(atomic_load(&spot.n_reads) >= spot.at, "%s: read %ld times", what, atomic_load(&spot.n_reads));
+    faulty_byte.disk_fault = NULL;
+    check(atomic_load(&faulty_byte.n_reads) >= faulty_byte.at, "%s: the byte was read only %ld times", what, atomic_load(&faulty_byte.n_reads));
     return r;
 }
 
 static void check_refused(const struct result *r, int code, const char *what) {
     check(r->code == code && r->error.exit_code == 3, "%s: %s, exit %d: %s", what, sluice_code_name(r->code),
           r->error.exit_code, r->error.what);
-    check(strstr(r->error.where, spot.source->path) != NULL, "%s: does not name the file: %s", what,
+    check(strstr(r->error.where, faulty_byte.source->path) != NULL, "%s: the error does not name the file: %s", what,
           r->error.where);
 }
 
 /* ---- disks ---- */
 
-static const struct trouble disks[] = {
+static const struct disk_fault disks[] = {
     {"errs", SLUICE_IO, -EIO, false, NULL},
     {"ends early", SLUICE_TRUNC, 0, false, NULL},
     {"reads short", SLUICE_OK, 1, true, NULL},
@@ -123,15 +122,15 @@ static const struct trouble disks[] = {
 static void bad_disk(int stage, bool direct, bool keep) {
     struct rig rig;
     struct sluice_session_options options = {.threads = 1};
-    if (!open_troubled(&rig, wide)) return;
+    if (!open_with_fault(&rig, intact)) return;
     struct sluice_request request = request_at(&rig, stage, direct, keep);
-    for (size_t i = 0; i < sizeof disks / sizeof *disks && spot.source; i++) {
+    for (size_t i = 0; i < sizeof disks / sizeof *disks && faulty_byte.source; i++) {
         char what[96];
         snprintf(what, sizeof what, "the disk %s in %s%s%s", disks[i].name, stages[stage].name,
                  direct ? ", direct" : "", keep ? ", kept" : "");
-        sluice_session_close(rig.session); /* one that keeps nothing yet, so that all is read again */
+        sluice_session_close(rig.session); /* a session without cached weights, so that all are read again */
         if (!rig_open_session(&rig, &options)) break;
-        struct result r = run_troubled(&rig, &request, &disks[i], what);
+        struct result r = run_with_fault(&rig, &request, &disks[i], what);
         disks[i].code ? check_refused(&r, disks[i].code, what) : (void)same(&want, &r, what);
         check_memory_released(&rig, keep, what);
         result_free(&r);
@@ -171,7 +170,7 @@ static void replace_by(const char *path, const char *by) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Who has the file open goes on with it. */
+/* Processes that have the file open continue with the old one. */
 static void replace(const char *path) {
     replace_by(path, path);
 }
@@ -194,34 +193,34 @@ static void protect(const char *path) {
 
 static void put_back(const char *folder) {
     char original[256];
-    snprintf(original, sizeof original, "%s%s", wide, spot.source->path + strlen(folder));
-    replace_by(spot.source->path, original);
+    snprintf(original, sizeof original, "%s%s", intact, faulty_byte.source->path + strlen(folder));
+    replace_by(faulty_byte.source->path, original);
 }
 
-static const struct trouble changes[] = {
+static const struct disk_fault changes[] = {
     {"cut", SLUICE_CHANGED, 1, false, cut},           {"grown", SLUICE_CHANGED, 1, false, grow},
     {"rewritten", SLUICE_CHANGED, 1, false, rewrite}, {"touched", SLUICE_CHANGED, 1, false, touch},
     {"replaced", SLUICE_OK, 1, false, replace},       {"linked", SLUICE_OK, 1, false, add_link},
     {"renamed", SLUICE_OK, 1, false, move},           {"protected", SLUICE_OK, 1, false, protect},
 };
 
-static void check_changed(const struct trouble *change, const struct result *r, const char *what) {
+static void check_changed(const struct disk_fault *change, const struct result *r, const char *what) {
     change->code ? check_refused(r, change->code, what) : (void)same(&want, r, what);
 }
 
 /* early: between opening the model and the run. */
-static void changing_file(const struct trouble *change, int stage, bool direct, bool early) {
-    static const struct trouble none = {"", SLUICE_OK, 1, false, NULL};
+static void changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
+    static const struct disk_fault none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;
     char what[96];
-    const char *folder = copy_model_folder(wide, "changing");
+    const char *folder = copy_model_folder(intact, "changing");
     snprintf(what, sizeof what, "%s in %s%s%s", change->name, stages[stage].name, direct ? ", direct" : "",
              early ? ", early" : "");
-    if (!open_troubled(&rig, folder)) return;
+    if (!open_with_fault(&rig, folder)) return;
     struct sluice_request request = request_at(&rig, stage, direct, false);
-    if (early) change->change(spot.source->path);
-    if (early) spot.at = 0;
-    struct result r = run_troubled(&rig, &request, early ? &none : change, what);
+    if (early) change->change(faulty_byte.source->path);
+    if (early) faulty_byte.at = 0;
+    struct result r = run_with_fault(&rig, &request, early ? &none : change, what);
     check_changed(change, &r, what);
     check_memory_released(&rig, false, what);
     result_free(&r);
@@ -229,7 +228,7 @@ static void changing_file(const struct trouble *change, int stage, bool direct, 
     r = run(&rig, &request);
     check_changed(change, &r, what);
     result_free(&r);
-    spot = (struct spot){0};
+    faulty_byte = (struct faulty_byte){0};
     rig_close(&rig);
     if (!rig_open(&rig, folder, 1, 3)) return;
     r = run(&rig, &request);
@@ -243,9 +242,9 @@ int main(void) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(LONGEST_SECONDS);     /* a hang is a failure */
-    temporary_make_in("build"); /* what /tmp lies on may not allow direct reads */
-    wide = wide_checkpoint();
-    if (!rig_open(&rig, wide, 1, 3)) return finish();
+    temporary_make_in("build"); /* /tmp may not allow direct I/O */
+    intact = wide_checkpoint();
+    if (!rig_open(&rig, intact, 1, 3)) return finish();
     want = run(&rig, &request);
     rig_close(&rig);
     for (int stage = 0; stage < STAGES; stage++)

@@ -1,13 +1,10 @@
-/* Faults: the n-th call of every kind that goes through struct sys fails, once and from then on, while a
- * model is opened, tokenizes, plans, draws (streamed, kept, past the page cache, from a latent, a batch under
- * guidance, saving its latent and its rings; with previews that are decoded on the way; a prompt that files
- * are kept of, and found again) and decodes. Each time a documented error or the right result;
- * no memory, no file descriptor and no half-written file stays; and the same session's next run is right.
- * Weights hold NaN or Inf; runs are cancelled.
+/* Faults: the n-th call of every kind through struct sys fails, once or from then on, while a model is opened, tokenizes, plans, runs
+ * (streamed, resident, with direct I/O, from a latent, in a batch with guidance, with previews, with the prompt cache,
+ * with adapters) and decodes. Each run gives a documented error or the right result; no memory, file descriptor or
+ * partial file remains; the session's next run is right. Also weights with NaN or Inf, and cancelled runs.
  *
- * Some 200 calls, chosen by a seed; FAULTS=all: every n of every kind, until one passes untouched.
- * SCENE=NAME: only that one. Disks and files that change: test_disk.c. Every n of tokenizers and loaders by
- * themselves: test_tokenizer.c, test_loaders.c. */
+ * About 200 calls, chosen by a seed; FAULTS=all: every call. SCENE=NAME: only that scene. Disks and changing files:
+ * test_disk.c. Every call of tokenizers and loaders: test_tokenizer.c, test_loaders.c. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
@@ -22,9 +19,9 @@
 
 enum { LONGEST_SECONDS = 900, LONGEST_SECONDS_ALL = 14400 };
 
-static bool every;        /* call */
-static int n_faults;      /* tried */
-static char outputs[128]; /* folder that runs write to */
+static bool every;        /* FAULTS=all */
+static int n_faults;      /* tried so far */
+static char outputs[128]; /* the runs' output folder */
 static char latent[160];  /* saved by a run without faults */
 
 /* ---- kinds of faults ---- */
@@ -35,12 +32,11 @@ struct kind {
     const char *name;
     enum call call;
     enum fault fault;
-    int once, on; /* what may come of it: enum outcome */
+    int once, on; /* allowed outcomes, enum outcome: of one fault; of a lasting fault */
 };
 
-/* A read or write that is short or interrupted is no failure, unless it is interrupted for ever. What only
- * informs (the line that predicts minutes) may do without its memory; a direct read that comes short of
- * anything is asked of the page cache; a run that finds too little memory may go on with fewer residents. */
+/* A short or interrupted read or write is retried, unless it is interrupted for ever. An estimate (the predicted duration) may be
+ * omitted without memory; a failed direct read falls back to the page cache; a run short of memory may evict residents. */
 static const struct kind kinds[] = {
     {"alloc", CALL_ALLOC, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
     {"map", CALL_MAP, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
@@ -81,25 +77,24 @@ static enum outcome outcome_of(int code) {
     }
 }
 
-/* ---- scenes: what is done while calls fail ---- */
+/* ---- scenes: operations during which calls fail ---- */
 
 struct scene {
     const char *name;
     struct result (*act)(struct rig *rig, const struct sluice_request *request);
     int batch;
-    int stride;  /* every call is tried whose number is 1 more than a multiple of it */
-    bool keep;   /* everything resident, which stays */
-    bool direct; /* past the page cache */
-    bool init;   /* from a latent */
-    bool looks;  /* at previews */
-    bool again;  /* prompts are kept in files */
-    int spares;  /* outcomes that it may have, too: what fails of it is no reason not to draw */
+    int stride;  /* call numbers tried with FAULTS=all: 1, 1 + stride, ... */
+    bool keep;   /* everything resident and kept between runs */
+    bool direct; /* with direct I/O */
+    bool init;   /* starts from a latent */
+    bool previews;  /* with previews */
+    bool again;  /* with the prompt cache */
+    int also_allowed;  /* outcomes allowed besides the fault's, where the failing part is optional */
 };
 
-/* Of prompts. */
 static char prompt_cache_folder[128];
 
-static void forget_prompts(void) {
+static void clear_prompt_cache(void) {
     DIR *folder = opendir(prompt_cache_folder);
     for (struct dirent *file; folder && (file = readdir(folder));)
         if (file->d_name[0] != '.') unlinkat(dirfd(folder), file->d_name, 0);
@@ -114,29 +109,29 @@ static int n_cached_prompts(void) {
     return n;
 }
 
-/* Files of both prompts are written, and read. */
-static struct result act_again(struct rig *rig, const struct sluice_request *request) {
-    forget_prompts();
+/* Runs twice: the first run writes the prompt cache's files, the second reads them. */
+static struct result act_cached_prompt(struct rig *rig, const struct sluice_request *request) {
+    clear_prompt_cache();
     struct result r = run(rig, request);
     if (r.code) return r;
     result_free(&r);
     return run(rig, request);
 }
 
-static void look(void *user, const struct sluice_preview *preview) {
+static void ignore_preview(void *user, const struct sluice_preview *preview) {
     (void)user, (void)preview;
 }
 
-/* As it needs it; nothing is kept yet in its memory. */
+/* A new session as the scene needs it, without cached weights. */
 static void open_session(struct rig *rig, const struct scene *scene) {
     struct sluice_session_options options = {.threads = 1};
-    if (scene->looks) options.on_preview = look;
+    if (scene->previews) options.on_preview = ignore_preview;
     if (scene->again) options.prompt_cache = prompt_cache_folder;
     sluice_session_close(rig->session);
     rig_open_session(rig, &options);
 }
 
-/* What came out stands where the hash of a run stands. */
+/* A result with the hash of `out` in place of the latent's. */
 static struct result result_of(const struct error *e, const void *out, size_t bytes) {
     struct result r = {0};
     r.n_latents = 1;
@@ -191,8 +186,8 @@ static struct result act_decode(struct rig *rig, const struct sluice_request *re
     return run_or_decode(rig, request, latent);
 }
 
-/* In a session of its own: else adapters are open already. */
-static struct result act_adapted(struct rig *rig, const struct sluice_request *request) {
+/* In a session of its own, where adapters are not open yet. */
+static struct result act_with_adapters(struct rig *rig, const struct sluice_request *request) {
     static const struct sluice_lora loras[] = {{"test/golden/adapters/zimage/kohya.safetensors", 0.5},
                                                {"test/golden/adapters/zimage/peft.safetensors", 1}};
     struct sluice_session_options options = {
@@ -220,11 +215,11 @@ static const struct scene scenes[] = {
     {"direct_kept", run, 1, .stride = 7, .keep = true, .direct = true},
     {"init_latent", run, 1, .stride = 1, .init = true},
     {"decode", act_decode, 1, .stride = 1, .keep = true},
-    {"previews", run, 1, .stride = 5, .looks = true, .spares = SURVIVED},
-    {"again", act_again, 1, .stride = 5, .keep = true, .again = true, .spares = SURVIVED},
-    {"adapted", act_adapted, 1, .stride = 3},
+    {"previews", run, 1, .stride = 5, .previews = true, .also_allowed = SURVIVED},
+    {"again", act_cached_prompt, 1, .stride = 5, .keep = true, .again = true, .also_allowed = SURVIVED},
+    {"adapted", act_with_adapters, 1, .stride = 3},
     {"batch", run, 2,
-     .stride = 11}, /* a plan of groups takes ten times as long to solve as the rest to run */
+     .stride = 11}, /* planning a batch takes ten times as long as the run */
 };
 
 static struct sluice_request request_for(struct rig *rig, const struct scene *scene) {
@@ -235,7 +230,7 @@ static struct sluice_request request_for(struct rig *rig, const struct scene *sc
     request.init_latent = scene->init ? latent : NULL;
     request.save_latent = saved;
     request.dump = outputs;
-    if (scene->looks) request.preview = "vae";
+    if (scene->previews) request.preview = "vae";
     if (scene->keep) return request;
     json_int_t least, all;
     bounds(rig, request, &least, &all);
@@ -243,7 +238,7 @@ static struct sluice_request request_for(struct rig *rig, const struct scene *sc
     return request;
 }
 
-/* ---- what must not stay ---- */
+/* ---- leaks and files ---- */
 
 static bool same_bytes(const char *path, const char *other) {
     FILE *a = fopen(path, "rb"), *b = fopen(other, "rb");
@@ -254,20 +249,18 @@ static bool same_bytes(const char *path, const char *other) {
     return same;
 }
 
-/* Removes what a run wrote. Every file must be the whole one that a run without faults writes under that
- * name.
- */
-static void take_files(const char *what, bool sample) {
+/* Removes the run's output files. Each must equal the file of the same name that a run without faults writes. */
+static void check_output_files(const char *what, bool baseline) {
     DIR *folder = opendir(outputs);
     for (struct dirent *file; folder && (file = readdir(folder));) {
         char path[400], whole[400];
         if (file->d_name[0] == '.') continue;
         snprintf(path, sizeof path, "%s/%s", outputs, file->d_name);
         snprintf(whole, sizeof whole, "%s.whole/%s", outputs, file->d_name);
-        if (sample)
-            check(rename(path, whole) == 0, "%s: %s", path, strerror(errno));
+        if (baseline)
+            check(rename(path, whole) == 0, "cannot keep %s: %s", path, strerror(errno));
         else
-            check(same_bytes(path, whole), "%s: %s is half a file, or a temporary one", what, file->d_name);
+            check(same_bytes(path, whole), "%s: %s is a partial or temporary file", what, file->d_name);
         remove(path);
     }
     if (folder) closedir(folder);
@@ -275,35 +268,35 @@ static void take_files(const char *what, bool sample) {
 
 /* ---- one fault ---- */
 
-/* What a run without faults gives, and what is there after it. */
-struct sample {
+/* Results and open resources of a run without faults. */
+struct baseline {
     struct result want;
     int64_t host_bytes;
     int n_open;
     long count[N_CALLS];
 };
 
-static void check_left(struct rig *rig, const struct scene *scene, const struct sample *sample,
+static void check_left(struct rig *rig, const struct scene *scene, const struct baseline *baseline,
                        const char *what) {
     int64_t host = rig->fault_sys.sys.use.live_bytes[LINE_HOST];
     check_memory_released(rig, scene->keep, what);
-    check(host <= sample->host_bytes, "%s: %lld bytes, not %lld", what, (long long)host,
-          (long long)sample->host_bytes);
-    check(count_open_files() <= sample->n_open, "%s: files stay open", what);
-    take_files(what, false);
+    check(host <= baseline->host_bytes, "%s: %lld bytes in use instead of %lld", what, (long long)host,
+          (long long)baseline->host_bytes);
+    check(count_open_files() <= baseline->n_open, "%s: files stay open", what);
+    check_output_files(what, false);
 }
 
-static void same_images(const struct sample *sample, const struct result *got, const char *what) {
-    same(&sample->want, got, what);
-    check(got->n_images == sample->want.n_images, "%s: %d images", what, got->n_images);
+static void same_images(const struct baseline *baseline, const struct result *got, const char *what) {
+    same(&baseline->want, got, what);
+    check(got->n_images == baseline->want.n_images, "%s: %d images", what, got->n_images);
 }
 
-/* Whether the call was reached. */
+/* Runs the scene with one fault; returns whether the call was reached. */
 static bool fail_one(struct rig *rig, const struct scene *scene, const struct sluice_request *request,
-                     const struct sample *sample, const struct kind *kind, long at, bool on) {
+                     const struct baseline *baseline, const struct kind *kind, long at, bool on) {
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
-    if (scene->keep) open_session(rig, scene); /* else there is nothing left to fail */
+    if (scene->keep) open_session(rig, scene); /* otherwise all is cached and no such call is made */
     fault_sys_fail(&rig->fault_sys, kind->call, at, on ? LONG_MAX : 0);
     rig->fault_sys.fault = kind->fault;
     struct result r = scene->act(rig, request);
@@ -311,36 +304,36 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
     fault_sys_restart(&rig->fault_sys);
     n_faults += reached;
     if (r.code == SLUICE_OK)
-        same_images(sample, &r, what);
+        same_images(baseline, &r, what);
     else
-        check(r.error.what[0] && r.error.exit_code, "%s: no words", what);
+        check(r.error.what[0] && r.error.exit_code, "%s: an error without text or exit code", what);
     int may = on ? kind->on : kind->once;
-    check(outcome_of(r.code) & (reached ? may | scene->spares : SURVIVED), "%s: %s, exit %d: %s (%s) %s",
+    check(outcome_of(r.code) & (reached ? may | scene->also_allowed : SURVIVED), "%s: %s, exit %d: %s (%s) %s",
           what, sluice_code_name(r.code), r.error.exit_code, r.error.what, r.error.where, r.error.found);
-    check_left(rig, scene, sample, what);
+    check_left(rig, scene, baseline, what);
     result_free(&r);
     r = scene->act(rig, request);
-    same_images(sample, &r, what);
-    check_left(rig, scene, sample, what);
-    check(!scene->again || n_cached_prompts() == 2, "%s: %d files of two prompts", what, n_cached_prompts());
+    same_images(baseline, &r, what);
+    check_left(rig, scene, baseline, what);
+    check(!scene->again || n_cached_prompts() == 2, "%s: %d cache files for two prompts", what, n_cached_prompts());
     result_free(&r);
     return reached;
 }
 
 static void fail_kind(struct rig *rig, const struct scene *scene, const struct sluice_request *request,
-                      const struct sample *sample, const struct kind *kind) {
+                      const struct baseline *baseline, const struct kind *kind) {
     static atomic_ullong random = 31;
-    long n = sample->count[kind->call];
+    long n = baseline->count[kind->call];
     for (int on = 0; on < 2; on++)
         if (every)
-            for (long at = 1; fail_one(rig, scene, request, sample, kind, at, on);) at += scene->stride;
+            for (long at = 1; fail_one(rig, scene, request, baseline, kind, at, on);) at += scene->stride;
         else if (n > 0)
-            fail_one(rig, scene, request, sample, kind, 1 + (long)(random_next_atomic(&random) % (uint64_t)n), on);
+            fail_one(rig, scene, request, baseline, kind, 1 + (long)(random_next_atomic(&random) % (uint64_t)n), on);
 }
 
-static void play(const char *folder, const struct scene *scene) {
+static void run_scene(const char *folder, const struct scene *scene) {
     struct rig rig;
-    struct sample sample = {0};
+    struct baseline baseline = {0};
     int before = n_faults;
     double began;
     if (!rig_open(&rig, folder, 1, 3)) return;
@@ -348,21 +341,21 @@ static void play(const char *folder, const struct scene *scene) {
     open_session(&rig, scene);
     struct sluice_request request = request_for(&rig, scene);
     fault_sys_restart(&rig.fault_sys);
-    sample.want = scene->act(&rig, &request);
-    check(sample.want.code == SLUICE_OK, "%s: %s", scene->name, sample.want.error.what);
-    sample.host_bytes = rig.fault_sys.sys.use.live_bytes[LINE_HOST];
-    sample.n_open = count_open_files();
-    for (int i = 0; i < N_CALLS; i++) sample.count[i] = atomic_load(&rig.fault_sys.count[i]);
-    take_files(scene->name, true);
+    baseline.want = scene->act(&rig, &request);
+    check(baseline.want.code == SLUICE_OK, "%s: %s", scene->name, baseline.want.error.what);
+    baseline.host_bytes = rig.fault_sys.sys.use.live_bytes[LINE_HOST];
+    baseline.n_open = count_open_files();
+    for (int i = 0; i < N_CALLS; i++) baseline.count[i] = atomic_load(&rig.fault_sys.count[i]);
+    check_output_files(scene->name, true);
     for (size_t i = 0; i < sizeof kinds / sizeof *kinds; i++)
-        fail_kind(&rig, scene, &request, &sample, &kinds[i]);
-    result_free(&sample.want);
+        fail_kind(&rig, scene, &request, &baseline, &kinds[i]);
+    result_free(&baseline.want);
     printf("%-12s %6d faults, %.0f s\n", scene->name, n_faults - before,
            rig.fault_sys.machine.clock(&rig.fault_sys.machine) - began);
     rig_close(&rig);
 }
 
-/* The latent that is decoded and begun from. */
+/* Saves the latent for the scenes decode and init_latent. */
 static void save_latent(const char *folder) {
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 3)) return;
@@ -372,7 +365,7 @@ static void save_latent(const char *folder) {
     request.dump = NULL;
     request.no_decode = true;
     struct result r = run(&rig, &request);
-    check(r.code == SLUICE_OK, "a latent: %s", r.error.what);
+    check(r.code == SLUICE_OK, "cannot make a latent: %s", r.error.what);
     result_free(&r);
     rig_close(&rig);
 }
@@ -381,9 +374,9 @@ static void make_outputs(void) {
     char whole[160];
     snprintf(outputs, sizeof outputs, "%s/out", temporary);
     snprintf(whole, sizeof whole, "%s.whole", outputs);
-    check(!mkdir(outputs, 0777) && !mkdir(whole, 0777), "folders for outputs");
+    check(!mkdir(outputs, 0777) && !mkdir(whole, 0777), "cannot make output folders");
     snprintf(prompt_cache_folder, sizeof prompt_cache_folder, "%s/prompts", temporary);
-    check(!mkdir(prompt_cache_folder, 0777), "a folder for prompts");
+    check(!mkdir(prompt_cache_folder, 0777), "cannot make the prompt cache's folder");
 }
 
 /* ---- NaN and Inf ---- */
@@ -396,7 +389,7 @@ static struct sluice_request cached_request(struct rig *rig, bool keep) {
     return request;
 }
 
-/* Byte of a tensor's first element in a safetensors file, or -1. */
+/* File offset of a tensor's first element in a safetensors file, or -1. */
 static long tensor_offset(FILE *f, const char *tensor) {
     unsigned char head[8];
     uint64_t bytes = 0;
@@ -412,7 +405,7 @@ static long tensor_offset(FILE *f, const char *tensor) {
     return offset;
 }
 
-/* Writes value over the tensor's first element, in whichever shard of the part has it. */
+/* Overwrites the first element of the tensor in the shard that holds it. */
 static bool put_in(const char *part, const char *tensor, float value) {
     DIR *shards = opendir(part);
     bool put = false;
@@ -435,7 +428,7 @@ static void nonfinite_in(const char *wide, const char *part, const char *tensor,
     char path[256];
     const char *folder = copy_model_folder(wide, "nan");
     snprintf(path, sizeof path, "%s/%s", folder, part);
-    if (!check(put_in(path, tensor, value), "there is no %s in %s", tensor, part)) return;
+    if (!check(put_in(path, tensor, value), "tensor %s is not in %s", tensor, part)) return;
     if (!rig_open(&rig, folder, 1, 3)) return;
     struct sluice_request request = cached_request(&rig, false);
     struct result r = run(&rig, &request);
@@ -459,7 +452,7 @@ static void nonfinite(const char *wide) {
 struct canceller {
     sluice_session *session;
     int at_progress;
-    long at_read; /* a reader thread cancels */
+    long at_read; /* read at which a reader thread cancels */
     int seen;
 };
 
@@ -474,7 +467,7 @@ static void cancel_in_read(void *user, long n) {
     if (n == c->at_read) sluice_cancel(c->session);
 }
 
-/* Delays keep reads in flight when the run ends. */
+/* Delayed reads are still in flight when the run ends. */
 static void cancelling(const char *folder, bool keep) {
     static struct rig rig;
     struct canceller c = {0};
@@ -519,7 +512,7 @@ int main(void) {
     make_outputs();
     save_latent(small);
     for (size_t i = 0; i < sizeof scenes / sizeof *scenes; i++)
-        if (!scene || !strcmp(scene, scenes[i].name)) play(small, &scenes[i]);
+        if (!scene || !strcmp(scene, scenes[i].name)) run_scene(small, &scenes[i]);
     printf("%d faults\n", n_faults);
     if (scene) return finish();
     const char *wide = wide_checkpoint();

@@ -1,11 +1,10 @@
-/* Mistakes that people make, through the library: each is one error that says what, where, found and
- * expected, of the exit class of the surface; memory and file descriptors go back to what they were; no file
- * is left; and a session in which a request was refused draws the right picture next.
+/* User errors through the library: each gives one error with what, where, found and expected and its documented exit class, leaks nothing
+ * and leaves no file; after a refused request the session's next image is right.
  *
- * The list of issue 6, and where each is tested: missing file, truncated shard, wrong shape, escaping index,
- * element type, empty file, total_size: here. Sizes, 0 steps, absurd numbers: here and test/program/run.sh.
- * NaN and Inf: test_faults.c. Files that shrink or change during a run: test_disk.c. Unknown flags, full
- * disks, missing folders, pipes: test/program/run.sh. Prompts: test_tokenizer.c, test/program/run.sh. */
+ * Here: missing file, truncated shard, wrong shape, escaping index, element type, empty file, total_size. Sizes, 0 steps, absurd
+ * numbers: here and in test/program/command_line.sh. NaN and Inf: test_faults.c. Files that shrink or change during a run:
+ * test_disk.c. Unknown flags, full disks, missing folders, pipes: test/program/command_line.sh. Prompts: test_tokenizer.c,
+ * test/program/command_line.sh. */
 #include "test/lib/rig.h"
 
 #include <sys/stat.h>
@@ -15,14 +14,14 @@
 
 static const char model[] = "test/golden/zimage_a/model";
 
-/* The error's line names `word`, its exit class is right, and every field that must be there is. */
+/* Checks that the error's line contains `word`, the exit class is right and every required field is set. */
 static void check_error(const struct sluice_error *e, int code, int exit_code, const char *word,
                         const char *what) {
     char line[1200];
     sluice_error_line(e, line, sizeof line);
     check(e->code == code && e->exit_code == exit_code, "%s: %s, exit %d: %s", what,
           sluice_code_name(e->code), e->exit_code, line);
-    check(strstr(line, word) != NULL, "%s: '%s' is not in: %s", what, word, line);
+    check(strstr(line, word) != NULL, "%s: '%s' is missing in: %s", what, word, line);
     check(!strchr(line, '\n') && e->what[0] && (e->found[0] || e->expected[0] || e->where[0]),
           "%s: says too little: %s", what, line);
 }
@@ -33,16 +32,16 @@ static void check_error(const struct sluice_error *e, int code, int exit_code, c
 #define INDEX "transformer/diffusion_pytorch_model.safetensors.index.json"
 #define OTHER "diffusion_pytorch_model-00002-of-00002.safetensors"
 
-/* One thing is wrong with a copy of the model. */
-struct mistake {
+/* A copy of the model with one defect. */
+struct model_defect {
     const char *name, *file;
-    const char *from, *to; /* text of equal length; NULL: the file goes */
-    int cut;               /* bytes from its end */
+    const char *from, *to; /* texts of equal length; NULL: remove the file */
+    int cut;               /* bytes removed at its end */
     int code;
     const char *word;
 };
 
-static const struct mistake mistakes[] = {
+static const struct model_defect mistakes[] = {
     {"missing shard", "transformer/" OTHER, NULL, NULL, 0, SLUICE_MISSING, OTHER},
     {"missing part", "vae", NULL, NULL, 0, SLUICE_MISSING, "'vae'"},
     {"missing weights", "text_encoder/model.safetensors", NULL, NULL, 0, SLUICE_MISSING, "text_encoder"},
@@ -79,7 +78,7 @@ static bool edit(const char *path, const char *from, const char *to, int cut) {
     return ok;
 }
 
-static void open_wrong(const char *folder, int code, const char *word, const char *what) {
+static void expect_open_error(const char *folder, int code, const char *word, const char *what) {
     struct fault_sys w;
     struct error e = {0};
     struct sluice_error public = {0};
@@ -93,36 +92,36 @@ static void open_wrong(const char *folder, int code, const char *word, const cha
     check_error(&public, code, 3, word, what);
     model_close(m);
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(!w.sys.use.live_bytes[i], "%s: line %d has %lld bytes", what, i,
+        check(!w.sys.use.live_bytes[i], "%s: memory line %d still holds %lld bytes", what, i,
               (long long)w.sys.use.live_bytes[i]);
     check(count_open_files() == n, "%s: files stay open", what);
 }
 
-static void wrong_model(const struct mistake *m) {
+static void test_defective_model(const struct model_defect *m) {
     char path[300], command[400];
     const char *folder = copy_model_folder(model, "wrong");
     snprintf(path, sizeof path, "%s/%s", folder, m->file);
     snprintf(command, sizeof command, "rm -r '%s'", path);
-    check(m->from ? edit(path, m->from, m->to, m->cut) : !system(command), "%s: cannot be made", m->name);
-    open_wrong(folder, m->code, m->word, m->name);
+    check(m->from ? edit(path, m->from, m->to, m->cut) : !system(command), "%s: cannot make the defect", m->name);
+    expect_open_error(folder, m->code, m->word, m->name);
 }
 
-/* A file of no tensors names what it lacks; a folder that is none is said to be missing. */
-static void no_models(void) {
+/* A file without tensors is reported with the tensors it lacks; a folder without a model as missing. */
+static void test_empty_file_and_folder(void) {
     static const char empty[] = "\2\0\0\0\0\0\0\0{}";
     char path[300];
     const char *folder = copy_model_folder(model, "wrong");
     snprintf(path, sizeof path, "%s/vae/diffusion_pytorch_model.safetensors", folder);
     FILE *f = fopen(path, "wb");
-    check(f && fwrite(empty, sizeof empty - 1, 1, f) == 1 && !fclose(f), "an empty file");
-    open_wrong(folder, SLUICE_MISSING, "no tensors", "S28 a file of no tensors");
+    check(f && fwrite(empty, sizeof empty - 1, 1, f) == 1 && !fclose(f), "cannot make an empty file");
+    expect_open_error(folder, SLUICE_MISSING, "no tensors", "S28 a file of no tensors");
     snprintf(path, sizeof path, "%s/none", temporary);
-    open_wrong(path, SLUICE_MISSING, "none", "no folder");
-    check(!mkdir(path, 0777), "a folder");
-    open_wrong(path, SLUICE_MISSING, path, "an empty folder");
+    expect_open_error(path, SLUICE_MISSING, "none", "no folder");
+    check(!mkdir(path, 0777), "cannot make a folder");
+    expect_open_error(path, SLUICE_MISSING, path, "an empty folder");
 }
 
-/* ---- what is only warned of ---- */
+/* ---- warnings ---- */
 
 static char warnings[2048];
 
@@ -131,15 +130,15 @@ static void on_log(void *user, int level, const char *line) {
     if (level == SLUICE_WARNING) strncat(warnings, line, sizeof warnings - strlen(warnings) - 1);
 }
 
-/* Row X05, and the token limit of row T14: drawn all the same. */
-static void warned(void) {
+/* Row X05 and the token limit of row T14 give warnings only. */
+static void test_warnings(void) {
     static char words[60000];
     char path[300];
     const char *folder = copy_model_folder(model, "warned");
     struct sluice_session_options options = {.threads = 1, .on_log = on_log};
     struct rig rig;
     snprintf(path, sizeof path, "%s/%s", folder, INDEX);
-    check(edit(path, "1253216", "1253217", 0), "X05 cannot be made");
+    check(edit(path, "1253216", "1253217", 0), "X05: cannot make the defect");
     if (!rig_open(&rig, folder, 1, 3)) return;
     sluice_session_close(rig.session);
     if (!rig_open_session(&rig, &options)) return;
@@ -147,12 +146,12 @@ static void warned(void) {
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_OK && strstr(warnings, "total_size 1253217") && strstr(warnings, "1253216 bytes"),
           "X05 wrong total_size: %s: %s", r.error.what, warnings);
-    check(!strstr(warnings, "it is cut off there"), "a short prompt is cut off");
+    check(!strstr(warnings, "it is cut off there"), "a short prompt is reported as truncated");
     result_free(&r);
     for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
     request.prompt = words;
     r = run(&rig, &request);
-    check(r.code == SLUICE_OK && strstr(warnings, "it is cut off there"), "T14 a prompt over the limit: %s",
+    check(r.code == SLUICE_OK && strstr(warnings, "it is cut off there"), "T14: no warning for a prompt over the limit: %s",
           warnings);
     result_free(&r);
     rig_close(&rig);
@@ -160,14 +159,14 @@ static void warned(void) {
 
 /* ---- requests ---- */
 
-struct wish {
+struct bad_request {
     const char *name;
-    struct sluice_request request; /* fields that are not 0 are wished */
+    struct sluice_request request; /* fields other than 0 replace the default request's */
     int code;
     const char *word;
 };
 
-static const struct wish wishes[] = {
+static const struct bad_request wishes[] = {
     {"width 17", {.width = 17}, SLUICE_USAGE, "found 17, expected a multiple of 16"},
     {"width 8", {.width = 8}, SLUICE_USAGE, "found 8, expected a multiple of 16"},
     {"height -16", {.height = -16}, SLUICE_USAGE, "found -16"},
@@ -206,30 +205,30 @@ static const struct wish wishes[] = {
     {"rates that are none", {.rates = "[]", .rates_name = "r.json"}, SLUICE_META, "r.json"},
 };
 
-#define WISH(field)                                                                                          \
-    if (wish->request.field) request.field = wish->request.field
+#define SET_IF_NONZERO(field)                                                                                          \
+    if (bad_request->request.field) request.field = bad_request->request.field
 
-static struct sluice_request wished(const struct wish *wish) {
+static struct sluice_request request_of(const struct bad_request *bad_request) {
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
-    WISH(width);
-    WISH(height);
-    WISH(steps);
-    WISH(batch);
-    WISH(cfg_scale);
-    WISH(cfg_scale_low);
-    WISH(guidance);
-    WISH(flow_shift);
-    WISH(max_ram_bytes);
-    WISH(precision);
-    WISH(direct_io);
-    WISH(prompt);
-    WISH(init_latent);
-    WISH(save_latent);
-    WISH(dump);
-    WISH(plan);
-    WISH(plan_name);
-    WISH(rates);
-    WISH(rates_name);
+    SET_IF_NONZERO(width);
+    SET_IF_NONZERO(height);
+    SET_IF_NONZERO(steps);
+    SET_IF_NONZERO(batch);
+    SET_IF_NONZERO(cfg_scale);
+    SET_IF_NONZERO(cfg_scale_low);
+    SET_IF_NONZERO(guidance);
+    SET_IF_NONZERO(flow_shift);
+    SET_IF_NONZERO(max_ram_bytes);
+    SET_IF_NONZERO(precision);
+    SET_IF_NONZERO(direct_io);
+    SET_IF_NONZERO(prompt);
+    SET_IF_NONZERO(init_latent);
+    SET_IF_NONZERO(save_latent);
+    SET_IF_NONZERO(dump);
+    SET_IF_NONZERO(plan);
+    SET_IF_NONZERO(plan_name);
+    SET_IF_NONZERO(rates);
+    SET_IF_NONZERO(rates_name);
     return request;
 }
 
@@ -237,33 +236,33 @@ static int exit_of(int code) {
     return code == SLUICE_BUDGET ? 4 : code == SLUICE_OUTPUT ? 6 : code < SLUICE_INTERNAL ? 3 : 2;
 }
 
-static void refuse(struct rig *rig, const struct wish *wish, const struct result *want, int64_t host) {
-    struct sluice_request request = wished(wish);
+static void test_bad_request(struct rig *rig, const struct bad_request *bad_request, const struct result *want, int64_t host) {
+    struct sluice_request request = request_of(bad_request);
     int n = count_open_files();
     sluice_session_close(rig->session);
     if (!rig_open_session(rig, &(struct sluice_session_options){.threads = 1})) return;
     struct result r = run(rig, &request);
     int exit_code =
-        wish->code == SLUICE_UTF8 ? 2 : exit_of(wish->code); /* what was typed, not what a file holds */
-    check_error(&r.error, wish->code, exit_code, wish->word, wish->name);
-    check_memory_released(rig, wish->request.save_latent, wish->name); /* it drew, and keeps residents */
-    check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes, not %lld", wish->name,
+        bad_request->code == SLUICE_UTF8 ? 2 : exit_of(bad_request->code); /* the prompt comes from the command line, not from a file */
+    check_error(&r.error, bad_request->code, exit_code, bad_request->word, bad_request->name);
+    check_memory_released(rig, bad_request->request.save_latent, bad_request->name); /* an earlier successful run may have left residents */
+    check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes in use instead of %lld", bad_request->name,
           (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
-    check(count_open_files() == n, "%s: files stay open", wish->name);
+    check(count_open_files() == n, "%s: files stay open", bad_request->name);
     result_free(&r);
     request = request_fox(32, 16, 1, 1, 1);
     r = run(rig, &request);
-    same(want, &r, wish->name);
+    same(want, &r, bad_request->name);
     result_free(&r);
 }
 
-static void wrong_requests(void) {
+static void test_bad_requests_refused(void) {
     struct rig rig;
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
     if (!rig_open(&rig, model, 1, 3)) return;
     struct result want = run(&rig, &request);
     int64_t host = rig.fault_sys.sys.use.live_bytes[LINE_HOST];
-    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) refuse(&rig, &wishes[i], &want, host);
+    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) test_bad_request(&rig, &wishes[i], &want, host);
     request.steps = 0;
     struct result r = run(&rig, &request);
     check_error(&r.error, SLUICE_USAGE, 2, "1 to 10000", "0 steps");
@@ -276,9 +275,9 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(600); /* a hang is a failure */
     temporary_make();
-    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) wrong_model(&mistakes[i]);
-    no_models();
-    warned();
-    wrong_requests();
+    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) test_defective_model(&mistakes[i]);
+    test_empty_file_and_folder();
+    test_warnings();
+    test_bad_requests_refused();
     return finish();
 }

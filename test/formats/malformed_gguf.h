@@ -1,13 +1,12 @@
-/* GGUF files that are wrong in one way each: rows G* of the table of malformed inputs, a part of test_gguf.c.
+/* Malformed GGUF files, each with one defect: rows G* of the table of malformed inputs, part of test_gguf.c.
  *
- * Each is opened twice: with the machine's memory, which is counted, and with a header in memory of exactly
- * its size, beyond which a sanitizer sees every byte that is read. Small ones are opened again cut at every
- * byte.
+ * Each file is opened twice: with counted memory, and with a header buffer of exactly the requested size, so that a sanitizer
+ * detects reads beyond it. Small files are also opened truncated at every byte.
  *
  * Row -> test. G01 test_G01_short_files; G02 test_G02_foreign_files; G13 also test_G13_depth; G14 also
  * test_long_arrays; G29 test_G29_types; G41 test_split in test_gguf.c; G43 test_G43_caps; the others rows.
- * G34: offsets count from the data, so none lies in the header. G39: families say what they are, see
- * test_layouts; here test_metadata. G42: what the values become, see test_ops; here a row that loads. */
+ * G34: offsets count from the data, so none lies in the header. G39: architectures, see test_gguf_metadata.c; here
+ * test_metadata. G42: dequantised values, see test_ops; here a row that loads. */
 #ifndef SLUICE_TEST_MALFORMED_GGUF_H
 #define SLUICE_TEST_MALFORMED_GGUF_H
 
@@ -18,7 +17,7 @@
 
 /* --- files from a line of text --- */
 
-/* Bytes that grow; freed with free(at). */
+/* A growing buffer; freed with free(at). */
 struct bytes {
     unsigned char *at;
     size_t n, room;
@@ -41,8 +40,8 @@ static inline void put_raw(struct bytes *b, const char *text, size_t n) {
     memcpy(b->at + b->n - n, text, n);
 }
 
-/* One word of a line: 7 is a u32, 7:8 a number of 8 bytes, 'abc these bytes, $abc their number as a u64 and
- * then they, $abc*70000 that many times; .5 five zeros; / zeros to a multiple of 32 and /64 of 64. */
+/* Appends one word of a line: 7 is a u32; 7:8 an integer of 8 bytes; 'abc these bytes; $abc their length as a u64, then the
+ * bytes; $abc*70000 repeated that often; .5 five zeros; / zeros up to a multiple of 32, /64 of 64. */
 static inline void put_word(struct bytes *b, const char *word, size_t n) {
     if (*word == '\'') {
         put_raw(b, word + 1, n - 1);
@@ -74,12 +73,12 @@ static inline struct bytes bytes_of(const char *line) {
 }
 
 #define HEAD(n_tensors, n_pairs) "'GGUF 3 " #n_tensors ":8 " #n_pairs ":8 "
-/* Of a name, dimensions (fastest first) behind their number, a type and an offset. */
+/* A tensor entry: name, dimensions (fastest first) after their number, type, offset. */
 #define INFO(name, dims, type, offset) "$" name " " dims " " #type " " #offset ":8 "
 /* A tensor of four floats. */
 #define FOUR(name, offset) INFO(name, "1 4:8", 0, offset)
 #define ONE_FILE(info)     HEAD(1, 0) info "/ .16 "
-/* One key, before a file's one tensor. */
+/* One metadata pair before the file's only tensor. */
 #define WITH(pair)       HEAD(1, 1) pair FOUR("a", 0) "/ .16 "
 #define U32(key, number) "$" key " 4 " #number " "
 
@@ -88,8 +87,8 @@ enum kind_in_lines { U8 = 0, BOOL = 7, STRING = 8, ARRAY = 9 };
 struct row_of_gguf {
     const char *id, *line;
     enum status code;
-    const char *word; /* that the message has; NULL for any */
-    size_t slack;     /* bytes at the end that may be cut */
+    const char *word; /* required in the message; NULL: any message */
+    size_t slack;     /* bytes of padding at the end that may be cut off */
 };
 
 static const struct row_of_gguf gguf_rows[] = {
@@ -111,7 +110,7 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G07 80 bytes each wrap", "'GGUF 3 0x0333333333333334:8 0:8 .1000", LIMIT, "tensors", 0},
     {"G07 64 bytes each wrap", "'GGUF 3 0:8 0x0400000000000001:8 .1000", LIMIT, "keys", 0},
     {"G08 a key more", HEAD(0, 2) U32("x", 1), TRUNC, "2 keys", 0},
-    /* What is taken for the other is wrong where it first shows. */
+    /* Files of another format, or of another version, fail at the first field that differs. */
     {"G08 a key more, a tensor behind", HEAD(1, 2) U32("x", 1) INFO("a", "8 4000:8 1:8 1:8 1:8", 0, 0),
      BOUNDS, "byte 54", 0},
     {"G08 a key fewer", HEAD(1, 1) U32("x", 1) "$y 8 $text " FOUR("a", 0) "/ .16", LIMIT, "byte 62", 0},
@@ -236,7 +235,7 @@ static const struct row_of_gguf gguf_rows[] = {
 
 /* --- opening --- */
 
-/* A header's memory that is exactly as long as was asked for, so that nothing lies behind it. */
+/* Allocates exactly the requested header size, so that a sanitizer detects reads beyond it. */
 static inline void *reserve_exactly(struct sys *sys, size_t bytes) {
     (void)sys;
     return calloc(1, bytes);
@@ -345,7 +344,7 @@ static void test_G29_types(void **state) {
     }
 }
 
-/* Sparse files: nothing but a header on the disk. */
+/* Writes a sparse file that holds only the header on disk. */
 static void put_sparse(const char *name, const char *line, int64_t bytes) {
     struct bytes file = bytes_of(line);
     malformed_write(name, file.at, file.n);
@@ -365,7 +364,7 @@ static void test_long_arrays(void **state) {
     expect_gguf("the rest is zeros", "array.gguf", META, "empty");
 }
 
-/* --- G43: as many as there may be --- */
+/* --- G43: the maximum numbers of keys and tensors --- */
 
 static void put_many(const char *to, int n_pairs, int n_tensors) {
     struct bytes file = bytes_of("'GGUF 3");
@@ -391,12 +390,11 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     free(file.at);
 }
 
-/* Memory that is there already: what the machine takes to make pages is not the parser's time, and grows with
- * more than the file. */
+/* Allocation from touched pages: page faults would add time that is not the parser's and grows faster than the file. */
 enum { PAGES_BYTES = 64 << 20 };
 static char *pages, *pages_at;
 
-static void *take_pages(struct sys *sys, enum memory_line line, size_t bytes) {
+static void *alloc_touched_pages(struct sys *sys, enum memory_line line, size_t bytes) {
     (void)sys, (void)line;
     char *memory = pages_at;
     pages_at += (bytes + 63) / 64 * 64;
@@ -405,10 +403,10 @@ static void *take_pages(struct sys *sys, enum memory_line line, size_t bytes) {
 }
 
 static void *reserve_pages(struct sys *sys, size_t bytes) {
-    return take_pages(sys, LINE_HOST, bytes);
+    return alloc_touched_pages(sys, LINE_HOST, bytes);
 }
 
-static void leave_pages(struct sys *sys, void *memory) {
+static void free_touched_pages(struct sys *sys, void *memory) {
     (void)sys, (void)memory;
 }
 
@@ -421,7 +419,7 @@ static double seconds_of(const char *name) {
     struct tensor_index index;
     struct error e = {0};
     sys_init_machine(&sys);
-    sys.alloc = take_pages, sys.release = leave_pages;
+    sys.alloc = alloc_touched_pages, sys.release = free_touched_pages;
     sys.reserve = reserve_pages, sys.unreserve = unreserve_pages;
     sys.commit = commit_nothing, sys.decommit = decommit_nothing;
     pages_at = pages;
@@ -432,9 +430,8 @@ static double seconds_of(const char *name) {
     return seconds;
 }
 
-/* Ten times as much takes about ten times as long; a quadratic search would take a hundred times. Each is the
- * least of a few, for others may be busy on the machine. Measured 2026-11: 10 to 13 times, by processor and
- * sanitizer. */
+/* Ten times the entries take about ten times as long; a quadratic search would take a hundred times. Each time is the
+ * minimum of several runs, against load on the machine. Measured 2026-11: 10 to 13 times, by processor and sanitizer. */
 static void test_G43_caps(void **state) {
     (void)state;
     double few = 1e9, most = 1e9;
@@ -449,7 +446,7 @@ static void test_G43_caps(void **state) {
         if (seconds < most) most = seconds;
     }
     free(pages);
-    printf("G43: %.2f ms for a tenth, %.2f ms at the caps: %.1f times\n", 1e3 * few, 1e3 * most, most / few);
+    printf("G43: %.2f ms for a tenth of the maximum, %.2f ms for the maximum: %.1f times\n", 1e3 * few, 1e3 * most, most / few);
     assert_true(most <= 40 * few);
     put_many("many.gguf", 65537, 0);
     expect_gguf("a key more", "many.gguf", LIMIT, "65536");

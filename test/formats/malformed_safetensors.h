@@ -1,17 +1,15 @@
-/* Safetensors files that are wrong in one way each: rows S* of the table of malformed inputs, a part of
- * test_loaders.c. Small ones are opened again cut at every byte.
+/* Malformed safetensors files, each with one defect: rows S* of the table of malformed inputs, part of test_loaders.c.
+ * Small files are also opened truncated at every byte.
  *
  * Row -> test. S01 test_S01_short_files; S02 test_S02_lengths and rows; S08, S20, S25, S26 the test of that
- * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. What a model makes of S11 (an
- * element type that it needs) and S28 (no tensors): test_user_errors.c. Random damage: test_damaged_files.c.
- */
+ * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. Whole models with S11 (an unsupported
+ * element type) and S28 (no tensors): test_user_errors.c. Random damage: test_damaged_files.c. */
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H
 
 #include "test/lib/malformed_files.h"
 
-/* A file with a header of n bytes, which claims to have length bytes, and data of zeros. Freed by the caller.
- */
+/* Builds a file with n bytes of header, a declared header length and zeros as data. Freed by the caller. */
 static unsigned char *make(const char *header, size_t n, uint64_t length, size_t data, size_t *bytes) {
     *bytes = 8 + n + data;
     unsigned char *file = calloc(1, *bytes);
@@ -33,10 +31,10 @@ struct row {
     const char *header;
     size_t data_bytes;
     enum status code;
-    const char *word; /* that the message has; NULL for any */
+    const char *word; /* required in the message; NULL: any message */
 };
 
-/* Cut anywhere, the file is an error too; only cutting bytes that no tensor covers can make it whole. */
+/* Every truncation must fail, except of bytes that no tensor covers. */
 static void expect_cuts(const struct row *row, const unsigned char *file, size_t bytes) {
     for (size_t n = 0; n < bytes; n++) {
         struct error e;
@@ -46,7 +44,7 @@ static void expect_cuts(const struct row *row, const unsigned char *file, size_t
     }
 }
 
-/* A row whose header has n bytes and is claimed to have length. */
+/* A row with n bytes of header and this declared length. */
 static void expect_header(const struct row *row, size_t n, uint64_t length) {
     size_t bytes;
     unsigned char *file = make(row->header, n, length, row->data_bytes, &bytes);
@@ -160,7 +158,7 @@ static const struct row rows[] = {
     {"S28 empty with data", "{}", 4, BOUNDS, "belong to no tensor"},
 };
 
-static void test_rows(void **state) {
+static void test_malformed_files_refused(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_header(&rows[i], strlen(rows[i].header), strlen(rows[i].header));
@@ -183,7 +181,7 @@ static void test_S01_short_files(void **state) {
     }
 }
 
-static void test_foreign_files(void **state) {
+static void test_S02_other_formats_refused(void **state) {
     (void)state;
     static const struct {
         const char *text, *kind;
@@ -250,7 +248,7 @@ static void test_S26_million_entries(void **state) {
     expect_text("S26", &t, 16, LIMIT, "100000"); /* within the guard's two seconds */
 }
 
-static void test_caps(void **state) {
+static void test_S26_maximum_entries(void **state) {
     (void)state;
     struct text t = {0};
     add_tensors(&t, LOADER_TENSORS_MAX);
@@ -265,8 +263,8 @@ static void test_caps(void **state) {
     }
 }
 
-/* Headers that would cost a document's parser gigabytes. */
-static void test_greedy_headers(void **state) {
+/* Headers that would cost a JSON document tree gigabytes. */
+static void test_headers_that_inflate_memory(void **state) {
     (void)state;
     struct text t = {0};
     text_add(&t, "{\"a\":{\"x\":\"");
@@ -290,7 +288,7 @@ static void test_greedy_headers(void **state) {
     expect_text("long names", &t, 0, LIMIT, "names");
 }
 
-static void test_entries(void **state) {
+static void test_entry_fields(void **state) {
     (void)state;
     put_tensors("entries",
                 "{\"z.1\":{\"dtype\":\"BF16\",\"shape\":[2,3],\"data_offsets\":[4,16]},"

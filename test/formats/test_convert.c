@@ -1,5 +1,5 @@
-/* `convert`: what it writes is what quantising the same numbers gives, from files of every kind and type, in
- * bounded memory; rules; parts; what it refuses; and what it leaves behind when something fails: nothing. */
+/* `convert`: the output equals quantising the source's values, from files of every format and type, in bounded memory. Also
+ * rules, components, refusals, cancelling, and faults, which must leave no output file. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -27,42 +27,42 @@ static char *in_temporary(const char *name) {
 
 /* ---- converting ---- */
 
-struct asked {
+struct conversion {
     const char *inputs[4], *output, *type, *part;
     const char *rules[4];
 };
 
-/* One input, or several in braces of their own. */
+/* One input, or several in nested braces. */
 #define ASK(input, output_, type_, ...)                                                                      \
-    (&(struct asked){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
+    (&(struct conversion){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
 
-static enum status convert(const struct asked *asked, struct error *e) {
+static enum status convert(const struct conversion *conversion, struct error *e) {
     struct sluice_convert_options options = {.struct_size = sizeof options,
-                                             .inputs = asked->inputs,
-                                             .output = asked->output,
-                                             .type = asked->type,
-                                             .part = asked->part,
-                                             .rules = asked->rules};
-    while (options.n_inputs < 4 && asked->inputs[options.n_inputs]) options.n_inputs++;
-    while (options.n_rules < 4 && asked->rules[options.n_rules]) options.n_rules++;
+                                             .inputs = conversion->inputs,
+                                             .output = conversion->output,
+                                             .type = conversion->type,
+                                             .part = conversion->part,
+                                             .rules = conversion->rules};
+    while (options.n_inputs < 4 && conversion->inputs[options.n_inputs]) options.n_inputs++;
+    while (options.n_rules < 4 && conversion->rules[options.n_rules]) options.n_rules++;
     *e = (struct error){0};
     return convert_files(&fault_sys.sys, &options, NULL, e);
 }
 
-static bool convert_well(const struct asked *asked) {
+static bool expect_converted(const struct conversion *conversion) {
     struct error e = {0};
     char line[1200];
-    enum status status = convert(asked, &e);
-    return check(status == OK, "%s: %s", asked->output, error_line(&e, line, sizeof line));
+    enum status status = convert(conversion, &e);
+    return check(status == OK, "%s: %s", conversion->output, error_line(&e, line, sizeof line));
 }
 
-static bool is_there(const char *path) {
+static bool file_exists(const char *path) {
     struct stat s;
     return stat(path, &s) == 0;
 }
 
-/* Files of the temporary folder that are only there while something is written. */
-static int count_left_over(void) {
+/* Counts temporary output files. */
+static int count_temporary_files(void) {
     DIR *folder = opendir(temporary);
     int n = 0;
     for (struct dirent *file; folder && (file = readdir(folder));) n += strstr(file->d_name, ".tmp.") != NULL;
@@ -70,27 +70,27 @@ static int count_left_over(void) {
     return n;
 }
 
-static void check_nothing_held(const char *what) {
+static void check_no_leak(const char *what) {
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(fault_sys.sys.use.live_bytes[i] == 0, "%s: line %d still has %lld bytes", what, i,
+        check(fault_sys.sys.use.live_bytes[i] == 0, "%s: memory line %d still holds %lld bytes", what, i,
               (long long)fault_sys.sys.use.live_bytes[i]);
-    check(count_left_over() == 0, "%s: a temporary file is left", what);
+    check(count_temporary_files() == 0, "%s: a temporary file remains", what);
 }
 
-/* Fails with that code and a message that has the word, and leaves nothing. */
-static void refuse(const struct asked *asked, enum status code, const char *word) {
+/* Conversion must fail with that code and word in its message and leave no files. */
+static void expect_refused(const struct conversion *conversion, enum status code, const char *word) {
     struct error e;
     char line[1200];
-    bool was_there = asked->output && is_there(asked->output);
-    convert(asked, &e);
+    bool was_there = conversion->output && file_exists(conversion->output);
+    convert(conversion, &e);
     error_line(&e, line, sizeof line);
     check(e.code == code, "%s, not %s: %s", status_name(e.code), status_name(code), line);
-    check(strstr(line, word) != NULL, "'%s' is not in: %s", word, line);
-    check(!asked->output || is_there(asked->output) == was_there, "an output after: %s", line);
-    check_nothing_held(line);
+    check(strstr(line, word) != NULL, "'%s' is missing in: %s", word, line);
+    check(!conversion->output || file_exists(conversion->output) == was_there, "an output after: %s", line);
+    check_no_leak(line);
 }
 
-/* ---- looking into files ---- */
+/* ---- reading files ---- */
 
 struct opened {
     struct tensor_index index;
@@ -105,7 +105,7 @@ static bool open_weights(struct opened *o, const char *path) {
                  error_line(&e, line, sizeof line));
 }
 
-/* An entry's numbers; freed by the caller. */
+/* Reads an entry as f32; freed by the caller. */
 static float *numbers_of(const struct opened *o, const struct index_entry *entry, int64_t *n) {
     struct error e = {0};
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
@@ -127,20 +127,20 @@ static float *numbers_of(const struct opened *o, const struct index_entry *entry
     return numbers;
 }
 
-/* Are the numbers those of the other, after they went through that type? */
+/* Checks that the output holds the source's values after conversion to its type. */
 static void check_numbers(const struct opened *from, const struct index_entry *one, const struct opened *to,
                           const struct index_entry *other) {
     int64_t n, m;
     float *numbers = numbers_of(from, one, &n), *found = numbers_of(to, other, &m), largest = 0;
     char *bytes = malloc((size_t)n * 4 + 64);
-    if (!bytes || !check(n == m, "%s: %lld values", one->name, (long long)m)) abort();
+    if (!bytes || !check(n == m, "%s: %lld values in the output", one->name, (long long)m)) abort();
     struct tensor t = tensor_make(bytes, other->dtype, other->rank, other->dim);
     for (int64_t i = 0; i < n; i++) largest = fmaxf(largest, fabsf(numbers[i]));
     t.scale = other->dtype == one->dtype ? one->scale : quantise_scale(other->dtype, largest);
     check(other->scale == t.scale, "%s: scale %g, not %g", one->name, (double)other->scale, (double)t.scale);
     float *scales = malloc(((size_t)n + 1) * sizeof *scales);
     bool of_rows = other->dtype != one->dtype && dtype_is_rotated(other->dtype);
-    if (!scales || !check(!of_rows || other->scales.bytes, "%s: no scales", one->name)) abort();
+    if (!scales || !check(!of_rows || other->scales.bytes, "%s: scales are missing", one->name)) abort();
     for (int64_t i = 0; of_rows && i < tensor_rows(&t); i++)
         scales[i] = quantise_row_scale(other->dtype, numbers + i * tensor_columns(&t), tensor_columns(&t));
     t.scales = of_rows ? scales : NULL;
@@ -148,7 +148,7 @@ static void check_numbers(const struct opened *from, const struct index_entry *o
         quantise_rows(other->dtype, t.scale, numbers, tensor_rows(&t), tensor_columns(&t), bytes);
         weights_widen(numbers, &t, 0, tensor_rows(&t));
     }
-    check(!memcmp(numbers, found, (size_t)n * sizeof *numbers), "%s as %s: other numbers", one->name,
+    check(!memcmp(numbers, found, (size_t)n * sizeof *numbers), "%s as %s: wrong values", one->name,
           dtype_name(other->dtype));
     free(scales);
     free(bytes);
@@ -156,7 +156,7 @@ static void check_numbers(const struct opened *from, const struct index_entry *o
     free(found);
 }
 
-/* Every tensor of `from` is in `to`; returns how many are of that type there. */
+/* Checks that every tensor of `from` is in `to`; returns how many of them have the type `counted`. */
 static int compare_files(const char *from_path, const char *to_path, enum dtype counted) {
     struct opened from, to;
     int n = 0;
@@ -164,7 +164,7 @@ static int compare_files(const char *from_path, const char *to_path, enum dtype 
     for (int i = 0; i < from.index.n_entries; i++) {
         const struct index_entry *one = &from.index.entries[i],
                                  *other = index_find(&to.index, from.index.entries[i].name);
-        if (one->used || !check(other != NULL, "%s is lost", one->name)) continue;
+        if (one->used || !check(other != NULL, "%s is missing in the output", one->name)) continue;
         check(one->rank == other->rank && !memcmp(one->dim, other->dim, (size_t)one->rank * sizeof *one->dim),
               "%s has another shape", one->name);
         check_numbers(&from, one, &to, other);
@@ -184,7 +184,7 @@ static enum dtype type_in(const char *path, const char *name) {
     return dtype;
 }
 
-/* ---- a family's file ---- */
+/* ---- a transformer to every type ---- */
 
 static const char *model_folder(void) {
     static const char *folder;
@@ -204,26 +204,26 @@ static const char *transformer(void) {
     return path;
 }
 
-/* 3 layers (two refiners) with 7 matrices each and two modulations; rows of one of the 7 fill no blocks. */
+/* 3 layers (two refiners) with 7 matrices and two modulations each; the rows of one of the 7 are no whole blocks. */
 enum { LAYERS = 3, MATRICES = LAYERS * 7 + 2, MATRICES_IN_BLOCKS = MATRICES - LAYERS };
 
-static void test_every_type(void) {
+static void test_type_of_each_tensor(void) {
     static const char *const names[] = {"q8_0", "q4_0", "q5_0", "q4_k", "q5_k", "q6_k", "f16"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         char *output = in_temporary("every.gguf");
-        if (!convert_well(ASK(transformer(), output, names[i]))) continue;
+        if (!expect_converted(ASK(transformer(), output, names[i]))) continue;
         enum dtype dtype = quantise_type(names[i]);
         int n = compare_files(transformer(), output, dtype);
-        check(n == (dtype == DTYPE_F16 ? MATRICES : MATRICES_IN_BLOCKS), "%s: %d tensors", names[i], n);
-        check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_BF16, "an embedder does not stay");
+        check(n == (dtype == DTYPE_F16 ? MATRICES : MATRICES_IN_BLOCKS), "%s: %d quantised tensors", names[i], n);
+        check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_BF16, "an embedder is quantised");
         check(type_in(output, "x_pad_token") == DTYPE_F32, "a vector is not f32");
         check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F32, "a norm is not f32");
-        check_nothing_held(names[i]);
+        check_no_leak(names[i]);
     }
 }
 
-/* What only some pipelines read of an encoder stays where one that reads it keeps it. */
-static void test_projections(void) {
+/* Encoder projections that only some pipelines use are not quantised. */
+static void test_projections_not_quantised(void) {
     static const char sizes[] =
         "heads=2,layers=1,sd3_positions=9,hidden=128,sd3_pooled=160,latent_channels=4,vae0=32,vae1=32,"
         "vae2=32,vae3=32,clip_vocabulary=600,clip_layers=2,clip_ff=64,clip_l.pooled=64,clip_l.clip_heads=1,"
@@ -234,39 +234,39 @@ static void test_projections(void) {
     for (size_t i = 0; i < sizeof folders / sizeof *folders; i++) {
         char *output = in_temporary("projected.gguf"), folder[200];
         snprintf(folder, sizeof folder, "%s/%s", model, folders[i]);
-        if (!convert_well(ASK(folder, output, "q8_0"))) continue;
-        check(type_in(output, "text_projection.weight") == DTYPE_BF16, "%s: a projection changes",
+        if (!expect_converted(ASK(folder, output, "q8_0"))) continue;
+        check(type_in(output, "text_projection.weight") == DTYPE_BF16, "%s: a projection is quantised",
               folders[i]);
         check(type_in(output, "text_model.encoder.layers.0.mlp.fc1.weight") == DTYPE_Q8_0,
               "%s: a layer does not", folders[i]);
     }
 }
 
-static void test_scaled_f8(void) {
+static void test_scaled_f8_kept(void) {
     static const char *const names[] = {"f8_e4m3", "f8_e5m2"};
     for (size_t i = 0; i < 2; i++) {
         char *output = in_temporary("f8.safetensors"), *again = in_temporary("again.safetensors");
-        if (!convert_well(ASK(transformer(), output, names[i]))) continue;
+        if (!expect_converted(ASK(transformer(), output, names[i]))) continue;
         int n = compare_files(transformer(), output, quantise_type(names[i]));
-        check(n == MATRICES, "%s: %d tensors", names[i], n);
-        /* What is f8 already stays as it is, with its scales. */
-        if (convert_well(ASK(output, again, names[i])))
-            check(compare_files(output, again, quantise_type(names[i])) == MATRICES, "%s again", names[i]);
-        convert_well(ASK(output, in_temporary("of_f8.gguf"), "q8_0"));
+        check(n == MATRICES, "%s: %d quantised tensors", names[i], n);
+        /* Tensors that already are f8 keep their data and scales. */
+        if (expect_converted(ASK(output, again, names[i])))
+            check(compare_files(output, again, quantise_type(names[i])) == MATRICES, "%s converted again", names[i]);
+        expect_converted(ASK(output, in_temporary("of_f8.gguf"), "q8_0"));
         compare_files(output, in_temporary("of_f8.gguf"), DTYPE_Q8_0);
     }
 }
 
-/* A file says what it is, and has the configuration that lay beside its source. */
-static void test_what_it_says(void) {
+/* The output GGUF has its architecture and the configuration of the source's folder. */
+static void test_gguf_describes_itself(void) {
     char *output = in_temporary("says.gguf");
     struct opened o;
     struct error e = {0};
     struct config config = {0};
-    if (!convert_well(ASK(transformer(), output, "q6_k")) || !open_weights(&o, output)) return;
+    if (!expect_converted(ASK(transformer(), output, "q6_k")) || !open_weights(&o, output)) return;
     if (check(config_parse(&o.machine, output, o.index.config, NULL, &config, &e) == OK, "%s", e.what)) {
         int type = 0;
-        check(!strcmp(config_string(&config, "general.architecture", ""), "lumina2"), "its architecture");
+        check(!strcmp(config_string(&config, "general.architecture", ""), "lumina2"), "wrong general.architecture");
         config_int(&config, "general.file_type", 0, 100, &type, &e);
         check(type == 18, "file type %d", type);
         check(strstr(config_string(&config, "config", ""), "ZImageTransformer2DModel") != NULL,
@@ -276,23 +276,22 @@ static void test_what_it_says(void) {
     index_destroy(&o.index);
 }
 
-/* An autoencoder's weights stay, its encoder's and its matrices too. */
-static void test_autoencoder_stays(void) {
+/* A VAE is not quantised, encoder and matrices included. */
+static void test_vae_not_quantised(void) {
     char folder[192];
     snprintf(folder, sizeof folder, "%s/vae", model_folder());
     char *output = in_temporary("vae.gguf");
-    if (convert_well(ASK(folder, output, "q8_0")))
+    if (expect_converted(ASK(folder, output, "q8_0")))
         check(compare_files(folder, output, DTYPE_Q8_0) == 0, "an autoencoder is quantised");
 }
 
-/* Blocks that run on from row to row, as ComfyUI's converter leaves them, become numbers, in either layout.
- */
-static void test_flattened(void) {
+/* Blocks that span rows, as in ComfyUI's GGUF files, are dequantised, in either output format. */
+static void test_rows_without_whole_blocks_dequantised(void) {
     static const char *const outputs[] = {"flattened.gguf", "flattened.safetensors"};
     static const char *const types[] = {"q8_0", "f8_e4m3"};
     for (size_t i = 0; i < 2; i++) {
         char *output = in_temporary(outputs[i]);
-        if (convert_well(ASK("test/golden/gguf/aligned.gguf", output, types[i])))
+        if (expect_converted(ASK("test/golden/gguf/aligned.gguf", output, types[i])))
             check(compare_files("test/golden/gguf/aligned.gguf", output, DTYPE_F32) == 1 + (i == 0), "%s",
                   outputs[i]);
     }
@@ -300,46 +299,46 @@ static void test_flattened(void) {
 
 /* ---- rules ---- */
 
-static void test_rules(void) {
+static void test_first_matching_rule_applies(void) {
     char *output = in_temporary("rules.gguf");
-    struct asked asked = {.inputs = {transformer()},
+    struct conversion conversion = {.inputs = {transformer()},
                           .output = output,
                           .type = "q8_0",
                           .rules = {"^layers\\..*to_[qk]=q6_k", "to_q=q4_0", "t_embedder=q5_0", "norm1=f16"}};
-    if (!convert_well(&asked)) return;
+    if (!expect_converted(&conversion)) return;
     compare_files(transformer(), output, DTYPE_Q8_0);
-    check(type_in(output, "layers.0.attention.to_q.weight") == DTYPE_Q6_K, "the first rule wins");
-    check(type_in(output, "noise_refiner.0.attention.to_q.weight") == DTYPE_Q4_0, "the second rule");
-    check(type_in(output, "layers.0.attention.to_v.weight") == DTYPE_Q8_0, "without a rule");
-    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_Q5_0, "a rule over what stays");
-    check(type_in(output, "t_embedder.mlp.0.bias") == DTYPE_F32, "blocks are not for vectors");
-    check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F16, "plain types are for vectors");
+    check(type_in(output, "layers.0.attention.to_q.weight") == DTYPE_Q6_K, "the first matching rule must apply");
+    check(type_in(output, "noise_refiner.0.attention.to_q.weight") == DTYPE_Q4_0, "the second rule must apply");
+    check(type_in(output, "layers.0.attention.to_v.weight") == DTYPE_Q8_0, "a tensor without a rule must get the default type");
+    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_Q5_0, "a rule must apply to tensors that are not quantised by default");
+    check(type_in(output, "t_embedder.mlp.0.bias") == DTYPE_F32, "a vector must not get a block type");
+    check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F16, "a vector must get the rule's plain type");
 }
 
-static void test_wrong_rules(void) {
+static void test_invalid_rules_refused(void) {
     char *output = in_temporary("wrong.gguf"), *other = in_temporary("wrong.safetensors");
     const char *from = transformer();
-    refuse(ASK(from, output, "q8_0", .rules = {"abc"}), USAGE, "--rule \"abc\"");
-    refuse(ASK(from, output, "q8_0", .rules = {"=q8_0"}), USAGE, "regex=type");
-    refuse(ASK(from, output, "q8_0", .rules = {"a(=q8_0"}), USAGE, "--rule \"a(=q8_0\"");
-    refuse(ASK(from, output, "q8_0", .rules = {"a=q9_0"}), USAGE, "q9_0");
-    refuse(ASK(from, output, "q8_0", .rules = {"a=f8_e4m3"}), USAGE, "f8_e4m3");
-    refuse(ASK(from, output, "q8_0", .rules = {"(.+)+[!?]=q8_0"}), USAGE, "too long");
-    refuse(ASK(from, output, "f8_e4m3"), USAGE, "in .gguf");
-    refuse(ASK(from, other, "q8_0"), USAGE, "in .safetensors");
-    refuse(ASK(from, output, "q2_k"), USAGE, "q2_k");
-    refuse(ASK(from, in_temporary("wrong.bin"), "q8_0"), USAGE, ".gguf or .safetensors");
-    refuse(ASK(from, NULL, "q8_0"), USAGE, ".gguf or .safetensors");
-    refuse(ASK(from, in_temporary("no/such/x.gguf"), "q8_0"), OUTPUT, "no/such");
-    refuse(ASK(in_temporary("absent"), output, "q8_0"), MISSING, "absent");
-    refuse(&(struct asked){.output = output, .type = "q8_0"}, USAGE, "0 inputs");
+    expect_refused(ASK(from, output, "q8_0", .rules = {"abc"}), USAGE, "--rule \"abc\"");
+    expect_refused(ASK(from, output, "q8_0", .rules = {"=q8_0"}), USAGE, "regex=type");
+    expect_refused(ASK(from, output, "q8_0", .rules = {"a(=q8_0"}), USAGE, "--rule \"a(=q8_0\"");
+    expect_refused(ASK(from, output, "q8_0", .rules = {"a=q9_0"}), USAGE, "q9_0");
+    expect_refused(ASK(from, output, "q8_0", .rules = {"a=f8_e4m3"}), USAGE, "f8_e4m3");
+    expect_refused(ASK(from, output, "q8_0", .rules = {"(.+)+[!?]=q8_0"}), USAGE, "too long");
+    expect_refused(ASK(from, output, "f8_e4m3"), USAGE, "in .gguf");
+    expect_refused(ASK(from, other, "q8_0"), USAGE, "in .safetensors");
+    expect_refused(ASK(from, output, "q2_k"), USAGE, "q2_k");
+    expect_refused(ASK(from, in_temporary("wrong.bin"), "q8_0"), USAGE, ".gguf or .safetensors");
+    expect_refused(ASK(from, NULL, "q8_0"), USAGE, ".gguf or .safetensors");
+    expect_refused(ASK(from, in_temporary("no/such/x.gguf"), "q8_0"), OUTPUT, "no/such");
+    expect_refused(ASK(in_temporary("absent"), output, "q8_0"), MISSING, "absent");
+    expect_refused(&(struct conversion){.output = output, .type = "q8_0"}, USAGE, "0 inputs");
 }
 
-/* ---- files of nobody's tensors ---- */
+/* ---- files of no known model ---- */
 
 static uint64_t random_state = 7;
 
-/* Made values of that type: one of several tensors to write. */
+/* Random values of that type, as one of several tensors to write. */
 static struct named_tensor synthetic_tensor(const char *name, enum dtype dtype, int32_t rows, int32_t columns) {
     struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};
     t.tensor.data = calloc(1, (size_t)tensor_bytes(&t.tensor) + 64);
@@ -361,8 +360,8 @@ static void write_free(const char *path, struct named_tensor *tensors, int n) {
     for (int i = 0; i < n; i++) free(tensors[i].tensor.data);
 }
 
-/* Every type that files have, to numbers and to other blocks. */
-static void test_sources_of_every_type(void) {
+/* Every type that files may hold, converted to f32 and to block types. */
+static void test_every_source_type(void) {
     static char names[N_DTYPES][16];
     struct named_tensor tensors[N_DTYPES];
     char *from = in_temporary("types.gguf");
@@ -375,19 +374,19 @@ static void test_sources_of_every_type(void) {
         n++;
     }
     write_free(from, tensors, n);
-    check(n == 17, "%d types", n);
-    if (convert_well(ASK(from, in_temporary("f32.safetensors"), "f32")))
-        check(compare_files(from, in_temporary("f32.safetensors"), DTYPE_F32) == n, "to f32");
-    if (convert_well(ASK(from, in_temporary("q6.gguf"), "q6_k")))
+    check(n == 17, "%d source types", n);
+    if (expect_converted(ASK(from, in_temporary("f32.safetensors"), "f32")))
+        check(compare_files(from, in_temporary("f32.safetensors"), DTYPE_F32) == n, "to f32 safetensors");
+    if (expect_converted(ASK(from, in_temporary("q6.gguf"), "q6_k")))
         check(compare_files(from, in_temporary("q6.gguf"), DTYPE_Q6_K) == n, "to q6_k");
-    if (convert_well(ASK(from, in_temporary("same.gguf"), NULL)))
-        check(compare_files(from, in_temporary("same.gguf"), DTYPE_Q4_K) == 1, "in other files");
-    if (convert_well(ASK(from, in_temporary("kept.safetensors"), NULL)))
-        check(compare_files(from, in_temporary("kept.safetensors"), DTYPE_F32) == n - 2, "kept as numbers");
+    if (expect_converted(ASK(from, in_temporary("same.gguf"), NULL)))
+        check(compare_files(from, in_temporary("same.gguf"), DTYPE_Q4_K) == 1, "GGUF to GGUF without a change of type");
+    if (expect_converted(ASK(from, in_temporary("kept.safetensors"), NULL)))
+        check(compare_files(from, in_temporary("kept.safetensors"), DTYPE_F32) == n - 2, "safetensors cannot hold block types");
 }
 
-/* Rows that fill no blocks, short tensors and more than two dimensions stay, nothing is lost. */
-static void test_odd_shapes(void) {
+/* Rows that are no whole blocks, vectors and tensors of more than two dimensions keep their type. */
+static void test_odd_shapes_keep_their_type(void) {
     char *from = in_temporary("odd.safetensors"), *to = in_temporary("odd.gguf");
     struct named_tensor tensors[] = {
         synthetic_tensor("a.weight", DTYPE_F32, 64, 40),  synthetic_tensor("b.weight", DTYPE_BF16, 64, 288),
@@ -397,18 +396,18 @@ static void test_odd_shapes(void) {
     };
     tensors[5].tensor = tensor_reshape(tensors[5].tensor, 4, (int32_t[]){8, 512, 3, 3});
     write_free(from, tensors, 7);
-    if (!convert_well(ASK(from, to, "q5_k"))) return;
-    check(compare_files(from, to, DTYPE_Q5_K) == 1, "whole blocks");
-    check(type_in(to, "a.weight") == DTYPE_F32, "rows of 40");
-    check(type_in(to, "b.weight") == DTYPE_Q8_0, "rows of 288");
-    check(type_in(to, "f.weight") == DTYPE_BF16, "a convolution");
-    if (!convert_well(ASK(from, in_temporary("odd8.safetensors"), "fp8"))) return;
-    check(compare_files(from, in_temporary("odd8.safetensors"), DTYPE_F8_E4M3) == 2, "fp8");
-    check(type_in(in_temporary("odd8.safetensors"), "e") == DTYPE_F16, "no layer to put a scale beside");
+    if (!expect_converted(ASK(from, to, "q5_k"))) return;
+    check(compare_files(from, to, DTYPE_Q5_K) == 1, "only rows of whole blocks are quantised");
+    check(type_in(to, "a.weight") == DTYPE_F32, "wrong type for rows of 40");
+    check(type_in(to, "b.weight") == DTYPE_Q8_0, "wrong type for rows of 288");
+    check(type_in(to, "f.weight") == DTYPE_BF16, "wrong type for a convolution");
+    if (!expect_converted(ASK(from, in_temporary("odd8.safetensors"), "fp8"))) return;
+    check(compare_files(from, in_temporary("odd8.safetensors"), DTYPE_F8_E4M3) == 2, "wrong number of fp8 tensors");
+    check(type_in(in_temporary("odd8.safetensors"), "e") == DTYPE_F16, "a tensor without a layer name cannot get a scale");
 }
 
-/* Rows of int8 with a scale each: numbers that only become others. */
-static void test_scales_of_rows(void) {
+/* int8 with a scale per row is dequantised before it is quantised to another type. */
+static void test_row_scaled_int8_requantised(void) {
     char *from = in_temporary("int8.safetensors"), *to = in_temporary("int8.gguf");
     static const char form[] = "{\"format\":\"int8_tensorwise\"}";
     struct named_tensor tensors[3] = {
@@ -418,27 +417,27 @@ static void test_scales_of_rows(void) {
     float *scales = tensors[1].tensor.data = malloc(70 * sizeof *scales);
     for (int i = 0; scales && i < 70; i++) scales[i] = (float)(i + 1) / 64;
     write_free(from, tensors, 3);
-    if (convert_well(ASK(from, to, "q8_0"))) compare_files(from, to, DTYPE_Q8_0);
-    check(type_in(to, "a.weight_scale") == N_DTYPES, "a scale that nothing needs any more is written");
+    if (expect_converted(ASK(from, to, "q8_0"))) compare_files(from, to, DTYPE_Q8_0);
+    check(type_in(to, "a.weight_scale") == N_DTYPES, "an unused scale is written");
     char *kept = in_temporary("kept8.safetensors");
-    if (convert_well(ASK(from, kept, NULL))) check(compare_files(from, kept, DTYPE_I8) == 1, "kept");
+    if (expect_converted(ASK(from, kept, NULL))) check(compare_files(from, kept, DTYPE_I8) == 1, "kept");
 }
 
-/* In groups of 256, and of what rows allow; each layer says what it is. */
-static void test_rotated(void) {
+/* Rotated int8 in groups of 256, or of what the row length allows; comfy_quant names the type of each layer. */
+static void test_rotated_int8_groups(void) {
     char *output = in_temporary("rotated.safetensors"), *again = in_temporary("again.safetensors");
     char *from = in_temporary("shapes.safetensors");
-    if (!convert_well(ASK(transformer(), output, "int8_convrot"))) return;
+    if (!expect_converted(ASK(transformer(), output, "int8_convrot"))) return;
     check(compare_files(transformer(), output, DTYPE_I8_ROT256) == MATRICES_IN_BLOCKS, "matrices");
-    check(type_in(output, "layers.0.attention.to_q.comfy_quant") == DTYPE_U8, "nothing says what it is");
-    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_BF16, "an embedder does not stay");
-    if (convert_well(ASK(output, again, "int8_convrot")))
+    check(type_in(output, "layers.0.attention.to_q.comfy_quant") == DTYPE_U8, "comfy_quant is missing");
+    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_BF16, "an embedder is quantised");
+    if (expect_converted(ASK(output, again, "int8_convrot")))
         check(compare_files(output, again, DTYPE_I8_ROT256) == MATRICES_IN_BLOCKS, "again");
-    if (convert_well(ASK(output, again, NULL)))
+    if (expect_converted(ASK(output, again, NULL)))
         check(compare_files(output, again, DTYPE_I8_ROT256) == MATRICES_IN_BLOCKS, "kept");
-    if (convert_well(ASK(output, again, "i8_rot16")))
-        check(compare_files(output, again, DTYPE_I8_ROT16) == MATRICES_IN_BLOCKS, "in other groups");
-    if (convert_well(ASK(output, in_temporary("of_rotated.gguf"), "q8_0")))
+    if (expect_converted(ASK(output, again, "i8_rot16")))
+        check(compare_files(output, again, DTYPE_I8_ROT16) == MATRICES_IN_BLOCKS, "wrong number of tensors in groups of 16");
+    if (expect_converted(ASK(output, in_temporary("of_rotated.gguf"), "q8_0")))
         check(compare_files(output, in_temporary("of_rotated.gguf"), DTYPE_Q8_0) == MATRICES_IN_BLOCKS,
               "to q8_0");
     struct named_tensor shapes[] = {
@@ -448,18 +447,18 @@ static void test_rotated(void) {
         synthetic_tensor("d", DTYPE_BF16, 8, 256),
     };
     write_free(from, shapes, 4);
-    if (!convert_well(ASK(from, again, "int8_convrot"))) return;
-    check(compare_files(from, again, DTYPE_I8_ROT64) == 1, "rows of 192");
-    if (convert_well(ASK(again, output, NULL)))
-        check(compare_files(again, output, DTYPE_I8_ROT64) == 1, "kept in several pieces");
-    check(type_in(again, "b.weight") == DTYPE_I8_ROT16, "rows of 144");
-    check(type_in(again, "c.weight") == DTYPE_BF16, "rows of 136");
-    check(type_in(again, "d") == DTYPE_BF16, "no layer to put scales beside");
-    refuse(ASK(from, in_temporary("rotated.gguf"), "int8_convrot"), USAGE, "int8_convrot");
+    if (!expect_converted(ASK(from, again, "int8_convrot"))) return;
+    check(compare_files(from, again, DTYPE_I8_ROT64) == 1, "wrong number of rows of 192");
+    if (expect_converted(ASK(again, output, NULL)))
+        check(compare_files(again, output, DTYPE_I8_ROT64) == 1, "rotated int8 is not copied unchanged");
+    check(type_in(again, "b.weight") == DTYPE_I8_ROT16, "wrong type for rows of 144");
+    check(type_in(again, "c.weight") == DTYPE_BF16, "wrong type for rows of 136");
+    check(type_in(again, "d") == DTYPE_BF16, "a tensor without a layer name cannot get scales");
+    expect_refused(ASK(from, in_temporary("rotated.gguf"), "int8_convrot"), USAGE, "int8_convrot");
 }
 
-/* One for all of a rotated matrix. */
-static void test_one_scale(void) {
+/* A rotated matrix with one scale for all rows. */
+static void test_rotated_int8_with_one_scale(void) {
     char *from = in_temporary("single.safetensors"), *to = in_temporary("single2.safetensors");
     static const char form[] = "{\"format\":\"int8_tensorwise\",\"convrot\":true,\"convrot_groupsize\":64}";
     struct named_tensor tensors[3] = {
@@ -469,59 +468,59 @@ static void test_one_scale(void) {
     float *scale = tensors[1].tensor.data = malloc(sizeof *scale);
     if (scale) *scale = 0.25f;
     write_free(from, tensors, 3);
-    if (convert_well(ASK(from, to, NULL))) check(compare_files(from, to, DTYPE_I8_ROT64) == 1, "kept");
-    if (convert_well(ASK(from, to, "f32"))) check(compare_files(from, to, DTYPE_F32) == 1, "as numbers");
-    if (convert_well(ASK(from, in_temporary("single.gguf"), NULL)))
-        check(compare_files(from, in_temporary("single.gguf"), DTYPE_F32) == 1, "GGUF has no such type");
+    if (expect_converted(ASK(from, to, NULL))) check(compare_files(from, to, DTYPE_I8_ROT64) == 1, "kept");
+    if (expect_converted(ASK(from, to, "f32"))) check(compare_files(from, to, DTYPE_F32) == 1, "one-scale matrix not dequantised");
+    if (expect_converted(ASK(from, in_temporary("single.gguf"), NULL)))
+        check(compare_files(from, in_temporary("single.gguf"), DTYPE_F32) == 1, "GGUF cannot hold rotated int8");
 }
 
-/* All that one file says but what is about itself, its tokenizer for one: another says the same. */
-static void test_metadata_goes_along(void) {
+/* The output keeps all metadata of a GGUF source, for example its tokenizer, except file type and alignment. */
+static void test_metadata_copied(void) {
     static const char from[] = "test/golden/stored/zimage_gguf/model/text_encoders/qwen3.gguf";
-    static const char key_anew[] = "general.file_type";
+    static const char changed_key[] = "general.file_type";
     char *to = in_temporary("along.gguf");
     struct opened one, two;
     struct gguf *before = NULL, *after = NULL;
     struct gguf_text key;
     struct gguf_value value, other;
     struct error e = {0};
-    if (!convert_well(ASK(from, to, "q8_0")) || !open_weights(&one, from) || !open_weights(&two, to)) return;
+    if (!expect_converted(ASK(from, to, "q8_0")) || !open_weights(&one, from) || !open_weights(&two, to)) return;
     check(!gguf_read(&one.index.sources[0], &before, &e) && !gguf_read(&two.index.sources[0], &after, &e),
           "reading headers");
     int n = 0;
     for (; before && after && gguf_pair_at(before, n, &key, &value); n++) {
         char name[256];
         snprintf(name, sizeof name, "%.*s", (int)key.bytes, key.text);
-        if (!strcmp(name, key_anew) || !strcmp(name, "general.alignment")) continue;
+        if (!strcmp(name, changed_key) || !strcmp(name, "general.alignment")) continue;
         bool same = gguf_find(after, name, &other) && value.kind == other.kind &&
                     value.array == other.array && value.n == other.n && value.bytes == other.bytes;
-        check(same && !memcmp(value.data, other.data, value.bytes), "'%s' is another", name);
+        check(same && !memcmp(value.data, other.data, value.bytes), "metadata '%s' changes", name);
     }
-    check(n > 10, "%d keys", n);
+    check(n > 10, "only %d metadata keys", n);
     gguf_close(before);
     gguf_close(after);
     index_destroy(&one.index);
     index_destroy(&two.index);
 }
 
-static void test_several_inputs(void) {
+static void test_inputs_merged(void) {
     char *one = in_temporary("one.safetensors"), *two = in_temporary("two.gguf"),
          *to = in_temporary("both.gguf");
     struct named_tensor first[] = {synthetic_tensor("a.weight", DTYPE_BF16, 8, 256)};
     struct named_tensor second[] = {synthetic_tensor("b.weight", DTYPE_Q4_K, 8, 256)};
     write_free(one, first, 1);
     write_free(two, second, 1);
-    if (convert_well((&(struct asked){.inputs = {one, two}, .output = to, .type = "q8_0"}))) {
+    if (expect_converted((&(struct conversion){.inputs = {one, two}, .output = to, .type = "q8_0"}))) {
         compare_files(one, to, DTYPE_Q8_0);
         compare_files(two, to, DTYPE_Q8_0);
     }
-    refuse((&(struct asked){.inputs = {one, one}, .output = to, .type = "q8_0"}), DUP, "a.weight");
-    refuse((&(struct asked){.inputs = {one, two}, .output = two, .type = "q8_0"}), USAGE, "one of the input files");
+    expect_refused((&(struct conversion){.inputs = {one, one}, .output = to, .type = "q8_0"}), DUP, "a.weight");
+    expect_refused((&(struct conversion){.inputs = {one, two}, .output = two, .type = "q8_0"}), USAGE, "one of the input files");
 }
 
-/* ---- one of several parts ---- */
+/* ---- --part ---- */
 
-/* The transformer and the autoencoder's tensors behind prefixes, in one file. */
+/* Writes transformer and VAE with prefixes to one file. */
 static void write_all_in_one(const char *path) {
     static const char *const parts[][2] = {{"transformer", "model.diffusion_model."}, {"vae", "vae."}};
     static struct named_tensor tensors[512];
@@ -548,37 +547,37 @@ static void write_all_in_one(const char *path) {
     for (int i = 0; i < n; i++) free((char *)(uintptr_t)tensors[i].name);
 }
 
-static void test_parts(void) {
+static void test_part_option(void) {
     char *from = in_temporary("all.safetensors"), *to = in_temporary("part.gguf");
     write_all_in_one(from);
-    refuse(ASK(from, to, "q8_0"), USAGE, "diffusion-model, vae");
-    refuse(ASK(from, to, "q8_0", .part = "llm"), USAGE, "found llm");
-    refuse(ASK(model_folder(), to, "q8_0"), USAGE, "--part");
+    expect_refused(ASK(from, to, "q8_0"), USAGE, "diffusion-model, vae");
+    expect_refused(ASK(from, to, "q8_0", .part = "llm"), USAGE, "found llm");
+    expect_refused(ASK(model_folder(), to, "q8_0"), USAGE, "--part");
     static const char *const names[] = {"diffusion-model", "zimage", "model.diffusion_model"};
     for (size_t i = 0; i < 3; i++)
-        if (convert_well(ASK(from, to, "q8_0", .part = names[i])))
+        if (expect_converted(ASK(from, to, "q8_0", .part = names[i])))
             check(compare_files(transformer(), to, DTYPE_Q8_0) == MATRICES_IN_BLOCKS, "--part %s", names[i]);
-    if (convert_well(ASK(model_folder(), to, "q8_0", .part = "transformer")))
-        check(compare_files(transformer(), to, DTYPE_Q8_0) == MATRICES_IN_BLOCKS, "a folder's part");
+    if (expect_converted(ASK(model_folder(), to, "q8_0", .part = "transformer")))
+        check(compare_files(transformer(), to, DTYPE_Q8_0) == MATRICES_IN_BLOCKS, "--part of a folder");
 }
 
-/* ---- values ---- */
+/* ---- values that do not fit ---- */
 
-static void test_not_finite(void) {
+static void test_nonfinite_values_refused(void) {
     char *from = in_temporary("nan.safetensors"), *to = in_temporary("nan.gguf");
     static const float strange[] = {NAN, INFINITY, -INFINITY};
     for (int i = 0; i < 3; i++) {
         struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_F32, 8, 256)};
         ((float *)tensors[0].tensor.data)[700] = strange[i];
         write_free(from, tensors, 1);
-        refuse(ASK(from, to, "q8_0"), NONFINITE, "a.weight");
-        refuse(ASK(from, in_temporary("nan8.safetensors"), "fp8"), NONFINITE, "a.weight");
-        refuse(ASK(from, in_temporary("nan8.safetensors"), "int8_convrot"), NONFINITE, "a.weight");
+        expect_refused(ASK(from, to, "q8_0"), NONFINITE, "a.weight");
+        expect_refused(ASK(from, in_temporary("nan8.safetensors"), "fp8"), NONFINITE, "a.weight");
+        expect_refused(ASK(from, in_temporary("nan8.safetensors"), "int8_convrot"), NONFINITE, "a.weight");
     }
 }
 
-/* Each just beyond what the type holds; just within it every number comes back finite. */
-static void test_too_large(void) {
+/* Values just beyond a type's range are refused; just within it all results are finite. */
+static void test_values_beyond_type_refused(void) {
     static const struct {
         const char *type;
         float most;
@@ -592,19 +591,19 @@ static void test_too_large(void) {
             ((float *)tensors[0].tensor.data)[700] = -types[i].most * (beyond ? 1.001f : 1);
             write_free(from, tensors, 1);
             if (beyond)
-                refuse(ASK(from, to, types[i].type), LIMIT, "a.weight");
-            else if (convert_well(ASK(from, to, types[i].type)))
-                convert_well(ASK(to, back, "f32"));
+                expect_refused(ASK(from, to, types[i].type), LIMIT, "a.weight");
+            else if (expect_converted(ASK(from, to, types[i].type)))
+                expect_converted(ASK(to, back, "f32"));
         }
     struct named_tensor huge = synthetic_tensor("a.weight", DTYPE_F32, 8, 256);
     for (int i = 0; i < 256; i++) ((float *)huge.tensor.data)[i] = 3e38f;
     write_free(from, &huge, 1);
-    refuse(ASK(from, back, "int8_convrot"), LIMIT, "a.weight");
+    expect_refused(ASK(from, back, "int8_convrot"), LIMIT, "a.weight");
 }
 
 /* ---- memory ---- */
 
-/* A file with one tensor of bf16, all of which is a hole. */
+/* Writes a bf16 tensor as a sparse file. */
 static bool make_hole(const char *path, int rows, int columns) {
     char header[160];
     long long bytes = 2LL * rows * columns;
@@ -620,12 +619,12 @@ static bool make_hole(const char *path, int rows, int columns) {
     return truncate(path, (off_t)(8 + n) + bytes) == 0;
 }
 
-/* 34 million values: the peak does not grow with them. Measured: 24.0 MiB. */
-static void test_memory_is_bounded(void) {
+/* 34 million values: the peak does not depend on their number. Measured: 24.0 MiB. */
+static void test_peak_memory_bounded(void) {
     char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
-    if (!check(make_hole(from, 8192, 4096), "no large file")) return;
+    if (!check(make_hole(from, 8192, 4096), "cannot make a sparse file")) return;
     fault_sys_restart(&fault_sys);
-    if (convert_well(ASK(from, to, "q8_0"))) {
+    if (expect_converted(ASK(from, to, "q8_0"))) {
         int64_t peak = 0;
         for (int i = 0; i < N_MEMORY_LINES; i++) peak += fault_sys.sys.use.peak_bytes[i];
         printf("peak %.1f MiB\n", (double)peak / 0x1p20);
@@ -635,19 +634,19 @@ static void test_memory_is_bounded(void) {
     unlink(to);
 }
 
-/* 4 TiB, where the file system allows such a hole: refused before anything is read. */
-static void test_disk_without_room(void) {
+/* A sparse tensor of 4 TiB, if the file system allows it: refused before anything is read. */
+static void test_disk_too_small_refused(void) {
     char *from = in_temporary("huge.safetensors"), *to = in_temporary("huge.gguf");
     if (make_hole(from, 1 << 30, 1 << 11)) {
-        refuse(ASK(from, to, "q8_0"), OUTPUT, "not enough disk space");
+        expect_refused(ASK(from, to, "q8_0"), OUTPUT, "not enough disk space");
     }
     unlink(from);
 }
 
 /* ---- faults ---- */
 
-/* Call n of a kind fails, for every n until one conversion needs fewer. may_do: some are asked again,
- * or show that the file changed. */
+/* Fails call n of a kind, for each n until a conversion makes fewer calls. may_do: the conversion may succeed, because the
+ * call is retried or only shows that the file changed. */
 static void fail_every(enum call call, enum status code, bool may_do) {
     char *from = in_temporary("small.safetensors"), *to = in_temporary("small.gguf");
     struct error e;
@@ -658,17 +657,17 @@ static void fail_every(enum call call, enum status code, bool may_do) {
         enum status status = convert(ASK(from, to, "q4_k"), &e);
         bool failed = atomic_load(&fault_sys.count[call]) >= n;
         bool expected = status == code || (may_do && (status == OK || status == CHANGED));
-        check(failed ? expected : status == OK, "call %d, number %ld: %s", call, n, status_name(status));
-        check(is_there(to) == (status == OK), "call %d, number %ld: its output", call, n);
-        check_nothing_held("a fault");
-        check(count_open_files() == files, "call %d, number %ld: a file stays open", call, n);
+        check(failed ? expected : status == OK, "call kind %d, call %ld: %s", call, n, status_name(status));
+        check(file_exists(to) == (status == OK), "call kind %d, call %ld: output file after an error, or none", call, n);
+        check_no_leak("a fault");
+        check(count_open_files() == files, "call kind %d, call %ld: a file stays open", call, n);
         if (!failed) break;
-        check(n < 999, "call %d is never done", call);
+        check(n < 999, "call kind %d: conversion never succeeds", call);
     }
     fault_sys_restart(&fault_sys);
 }
 
-static void test_faults(void) {
+static void test_no_output_after_fault(void) {
     struct named_tensor tensors[] = {synthetic_tensor("a.weight", DTYPE_BF16, 8, 256),
                                      synthetic_tensor("b.weight", DTYPE_F32, 1, 256)};
     write_free(in_temporary("small.safetensors"), tensors, 2);
@@ -685,20 +684,20 @@ static void test_faults(void) {
 /* ---- cancelling ---- */
 
 struct patience {
-    int left, asked;
+    int left, conversion;
     double last;
 };
 
 static bool wait_for(void *user, double fraction, const char *what) {
     struct patience *patience = user;
-    check(fraction >= patience->last && fraction <= 1 && *what, "%s: %g after %g", what, fraction,
+    check(fraction >= patience->last && fraction <= 1 && *what, "%s: progress %g after %g", what, fraction,
           patience->last);
     patience->last = fraction;
-    patience->asked++;
+    patience->conversion++;
     return patience->left-- > 0;
 }
 
-static void test_cancel(void) {
+static void test_cancelled_conversion_leaves_nothing(void) {
     char *to = in_temporary("cancelled.gguf");
     const char *const inputs[] = {transformer()};
     struct patience patience = {.left = 20};
@@ -711,8 +710,8 @@ static void test_cancel(void) {
                                              .user = &patience};
     struct error e = {0};
     check(convert_files(&fault_sys.sys, &options, NULL, &e) == CANCELLED, "%s", e.what);
-    check(!is_there(to) && patience.asked == 21, "asked %d times", patience.asked);
-    check_nothing_held("cancelled");
+    check(!file_exists(to) && patience.conversion == 21, "not cancelled, or progress reported %d times", patience.conversion);
+    check_no_leak("cancelled");
     patience = (struct patience){.left = 100000};
     e = (struct error){0};
     char *json = NULL;
@@ -727,27 +726,27 @@ static void test_cancel(void) {
 int main(void) {
     temporary_make();
     fault_sys_init(&fault_sys, 1);
-    test_every_type();
-    test_projections();
-    test_scaled_f8();
-    test_rotated();
-    test_what_it_says();
-    test_autoencoder_stays();
-    test_flattened();
-    test_rules();
-    test_wrong_rules();
-    test_sources_of_every_type();
-    test_odd_shapes();
-    test_scales_of_rows();
-    test_one_scale();
-    test_metadata_goes_along();
-    test_several_inputs();
-    test_parts();
-    test_not_finite();
-    test_too_large();
-    test_memory_is_bounded();
-    test_disk_without_room();
-    test_faults();
-    test_cancel();
+    test_type_of_each_tensor();
+    test_projections_not_quantised();
+    test_scaled_f8_kept();
+    test_rotated_int8_groups();
+    test_gguf_describes_itself();
+    test_vae_not_quantised();
+    test_rows_without_whole_blocks_dequantised();
+    test_first_matching_rule_applies();
+    test_invalid_rules_refused();
+    test_every_source_type();
+    test_odd_shapes_keep_their_type();
+    test_row_scaled_int8_requantised();
+    test_rotated_int8_with_one_scale();
+    test_metadata_copied();
+    test_inputs_merged();
+    test_part_option();
+    test_nonfinite_values_refused();
+    test_values_beyond_type_refused();
+    test_peak_memory_bounded();
+    test_disk_too_small_refused();
+    test_no_output_after_fault();
+    test_cancelled_conversion_leaves_nothing();
     return finish();
 }

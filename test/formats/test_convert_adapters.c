@@ -1,6 +1,5 @@
-/* `convert --lora`: weights become W + strength scale B A, against the same in f64, from adapters of every
- * form and naming, whether the base or the adapter has q, k and v in one tensor; rounded once; and what is
- * refused. */
+/* `convert --lora`: weights become W + strength scale B A, against f64, for every kind of adapter and naming scheme, with q, k and v
+ * separate or fused in base or adapter. The sum is rounded once. Also refusals. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -20,7 +19,7 @@
 enum { RANK = 3, ADAPTER_SEED = 7 };
 
 static struct fault_sys fault_sys;
-static const char *model; /* its folder */
+static const char *model; /* the base model's folder */
 
 static char *in_temporary(const char *name) {
     static char paths[12][160];
@@ -53,46 +52,46 @@ static char *write_adapter(const char *name, const char *dialect, uint64_t seed)
     return path;
 }
 
-struct asked {
+struct conversion {
     const char *input, *output, *type;
     struct sluice_lora loras[2];
     bool partial;
 };
 
-static enum status convert(const struct asked *asked, struct error *e) {
+static enum status convert(const struct conversion *conversion, struct error *e) {
     struct sluice_convert_options options = {.struct_size = sizeof options,
-                                             .inputs = &asked->input,
+                                             .inputs = &conversion->input,
                                              .n_inputs = 1,
-                                             .output = asked->output,
-                                             .type = asked->type,
-                                             .loras = asked->loras,
-                                             .lora_partial = asked->partial};
-    while (options.n_loras < 2 && asked->loras[options.n_loras].path) options.n_loras++;
+                                             .output = conversion->output,
+                                             .type = conversion->type,
+                                             .loras = conversion->loras,
+                                             .lora_partial = conversion->partial};
+    while (options.n_loras < 2 && conversion->loras[options.n_loras].path) options.n_loras++;
     *e = (struct error){0};
     return convert_files(&fault_sys.sys, &options, NULL, e);
 }
 
-static bool convert_well(const struct asked *asked) {
+static bool expect_converted(const struct conversion *conversion) {
     struct error e = {0};
     char line[1200];
-    enum status status = convert(asked, &e);
-    return check(status == OK, "%s: %s", asked->output, error_line(&e, line, sizeof line));
+    enum status status = convert(conversion, &e);
+    return check(status == OK, "%s: %s", conversion->output, error_line(&e, line, sizeof line));
 }
 
-static void refuse(const struct asked *asked, enum status code, const char *word) {
+static void expect_refused(const struct conversion *conversion, enum status code, const char *word) {
     struct error e = {0};
     struct stat s;
     char line[1200];
-    convert(asked, &e);
+    convert(conversion, &e);
     error_line(&e, line, sizeof line);
     check(e.code == code, "%s, not %s: %s", status_name(e.code), status_name(code), line);
-    check(strstr(line, word) != NULL, "'%s' is not in: %s", word, line);
-    check(stat(asked->output, &s) != 0, "an output after: %s", line);
+    check(strstr(line, word) != NULL, "'%s' is missing in: %s", word, line);
+    check(stat(conversion->output, &s) != 0, "an output after: %s", line);
     for (int i = 0; i < N_MEMORY_LINES; i++)
-        check(fault_sys.sys.use.live_bytes[i] == 0, "%s: line %d still has memory", line, i);
+        check(fault_sys.sys.use.live_bytes[i] == 0, "%s: memory line %d is not empty", line, i);
 }
 
-/* ---- files as numbers ---- */
+/* ---- reading files ---- */
 
 struct opened {
     struct tensor_index index;
@@ -111,7 +110,7 @@ static int64_t elements(const struct index_entry *entry) {
     return n;
 }
 
-/* Freed by the caller. Plain types, and scaled ones. */
+/* Reads an entry of plain or scaled type as f64; freed by the caller. */
 static float *numbers_of(const struct opened *o, const struct index_entry *entry) {
     struct error e = {0};
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
@@ -136,7 +135,7 @@ static float *numbers_called(const struct opened *o, const char *name, const cha
 
 /* ---- W + strength scale B A in f64 ---- */
 
-/* A matrix of an adapter, read; rows 0: it has none. */
+/* A matrix of an adapter; rows 0: the adapter lacks it. */
 struct factor64 {
     float *at;
     int64_t rows, columns;
@@ -160,7 +159,7 @@ static double product_at(const struct factor64 *up, const struct factor64 *down,
     return sum;
 }
 
-/* What module adds to value [row, column] of its weight, by the formulas of LyCORIS. */
+/* Returns what the module adds to its weight at [row, column], by LyCORIS's formulas. */
 struct module64 {
     struct factor64 up, down, up2, down2, outer;
     double scale;
@@ -199,24 +198,24 @@ static double added_at(const struct module64 *m, int64_t row, int64_t column) {
     return m->up2.at ? sum * product_at(&m->up2, &m->down2, row, column) : sum;
 }
 
-/* A weight of the base, the module that changes it, and the row of that which its own first is. */
+/* A base weight, the adapter module that changes it, and the module's row for the weight's first row. */
 struct pairing {
     const char *weight, *module;
     int first;
 };
 
-/* The largest difference, over the largest value. */
+/* Largest difference divided by the largest value. */
 static double worst_of(const struct opened *base, const struct opened *merged,
                        const struct opened *adapters[2], const double *strengths, const struct pairing *p) {
     const struct index_entry *entry, *other;
     float *was = numbers_called(base, p->weight, ".weight", &entry);
     float *is = numbers_called(merged, p->weight, ".weight", &other);
     double worst = 0, largest = 0, change = 0;
-    if (!check(was && is && elements(entry) == elements(other), "no '%s'", p->weight)) return 1;
+    if (!check(was && is && elements(entry) == elements(other), "'%s' is missing in base or output", p->weight)) return 1;
     int64_t columns = elements(entry) / entry->dim[0];
     for (int k = 0; k < 2 && adapters[k]; k++) {
         struct module64 m;
-        check(open_module(adapters[k], p->module, &m), "no module '%s'", p->module);
+        check(open_module(adapters[k], p->module, &m), "the adapter has no module '%s'", p->module);
         for (int64_t i = 0; i < elements(entry); i++) {
             double added = strengths[k] * added_at(&m, p->first + i / columns, i % columns);
             was[i] = (float)((double)was[i] + added);
@@ -228,7 +227,7 @@ static double worst_of(const struct opened *base, const struct opened *merged,
         worst = fmax(worst, fabs((double)is[i] - (double)was[i]));
         largest = fmax(largest, fabs((double)was[i]));
     }
-    check(change > 0.01 * largest, "'%s' hardly changes", p->weight);
+    check(change > 0.01 * largest, "'%s' changes too little to measure", p->weight);
     free(was), free(is);
     return worst / largest;
 }
@@ -247,7 +246,7 @@ static enum status copy_rows(void *user, int i, void *to, uint64_t bytes, struct
     return OK;
 }
 
-/* The transformer as its authors have it: attention.qkv, the rest as it is. */
+/* Writes the transformer with a fused attention.qkv, as its authors do. */
 static const char *fused_transformer(void) {
     enum { MOST = 200 };
     static struct named_tensor tensors[MOST], plain[MOST];
@@ -295,7 +294,7 @@ static const char *fused_transformer(void) {
     return path;
 }
 
-/* ---- what is merged is right ---- */
+/* ---- merged weights ---- */
 
 #define TO_Q "layers.0.attention.to_q"
 #define TO_V "layers.0.attention.to_v"
@@ -303,21 +302,21 @@ static const char *fused_transformer(void) {
 enum { DIM = 256 };
 
 static void check_merged(const char *dialect, const char *base_path, const struct pairing *pairings, int n) {
-    struct asked asked = {.input = base_path, .output = in_temporary("merged.safetensors")};
+    struct conversion conversion = {.input = base_path, .output = in_temporary("merged.safetensors")};
     struct opened base, merged, adapters[2];
     const struct opened *both[2] = {&adapters[0], &adapters[1]};
     static const double strengths[2] = {0.6, -1};
     for (int i = 0; i < 2; i++) {
         char name[40];
         snprintf(name, sizeof name, "adapter%d.safetensors", i);
-        asked.loras[i] =
+        conversion.loras[i] =
             (struct sluice_lora){write_adapter(name, dialect, ADAPTER_SEED + (uint64_t)i), strengths[i]};
-        if (!open_weights(&adapters[i], asked.loras[i].path)) return;
+        if (!open_weights(&adapters[i], conversion.loras[i].path)) return;
     }
-    if (convert_well(&asked) && open_weights(&base, base_path) && open_weights(&merged, asked.output)) {
+    if (expect_converted(&conversion) && open_weights(&base, base_path) && open_weights(&merged, conversion.output)) {
         for (int i = 0; i < n; i++) {
             double worst = worst_of(&base, &merged, both, strengths, &pairings[i]);
-            check(worst < 3e-7, "%s, '%s': %g", dialect, pairings[i].weight, worst);
+            check(worst < 3e-7, "%s, '%s': error %g", dialect, pairings[i].weight, worst);
         }
         index_destroy(&base.index);
         index_destroy(&merged.index);
@@ -325,7 +324,7 @@ static void check_merged(const char *dialect, const char *base_path, const struc
     for (int i = 0; i < 2; i++) index_destroy(&adapters[i].index);
 }
 
-static void test_truth(void) {
+static void test_merged_weights_equal_f64(void) {
     static const struct pairing comfy[] = {{TO_Q, "diffusion_model.layers.0.attention.qkv", 0},
                                            {TO_V, "diffusion_model.layers.0.attention.qkv", 2 * DIM},
                                            {W2, "diffusion_model." W2, 0},
@@ -339,20 +338,20 @@ static void test_truth(void) {
     check_merged("lokr", transformer, lokr, COUNT_OF(lokr));
 }
 
-/* One factor for three parts of a tensor, and factors of its own for each. */
-static void test_fused_base(void) {
+/* One low-rank pair for the three parts of a fused tensor, and separate pairs. */
+static void test_fused_qkv_merged(void) {
     static const struct pairing whole[] = {
         {"layers.0.attention.qkv", "diffusion_model.layers.0.attention.qkv", 0}};
     const char *fused = fused_transformer();
     check_merged("comfy", fused, whole, 1);
     struct opened split, together;
-    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("split.safetensors")};
-    asked.loras[0] = (struct sluice_lora){write_adapter("parts.safetensors", "kohya_diffusers", 3), 0.7};
-    if (!convert_well(&asked)) return;
-    asked.input = fused;
-    asked.output = in_temporary("together.safetensors");
-    if (!convert_well(&asked) || !open_weights(&split, in_temporary("split.safetensors")) ||
-        !open_weights(&together, asked.output))
+    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("split.safetensors")};
+    conversion.loras[0] = (struct sluice_lora){write_adapter("parts.safetensors", "kohya_diffusers", 3), 0.7};
+    if (!expect_converted(&conversion)) return;
+    conversion.input = fused;
+    conversion.output = in_temporary("together.safetensors");
+    if (!expect_converted(&conversion) || !open_weights(&split, in_temporary("split.safetensors")) ||
+        !open_weights(&together, conversion.output))
         return;
     const struct index_entry *entry, *part;
     float *all = numbers_called(&together, "layers.0.attention.qkv", ".weight", &entry);
@@ -364,7 +363,7 @@ static void test_fused_base(void) {
               "%s differs", name);
         free(own);
     }
-    check(all != NULL, "no qkv");
+    check(all != NULL, "the output has no qkv");
     free(all);
     index_destroy(&split.index);
     index_destroy(&together.index);
@@ -373,7 +372,7 @@ static void test_fused_base(void) {
 static void same_files(const char *one, const char *other, const char *what) {
     struct opened x, y;
     if (!open_weights(&x, one) || !open_weights(&y, other)) return;
-    check(x.index.n_entries == y.index.n_entries, "%s: %d tensors, %d", what, x.index.n_entries,
+    check(x.index.n_entries == y.index.n_entries, "%s: %d tensors instead of %d", what, x.index.n_entries,
           y.index.n_entries);
     for (int i = 0; i < x.index.n_entries && i < y.index.n_entries; i++) {
         const struct index_entry *a = &x.index.entries[i], *b = &y.index.entries[i];
@@ -387,105 +386,105 @@ static void same_files(const char *one, const char *other, const char *what) {
     index_destroy(&y.index);
 }
 
-/* Rounded once: as if the sum had been written in f32 first. */
-static void test_rounded_once(void) {
+/* bf16 output equals the sum written in f32 and then converted. */
+static void test_sum_rounded_once(void) {
     struct sluice_lora lora = {write_adapter("once.safetensors", "comfy_vectors", 5), 0.8};
-    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("sum.safetensors")};
-    asked.loras[0] = lora;
-    if (!convert_well(&asked)) return;
+    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("sum.safetensors")};
+    conversion.loras[0] = lora;
+    if (!expect_converted(&conversion)) return;
     static const char *const types[] = {"q8_0", "f8_e4m3", "bf16"};
     for (int i = 0; i < 3; i++) {
         const char *end = i ? "safetensors" : "gguf";
         char one[40], other[40];
         snprintf(one, sizeof one, "one.%s", end);
         snprintf(other, sizeof other, "other.%s", end);
-        struct asked direct = {
+        struct conversion direct = {
             .input = of_model("transformer"), .output = in_temporary(one), .type = types[i]};
-        struct asked twice = {
+        struct conversion twice = {
             .input = in_temporary("sum.safetensors"), .output = in_temporary(other), .type = types[i]};
         direct.loras[0] = lora;
-        if (!convert_well(&direct) || !convert_well(&twice)) continue;
+        if (!expect_converted(&direct) || !expect_converted(&twice)) continue;
         same_files(direct.output, twice.output, types[i]);
     }
 }
 
-/* A type that stays gets its scale anew; what nothing here writes must become another. */
-static void test_quantised_base(void) {
+/* A base type that convert writes gets a new scale; any other type must be changed with --type. */
+static void test_quantised_base_gets_new_scale(void) {
     struct sluice_lora lora = {write_adapter("base.safetensors", "kohya", 5), 1};
-    struct asked f8 = {
+    struct conversion f8 = {
         .input = of_model("transformer"), .output = in_temporary("f8.safetensors"), .type = "f8_e4m3"};
-    struct asked kept = {.output = in_temporary("kept.safetensors"), .loras = {lora}};
-    struct asked numbers = {.output = in_temporary("numbers.safetensors"), .type = "f32"};
-    struct asked sum = {.output = in_temporary("f8sum.safetensors"), .loras = {lora}};
-    struct asked again = {.output = in_temporary("again.safetensors"), .type = "f8_e4m3"};
-    if (!convert_well(&f8)) return;
+    struct conversion kept = {.output = in_temporary("kept.safetensors"), .loras = {lora}};
+    struct conversion numbers = {.output = in_temporary("numbers.safetensors"), .type = "f32"};
+    struct conversion sum = {.output = in_temporary("f8sum.safetensors"), .loras = {lora}};
+    struct conversion again = {.output = in_temporary("again.safetensors"), .type = "f8_e4m3"};
+    if (!expect_converted(&f8)) return;
     kept.input = numbers.input = f8.output;
     sum.input = numbers.output;
     again.input = sum.output;
-    if (convert_well(&kept) && convert_well(&numbers) && convert_well(&sum) && convert_well(&again))
+    if (expect_converted(&kept) && expect_converted(&numbers) && expect_converted(&sum) && expect_converted(&again))
         same_files(kept.output, again.output, "f8 that stays");
 }
 
-/* ---- what is not merged ---- */
+/* ---- refusals ---- */
 
-static void test_refused(void) {
+static void test_unsuitable_adapters_refused(void) {
     char *out = in_temporary("refused.safetensors");
-    struct asked asked = {.input = of_model("vae"), .output = out};
-    asked.loras[0] = (struct sluice_lora){write_adapter("other.safetensors", "kohya", 5), 1};
-    refuse(&asked, UNSUPPORTED, "autoencoder");
-    asked.input = of_model("text_encoder");
-    refuse(&asked, MISSING, "the adapter changes nothing");
-    asked.input = of_model("transformer");
-    asked.loras[0].strength = NAN;
-    refuse(&asked, USAGE, "strength");
-    asked.loras[0] = (struct sluice_lora){in_temporary("nowhere.safetensors"), 1};
-    refuse(&asked, MISSING, "nowhere");
-    asked.loras[0] =
+    struct conversion conversion = {.input = of_model("vae"), .output = out};
+    conversion.loras[0] = (struct sluice_lora){write_adapter("other.safetensors", "kohya", 5), 1};
+    expect_refused(&conversion, UNSUPPORTED, "autoencoder");
+    conversion.input = of_model("text_encoder");
+    expect_refused(&conversion, MISSING, "the adapter changes nothing");
+    conversion.input = of_model("transformer");
+    conversion.loras[0].strength = NAN;
+    expect_refused(&conversion, USAGE, "strength");
+    conversion.loras[0] = (struct sluice_lora){in_temporary("nowhere.safetensors"), 1};
+    expect_refused(&conversion, MISSING, "nowhere");
+    conversion.loras[0] =
         (struct sluice_lora){of_model("transformer/diffusion_pytorch_model-00001-of-00002.safetensors"), 1};
-    refuse(&asked, UNSUPPORTED, "not a LoRA or other adapter");
+    expect_refused(&conversion, UNSUPPORTED, "not a LoRA or other adapter");
 }
 
-static void test_unwritten_type(void) {
+static void test_unwritable_base_type_refused(void) {
     char input[200];
     snprintf(input, sizeof input, "%s/transformer", random_model("iq", "zimage", SIZES ",dtype=iq4_nl", 1));
-    struct asked asked = {.input = input, .output = in_temporary("iq.gguf")};
-    asked.loras[0] = (struct sluice_lora){write_adapter("iq.safetensors", "kohya", 5), 1};
-    refuse(&asked, UNSUPPORTED, "IQ4_NL");
-    asked.type = "q8_0";
-    convert_well(&asked);
+    struct conversion conversion = {.input = input, .output = in_temporary("iq.gguf")};
+    conversion.loras[0] = (struct sluice_lora){write_adapter("iq.safetensors", "kohya", 5), 1};
+    expect_refused(&conversion, UNSUPPORTED, "IQ4_NL");
+    conversion.type = "q8_0";
+    expect_converted(&conversion);
 }
 
-static void test_strength_0(void) {
-    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("zero.safetensors")};
-    struct asked plain = {.input = of_model("transformer"), .output = in_temporary("plain.safetensors")};
-    asked.loras[0] = (struct sluice_lora){write_adapter("zero_lora.safetensors", "kohya", 5), 0};
-    if (convert_well(&asked) && convert_well(&plain)) same_files(asked.output, plain.output, "strength 0");
+static void test_strength_0_changes_nothing(void) {
+    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("zero.safetensors")};
+    struct conversion plain = {.input = of_model("transformer"), .output = in_temporary("plain.safetensors")};
+    conversion.loras[0] = (struct sluice_lora){write_adapter("zero_lora.safetensors", "kohya", 5), 0};
+    if (expect_converted(&conversion) && expect_converted(&plain)) same_files(conversion.output, plain.output, "strength 0");
 }
 
-/* A value of a factor that is no number. */
-static void test_not_finite(void) {
+/* NaN in a factor. */
+static void test_nan_factor_refused(void) {
     char *path = write_adapter("nan.safetensors", "kohya", 5);
-    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("refused.safetensors")};
+    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("refused.safetensors")};
     static const unsigned char nan_bytes[] = {0, 0, 0xc0, 0x7f};
     FILE *f = fopen(path, "r+b");
     check(f && !fseek(f, -8, SEEK_END) && fwrite(nan_bytes, 4, 1, f) == 1 && !fclose(f), "cannot write %s",
           path);
-    asked.loras[0] = (struct sluice_lora){path, 1};
-    refuse(&asked, NONFINITE, "nan.safetensors");
+    conversion.loras[0] = (struct sluice_lora){path, 1};
+    expect_refused(&conversion, NONFINITE, "nan.safetensors");
 }
 
-/* No memory, at any call: an error, and nothing is left. */
-static void test_faults(void) {
-    struct asked asked = {.input = of_model("transformer"), .output = in_temporary("fault.safetensors")};
-    asked.loras[0] = (struct sluice_lora){write_adapter("fault_lora.safetensors", "loha", 5), 1};
+/* Each allocation fails in turn: an error, and no output file. */
+static void test_no_output_after_failed_allocation(void) {
+    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("fault.safetensors")};
+    conversion.loras[0] = (struct sluice_lora){write_adapter("fault_lora.safetensors", "loha", 5), 1};
     for (long n = 1;; n += 1 + n / 8) {
         struct error e;
         fault_sys_fail(&fault_sys, CALL_ALLOC, n, 0);
-        enum status status = convert(&asked, &e);
+        enum status status = convert(&conversion, &e);
         bool failed = atomic_load(&fault_sys.count[CALL_ALLOC]) >= n;
         check(status == (failed ? MEMORY : OK), "allocation %ld: %s", n, status_name(status));
         for (int i = 0; i < N_MEMORY_LINES; i++)
-            check(fault_sys.sys.use.live_bytes[i] == 0, "allocation %ld: line %d still has memory", n, i);
+            check(fault_sys.sys.use.live_bytes[i] == 0, "allocation %ld: memory line %d is not empty", n, i);
         if (!failed) break;
     }
     fault_sys_restart(&fault_sys);
@@ -496,14 +495,14 @@ int main(void) {
     temporary_make();
     fault_sys_init(&fault_sys, 1);
     model = random_model("base", "zimage", IN_F32, 1);
-    test_truth();
-    test_fused_base();
-    test_rounded_once();
-    test_quantised_base();
-    test_unwritten_type();
-    test_strength_0();
-    test_refused();
-    test_not_finite();
-    test_faults();
+    test_merged_weights_equal_f64();
+    test_fused_qkv_merged();
+    test_sum_rounded_once();
+    test_quantised_base_gets_new_scale();
+    test_unwritable_base_type_refused();
+    test_strength_0_changes_nothing();
+    test_unsuitable_adapters_refused();
+    test_nan_factor_refused();
+    test_no_output_after_failed_allocation();
     return finish();
 }

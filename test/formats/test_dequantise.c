@@ -1,5 +1,4 @@
-/* Weights become numbers in one place: every stored type against what independent decoders made of the same
- * bytes, bit for bit, in rows, parts of rows, slices and panels. */
+/* Dequantisation: every stored type against independent decoders, bit for bit, by rows, parts of rows, slices and panels. */
 #include "test/lib/quantised_vectors.h"
 
 #include "kernels/cpu/simd.h"
@@ -33,7 +32,7 @@ static void expect_bits(enum dtype dtype, float *found, const float *expected, i
     }
 }
 
-static void test_rows(void **state) {
+static void test_values_bit_for_bit(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
@@ -45,7 +44,7 @@ static void test_rows(void **state) {
     }
 }
 
-static void test_sweeps(void **state) {
+static void test_all_codes_bit_for_bit(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
@@ -64,13 +63,13 @@ static void test_sweeps(void **state) {
             give_back();
         }
         sha256_digest(&sha, sizeof digest, digest);
-        if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: other values", dtype_name(dtype));
+        if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: wrong values in the sweep over all codes", dtype_name(dtype));
         give_back();
     }
 }
 
-/* Slices of rows, rows that are further apart than they are long, parts that cut blocks. */
-static void test_parts(void **state) {
+/* Slices of rows, rows with padding between them, and parts that split blocks. */
+static void test_partial_rows(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
@@ -99,8 +98,8 @@ static void test_parts(void **state) {
     }
 }
 
-/* A convolution's kernel: packed, in rows of 3, which blocks do not end with. */
-static void test_short_rows(void **state) {
+/* A convolution's packed kernel: rows of 3, which are no whole blocks. */
+static void test_rows_without_whole_blocks(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
@@ -119,7 +118,7 @@ static void test_short_rows(void **state) {
     }
 }
 
-static void test_rounding(void **state) {
+static void test_rounding_to_bf16(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
@@ -137,7 +136,7 @@ static void test_rounding(void **state) {
     }
 }
 
-/* The matrix's rows over and over, 64 in all; a tiled one's first 64, whose scales cannot be moved about. */
+/* Repeats the matrix's rows up to 64; a type with tiled scales uses its first 64 rows unchanged. */
 static struct tensor repeated(const struct quantised *q) {
     int32_t rows = q->values.dim[0];
     if (dtype_tiled_values(q->weights.dtype)) return tensor_slice(q->weights, 0, 64);
@@ -154,8 +153,8 @@ static struct tensor repeated(const struct quantised *q) {
     return w;
 }
 
-/* Everything goes to its place, also where the last piece of a row is short. */
-static void test_packing(void **state) {
+/* Panels are written to the right place, also for a short last panel. */
+static void test_packed_panels(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
         struct quantised q = quantised_read(quantised_types[i]);
@@ -174,8 +173,8 @@ static void test_packing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),       cmocka_unit_test(test_sweeps),   cmocka_unit_test(test_parts),
-        cmocka_unit_test(test_short_rows), cmocka_unit_test(test_rounding), cmocka_unit_test(test_packing),
+        cmocka_unit_test(test_values_bit_for_bit),       cmocka_unit_test(test_all_codes_bit_for_bit),   cmocka_unit_test(test_partial_rows),
+        cmocka_unit_test(test_rows_without_whole_blocks), cmocka_unit_test(test_rounding_to_bf16), cmocka_unit_test(test_packed_panels),
     };
     quantised_alloc = take;
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);

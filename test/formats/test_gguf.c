@@ -1,6 +1,6 @@
-/* GGUF files: what the reference writer writes (test/golden/gguf, made by gguf_files.py), metadata and its
- * configuration, files in parts, folders, writing, and all of it while memory, reads or the disk give out.
- * Files that are wrong: malformed_gguf.h. Random damage: test_damaged_files.c. */
+/* GGUF files of the reference writer (test/golden/gguf, made by gguf_files.py): tensors, metadata and configuration, split
+ * files, folders, writing, and faults of memory and disk.
+ * Malformed files: malformed_gguf.h. Random damage: test_damaged_files.c. */
 #include "test/lib/rig.h"
 
 #include "test/formats/malformed_gguf.h"
@@ -22,7 +22,7 @@ static struct bytes read_whole(const char *path) {
 
 /* --- tensors --- */
 
-/* Of 512 values a row, bytes. */
+/* bytes of a row of 512 values */
 static const struct {
     const char *name;
     enum dtype dtype;
@@ -86,7 +86,7 @@ static void expect_types(const char *path) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-static void test_types(void **state) {
+static void test_tensor_data_of_every_type(void **state) {
     (void)state;
     expect_types(types_file);
     struct bytes file = read_whole(types_file);
@@ -96,7 +96,7 @@ static void test_types(void **state) {
     free(file.at);
 }
 
-static void test_aligned(void **state) {
+static void test_custom_alignment(void **state) {
     (void)state;
     struct sys sys;
     struct tensor_index index;
@@ -127,8 +127,8 @@ static void expect_cuts_of(const char *path, size_t most) {
     free(file.at);
 }
 
-/* aligned.gguf ends with the padding of ten bytes to 64. */
-static void test_cuts(void **state) {
+/* aligned.gguf ends with ten bytes padded to 64. */
+static void test_truncation_refused(void **state) {
     (void)state;
     expect_cuts_of(types_file, 4500);
     expect_cuts_of(aligned_file, (size_t)malformed_size(aligned_file) - 54);
@@ -150,7 +150,7 @@ static struct gguf *read_header(struct sys *sys, const char *path) {
 
 static double number_at(const struct gguf *header, const char *key, enum gguf_kind kind, uint64_t i) {
     struct gguf_value value;
-    if (!gguf_find(header, key, &value)) fail_msg("there is no %s", key);
+    if (!gguf_find(header, key, &value)) fail_msg("key %s is missing", key);
     assert_int_equal(value.kind, kind);
     assert_true(value.array ? i < value.n : value.n == 1);
     return gguf_number(&value, i);
@@ -197,7 +197,7 @@ static void expect_texts(const struct gguf *header, const char *key, int n, cons
     assert_true(gguf_number(&value, 0) == 0);
 }
 
-static void test_texts(void **state) {
+static void test_string_arrays(void **state) {
     (void)state;
     struct sys sys;
     struct gguf_value value;
@@ -220,7 +220,7 @@ static void test_texts(void **state) {
     free(file.at);
 }
 
-static void test_config(void **state) {
+static void test_configuration_from_metadata(void **state) {
     (void)state;
     struct sys sys;
     struct tensor_index index;
@@ -246,8 +246,8 @@ static void test_config(void **state) {
     index_destroy(&index);
 }
 
-/* What a configuration cannot have is left out; more than one may have is none. */
-static void test_config_limits(void **state) {
+/* Values that a configuration cannot hold are left out; a file with too many keys has no configuration. */
+static void test_values_beyond_configuration_left_out(void **state) {
     (void)state;
     struct sys sys;
     struct tensor_index index;
@@ -267,9 +267,9 @@ static void test_config_limits(void **state) {
     index_destroy(&index);
 }
 
-/* --- files in parts --- */
+/* --- split files --- */
 
-/* A part with one tensor. */
+/* Writes a part with one tensor. */
 #define PART(no, count, tensors, name)                                                                       \
     HEAD(1, 3)                                                                                               \
     "$split.no 2 " #no ":2 $split.count 2 " #count ":2 $split.tensors.count 5 " #tensors " $" name           \
@@ -331,7 +331,7 @@ static void test_split(void **state) {
 
 /* --- folders --- */
 
-static void test_folder(void **state) {
+static void test_component_found_in_folder(void **state) {
     (void)state;
     static const char one[] = ONE_FILE(FOUR("a", 0));
     malformed_make_folder("folder");
@@ -349,7 +349,7 @@ static void test_folder(void **state) {
     malformed_expect(component_open, "not by its name", "folder/named.gguf", BADMAGIC, "a safetensors file");
 }
 
-static void test_candidates(void **state) {
+static void test_candidate_file_names(void **state) {
     (void)state;
     struct sys sys;
     sys_init_machine(&sys);
@@ -423,7 +423,7 @@ static void expect_written_data(void) {
     assert_int_equal(malformed_size(malformed_path("out/w.gguf")) % 32, 0);
 }
 
-static void test_written(void **state) {
+static void test_written_file_reads_back(void **state) {
     (void)state;
     struct sys sys;
     struct error e = {0};
@@ -436,7 +436,7 @@ static void test_written(void **state) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-static void test_unwritable(void **state) {
+static void test_unwritable_metadata_refused(void **state) {
     (void)state;
     struct sys sys;
     sys_init_machine(&sys);
@@ -491,7 +491,7 @@ static enum status act_write(struct sys *sys, struct error *e) {
 static const struct {
     enum call call;
     enum fault fault;
-    enum status once, other; /* what may come of it */
+    enum status once, other; /* the two allowed statuses */
 } faults[] = {
     {CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},  {CALL_MAP, FAULT_ERROR, MEMORY, MEMORY},
     {CALL_COMMIT, FAULT_ERROR, MEMORY, MEMORY}, {CALL_READ, FAULT_ERROR, IO, IO},
@@ -503,7 +503,7 @@ static const struct {
     {CALL_FLUSH, FAULT_ERROR, OUTPUT, OUTPUT},  {CALL_RENAME, FAULT_ERROR, OUTPUT, OUTPUT},
 };
 
-/* The n-th call of a kind fails, until there is none. */
+/* Fails the n-th call of a kind, for n up to the number of calls. */
 static int fail_each(enum status (*act)(struct sys *, struct error *), size_t k) {
     for (int at = 1;; at++) {
         static struct fault_sys w;
@@ -515,7 +515,7 @@ static int fail_each(enum status (*act)(struct sys *, struct error *), size_t k)
         enum status code = act(&w.sys, &e);
         bool reached = atomic_load(&w.count[faults[k].call]) >= at;
         if (!(reached ? code == faults[k].once || code == faults[k].other : code == OK))
-            fail_msg("call %d, fault %d, %d: %s, %s", (int)faults[k].call, (int)faults[k].fault, at,
+            fail_msg("call kind %d, fault %d, call %d: %s, %s", (int)faults[k].call, (int)faults[k].fault, at,
                      status_name(code), e.what);
         assert_int_equal(w.sys.use.live_bytes[LINE_HOST], 0);
         assert_int_equal(count_open_files(), n_open);
@@ -523,7 +523,7 @@ static int fail_each(enum status (*act)(struct sys *, struct error *), size_t k)
     }
 }
 
-static void test_faults(void **state) {
+static void test_no_leak_after_fault(void **state) {
     (void)state;
     int tried = 0;
     for (size_t k = 0; k < sizeof faults / sizeof *faults; k++) {
@@ -542,8 +542,8 @@ static void *reserve_little(struct sys *sys, size_t bytes) {
     return bytes > 80 << 20 ? NULL : reserve_any(sys, bytes);
 }
 
-/* A limit of address space is no reason to refuse a file whose header is short, and one to refuse another. */
-static void test_little_address_space(void **state) {
+/* Little address space: a file with a short header opens, one with a long header is refused. */
+static void test_address_space_limit(void **state) {
     (void)state;
     struct sys sys;
     struct tensor_index index;
@@ -568,20 +568,20 @@ int main(void) {
         cmocka_unit_test(test_G29_types),
         cmocka_unit_test(test_long_arrays),
         cmocka_unit_test(test_G43_caps),
-        cmocka_unit_test(test_types),
-        cmocka_unit_test(test_aligned),
-        cmocka_unit_test(test_cuts),
+        cmocka_unit_test(test_tensor_data_of_every_type),
+        cmocka_unit_test(test_custom_alignment),
+        cmocka_unit_test(test_truncation_refused),
         cmocka_unit_test(test_metadata),
-        cmocka_unit_test(test_texts),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_config_limits),
+        cmocka_unit_test(test_string_arrays),
+        cmocka_unit_test(test_configuration_from_metadata),
+        cmocka_unit_test(test_values_beyond_configuration_left_out),
         cmocka_unit_test(test_split),
-        cmocka_unit_test(test_folder),
-        cmocka_unit_test(test_candidates),
-        cmocka_unit_test(test_written),
-        cmocka_unit_test(test_unwritable),
-        cmocka_unit_test(test_faults),
-        cmocka_unit_test(test_little_address_space),
+        cmocka_unit_test(test_component_found_in_folder),
+        cmocka_unit_test(test_candidate_file_names),
+        cmocka_unit_test(test_written_file_reads_back),
+        cmocka_unit_test(test_unwritable_metadata_refused),
+        cmocka_unit_test(test_no_leak_after_fault),
+        cmocka_unit_test(test_address_space_limit),
     };
     describe_written();
     int n = sizeof tests / sizeof *tests,

@@ -1,5 +1,5 @@
-/* What `inspect` says of types: groups of tensors, bytes and bits a weight of quantised checkpoints, against
- * a count over its own list of tensors; and where a broken one is broken. */
+/* `inspect` on quantised checkpoints: groups of tensors with their bytes and bits per weight, against a count over its own list;
+ * and errors that name the broken file. */
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
@@ -24,11 +24,11 @@ static json_t *named(json_t *list, const char *name) {
     return NULL;
 }
 
-static bool is_beside(const char *name) {
+static bool is_scale(const char *name) {
     return strstr(name, "_scale") || strstr(name, "comfy_quant");
 }
 
-/* Of the tensors whose names begin so. */
+/* Checks the group of tensors whose names begin so. */
 static void check_group(json_t *component, json_t *group, const char *begin, const char *what) {
     json_int_t bytes = 0, values = 0, tensors = 0, of_types = 0;
     size_t i, k;
@@ -36,7 +36,7 @@ static void check_group(json_t *component, json_t *group, const char *begin, con
     json_t *tensor, *dim, *some;
     json_array_foreach(json_object_get(component, "list"), i, tensor) {
         const char *name = json_string_value(json_object_get(tensor, "name"));
-        json_int_t n = !is_beside(name);
+        json_int_t n = !is_scale(name);
         if (strncmp(name, begin, strlen(begin))) continue;
         json_array_foreach(json_object_get(tensor, "shape"), k, dim) n *= json_integer_value(dim);
         tensors++;
@@ -51,12 +51,11 @@ static void check_group(json_t *component, json_t *group, const char *begin, con
           "%s: %lld tensors, %lld values", what, (long long)number(group, "tensors"),
           (long long)number(group, "values"));
     double bits = json_real_value(json_object_get(group, "bits_per_weight"));
-    check(fabs(bits - 8.0 * (double)bytes / (double)values) < 1e-9, "%s: %g bits", what, bits);
+    check(fabs(bits - 8.0 * (double)bytes / (double)values) < 1e-9, "%s: reported %g bits per weight", what, bits);
 }
 
-/* With norms in bf16 and scales layers have hardly more bits a weight than their type: measured 0.002 to
- * 0.013, with a scale a row 0.051. */
-static void test_type(const char *dtype, const char *type, double bits) {
+/* Norms in bf16 and scales add few bits per weight: measured 0.002 to 0.013, with a scale per row 0.051. */
+static void test_bits_per_weight(const char *dtype, const char *type, double bits) {
     struct sluice_error e;
     json_t *root = inspect(stored_checkpoint(dtype), &e);
     json_t *transformer = named(json_object_get(root, "components"), "transformer");
@@ -66,28 +65,28 @@ static void test_type(const char *dtype, const char *type, double bits) {
     check_group(transformer, layers, "layers.", dtype);
     check_group(transformer, named(groups, "noise_refiner.N"), "noise_refiner.", dtype);
     double said = json_real_value(json_object_get(layers, "bits_per_weight"));
-    check(said >= bits && said < bits + 0.06, "%s: %g bits a weight, not %g", dtype, said, bits);
-    check(number(json_object_get(layers, "types"), type) > 0, "%s: no %s", dtype, type);
+    check(said >= bits && said < bits + 0.06, "%s: %g bits per weight instead of %g", dtype, said, bits);
+    check(number(json_object_get(layers, "types"), type) > 0, "%s: type %s is not listed", dtype, type);
     check(!json_array_size(json_object_get(root, "unknown")), "%s: unknown tensors", dtype);
-    check(!json_array_size(json_object_get(root, "missing")), "%s: something is missing", dtype);
+    check(!json_array_size(json_object_get(root, "missing")), "%s: missing tensors", dtype);
     json_decref(root);
 }
 
-/* The last byte is missing. */
-static void test_broken(const char *dtype, const char *file) {
+/* A file without its last byte. */
+static void test_truncated_file_named(const char *dtype, const char *file) {
     char path[256];
     struct stat s;
     struct sluice_error e = {0};
     const char *folder = stored_checkpoint(dtype);
     snprintf(path, sizeof path, "%s/transformer/%s", folder, file);
-    check(!stat(path, &s) && !truncate(path, s.st_size - 1), "%s cannot be cut", path);
+    check(!stat(path, &s) && !truncate(path, s.st_size - 1), "cannot truncate %s", path);
     json_t *root = inspect(folder, &e);
     check(!root && e.code == SLUICE_TRUNC && strstr(e.where, file) && strstr(e.where, "byte"),
           "%s, cut: %s (%s)", file, e.what, e.where);
     json_decref(root);
 }
 
-/* A tensor gets another name of the same length, in a GGUF file's header. */
+/* Renames a tensor in a GGUF header, to a name of the same length. */
 static void rename_tensor(const char *path, const char *from, const char *to) {
     static char header[1 << 16];
     FILE *file = fopen(path, "r+b");
@@ -95,7 +94,7 @@ static void rename_tensor(const char *path, const char *from, const char *to) {
     char *at = memmem(header, n, from, strlen(from));
     check(at != NULL, "%s has no '%s'", path, from);
     if (at) memcpy(at, to, strlen(to));
-    if (at) check(!fseek(file, 0, SEEK_SET) && fwrite(header, 1, n, file) == n, "%s cannot be written", path);
+    if (at) check(!fseek(file, 0, SEEK_SET) && fwrite(header, 1, n, file) == n, "cannot write %s", path);
     if (file) fclose(file);
 }
 
@@ -106,8 +105,8 @@ static bool lists(const json_t *list, const char *word) {
     return false;
 }
 
-/* Two tensors are missing and two unknown: each is named, and no other. */
-static void test_incomplete(void) {
+/* Two tensors are missing and two unknown: inspect lists these and no others. */
+static void test_missing_and_unknown_tensors_listed(void) {
     char path[256];
     struct sluice_error e = {0};
     const char *folder = stored_checkpoint("q8_0");
@@ -127,16 +126,16 @@ static void test_incomplete(void) {
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    test_type("f8_e4m3_scaled", "F8_E4M3", 8);
-    test_type("i8_rows", "I8", 8);
-    test_type("i8_rot256", "I8_ROT256", 8);
-    test_type("nvfp4_tiled", "NVFP4_TILED", 4.5);
-    test_type("mxfp8_tiled", "MXFP8_TILED", 8.25);
-    test_type("q4_k", "Q4_K", 4.5);
-    test_type("q8_0", "Q8_0", 8.5);
-    test_type("bf16", "BF16", 16);
-    test_broken("f8_e4m3_scaled", "diffusion_pytorch_model-00001-of-00002.safetensors");
-    test_broken("q4_k", "diffusion_pytorch_model.gguf");
-    test_incomplete();
+    test_bits_per_weight("f8_e4m3_scaled", "F8_E4M3", 8);
+    test_bits_per_weight("i8_rows", "I8", 8);
+    test_bits_per_weight("i8_rot256", "I8_ROT256", 8);
+    test_bits_per_weight("nvfp4_tiled", "NVFP4_TILED", 4.5);
+    test_bits_per_weight("mxfp8_tiled", "MXFP8_TILED", 8.25);
+    test_bits_per_weight("q4_k", "Q4_K", 4.5);
+    test_bits_per_weight("q8_0", "Q8_0", 8.5);
+    test_bits_per_weight("bf16", "BF16", 16);
+    test_truncated_file_named("f8_e4m3_scaled", "diffusion_pytorch_model-00001-of-00002.safetensors");
+    test_truncated_file_named("q4_k", "diffusion_pytorch_model.gguf");
+    test_missing_and_unknown_tensors_listed();
     return finish();
 }

@@ -1,4 +1,4 @@
-/* JSON: our reader beside Jansson's own parser, and documents where memory fails. */
+/* The JSON reader against Jansson's parser, and documents with failing allocations. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -11,7 +11,7 @@
 #include "engine/base/random.h"
 #include "loaders/json.h"
 
-/* An embedder's allocator: what it gives begins behind a header, so that free cannot take it. */
+/* An embedding program's allocator with a header before each block: free() must not be used on its memory. */
 enum { HEADER = 32 };
 static long calls, fails_at, live;
 
@@ -31,7 +31,7 @@ static void embedder_free(void *memory) {
 static enum status decode(const char *text, uint64_t bytes, size_t flags, json_t **root) {
     struct error e = {0};
     struct json_text whole = {.path = "row", .text = text, .bytes = bytes};
-    /* Exactly as long as it is: a reader that looks further is seen by the sanitizer. */
+    /* Exactly as long as the text: a sanitizer detects reads beyond it. */
     char *copy = malloc(bytes ? bytes : 1);
     assert_non_null(copy);
     memcpy(copy, text, bytes);
@@ -43,16 +43,16 @@ static enum status decode(const char *text, uint64_t bytes, size_t flags, json_t
     return status;
 }
 
-/* What Jansson's own parser makes of the text must be what ours makes of it. */
+/* Both parsers must give the same value or both an error. */
 static void compare(const char *text, uint64_t bytes, size_t flags) {
     json_error_t failure;
     json_t *ours,
         *theirs = json_loadb(text, bytes, flags | JSON_DECODE_ANY | JSON_REJECT_DUPLICATES, &failure);
     enum status status = decode(text, bytes, flags, &ours);
     if ((status == OK) != (theirs != NULL))
-        fail_msg("'%.*s': %s, and Jansson says '%s'", (int)bytes, text, status_name(status),
+        fail_msg("'%.*s': %s, Jansson: '%s'", (int)bytes, text, status_name(status),
                  theirs ? "" : failure.text);
-    if (theirs && !json_equal(ours, theirs)) fail_msg("'%.*s' is read as something else", (int)bytes, text);
+    if (theirs && !json_equal(ours, theirs)) fail_msg("'%.*s': another value than Jansson's", (int)bytes, text);
     json_decref(ours);
     json_decref(theirs);
 }
@@ -64,7 +64,7 @@ static const char document[] =
     "[true,false , null, \"\", \"x\", [[[\"deep\"]]]], \"long\": "
     "\"0123456789abcdefghijklmnopqrstuvwxyz\"}\t\r\n";
 
-static void test_rows(void **state) {
+static void test_same_as_jansson_on_syntax_cases(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -133,8 +133,8 @@ static void test_rows(void **state) {
     }
 }
 
-/* Bytes changed, left out and put in, and the document cut anywhere. */
-static void test_damaged(void **state) {
+/* Bytes changed, removed and inserted, and the document truncated. */
+static void test_same_as_jansson_on_damaged_text(void **state) {
     (void)state;
     static const char bytes[] = "\"\\{}[],:0-.eEu \n\x01\x80\xc3truefalsn";
     uint64_t seed = 17, n = sizeof document - 1;
@@ -161,7 +161,7 @@ static void test_damaged(void **state) {
     }
 }
 
-static void test_other_decimal_point(void **state) {
+static void test_decimal_comma_locale(void **state) {
     (void)state;
     json_t *root;
     char *before = strdup(setlocale(LC_ALL, NULL));
@@ -175,7 +175,7 @@ static void test_other_decimal_point(void **state) {
     free(before);
 }
 
-static void test_reading_without_memory(void **state) {
+static void test_parse_without_memory(void **state) {
     (void)state;
     json_t *root;
     calls = 0;
@@ -202,8 +202,8 @@ static char *build(void) {
     return json_to_text(root, JSON_INDENT(1), json_failures);
 }
 
-/* A text is whole or is none, and free takes it whatever allocator the process gave Jansson. */
-static void test_building_without_memory(void **state) {
+/* JSON output is complete or NULL, and free() releases it whatever allocator Jansson uses. */
+static void test_print_without_memory(void **state) {
     (void)state;
     calls = 0;
     char *whole = build();
@@ -215,7 +215,7 @@ static void test_building_without_memory(void **state) {
         calls = 0;
         char *text = build();
         if (text) assert_string_equal(text, whole);
-        if (text) assert_true(fails_at > n / 2); /* printing may take less room */
+        if (text) assert_true(fails_at > n / 2); /* printing may need fewer allocations */
         free(text);
     }
     fails_at = 0;
@@ -233,11 +233,11 @@ static void test_embedder_keeps_its_allocator(void **state) {
 int main(void) {
     json_set_alloc_funcs(embedder_alloc, embedder_free);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
-        cmocka_unit_test(test_damaged),
-        cmocka_unit_test(test_other_decimal_point),
-        cmocka_unit_test(test_reading_without_memory),
-        cmocka_unit_test(test_building_without_memory),
+        cmocka_unit_test(test_same_as_jansson_on_syntax_cases),
+        cmocka_unit_test(test_same_as_jansson_on_damaged_text),
+        cmocka_unit_test(test_decimal_comma_locale),
+        cmocka_unit_test(test_parse_without_memory),
+        cmocka_unit_test(test_print_without_memory),
         cmocka_unit_test(test_embedder_keeps_its_allocator),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
-/* The loaders: safetensors (malformed_safetensors.h), components of several files (rows X* of the table of
- * malformed inputs), configurations, JSON, writing, and each of them while memory or the disk gives out.
+/* Loaders: safetensors (malformed_safetensors.h), components of several files (rows X* of the table of malformed inputs),
+ * configurations, JSON, writing, and each of them with failing memory or disk.
  *
- * Row -> test. X01 to X05 test_index_rows, which also cuts every index at every byte; X01's hub cache
+ * Row -> test. X01 to X05 test_index_rows, which also truncates every index at every byte; X01's hub cache
  * test_hub_cache; X02 also test_X02_fifo; X03 also test_X03_two_shards; X04 also test_X04_million_entries.
  * X05's warning: test_user_errors.c. */
 #include "test/formats/malformed_safetensors.h"
@@ -17,7 +17,7 @@ static void expect_component(const char *id, const char *name, enum status code,
     malformed_expect(component_open, id, name, code, word);
 }
 
-/* A folder with shards one (tensor a) and two (tensor b), and an index of this weight_map. */
+/* Makes a folder with shards one (tensor a) and two (tensor b), and an index with this weight_map. */
 static void make_sharded(const char *name, const char *index) {
     char path[300];
     malformed_make_folder(name);
@@ -106,7 +106,7 @@ static void test_X04_million_entries(void **state) {
     expect_component("X04 10^6 entries", "million", LIMIT, "100000");
 }
 
-static void test_too_many_shards(void **state) {
+static void test_shard_limit(void **state) {
     (void)state;
     struct text t = {0};
     text_add(&t, "{\"weight_map\":");
@@ -117,8 +117,8 @@ static void test_too_many_shards(void **state) {
     expect_component("300 shards", "shards", LIMIT, "256");
 }
 
-/* Two files under the cap each, above it together. */
-static void test_too_many_tensors_in_shards(void **state) {
+/* Two files with fewer tensors than the maximum each, more together. */
+static void test_tensor_limit_across_shards(void **state) {
     (void)state;
     make_sharded("heavy", WEIGHT_MAP("{\"t0\":\"one.safetensors\",\"u\":\"two.safetensors\"}"));
     struct text t = {0};
@@ -128,7 +128,7 @@ static void test_too_many_tensors_in_shards(void **state) {
     expect_component("tensors in all shards", "heavy", LIMIT, "all shards");
 }
 
-static void test_merged_index(void **state) {
+static void test_index_over_shards(void **state) {
     (void)state;
     make_sharded("merged", WEIGHT_MAP(GOOD_MAP));
     struct sys sys;
@@ -146,7 +146,7 @@ static void test_merged_index(void **state) {
     index_destroy(&index);
 }
 
-/* A snapshot of a hub cache holds nothing but links to ../../blobs. */
+/* A snapshot of the Hugging Face cache holds only links to ../../blobs. */
 static void test_hub_cache(void **state) {
     (void)state;
     make_sharded("blobs", WEIGHT_MAP(GOOD_MAP));
@@ -162,8 +162,8 @@ static void test_hub_cache(void **state) {
     expect_component("hub cache", "snapshots/1", OK, NULL);
 }
 
-/* Each step adds a file to one folder, from the least to the most preferred. */
-static void test_choice_in_folder(void **state) {
+/* Adds files to a folder in ascending order of preference: each becomes the one that opens. */
+static void test_file_preference_in_folder(void **state) {
     (void)state;
     static const struct {
         const char *file;
@@ -207,7 +207,7 @@ static enum status read_config(const char *text, size_t bytes, struct config *co
     return code;
 }
 
-static void test_config(void **state) {
+static void test_config_values(void **state) {
     (void)state;
     static const char text[] =
         "{\"rope\": {\"theta\": 1e4, \"on\": true}, \"axes\": [16, [56, 57]], \"none\": null,"
@@ -241,7 +241,7 @@ static void expect_config(const char *text, enum status code) {
     config_destroy(&config);
 }
 
-static void test_bad_configs(void **state) {
+static void test_invalid_configs_refused(void **state) {
     (void)state;
     expect_config("", JSON);
     expect_config("[1]", JSON);
@@ -294,7 +294,7 @@ static void test_config_limits(void **state) {
     expect_long_config(&t, LIMIT);
 }
 
-static void test_json_parse(void **state) {
+static void test_json_error_position(void **state) {
     (void)state;
     static const char text[] = "{\"a\": [1, \"[[[\\\"[\"], \"b\": }";
     struct error e = {0};
@@ -316,7 +316,7 @@ static void *(*real_alloc)(struct sys *, enum memory_line, size_t);
 static int64_t (*real_write)(struct sys *, int, const void *, size_t);
 static int (*real_flush)(struct sys *, int);
 static int (*real_rename)(struct sys *, const char *, const char *);
-static int allocs_left, writes_left; /* until one fails */
+static int allocs_left, writes_left; /* successful calls left before one fails */
 static size_t write_most;
 static int flush_result, rename_result;
 
@@ -337,7 +337,7 @@ static int failing_rename(struct sys *sys, const char *from, const char *to) {
     return rename_result ? rename_result : real_rename(sys, from, to);
 }
 
-/* The machine with faults, none of which is armed yet. */
+/* The machine's sys with faults, none armed yet. */
 static void init_faulty(struct sys *sys) {
     sys_init_machine(sys);
     real_alloc = sys->alloc, sys->alloc = failing_alloc;
@@ -390,7 +390,7 @@ static void expect_written(const char *path) {
     index_destroy(&index);
 }
 
-static void test_round_trip(void **state) {
+static void test_written_file_reads_back(void **state) {
     (void)state;
     struct sys sys;
     struct error e;
@@ -403,7 +403,7 @@ static void test_round_trip(void **state) {
     assert_int_equal(count_files("out"), 1);
 }
 
-static void test_write_faults(void **state) {
+static void test_no_file_after_write_fault(void **state) {
     (void)state;
     struct sys sys;
     struct error e;
@@ -430,7 +430,7 @@ static void test_write_faults(void **state) {
     assert_string_equal(e.found, strerror(ENOENT));
 }
 
-static void test_unwritable_tensors(void **state) {
+static void test_unwritable_tensors_refused(void **state) {
     (void)state;
     struct sys sys;
     sys_init_machine(&sys);
@@ -456,9 +456,9 @@ static void test_unwritable_tensors(void **state) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-/* --- memory that runs out --- */
+/* --- failing allocations --- */
 
-/* Runs one operation under sys; frees what it made. */
+/* Runs one operation on sys and frees its result. */
 typedef enum status operation(struct sys *sys, struct error *e);
 
 static enum status open_component(struct sys *sys, struct error *e) {
@@ -516,18 +516,18 @@ int main(void) {
         cmocka_unit_test(test_X02_fifo),
         cmocka_unit_test(test_X03_two_shards),
         cmocka_unit_test(test_X04_million_entries),
-        cmocka_unit_test(test_too_many_shards),
-        cmocka_unit_test(test_too_many_tensors_in_shards),
-        cmocka_unit_test(test_merged_index),
+        cmocka_unit_test(test_shard_limit),
+        cmocka_unit_test(test_tensor_limit_across_shards),
+        cmocka_unit_test(test_index_over_shards),
         cmocka_unit_test(test_hub_cache),
-        cmocka_unit_test(test_choice_in_folder),
-        cmocka_unit_test(test_config),
-        cmocka_unit_test(test_bad_configs),
+        cmocka_unit_test(test_file_preference_in_folder),
+        cmocka_unit_test(test_config_values),
+        cmocka_unit_test(test_invalid_configs_refused),
         cmocka_unit_test(test_config_limits),
-        cmocka_unit_test(test_json_parse),
-        cmocka_unit_test(test_round_trip),
-        cmocka_unit_test(test_write_faults),
-        cmocka_unit_test(test_unwritable_tensors),
+        cmocka_unit_test(test_json_error_position),
+        cmocka_unit_test(test_written_file_reads_back),
+        cmocka_unit_test(test_no_file_after_write_fault),
+        cmocka_unit_test(test_unwritable_tensors_refused),
         cmocka_unit_test(test_every_alloc_fails_once),
     };
     int n = sizeof tests / sizeof *tests,

@@ -1,11 +1,11 @@
-/* Adapters that prompts name: what is left of the text, which they are, and what is refused. */
+/* LoRA tags in prompts (<lora:NAME:STRENGTH>): the remaining text, the adapters, and refusals. */
 #include "engine/open/lora_tags.h"
 #include "test/lib/check.h"
 
 #include <string.h>
 
 struct row {
-    const char *text, *left; /* left NULL: refused */
+    const char *text, *remaining; /* left NULL: refused */
     int n;
     const char *name[2];
     double strength[2];
@@ -22,7 +22,7 @@ static const struct row rows[] = {
     {"<lora:x><lora:x>", "", 2, {"x", "x"}, {1, 1}},
     {"(red <lora:x:+.5>:1.2)\nfox", "(red :1.2)\nfox", 1, {"x"}, {0.5}},
     {"a <lora:..x/.y:1>", "a", 1, {"..x/.y"}, {1}},
-    /* What has no end, or another beginning, is text. */
+    /* A tag without end, or with another name than lora, stays text. */
     {"a <lora:x", "a <lora:x", 0, {0}, {0}},
     {"a <lora:x\n>", "a <lora:x\n>", 0, {0}, {0}},
     {"a <lora:<lora:x>", "a <lora:", 1, {"x"}, {1}},
@@ -43,42 +43,42 @@ static const struct row rows[] = {
     {"a <lora:|high_noise|x:1>", NULL, 0, {0}, {0}},
 };
 
-static void test_row(struct sys *sys, const struct row *row) {
+static void test_tag_parsing(struct sys *sys, const struct row *row) {
     struct lora_tags tags;
     struct error e = {0};
     enum status status = lora_tags_read(sys, "prompt", row->text, &tags, &e);
-    check(status == (row->left ? OK : USAGE), "%s: %s", row->text, e.what);
-    if (row->left) {
-        const char *left = tags.text ? tags.text : row->text;
-        check(!strcmp(left, row->left), "%s leaves '%s'", row->text, left);
-        check(tags.n == row->n, "%s has %d", row->text, tags.n);
+    check(status == (row->remaining ? OK : USAGE), "%s: %s", row->text, e.what);
+    if (row->remaining) {
+        const char *remaining = tags.text ? tags.text : row->text;
+        check(!strcmp(remaining, row->remaining), "%s: remaining text '%s'", row->text, remaining);
+        check(tags.n == row->n, "%s: %d tags", row->text, tags.n);
     } else {
-        check(strstr(e.found, "<lora:"), "%s: found %s", row->text, e.found);
+        check(strstr(e.found, "<lora:"), "%s: the error found %s", row->text, e.found);
     }
-    for (int i = 0; i < tags.n && row->left; i++)
+    for (int i = 0; i < tags.n && row->remaining; i++)
         check(!strcmp(tags.tag[i].name, row->name[i]) && tags.tag[i].strength == row->strength[i],
               "%s has %s at %g", row->text, tags.tag[i].name, tags.tag[i].strength);
     lora_tags_destroy(sys, &tags);
 }
 
-static void test_many(struct sys *sys) {
+static void test_tag_limit(struct sys *sys) {
     char text[8 * (SLUICE_LORAS_MAX + 1) + 1] = "";
     struct lora_tags tags;
     struct error e = {0};
     for (int i = 0; i <= SLUICE_LORAS_MAX; i++) {
-        check(lora_tags_read(sys, "prompt", text, &tags, &e) == OK && tags.n == i, "%d marks", i);
+        check(lora_tags_read(sys, "prompt", text, &tags, &e) == OK && tags.n == i, "%d tags", i);
         lora_tags_destroy(sys, &tags);
         strcat(text, "<lora:x>");
     }
-    check(lora_tags_read(sys, "prompt", text, &tags, &e) == USAGE, "one too many");
+    check(lora_tags_read(sys, "prompt", text, &tags, &e) == USAGE, "one tag too many is accepted");
     lora_tags_destroy(sys, &tags);
 }
 
 int main(void) {
     struct sys sys;
     sys_init_machine(&sys);
-    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) test_row(&sys, &rows[i]);
-    test_many(&sys);
-    check(sys_memory_use(&sys).live_bytes[LINE_HOST] == 0, "nothing leaks");
+    for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) test_tag_parsing(&sys, &rows[i]);
+    test_tag_limit(&sys);
+    check(sys_memory_use(&sys).live_bytes[LINE_HOST] == 0, "memory leaks");
     return finish();
 }

@@ -1,5 +1,5 @@
-/* What engine/pictures/pictures.c makes of a request's pictures, against numbers from diffusers, Pillow and
- * PyTorch (test/golden/pictures/arithmetic.py), and what it refuses. */
+/* engine/pictures/pictures.c against diffusers, Pillow and PyTorch (test/golden/pictures/arithmetic.py): sizes, resampling, image
+ * tensors, masks, posteriors; and refusals. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
@@ -19,9 +19,9 @@ static struct tensor_index truth;
 static struct error problem;
 
 static _Alignas(64) char pool[16 << 20];
-static size_t pool_used; /* by the test that runs */
+static size_t pool_used; /* by the current test */
 
-static void *room(size_t bytes) {
+static void *pool_alloc(size_t bytes) {
     void *memory = pool + pool_used;
     pool_used += (bytes + 63) / 64 * 64;
     assert_true(pool_used <= sizeof pool);
@@ -41,23 +41,23 @@ static void assert_ok(void) {
 
 static struct tensor floats(int32_t a, int32_t b, int32_t c) {
     struct tensor t = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){a, b, c});
-    t.data = room((size_t)tensor_bytes(&t));
+    t.data = pool_alloc((size_t)tensor_bytes(&t));
     return t;
 }
 
 static struct tensor known(const char *name) {
     const struct index_entry *entry = index_find(&truth, name);
-    if (!entry) fail_msg("there is no tensor %s", name);
-    struct tensor t = tensor_make(room(entry->bytes), entry->dtype, entry->rank, entry->dim);
+    if (!entry) fail_msg("the fixture has no tensor %s", name);
+    struct tensor t = tensor_make(pool_alloc(entry->bytes), entry->dtype, entry->rank, entry->dim);
     source_read(&truth.sources[entry->source], t.data, entry->bytes, entry->offset, &problem);
     assert_ok();
     return t;
 }
 
-/* RGB bytes, as arithmetic.py's draw(). */
+/* RGB noise, as arithmetic.py's draw(). */
 static struct sluice_picture drawn(uint64_t seed, int width, int height) {
     size_t n = (size_t)width * (size_t)height * 3;
-    uint8_t *rgb = room(n);
+    uint8_t *rgb = pool_alloc(n);
     for (size_t i = 0; i < n; i++) rgb[i] = (uint8_t)(random_next(&seed) >> 56);
     return (struct sluice_picture){.struct_size = sizeof(struct sluice_picture),
                                    .width = width,
@@ -70,13 +70,13 @@ static void assert_code(enum status code, const char *text) {
     char line[1200];
     error_line(&problem, line, sizeof line);
     if (problem.code != code || !strstr(line, text))
-        fail_msg("no %s '%s': %s", status_name(code), text, line);
+        fail_msg("expected %s '%s': %s", status_name(code), text, line);
     problem = (struct error){0};
 }
 
 /* ---- sizes ---- */
 
-static void test_checks(void **state) {
+static void test_invalid_pictures_refused(void **state) {
     (void)state;
     static const int sides[][2] = {{0, 1}, {1, 0}, {-3, 5}, {16385, 1}, {1, 16385}};
     struct sluice_picture p = drawn(1, 5, 7);
@@ -110,11 +110,11 @@ static void test_reference_sizes(void **state) {
     assert_read_at(16, 16, 16, 16, 16);
     assert_read_at(31, 47, 16, 16, 32);
     assert_read_at(1000, 1000, 16, 992, 992);
-    assert_read_at(16384, 48, 16, 16384, 48); /* few pixels, any aspect */
-    assert_read_at(800, 1328, 16, 800, 1328); /* the most pixels that a trained size has */
+    assert_read_at(16384, 48, 16, 16384, 48); /* few pixels, any aspect ratio */
+    assert_read_at(800, 1328, 16, 800, 1328); /* the largest area of a trained size */
     assert_read_at(1031, 1031, 16, 1024, 1024);
-    assert_read_at(4096, 1024, 16, 1568, 672); /* 4 to 1 */
-    assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 by 720, of whole multiples */
+    assert_read_at(4096, 1024, 16, 1568, 672); /* aspect ratio 4:1 */
+    assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 x 720 in multiples of 32 */
     struct tensor sizes = known("sizes");
     const int32_t *row = sizes.data;
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
@@ -133,7 +133,7 @@ static void test_area_sizes(void **state) {
     assert_int_equal(areas.dim[0], 300);
 }
 
-static void test_absurd_references(void **state) {
+static void test_extreme_aspect_ratios(void **state) {
     (void)state;
     static const int sides[][2] = {{15, 64}, {64, 15}, {1, 1}, {4097, 1024}, {1024, 4097}, {16384, 65}};
     for (size_t i = 0; i < sizeof sides / sizeof *sides; i++) {
@@ -148,7 +148,7 @@ static void test_absurd_references(void **state) {
 
 /* ---- resampling ---- */
 
-/* Of a known picture "KIND/W/H/W2/H2", or every Yth row and Xth column of it. */
+/* Resizes a known image "KIND/W/H/W2/H2", or compares every Yth row and Xth column of it. */
 static void check_resized(const char *name, enum resampler by, int *differing, int *largest) {
     int w, h, every_row = 1, every_column = 1;
     struct picture_size size;
@@ -156,7 +156,7 @@ static void check_resized(const char *name, enum resampler by, int *differing, i
                    &every_column);
     assert_true(n == 4 || n == 6);
     struct sluice_picture from = drawn((uint64_t)w * 65536 + (uint64_t)h, w, h);
-    uint8_t *made = room((size_t)size.width * (size_t)size.height * 3);
+    uint8_t *made = pool_alloc((size_t)size.width * (size_t)size.height * 3);
     picture_resize(&machine, &from, by, size, made, &problem);
     assert_ok();
     struct tensor t = known(name);
@@ -183,9 +183,9 @@ static int check_all_resized(const char *kind, enum resampler by, int *differing
     return n;
 }
 
-/* Measured: every value is Pillow's, of noise, which clips at every turn (x86-64, glibc 2.36, whose sine is
- * the system's); and every one is PyTorch's, which needs nothing of the system's. */
-static void test_resizing(void **state) {
+/* Measured on noise, which clips everywhere: every value is Pillow's (x86-64, glibc 2.36, whose sine is used) and every value is
+ * PyTorch's (needs no library function). */
+static void test_resizing_equals_pillow_and_pytorch(void **state) {
     (void)state;
     int differing = 0, largest = 0;
     assert_int_equal(check_all_resized("resize/", PILLOW_LANCZOS, &differing, &largest), 7);
@@ -195,10 +195,10 @@ static void test_resizing(void **state) {
     assert_int_equal(differing, 0);
 }
 
-/* What stays of a picture whose size does not change, and of one of a single colour, in every direction. */
-static void check_what_stays(enum resampler by) {
+/* An image of unchanged size, and an image of one colour at any size, keep their pixels. */
+static void check_uniform_images(enum resampler by) {
     struct sluice_picture p = drawn(3, 50, 40);
-    uint8_t *made = room(3 * 300 * 200), *plain = room(50 * 40 * 3);
+    uint8_t *made = pool_alloc(3 * 300 * 200), *plain = pool_alloc(50 * 40 * 3);
     picture_resize(&machine, &p, by, (struct picture_size){50, 40}, made, &problem);
     assert_memory_equal(made, p.rgb, 50 * 40 * 3);
     memset(plain, 255, 50 * 40 * 3);
@@ -212,10 +212,10 @@ static void check_what_stays(enum resampler by) {
     assert_ok();
 }
 
-static void test_what_stays(void **state) {
+static void test_resizing_keeps_uniform_images(void **state) {
     (void)state;
-    check_what_stays(PILLOW_LANCZOS);
-    check_what_stays(TORCH_BICUBIC);
+    check_uniform_images(PILLOW_LANCZOS);
+    check_uniform_images(TORCH_BICUBIC);
 }
 
 static void *alloc_none(struct sys *sys, enum memory_line line, size_t bytes) {
@@ -227,8 +227,8 @@ static uint64_t bytes_of(struct picture_size from, struct picture_size to) {
     return resample_bytes(from, &(struct picture_part){.whole = to, .size = to});
 }
 
-/* It holds exactly what resample_bytes says, and little more than 2 MiB for any legal reference. */
-static void test_resizing_memory(void **state) {
+/* Resampling allocates exactly resample_bytes, little more than 2 MiB for any legal reference image. */
+static void test_resizing_memory_bounded(void **state) {
     (void)state;
     static const int sides[] = {16, 17, 33, 64, 700, 1031, 4096, 9999, 16383, 16384};
     enum { N = sizeof sides / sizeof *sides };
@@ -244,7 +244,7 @@ static void test_resizing_memory(void **state) {
     struct sys counting;
     sys_init_machine(&counting);
     struct sluice_picture p = drawn(1, 100, 80);
-    uint8_t *made = room(48 * 32 * 3);
+    uint8_t *made = pool_alloc(48 * 32 * 3);
     picture_resize(&counting, &p, PILLOW_LANCZOS, (struct picture_size){48, 32}, made, &problem);
     assert_ok();
     struct memory_use use = sys_memory_use(&counting);
@@ -256,7 +256,7 @@ static void test_resizing_memory(void **state) {
     assert_code(MEMORY, "fox.png");
 }
 
-/* ---- numbers ---- */
+/* ---- tensors ---- */
 
 static void test_tensor_of_picture(void **state) {
     (void)state;
@@ -275,7 +275,7 @@ static void test_tensor_of_picture(void **state) {
     for (int i = 0; i < 768; i++) assert_true(made[i] == seen[i % 3 * 256 + i / 3]);
 }
 
-static void test_mask(void **state) {
+static void test_mask_channels(void **state) {
     (void)state;
     struct tensor rgb = known("mask_rgb"), t = known("masked"), channels = known("channels");
     struct sluice_picture mask = {.width = 48, .height = 32, .rgb = rgb.data}, init = drawn(7, 48, 32);
@@ -291,14 +291,14 @@ static void test_mask(void **state) {
         assert_true(((float *)control.data)[i] == (float)expected_channels[i]);
         n += expected_mask[i];
     }
-    assert_true(n > 500 && n < 1000); /* both sides of the threshold */
-    /* The upper left pixel of each square is the first channel of the other form. */
+    assert_true(n > 500 && n < 1000); /* pixels on both sides of the threshold */
+    /* The latent-sized mask holds the upper left pixel of each 8 x 8 square. */
     struct tensor small = floats(1, 4, 6);
     mask_to_latent(&mask, 8, tensor_reshape(small, 2, small.dim + 1));
     assert_memory_equal(small.data, control.data, (size_t)tensor_bytes(&small));
 }
 
-static void test_posterior(void **state) {
+static void test_posterior_sample(void **state) {
     (void)state;
     struct tensor moments = known("moments"), noise = known("noise"), sampled = known("sampled");
     struct tensor ours = floats(4, 5, 7), mean = known("mean");
@@ -313,13 +313,13 @@ static void test_posterior(void **state) {
         if (away > most) most = away;
     }
     printf("posterior: largest difference %.2g\n", most);
-    assert_true(most <= 2e-7); /* measured: 0; but PyTorch's exp is another one, of other bits elsewhere */
+    assert_true(most <= 2e-7); /* measured: 0; PyTorch's exp may differ in bits elsewhere */
     posterior_sample(moments, noise.data, &format, noise); /* in place */
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }
 
-/* Larger, smaller and of other aspects than the target size. */
-static void test_canvas(void **state) {
+/* Larger and smaller than the target size and of other aspect ratios. */
+static void test_padding_to_canvas(void **state) {
     (void)state;
     double most = 0;
     int n = 0;
@@ -340,9 +340,9 @@ static void test_canvas(void **state) {
         assert_true(white < 5 * pixels / 2);
         n++;
     }
-    printf("canvas: largest difference %.2g\n", most);
+    printf("padded image: largest difference %.2g\n", most);
     assert_int_equal(n, 4);
-    assert_true(most <= 3e-7); /* of values up to 1 */
+    assert_true(most <= 3e-7); /* values are up to 1 */
 }
 
 static int open_truth(void **state) {
@@ -363,17 +363,17 @@ static int close_truth(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        TEST(test_checks),
+        TEST(test_invalid_pictures_refused),
         TEST(test_reference_sizes),
         TEST(test_area_sizes),
-        TEST(test_absurd_references),
-        TEST(test_resizing),
-        TEST(test_what_stays),
-        TEST(test_resizing_memory),
+        TEST(test_extreme_aspect_ratios),
+        TEST(test_resizing_equals_pillow_and_pytorch),
+        TEST(test_resizing_keeps_uniform_images),
+        TEST(test_resizing_memory_bounded),
         TEST(test_tensor_of_picture),
-        TEST(test_mask),
-        TEST(test_posterior),
-        TEST(test_canvas),
+        TEST(test_mask_channels),
+        TEST(test_posterior_sample),
+        TEST(test_padding_to_canvas),
     };
     return cmocka_run_group_tests(tests, open_truth, close_truth);
 }

@@ -1,5 +1,5 @@
-/* Pictures made to fit (engine/pictures/fit.c): each way has diffusers' pixels, bit for bit
- * (test/golden/pictures/fit.py), however the picture comes, in the memory that was said. */
+/* Fitting images to a size (engine/pictures/fit.c): every mode gives diffusers' pixels bit for bit
+ * (test/golden/pictures/fit.py), from memory or row by row, in the declared memory. */
 #include "engine/pictures/fit.h"
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
@@ -26,7 +26,7 @@ static void assert_ok(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* drawn.py's draw(). */
+/* RGB noise, as drawn.py's draw(). */
 static void draw(uint64_t seed, struct picture_size size) {
     assert_true((size_t)size.width * (size_t)size.height * 3 <= sizeof noise);
     for (int i = 0; i < size.width * size.height * 3; i++) noise[i] = (uint8_t)(random_next(&seed) >> 56);
@@ -48,9 +48,9 @@ static int read_rows(const struct sluice_picture *picture, void (*take)(void *to
     return failing;
 }
 
-enum coming { HAS_PIXELS, IN_ROWS, WHOLE, N_COMINGS };
+enum delivery { HAS_PIXELS, IN_ROWS, WHOLE, N_COMINGS };
 
-static struct sluice_picture coming(enum coming how, struct picture_size size) {
+static struct sluice_picture delivery(enum delivery how, struct picture_size size) {
     struct sluice_picture p = {sizeof p,   size.width, size.height, NULL, "fox.png",
                                read_noise, noise,      NULL,        1000};
     if (how == HAS_PIXELS) p.rgb = noise;
@@ -59,8 +59,8 @@ static struct sluice_picture coming(enum coming how, struct picture_size size) {
     return p;
 }
 
-/* Of a tensor "crop/W/H/W2/H2". */
-static struct fitting known(const struct index_entry *entry) {
+/* The fitting of a fixture tensor "crop/W/H/W2/H2". */
+static struct fitting fitting_of_entry(const struct index_entry *entry) {
     char name[16];
     struct picture_size from, to;
     enum fit fit;
@@ -75,12 +75,12 @@ static struct fitting known(const struct index_entry *entry) {
     return fit_make(fit, from, to);
 }
 
-static void test_pixels(void **state) {
+static void test_pixels_equal_diffusers(void **state) {
     (void)state;
     for (int i = 0; i < truth.n_entries; i++)
         for (int how = 0; how < N_COMINGS; how++) {
-            struct fitting f = known(&truth.entries[i]);
-            struct sluice_picture p = coming(how, f.from);
+            struct fitting f = fitting_of_entry(&truth.entries[i]);
+            struct sluice_picture p = delivery(how, f.from);
             assert_int_equal(truth.entries[i].bytes, 3 * f.size.width * f.size.height);
             memset(made, 1, sizeof made);
             fit_read(&machine, &p, &f, made, &problem);
@@ -91,14 +91,14 @@ static void test_pixels(void **state) {
     assert_int_equal(truth.n_entries, 39);
 }
 
-/* Exactly what is said, and of rows no more than a few. */
-static void test_memory(void **state) {
+/* Memory equals the declared size; an image that comes by rows needs a few rows only. */
+static void test_memory_as_declared(void **state) {
     (void)state;
     struct picture_size from = {500, 500}, to = {20, 30};
     for (int how = 0; how < N_COMINGS; how++) {
         struct sys counting;
         sys_init_machine(&counting);
-        struct sluice_picture p = coming(how, from);
+        struct sluice_picture p = delivery(how, from);
         struct fitting f = fit_make(FIT_CROP, from, to);
         draw(1, from);
         fit_read(&counting, &p, &f, made, &problem);
@@ -112,14 +112,14 @@ static void test_memory(void **state) {
     }
 }
 
-/* A picture of the largest sides takes little, even one that is as high as can be and no wider than that. */
-static void test_large(void **state) {
+/* Images with the largest sides need little memory, also when very high and narrow. */
+static void test_large_images_need_little_memory(void **state) {
     (void)state;
     static const struct picture_size sizes[] = {
         {16384, 16384}, {8000, 16384}, {16384, 1}, {1, 16384}, {16384, 8000}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (enum fit fit = 0; fit < N_FITS; fit++) {
-            struct sluice_picture p = coming(IN_ROWS, sizes[i]);
+            struct sluice_picture p = delivery(IN_ROWS, sizes[i]);
             struct fitting f = fit_make(fit, sizes[i], (struct picture_size){512, 512});
             assert_true(fit_bytes(&p, &f) < 6 << 20);
             assert_true(f.part.size.width >= 1 && f.part.size.height >= 1);
@@ -135,9 +135,9 @@ static void *alloc_none(struct sys *sys, enum memory_line line, size_t bytes) {
     return NULL;
 }
 
-static void expect_failure(struct sys *sys, enum coming how, enum status code) {
+static void expect_failure(struct sys *sys, enum delivery how, enum status code) {
     struct picture_size from = {50, 40};
-    struct sluice_picture p = coming(how, from);
+    struct sluice_picture p = delivery(how, from);
     struct fitting f = fit_make(FIT_STRETCH, from, (struct picture_size){20, 30});
     rows_kept = from.height - ROWS_LOST;
     fit_read(sys, &p, &f, made, &problem);
@@ -145,7 +145,7 @@ static void expect_failure(struct sys *sys, enum coming how, enum status code) {
     problem = (struct error){0};
 }
 
-static void test_failures(void **state) {
+static void test_read_failures_reported(void **state) {
     (void)state;
     struct sys poor;
     enum fit fit;
@@ -180,10 +180,10 @@ static int close_truth(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels),
-        cmocka_unit_test(test_memory),
-        cmocka_unit_test(test_large),
-        cmocka_unit_test(test_failures),
+        cmocka_unit_test(test_pixels_equal_diffusers),
+        cmocka_unit_test(test_memory_as_declared),
+        cmocka_unit_test(test_large_images_need_little_memory),
+        cmocka_unit_test(test_read_failures_reported),
     };
     return cmocka_run_group_tests(tests, open_truth, close_truth);
 }

@@ -1,8 +1,7 @@
-/* JPEG and WebP as the program reads them, and what EXIF turns: files that Pillow wrote have Pillow's pixels
- * (test/golden/pictures/kinds.py); what is cut off, damaged, too large or of a kind that is not read is an
- * error of exit code 3, and none crashes, hangs or leaves anything behind.
+/* JPEG and WebP input, and EXIF orientation: Pillow's files give Pillow's pixels (test/golden/pictures/kinds.py). Truncated,
+ * damaged, too large or unsupported files are errors of exit code 3; none crashes, hangs or leaks.
  *
- * SEED in the environment moves the damage. */
+ * SEED in the environment varies the damage. */
 #include "cli/picture_read.h"
 #include "engine/base/random.h"
 #include "test/lib/png_bytes.h"
@@ -52,7 +51,7 @@ static void put_row(void *to, const uint8_t *row) {
     next += 3 * (size_t)picture.width;
 }
 
-/* All but sizes that damage makes large, which a budget would refuse. */
+/* Reads all but images whose damaged size a memory budget would refuse. */
 static int read_all(const char *name) {
     enum { LARGE = 1 << 24 };
     unsigned more = 0;
@@ -79,7 +78,7 @@ static int read_bytes(const struct bytes *b) {
     return status;
 }
 
-static void test_pixels(void **state) {
+static void test_pixels_equal_pillow(void **state) {
     (void)state;
     for (int i = 0; i < N_NAMES; i++) {
         char rgb_name[64];
@@ -91,7 +90,7 @@ static void test_pixels(void **state) {
                     strstr(names[i], "turned_png");
         assert_int_equal(picture.width, lies ? HEIGHT : WIDTH);
         assert_int_equal(picture.height, lies ? WIDTH : HEIGHT);
-        if (memcmp(pixels, rgb.at, rgb.n)) fail_msg("%s has other pixels", names[i]);
+        if (memcmp(pixels, rgb.at, rgb.n)) fail_msg("%s: pixels differ from Pillow's", names[i]);
         assert_int_equal(!!(notes & PICTURE_TRANSPARENT), strstr(names[i], "clear") != NULL);
         assert_int_equal(!!(notes & PICTURE_ANIMATED), strstr(names[i], "moving") != NULL);
         free(b.at);
@@ -104,16 +103,16 @@ static void expect(struct bytes *b, int code, const char *text) {
     int status = read_bytes(b);
     if (status) sluice_error_line(&problem, line, sizeof line);
     if (status != code || !strstr(line, text))
-        fail_msg("%s, not %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
+        fail_msg("%s instead of %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
     free(b->at);
     *b = (struct bytes){0};
 }
 
-/* Byte `at` of the segment of that marker, its length's two included. */
+/* Byte `at` of that marker's segment, counted from its two length bytes. */
 static unsigned char *segment(struct bytes *b, unsigned marker, size_t at) {
     for (size_t i = 2; i + 4 < b->n; i += 2 + (size_t)(b->at[i + 2] << 8 | b->at[i + 3]))
         if (b->at[i + 1] == marker) return b->at + i + 2 + at;
-    fail_msg("no marker %x", marker);
+    fail_msg("no JPEG marker %x", marker);
     return NULL;
 }
 
@@ -126,8 +125,8 @@ static void set_sides(struct bytes *b, unsigned marker, unsigned side) {
 
 enum { BASELINE = 0xC0, PROGRESSIVE = 0xC2 };
 
-/* From the head alone. */
-static void test_sides(void **state) {
+/* Refused from the header alone. */
+static void test_size_limits(void **state) {
     (void)state;
     struct bytes b = golden("full.jpg");
     set_sides(&b, BASELINE, 65500);
@@ -136,23 +135,22 @@ static void test_sides(void **state) {
     set_sides(&b, BASELINE, 65535);
     expect(&b, SLUICE_LIMIT, "65500");
     b = golden("scans.jpg");
-    set_sides(&b, PROGRESSIVE, 16384); /* held as coefficients */
+    set_sides(&b, PROGRESSIVE, 16384); /* decoded as coefficients of the whole image */
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(picture.width == 16384 && picture.reading_bytes > 700u << 20);
     free(b.at);
     b = golden("full.jpg");
-    set_sides(&b, BASELINE, 16384); /* in rows, of which the first are there */
+    set_sides(&b, BASELINE, 16384); /* decoded by rows; the first rows are in the file */
     expect(&b, SLUICE_IO, "premature end");
     assert_true(picture.reading_bytes < 16 << 20);
     b = golden("near.webp");
-    memcpy(b.at + 26, "\377\77\377\77", 4); /* 16383 squared */
+    memcpy(b.at + 26, "\377\77\377\77", 4); /* 16383 x 16383 */
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(picture.width == 16383 && picture.reading_bytes > 700u << 20);
     free(b.at);
 }
 
-/* Beside the file and 2 MiB: lossy 3 bytes a pixel, 5 with transparency, lossless 7, also within what moves.
- */
+/* Beyond the file and 2 MiB: lossy 3 bytes a pixel, 5 with alpha, lossless 7, animations too. */
 static void test_webp_memory(void **state) {
     (void)state;
     static const struct {
@@ -167,12 +165,12 @@ static void test_webp_memory(void **state) {
     }
 }
 
-static void test_other_kinds(void **state) {
+static void test_unsupported_kinds_refused(void **state) {
     (void)state;
     struct bytes b = golden("print.jpg");
     expect(&b, SLUICE_UNSUPPORTED, "CMYK");
     b = golden("full.jpg");
-    *segment(&b, BASELINE, 2) = 12; /* bits */
+    *segment(&b, BASELINE, 2) = 12; /* bits per sample */
     expect(&b, SLUICE_UNSUPPORTED, "12");
     png_put(&b, "\xff\xd8\xff\xe0 JFIF", 9);
     expect(&b, SLUICE_TRUNC, "ends too early");
@@ -181,13 +179,13 @@ static void test_other_kinds(void **state) {
     png_put(&b, "RIFF\1\2\3\4WEBP", 12);
     png_put(&b, (char[64]){0}, 64);
     expect(&b, SLUICE_TRUNC, "ends too early");
-    b = golden("moving.webp"); /* its first picture is whole */
+    b = golden("moving.webp"); /* its first frame is intact */
     b.n -= 2;
     expect(&b, SLUICE_TRUNC, "ends too early");
 }
 
-/* A scan that says nothing, over and over: each goes over the whole picture. */
-static void test_scans(void **state) {
+/* A progressive JPEG with many empty scans: each costs a pass over the image. */
+static void test_jpeg_scan_bomb_refused(void **state) {
     (void)state;
     struct bytes b = golden("grey_scans.jpg"), more = {0};
     size_t first = 2;
@@ -201,8 +199,8 @@ static void test_scans(void **state) {
     free(more.at);
 }
 
-/* All but what ends within bytes that say nothing: RIFF's padding, EXIF at the end. */
-static void test_truncations(void **state) {
+/* Every truncation must fail, except within RIFF padding and EXIF at the end. */
+static void test_truncation_refused(void **state) {
     (void)state;
     for (int i = 0; i < N_NAMES; i++) {
         struct bytes whole = golden(names[i]);
@@ -218,7 +216,7 @@ static void test_truncations(void **state) {
     }
 }
 
-static void test_damage(void **state) {
+static void test_damage_never_crashes(void **state) {
     (void)state;
     int n_bad = 0;
     for (int i = 0; i < MUTATIONS; i++) {
@@ -228,7 +226,7 @@ static void test_damage(void **state) {
         n_bad += read_bytes(&b) != SLUICE_OK;
         free(b.at);
     }
-    printf("damage: %d of %d were refused\n", n_bad, MUTATIONS);
+    printf("damage: %d of %d files refused\n", n_bad, MUTATIONS);
     assert_true(n_bad > MUTATIONS / 8);
 }
 
@@ -241,9 +239,9 @@ static int free_pixels(void **state) {
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels),      cmocka_unit_test(test_sides), cmocka_unit_test(test_other_kinds),
-        cmocka_unit_test(test_webp_memory), cmocka_unit_test(test_scans), cmocka_unit_test(test_truncations),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_pixels_equal_pillow),      cmocka_unit_test(test_size_limits), cmocka_unit_test(test_unsupported_kinds_refused),
+        cmocka_unit_test(test_webp_memory), cmocka_unit_test(test_jpeg_scan_bomb_refused), cmocka_unit_test(test_truncation_refused),
+        cmocka_unit_test(test_damage_never_crashes),
     };
     return cmocka_run_group_tests(tests, NULL, free_pixels);
 }

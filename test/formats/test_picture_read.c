@@ -1,9 +1,8 @@
-/* Pictures as the program reads them (cli/picture_read.c): every legal kind has exactly its pixels, files
- * that Pillow wrote have Pillow's, and what is wrong is an error of its code. Rows P01 to P10 of the
- * malformed inputs; then every truncation and random damage, of which none may crash, hang or leave anything
- * behind.
+/* PNG input (cli/picture_read.c): every legal kind gives its exact pixels, Pillow's files give Pillow's; defects are errors of their
+ * code. Rows P01 to P10 of the malformed inputs; then every truncation and random damage, none of which may crash, hang
+ * or leak.
  *
- * Files lie in memory (memfd_create). SEED in the environment moves the damage. */
+ * Files lie in memory (memfd_create). SEED in the environment varies the damage. */
 #include "cli/picture_read.h"
 #include "engine/base/random.h"
 #include "test/lib/png_bytes.h"
@@ -32,7 +31,7 @@ static struct sluice_picture picture;
 static uint8_t *pixels;
 static bool transparent;
 
-static void forget(void) {
+static void reset_reader(void) {
     free(pixels);
     pixels = NULL;
 }
@@ -46,7 +45,7 @@ static void take_row(void *to, const uint8_t *row) {
     memcpy(pixels + (size_t)n_rows++ * bytes, row, bytes);
 }
 
-/* As a run does: first the size, then the pixels. */
+/* Reads the size, then the pixels, as a run does. */
 static int read_file(const char *name) {
     unsigned head = 0, rest = 0;
     memset(&problem, 0, sizeof problem);
@@ -58,7 +57,7 @@ static int read_file(const char *name) {
     status = picture_read(&picture, &(struct row_sink){take_row, NULL}, &rest, &problem);
     if (!status) assert_int_equal(n_rows, picture.height);
     transparent = (head | rest) & PICTURE_TRANSPARENT;
-    if (status) forget();
+    if (status) reset_reader();
     return status;
 }
 
@@ -77,15 +76,15 @@ static int read_bytes(const struct bytes *b) {
     return status;
 }
 
-/* Reads and frees the bytes; text: what the error's line has. */
+/* Reads and frees the bytes; text: required in the error's line. */
 static void expect(struct bytes *b, int code, const char *text) {
     char line[1024] = "";
     int status = read_bytes(b);
     if (status) sluice_error_line(&problem, line, sizeof line);
     if (status != code || !strstr(line, text))
-        fail_msg("%s, not %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
+        fail_msg("%s instead of %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
     if (status) assert_int_equal(problem.exit_code, 3);
-    forget();
+    reset_reader();
     free(b->at);
     *b = (struct bytes){0};
 }
@@ -111,7 +110,7 @@ static void assert_pixels(struct kind k) {
         for (unsigned x = 0; x < k.width; x++) {
             expected_pixel(k, x, y, rgb);
             if (memcmp(rgb, pixels + 3 * (y * k.width + x), 3) != 0)
-                fail_msg("%ux%u, %u bits of type %u%s: another pixel at %u, %u", k.width, k.height, k.depth,
+                fail_msg("%ux%u, %u bits of type %u%s: wrong pixel at %u, %u", k.width, k.height, k.depth,
                          k.colours, k.interlaced ? ", interlaced" : "", x, y);
         }
 }
@@ -126,7 +125,7 @@ static bool is_legal(unsigned depth, unsigned colours) {
     return false;
 }
 
-/* Transparency of a kind that may have the chunk: its pixels stay. */
+/* A tRNS chunk does not change the colours. */
 static void put_transparency(struct bytes *b, struct kind k) {
     static const unsigned char bytes[6] = {0, 1, 0, 1, 0, 0};
     png_put_chunk(b, "tRNS", bytes, k.colours == 3 ? 2 : k.colours == 2 ? 6 : 2);
@@ -141,12 +140,12 @@ static void check_kind(struct kind k, bool clear, size_t idat) {
     if (read_bytes(&b)) fail_msg("%u bits of type %u: %s", k.depth, k.colours, problem.found);
     assert_pixels(k);
     assert_true(transparent == (clear || k.colours & 4));
-    forget();
+    reset_reader();
     free(b.at);
 }
 
 /* P09, and all other legal kinds. */
-static void test_kinds(void **state) {
+static void test_every_legal_kind(void **state) {
     (void)state;
     static const unsigned sizes[][2] = {{1, 1}, {7, 1}, {1, 7}, {2, 2}, {3, 5}, {8, 8}, {9, 17}, {67, 11}};
     int n = 0;
@@ -178,22 +177,22 @@ static const char *const stored[] = {"bits",    "grey",          "grey_alpha",  
                                      "colours", "colours_clear", "colours_alpha", "deep"};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
-static void test_pillow(void **state) {
+static void test_pixels_equal_pillow(void **state) {
     (void)state;
     for (int i = 0; i < N_STORED; i++) {
         struct bytes png = file_bytes(stored[i], "png"), rgb = file_bytes(stored[i], "rgb");
         assert_int_equal(read_bytes(&png), SLUICE_OK);
         assert_int_equal(picture.width * picture.height * 3, rgb.n);
         assert_memory_equal(pixels, rgb.at, rgb.n);
-        forget();
+        reset_reader();
         free(png.at);
         free(rgb.at);
     }
 }
 
-/* ---- what is no picture ---- */
+/* ---- files that are no images ---- */
 
-static void test_other_files(void **state) {
+static void test_other_formats_refused(void **state) {
     (void)state;
     static const struct {
         const char *start, *kind;
@@ -219,11 +218,11 @@ static void assert_unreadable(const char *name, int code, const char *text) {
     memset(&problem, 0, sizeof problem);
     assert_int_equal(read_file(name), code);
     sluice_error_line(&problem, line, sizeof line);
-    if (!strstr(line, text) || !strstr(line, name)) fail_msg("no '%s': %s", text, line);
+    if (!strstr(line, text) || !strstr(line, name)) fail_msg("'%s' is missing in: %s", text, line);
 }
 
-/* Nobody writes to the pipe: who opens it and waits, waits for ever. */
-static void test_no_files(void **state) {
+/* No program writes to the pipe: opening and waiting would block for ever. */
+static void test_unreadable_paths_refused(void **state) {
     (void)state;
     char folder[] = "/tmp/picture_read_XXXXXX", name[64];
     assert_non_null(mkdtemp(folder));
@@ -244,8 +243,8 @@ static void test_no_files(void **state) {
 
 static const struct kind grey = {9, 5, 8, 0, false}, places = {9, 5, 4, 3, false};
 
-/* Before memory is taken: what the largest ask for would be an error of memory. */
-static void test_sides(void **state) {
+/* Refused before memory is allocated: the largest sizes would fail with another error. */
+static void test_size_limits(void **state) {
     (void)state;
     static const unsigned sides[][2] = {{0, 0},        {0, 5},
                                         {5, 0},        {16385, 1},
@@ -259,7 +258,7 @@ static void test_sides(void **state) {
     }
 }
 
-static void test_illegal_kinds(void **state) {
+static void test_illegal_kinds_refused(void **state) {
     (void)state;
     for (unsigned depth = 0; depth <= 33; depth++)
         for (unsigned colours = 0; colours <= 8; colours++) {
@@ -271,8 +270,8 @@ static void test_illegal_kinds(void **state) {
         }
 }
 
-/* Compression, filter and interlacing that nobody defined, and another chunk at the head. */
-static void test_header(void **state) {
+/* Undefined compression, filter and interlacing, and a first chunk other than IHDR. */
+static void test_invalid_header_refused(void **state) {
     (void)state;
     for (int i = 10; i <= 12; i++) {
         unsigned char data[13] = {0, 0, 0, 9, 0, 0, 0, 5, 8, 0, 0, 0, 0};
@@ -288,7 +287,7 @@ static void test_header(void **state) {
     expect(&b, SLUICE_TYPE, "a chunk IHDR");
 }
 
-static void test_chunk_lengths(void **state) {
+static void test_chunk_lengths_checked(void **state) {
     (void)state;
     static const uint32_t lengths[] = {0xffffffff, 0x80000000, 0x7fffffff, 1000};
     for (int ancillary = 0; ancillary < 2; ancillary++)
@@ -308,7 +307,7 @@ static void test_chunk_lengths(void **state) {
     expect(&b, SLUICE_IO, "IEND");
 }
 
-static void test_checksums(void **state) {
+static void test_checksums_checked(void **state) {
     (void)state;
     static const char *const chunks[] = {"IHDR", "PLTE", "tEXt", "IDAT", "IEND"};
     for (size_t i = 0; i < sizeof chunks / sizeof *chunks; i++) {
@@ -332,9 +331,8 @@ static void put_data(struct bytes *b, const void *rows, size_t n) {
     free(data.at);
 }
 
-/* P06: rows of zeros, too few and too many of them: many are not inflated to their end. Then data behind the
- * end of what is compressed. */
-static void test_amounts(void **state) {
+/* P06: rows of zeros, too few and too many; excess data is not inflated to its end. Then data after the end of the stream. */
+static void test_wrong_amount_of_data_refused(void **state) {
     (void)state;
     static const struct {
         size_t n;
@@ -366,7 +364,7 @@ static void test_amounts(void **state) {
 }
 
 /* P07. */
-static void test_contents(void **state) {
+static void test_invalid_contents_refused(void **state) {
     (void)state;
     struct bytes b = {0};
     unsigned char rows[50] = {0};
@@ -374,7 +372,7 @@ static void test_contents(void **state) {
     png_put_start(&b, grey);
     put_data(&b, rows, sizeof rows);
     expect(&b, SLUICE_TYPE, "filter");
-    for (unsigned n = 15; n <= 16; n++) { /* of 4 bits some pixel has the last place */
+    for (unsigned n = 15; n <= 16; n++) { /* with 4 bits some pixel has the last palette index */
         png_put_signature(&b);
         png_put_ihdr(&b, places);
         png_put_palette(&b, n);
@@ -435,15 +433,15 @@ static void put_stream_start(struct bits *to, unsigned type) {
     put_bits(to, type, 2);
 }
 
-static void test_streams(void **state) {
+static void test_invalid_deflate_refused(void **state) {
     (void)state;
     struct bits stream = {0};
-    put_stream_start(&stream, 0); /* stored: a length and another one's complement */
+    put_stream_start(&stream, 0); /* stored block: a length and the complement of another length */
     put_bits(&stream, 0, 5);
     put_bits(&stream, 50, 16);
     put_bits(&stream, 50, 16);
     expect_stream(&stream);
-    put_stream_start(&stream, 1); /* a literal 0 (0x30, its bits from the top), length 3, distance 4 */
+    put_stream_start(&stream, 1); /* a literal 0 (0x30, most significant bit first), length 3, distance 4 */
     put_bits(&stream, 0x0c, 8);
     put_bits(&stream, 0x40, 7);
     put_bits(&stream, 0x18, 5);
@@ -454,7 +452,7 @@ static void test_streams(void **state) {
     expect_stream(&stream);
     put_stream_start(&stream, 3);
     expect_stream(&stream);
-    put_bits(&stream, 0x7979, 16); /* no header of zlib's */
+    put_bits(&stream, 0x7979, 16); /* no zlib header */
     expect_stream(&stream);
 }
 
@@ -484,8 +482,8 @@ static void put_bomb(struct bytes *b) {
     free(zeros);
 }
 
-/* Passed over without being inflated or kept, before and behind the picture, a large one too. */
-static void test_ancillary(void **state) {
+/* Ancillary chunks before and after the image data, also large ones, are skipped without being inflated or stored. */
+static void test_ancillary_chunks_skipped(void **state) {
     (void)state;
     enum { LARGE = 40 << 20 };
     struct bytes b = {0};
@@ -506,19 +504,19 @@ static void test_ancillary(void **state) {
     /* The file is memory too; measured: LARGE in all and 1 MiB. */
     assert_true(peak_kib() - before < 2 * (LARGE >> 10));
     assert_pixels(grey);
-    forget();
+    reset_reader();
     free(b.at);
     free(large);
 }
 
-/* ---- what reading takes ---- */
+/* ---- memory while reading ---- */
 
-static void forget_row(void *to, const uint8_t *row) {
+static void ignore_row(void *to, const uint8_t *row) {
     *(uint64_t *)to += row[0] < 255;
 }
 
-/* What comes in rows takes a few of them; what is interlaced all, and says so. */
-static void test_reading_memory(void **state) {
+/* Plain images need a few rows; interlaced images need all rows and report that. */
+static void test_reading_memory_bounded(void **state) {
     (void)state;
     struct kind k = {16384, 4096, 1, 0, false};
     uint64_t n = 0;
@@ -532,7 +530,7 @@ static void test_reading_memory(void **state) {
     assert_int_equal(picture_open(name, &picture, &nothing, &problem), SLUICE_OK);
     assert_true(picture.reading_bytes < 1 << 20);
     long before = peak_kib();
-    assert_int_equal(picture_read(&picture, &(struct row_sink){forget_row, &n}, &nothing, &problem),
+    assert_int_equal(picture_read(&picture, &(struct row_sink){ignore_row, &n}, &nothing, &problem),
                      SLUICE_OK);
     assert_true(n > 0 && peak_kib() - before < 8 << 10);
     b.at[28] = 1;
@@ -555,7 +553,7 @@ static int count_open_files(void) {
     return n;
 }
 
-static void test_truncations(void **state) {
+static void test_truncation_refused(void **state) {
     (void)state;
     struct bytes whole = png_make(places);
     for (size_t n = 0; n < whole.n; n++) {
@@ -567,7 +565,7 @@ static void test_truncations(void **state) {
 
 static uint64_t random_state = 1;
 
-/* A byte becomes another, or some go, are doubled or come. */
+/* Changes, removes, doubles or inserts bytes. */
 static void damage(struct bytes *b) {
     size_t at = random_below(&random_state, b->n), n = random_below(&random_state, 16) + 1;
     struct bytes out = {0};
@@ -592,7 +590,7 @@ static void damage(struct bytes *b) {
     *b = out;
 }
 
-/* Checksums are made right again, so that the damage reaches what is behind them. */
+/* Recomputes checksums so that damage reaches the decoder. */
 static void mend_checksums(struct bytes *b) {
     for (size_t at = 8; at + 12 <= b->n;) {
         size_t n = (size_t)b->at[at] << 24 | (size_t)b->at[at + 1] << 16 | (size_t)b->at[at + 2] << 8 |
@@ -604,7 +602,7 @@ static void mend_checksums(struct bytes *b) {
     }
 }
 
-static void test_damage(void **state) {
+static void test_damage_never_crashes(void **state) {
     (void)state;
     int open = count_open_files(), n_good = 0, n_bad = 0;
     double began = seconds();
@@ -619,10 +617,10 @@ static void test_damage(void **state) {
         if (status && problem.exit_code != 3) fail_msg("exit code %d: %s", problem.exit_code, problem.what);
         n_good += !status;
         n_bad += status != SLUICE_OK;
-        forget();
+        reset_reader();
         free(b.at);
     }
-    printf("damage: %d of %d were pictures still\n", n_good, n_good + n_bad);
+    printf("damage: %d of %d files still readable\n", n_good, n_good + n_bad);
     assert_true(n_good && n_bad > MUTATIONS / 2);
     assert_true(seconds() - began < 60);
     assert_int_equal(count_open_files(), open);
@@ -631,15 +629,15 @@ static void test_damage(void **state) {
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading_memory), /* before any that raises the peak */
-        cmocka_unit_test(test_kinds),          cmocka_unit_test(test_pillow),
-        cmocka_unit_test(test_other_files),    cmocka_unit_test(test_no_files),
-        cmocka_unit_test(test_sides),          cmocka_unit_test(test_illegal_kinds),
-        cmocka_unit_test(test_header),         cmocka_unit_test(test_chunk_lengths),
-        cmocka_unit_test(test_checksums),      cmocka_unit_test(test_amounts),
-        cmocka_unit_test(test_contents),       cmocka_unit_test(test_streams),
-        cmocka_unit_test(test_ancillary),      cmocka_unit_test(test_truncations),
-        cmocka_unit_test(test_damage),
+        cmocka_unit_test(test_reading_memory_bounded), /* before tests that raise the peak */
+        cmocka_unit_test(test_every_legal_kind),          cmocka_unit_test(test_pixels_equal_pillow),
+        cmocka_unit_test(test_other_formats_refused),    cmocka_unit_test(test_unreadable_paths_refused),
+        cmocka_unit_test(test_size_limits),          cmocka_unit_test(test_illegal_kinds_refused),
+        cmocka_unit_test(test_invalid_header_refused),         cmocka_unit_test(test_chunk_lengths_checked),
+        cmocka_unit_test(test_checksums_checked),      cmocka_unit_test(test_wrong_amount_of_data_refused),
+        cmocka_unit_test(test_invalid_contents_refused),       cmocka_unit_test(test_invalid_deflate_refused),
+        cmocka_unit_test(test_ancillary_chunks_skipped),      cmocka_unit_test(test_truncation_refused),
+        cmocka_unit_test(test_damage_never_crashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -1,6 +1,5 @@
-/* Prompts as WAN's pipelines clean them, against diffusers' (test/golden/prompt_clean.py): every name that
- * HTML has for a character, numbers at the edges of what is one, white space of all kinds; and what is not
- * text, or has no memory. */
+/* Prompt cleaning of Wan's pipelines (HTML entities, white space), against diffusers' (test/golden/prompt_clean.py): every entity
+ * name, numeric references at the edges of Unicode, all white space. Also invalid UTF-8 and failing allocations. */
 #include "engine/open/prompt_clean.h"
 #include "test/lib/check.h"
 
@@ -23,7 +22,7 @@ static json_t *read_cases(void) {
     return cases;
 }
 
-static void test_cases(void) {
+static void test_cases_equal_diffusers(void) {
     json_t *cases = read_cases(), *row;
     size_t i;
     check(json_array_size(cases) > 700, "only %zu cases", json_array_size(cases));
@@ -41,16 +40,15 @@ static void test_cases(void) {
     json_decref(cases);
 }
 
-static void test_wrong_text(void) {
+static void test_invalid_utf8_refused(void) {
     struct error e = {0};
     size_t bytes = 0;
     char *got = NULL;
-    check(prompt_clean(&machine, "fox \xff", 5, &got, &bytes, &e) == UTF8 && !got, "no UTF-8: %s", e.what);
+    check(prompt_clean(&machine, "fox \xff", 5, &got, &bytes, &e) == UTF8 && !got, "invalid UTF-8 is accepted: %s", e.what);
 }
 
-/* A sign and nothing behind it, a million times; the same of a name that stands for more bytes than it has.
- */
-static void test_long_texts(void) {
+/* A million ampersands, and a million entities whose text is longer than their name: linear time and memory. */
+static void test_long_texts_in_linear_time(void) {
     static const char *const parts[] = {"&", "&#", "&nGt;", "&#x", "&CounterClockwiseContourIntegra", " "};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
         size_t part = strlen(parts[i]), n = 1000000 / part, bytes = 0;
@@ -60,7 +58,7 @@ static void test_long_texts(void) {
         for (size_t k = 0; k < n; k++) memcpy(text + k * part, parts[i], part);
         prompt_clean(&machine, text, n * part, &got, &bytes, &e);
         size_t want = !strcmp(parts[i], " ") ? 0 : !strcmp(parts[i], "&nGt;") ? n * 6 : n * part;
-        check(got && bytes == want, "a million of \"%s\": %zu bytes, not %zu", parts[i], bytes, want);
+        check(got && bytes == want, "\"%s\" a million times: %zu bytes instead of %zu", parts[i], bytes, want);
         machine.release(&machine, got);
         free(text);
     }
@@ -68,10 +66,10 @@ static void test_long_texts(void) {
 
 int main(void) {
     sys_init_machine(&machine);
-    test_cases();
-    test_wrong_text();
-    test_long_texts();
+    test_cases_equal_diffusers();
+    test_invalid_utf8_refused();
+    test_long_texts_in_linear_time();
     struct memory_use use = sys_memory_use(&machine);
-    check(!use.live_bytes[LINE_HOST], "%lld bytes are left", (long long)use.live_bytes[LINE_HOST]);
+    check(!use.live_bytes[LINE_HOST], "%lld bytes leak", (long long)use.live_bytes[LINE_HOST]);
     return finish();
 }

@@ -1,5 +1,5 @@
-/* Prompts in windows, with words that weigh, against AUTOMATIC1111's web UI (test/golden/windows.py); and
- * what is ours alone: other padding, the most windows, BREAK within brackets, marks that are refused. */
+/* Prompts in windows of 77 tokens with weighted words, against AUTOMATIC1111's web UI (test/golden/windows.py). Sluice's own rules:
+ * other padding tokens, the maximum number of windows, BREAK within brackets, invalid weights. */
 #include "engine/open/emphasis.h"
 #include "engine/open/prompt_windows.h"
 #include "engine/base/random.h"
@@ -31,7 +31,7 @@ static struct prompt_tokens encode_by(const struct text_recipe *recipe, const ch
     return tokens;
 }
 
-/* One window: its frame, its padding, and what lies between. */
+/* Checks one window: start and end token, padding, ids and weights. */
 static void check_window(const struct prompt_tokens *tokens, int window, const json_t *ids,
                          const json_t *weights, const char *text) {
     const int32_t *id = tokens->ids + window * TOKENS;
@@ -40,18 +40,18 @@ static void check_window(const struct prompt_tokens *tokens, int window, const j
     bool same = id[0] == first && id[n + 1] == last;
     for (int i = 0; i < n; i++) same &= id[1 + i] == json_integer_value(json_array_get(ids, (size_t)i));
     for (int i = n + 2; i < TOKENS; i++) same &= id[i] == last;
-    check(same, "\"%s\": ids of window %d", text, window);
+    check(same, "\"%s\": wrong ids in window %d", text, window);
     for (int i = 0; i < TOKENS && weight; i++) {
         const json_t *wanted = i && i <= n ? json_array_get(weights, (size_t)i - 1) : NULL;
-        check(weight[i] == (wanted ? (float)json_number_value(wanted) : 1), "\"%s\": weight %d of window %d",
+        check(weight[i] == (wanted ? (float)json_number_value(wanted) : 1), "\"%s\": wrong weight %d in window %d",
               text, i, window);
     }
 }
 
-static void reference(void) {
+static void test_windows_equal_webui(void) {
     json_t *cases = json_load_file("test/golden/windows.json", 0, NULL), *one;
     size_t i;
-    check(json_array_size(cases) > 100, "there are no reference data");
+    check(json_array_size(cases) > 100, "the reference data are missing");
     json_array_foreach(cases, i, one) {
         const char *text = json_string_value(json_object_get(one, "text"));
         const json_t *ids = json_object_get(one, "ids"), *weights = json_object_get(one, "weights");
@@ -60,8 +60,8 @@ static void reference(void) {
             encode_by(&clip, text, json_is_true(json_object_get(one, "weighs")), OK);
         check(tokens.n_ids == n * TOKENS && tokens.window == TOKENS && !tokens.cut, "\"%s\": %d ids", text,
               tokens.n_ids);
-        check(!tokens.weights == !weights, "\"%s\": weights", text);
-        check(tokens.pooled_row == (int)json_array_size(json_array_get(ids, 0)) + 1, "\"%s\": row %d", text,
+        check(!tokens.weights == !weights, "\"%s\": weights although all are 1, or none", text);
+        check(tokens.pooled_row == (int)json_array_size(json_array_get(ids, 0)) + 1, "\"%s\": pooled row %d", text,
               tokens.pooled_row);
         for (int k = 0; k < n && tokens.n_ids == n * TOKENS; k++)
             check_window(&tokens, k, json_array_get(ids, (size_t)k), json_array_get(weights, (size_t)k),
@@ -71,8 +71,8 @@ static void reference(void) {
     json_decref(cases);
 }
 
-/* OpenCLIP's padding differs, not what comes before it. */
-static void padding(void) {
+/* OpenCLIP pads with another token; the tokens before it are the same. */
+static void test_padding_token(void) {
     struct text_recipe open = clip;
     open.pad = NULL;
     open.pad_with_id_0 = true;
@@ -87,16 +87,16 @@ static void padding(void) {
     }
     prompt_destroy(&machine, &a);
     prompt_destroy(&machine, &b);
-    /* What the tokenizer's own folder says goes before the recipe. */
-    check(prompt_pad(&clip, tokenizer) == last && prompt_pad(&open, tokenizer) == 0, "padding of recipes");
+    /* The padding token of the tokenizer's folder overrides the recipe's. */
+    check(prompt_pad(&clip, tokenizer) == last && prompt_pad(&open, tokenizer) == 0, "wrong padding token of a recipe");
     tokenizer_set_pad(tokenizer, 7);
     a = encode_by(&clip, "a", true, OK);
-    check(a.n_ids == TOKENS && a.ids[TOKENS - 1] == 7, "padding of a folder");
+    check(a.n_ids == TOKENS && a.ids[TOKENS - 1] == 7, "padding token of the folder is not used");
     tokenizer_set_pad(tokenizer, -1);
     prompt_destroy(&machine, &a);
 }
 
-static void most(void) {
+static void test_window_limit(void) {
     static char text[2 * 75 * WINDOWS + 8];
     for (int more = -1; more < 2; more++) {
         int n = 75 * WINDOWS + more;
@@ -116,8 +116,8 @@ static void most(void) {
     prompt_destroy(&machine, &tokens);
 }
 
-/* What the pieces of a text are: "text|weight text|weight", a BREAK is /. */
-static void pieces(const char *text, const char *wanted) {
+/* Checks the pieces of a text, written "text|weight text|weight"; BREAK is written /. */
+static void expect_pieces(const char *text, const char *wanted) {
     struct emphasis m;
     struct error e = {0};
     char found[256] = "";
@@ -129,25 +129,25 @@ static void pieces(const char *text, const char *wanted) {
         else
             n += (size_t)snprintf(found + n, sizeof found - n, "%.*s|%g ", (int)m.piece[i].bytes,
                                   m.text + m.piece[i].first, m.piece[i].weight);
-    check(!strcmp(found, wanted), "\"%s\" is %s", text, found);
+    check(!strcmp(found, wanted), "\"%s\" is split as %s", text, found);
     emphasis_destroy(&machine, &m);
 }
 
-static void ours(void) {
-    pieces("(a BREAK b:1.5)", "a|1.5 /b|1.5 ");
-    pieces("(a:1.2.3)", "a:1.2.3|1.1 ");
-    pieces("(a:1.5", "a:1.5|1.1 ");
-    pieces("(a:--1)", "a:--1|1.1 ");
-    pieces("(a:1000)(b:-1000)", "a|1000 b|-1000 ");
-    pieces("", "");
-    pieces("()", "");
-    pieces("\\(a\\)", "(a)|1 ");
-    pieces("(a)(b)", "ab|1.1 ");
-    pieces("(a[b)c]", "a|1.1 b|1 c|0.909091 ");
+static void test_bracket_rules(void) {
+    expect_pieces("(a BREAK b:1.5)", "a|1.5 /b|1.5 ");
+    expect_pieces("(a:1.2.3)", "a:1.2.3|1.1 ");
+    expect_pieces("(a:1.5", "a:1.5|1.1 ");
+    expect_pieces("(a:--1)", "a:--1|1.1 ");
+    expect_pieces("(a:1000)(b:-1000)", "a|1000 b|-1000 ");
+    expect_pieces("", "");
+    expect_pieces("()", "");
+    expect_pieces("\\(a\\)", "(a)|1 ");
+    expect_pieces("(a)(b)", "ab|1.1 ");
+    expect_pieces("(a[b)c]", "a|1.1 b|1 c|0.909091 ");
 }
 
-/* Whatever stands there: pieces follow one another in the text, and neighbours differ. */
-static void random_marks(void) {
+/* Random brackets: pieces are consecutive parts of the text, and neighbours have different weights. */
+static void test_random_brackets(void) {
     static const char *const parts[] = {"(",      ")",     "[", "]", "\\", ":",       ":1.2)",
                                         ": .5 )", "BREAK", " ", "a", ",",  "\xc3\xa9"};
     const uint64_t n_parts = sizeof parts / sizeof *parts;
@@ -172,7 +172,7 @@ static void random_marks(void) {
     }
 }
 
-static void refused(void) {
+static void test_invalid_weights_refused(void) {
     static char many[4 * EMPHASIS_BRACKETS_MAX + 8];
     memset(many, '(', EMPHASIS_BRACKETS_MAX + 1);
     prompt_destroy(&machine, &(struct prompt_tokens){0});
@@ -180,7 +180,7 @@ static void refused(void) {
     prompt_destroy(&machine, &tokens);
     tokens = encode_by(&clip, many, false, OK);
     prompt_destroy(&machine, &tokens);
-    many[EMPHASIS_BRACKETS_MAX] = 0; /* 1.1 to the 1000th */
+    many[EMPHASIS_BRACKETS_MAX] = 0; /* 1.1 to the power 1000 */
     strcat(many, "a");
     tokens = encode_by(&clip, many, true, USAGE);
     prompt_destroy(&machine, &tokens);
@@ -190,7 +190,7 @@ static void refused(void) {
         tokens = encode_by(&clip, wrong[i], true, USAGE);
         prompt_destroy(&machine, &tokens);
     }
-    check(emphasis_detect("a (red:1.3) fox") && !emphasis_detect("a (red) fox"), "who expects it");
+    check(emphasis_detect("a (red:1.3) fox") && !emphasis_detect("a (red) fox"), "a prompt with explicit weights is not detected, or one without is");
 }
 
 int main(void) {
@@ -202,13 +202,13 @@ int main(void) {
     }
     first = tokenizer_special(tokenizer, clip.bos);
     last = tokenizer_special(tokenizer, clip.eos);
-    reference();
-    padding();
-    most();
-    ours();
-    random_marks();
-    refused();
+    test_windows_equal_webui();
+    test_padding_token();
+    test_window_limit();
+    test_bracket_rules();
+    test_random_brackets();
+    test_invalid_weights_refused();
     tokenizer_close(tokenizer);
-    check(sys_memory_use(&machine).live_bytes[LINE_HOST] == 0, "memory stays");
+    check(sys_memory_use(&machine).live_bytes[LINE_HOST] == 0, "memory leaks");
     return finish();
 }

@@ -1,4 +1,4 @@
-/* Types that weights are stored in: which weight gets which, and the errors of what is quantised. */
+/* Quantisation: the type that each weight gets, and the error of quantised values. */
 #include "engine/run/block.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"
@@ -28,7 +28,7 @@ static enum dtype stored_type(const struct block_kind *kind, enum dtype stored, 
     return block_stored_type(kind, &entry, wanted);
 }
 
-static void test_matrices_change(void **state) {
+static void test_matrices_get_the_wanted_type(void **state) {
     (void)state;
     struct block_kind layer = {.name = "layer"};
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_Q4_K, 2, 64, 512), DTYPE_Q4_K);
@@ -50,7 +50,7 @@ static void test_short_rows_take_smaller_blocks(void **state) {
     assert_int_equal(stored_type(&layer, DTYPE_BF16, DTYPE_I8_ROT256, 2, 64, 296), DTYPE_BF16);
 }
 
-static void test_small_tensors_and_kept_kinds_stay(void **state) {
+static void test_small_and_excluded_tensors_keep_their_type(void **state) {
     (void)state;
     struct block_kind layer = {.name = "layer"}, final = {.never_quantised = true},
                       table = {.embedding_table = true};
@@ -63,7 +63,7 @@ static void test_small_tensors_and_kept_kinds_stay(void **state) {
     assert_int_equal(stored_type(&table, DTYPE_Q6_K, DTYPE_Q8_0, 2, 64, 256), DTYPE_Q6_K);
 }
 
-/* ---- tensors, as golden/quantise_reference.py makes them ---- */
+/* ---- tensors of golden/quantise_reference.py ---- */
 
 static double uniform(uint64_t seed, uint64_t i) {
     uint64_t z = ((seed << 32) + i + 1) * 0x9e3779b97f4a7c15u;
@@ -93,7 +93,7 @@ static double value_of(const char *tensor, int i) {
     if (!strcmp(tensor, "offset")) return z * 0.1 + 1;
     if (!strcmp(tensor, "mostly_zero")) return u < 0.875 ? 0 : z;
     if (!strcmp(tensor, "small")) return z * 0x1p-20;
-    fail_msg("no tensor %s", tensor);
+    fail_msg("the reference has no tensor %s", tensor);
     return 0;
 }
 
@@ -101,7 +101,7 @@ static void make_tensor(const char *tensor) {
     for (int i = 0; i < VALUES; i++) values[i] = (float)value_of(tensor, i);
 }
 
-/* `bytes` as numbers. */
+/* Dequantises `bytes`. */
 static void widen(enum dtype dtype, int32_t rows, int32_t columns, float scale) {
     struct tensor t = tensor_make(bytes, dtype, 2, (int32_t[]){rows, columns});
     t.scale = scale;
@@ -118,8 +118,7 @@ static double error_of(enum dtype dtype, float scale) {
 
 /* ---- errors ---- */
 
-/* Measured: 0.01 to 1.00 of the reference's, where both find the best 1.00. The reference's are written with
- * ten digits. */
+/* Measured: 0.01 to 1.00 times the reference's error; 1.00 where both find the optimum. The reference prints ten digits. */
 static void test_no_worse_than_the_reference(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof reference_errors / sizeof *reference_errors; k++) {
@@ -134,8 +133,8 @@ static void test_no_worse_than_the_reference(void **state) {
     }
 }
 
-/* Uniform values: an f8 of three bits' fraction is off by 2^-4 of its power of two at most, by a third of
- * that as the root of the mean square; scaling makes small numbers as good. Measured: 0.0147, 0.0295. */
+/* Uniform values: f8 with three mantissa bits has an error of at most 2^-4 of the value's power of two, a third of that as RMS;
+ * scaling makes small values as accurate. Measured: 0.0147, 0.0295. */
 static void test_scaled_f8(void **state) {
     (void)state;
     make_tensor("uniform");
@@ -152,7 +151,7 @@ static void test_scaled_f8(void **state) {
     assert_true(quantise_scale(DTYPE_Q8_0, 448) == 1);
 }
 
-/* ---- plain numbers: every code, what lies halfway between two, and its neighbours ---- */
+/* ---- plain types: every code, midpoints between codes, and their neighbours ---- */
 
 static uint32_t code_at(enum dtype dtype, int i) {
     return dtype_bits(dtype) == 8 ? bytes[i] : (uint32_t)(bytes[2 * i] | bytes[2 * i + 1] << 8);
@@ -170,7 +169,7 @@ static void put_codes(enum dtype dtype, uint32_t first, int n) {
     }
 }
 
-/* Codes below `end` are finite and in ascending order; with `sign` set they are the negative ones. */
+/* Codes below `end` are finite and ascending; with the bit `sign` set they are negative. */
 static void check_codes(enum dtype dtype, uint32_t end, uint32_t sign) {
     enum { PIECE = 256 };
     static float known[PIECE + 1], tried[3 * PIECE];
@@ -189,7 +188,7 @@ static void check_codes(enum dtype dtype, uint32_t end, uint32_t sign) {
         quantise_rows(dtype, 1, tried, 1, 3 * n, bytes);
         for (int i = 0; i < n; i++) {
             uint32_t code = first + (uint32_t)i, even = code + (code & 1);
-            if (even == end && dtype_bits(dtype) == 8) even = end - 1; /* they have no infinity to go to */
+            if (even == end && dtype_bits(dtype) == 8) even = end - 1; /* f8 types have no infinity to round to */
             assert_int_equal(code_at(dtype, 3 * i), code | sign);
             assert_int_equal(code_at(dtype, 3 * i + 1), even | sign);
             assert_int_equal(code_at(dtype, 3 * i + 2), code | sign);
@@ -207,11 +206,11 @@ static void test_every_code_of_plain_types(void **state) {
         check_codes(types[i].dtype, types[i].end, 0);
         check_codes(types[i].dtype, types[i].end, types[i].sign);
     }
-    check_codes(DTYPE_BF16, 0x7f00, 0); /* halves of what is above would need more than f32 has */
+    check_codes(DTYPE_BF16, 0x7f00, 0); /* halves of larger values would need more than f32's precision */
     check_codes(DTYPE_BF16, 0x7f00, 0x8000);
 }
 
-static void test_beyond_the_largest(void **state) {
+static void test_overflow_rounds_to_infinity_or_largest(void **state) {
     (void)state;
     const float far[] = {1e30f, -1e30f, INFINITY, NAN};
     quantise_rows(DTYPE_F8_E4M3, 1, far, 1, 4, bytes);
@@ -227,7 +226,7 @@ static void test_beyond_the_largest(void **state) {
 
 /* ---- blocks ---- */
 
-/* A block with a value that is not finite says so; the blocks around it are as ever. */
+/* A block with a non-finite value is reported; its neighbours do not change. */
 static void test_blocks_that_are_not_finite(void **state) {
     (void)state;
     const float strange[] = {NAN, -NAN, INFINITY, -INFINITY};
@@ -244,7 +243,7 @@ static void test_blocks_that_are_not_finite(void **state) {
         }
 }
 
-/* Numbers that no f16 scale reaches go to the largest that can be said. */
+/* Values beyond the largest f16 scale become the largest representable value. */
 static void test_very_large_values(void **state) {
     (void)state;
     for (int t = 0; t < N_REFERENCE_TYPES; t++) {
@@ -260,8 +259,8 @@ static uint64_t hash_of(enum dtype dtype) {
     return hash;
 }
 
-/* The same bytes whatever the processor and the compiler, in pieces as in one: nothing but IEEE arithmetic in
- * one order. Hashes: FNV-1a, the same from the three clones of gcc 12 and from clang 14. */
+/* The same bytes on every processor and compiler, in pieces or at once: IEEE operations in a fixed order. FNV-1a hashes, equal
+ * for gcc 12's three clones and clang 14. */
 static void test_the_same_bytes_everywhere(void **state) {
     (void)state;
     static const uint64_t expected[N_REFERENCE_TYPES] = {
@@ -300,9 +299,9 @@ static void test_names(void **state) {
     assert_false(quantise_can(DTYPE_IQ4_XS, 256));
 }
 
-/* ---- rotated ---- */
+/* ---- rotated int8 ---- */
 
-/* Row i of H, column k, times the root of the group. */
+/* H[i][k] times the square root of the group size. */
 static int sign_of(int i, int k) {
     int threes = (i ^ k) & (i ^ k) >> 1 & 0x55;
     return __builtin_parity((unsigned)threes) ? -1 : 1;
@@ -315,7 +314,7 @@ static double turned_of(const float *row, int column, int group) {
     return sum / sqrt(group);
 }
 
-/* Codes are the nearest to what f64 finds, scales its largest over 127. */
+/* Codes are nearest to the f64 result; a scale is the largest value / 127. */
 static void check_rotated(enum dtype dtype, const float *scales) {
     int group = dtype_block_values(dtype);
     const int8_t *codes = (const int8_t *)bytes;
@@ -325,7 +324,7 @@ static void check_rotated(enum dtype dtype, const float *scales) {
             double turned = turned_of(values + r * COLUMNS, i, group), scale = (double)scales[r];
             largest = fmax(largest, fabs(turned));
             if (fabs(codes[r * COLUMNS + i] - turned / scale) > 0.5001)
-                fail_msg("%s: code %d of %g", dtype_name(dtype), codes[r * COLUMNS + i], turned / scale);
+                fail_msg("%s: code %d for %g", dtype_name(dtype), codes[r * COLUMNS + i], turned / scale);
         }
         assert_true(fabs((double)scales[r] * 127 - fmax(largest, 127e-30)) <= 1e-6 * largest + 1e-34);
     }
@@ -344,7 +343,7 @@ static double error_of_rotated(enum dtype dtype) {
     return sqrt(sum / VALUES);
 }
 
-/* Of int8 by rows that are not rotated. */
+/* Error of int8 by rows without rotation. */
 static double error_of_plain(void) {
     double sum = 0;
     for (int r = 0; r < ROWS; r++) {
@@ -359,11 +358,10 @@ static double error_of_plain(void) {
     return sqrt(sum / VALUES);
 }
 
-/* What rotating is for: rows with outliers lose much less; where all columns are alike there is nothing to
- * win, and of values without tails something to lose. Measured, of the plain one's error, in groups of 16, 64
- * and 256: an outlier a row 0.29, 0.17, 0.12; heavy tails 0.44, 0.37, 0.34; normal values 1.08 to 1.14;
- * uniform ones 1.97 to 2.02. */
-static void test_rotated(void **state) {
+/* Rotation greatly reduces the error of rows with outliers, does nothing where all columns are alike and costs accuracy for values
+ * without tails. Measured, relative to plain int8, in groups of 16, 64 and 256: one outlier a row 0.29, 0.17, 0.12; heavy
+ * tails 0.44, 0.37, 0.34; normal values 1.08 to 1.14; uniform values 1.97 to 2.02. */
+static void test_rotation_reduces_outlier_error(void **state) {
     static const enum dtype types[] = {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256};
     (void)state;
     for (size_t k = 0; k < sizeof reference_errors / sizeof *reference_errors; k++) {
@@ -383,18 +381,18 @@ static void test_rotated(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_matrices_change),
+        cmocka_unit_test(test_matrices_get_the_wanted_type),
         cmocka_unit_test(test_short_rows_take_smaller_blocks),
-        cmocka_unit_test(test_small_tensors_and_kept_kinds_stay),
+        cmocka_unit_test(test_small_and_excluded_tensors_keep_their_type),
         cmocka_unit_test(test_no_worse_than_the_reference),
         cmocka_unit_test(test_scaled_f8),
         cmocka_unit_test(test_every_code_of_plain_types),
-        cmocka_unit_test(test_beyond_the_largest),
+        cmocka_unit_test(test_overflow_rounds_to_infinity_or_largest),
         cmocka_unit_test(test_blocks_that_are_not_finite),
         cmocka_unit_test(test_very_large_values),
         cmocka_unit_test(test_the_same_bytes_everywhere),
         cmocka_unit_test(test_names),
-        cmocka_unit_test(test_rotated),
+        cmocka_unit_test(test_rotation_reduces_outlier_error),
     };
     return cmocka_run_group_tests_name("quantise", tests, NULL, NULL);
 }

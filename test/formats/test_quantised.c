@@ -1,9 +1,8 @@
-/* Quantised weights of safetensors files: what is paired with what, and rows Q* of the table of malformed
- * inputs. Each file is made from a list of tensors, opened under a hang guard, must give back all memory, and
- * is opened again cut at every byte.
+/* Quantised weights in safetensors files: pairing with their scales and descriptions, and rows Q* of the table of malformed inputs.
+ * Each file is generated, opened under a hang guard, must release all memory, and is opened again truncated at every byte.
  *
- * Row -> test. Q01 to Q06 rows of test_rows; of Q04 also test_Q04_cuts (descriptions cut at every byte) and
- * test_Q04_random. What a model says of forms that are only known by name: test_layouts.c. */
+ * Row -> test. Q01 to Q06 rows of test_pairing_and_malformed_files; of Q04 also test_Q04_cuts (descriptions truncated at every byte) and
+ * test_Q04_random. Models in unsupported formats: test_layouts.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -39,12 +38,12 @@ static const char *under(const char *name) {
 
 /* ---- files ---- */
 
-/* A tensor: of zeros, of one number, or of a text. */
+/* A tensor: zeros, one number, or a text. */
 struct piece {
     const char *name, *type;
     int rank, dim[4];
-    bool single; /* `number`, as the type has it */
-    bool last;   /* zeros but for `number` at the end */
+    bool single; /* the value `number` in the tensor's type */
+    bool last;   /* zeros, then `number` at the end */
     double number;
     const char *text;
 };
@@ -83,11 +82,11 @@ static void fill(const struct piece *p, unsigned char *to) {
     if (p->last) memcpy(to + bytes_of(p) - sizeof bits, &bits, sizeof bits);
     if (!p->single) return;
     if (!strcmp(p->type, "BF16")) bits >>= 16;
-    if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5: the only one used */
+    if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5: the only value used */
     memcpy(to, &bits, bytes_of(p));
 }
 
-/* Metadata: the escaped text of _quantization_metadata, or NULL. Freed by the caller. */
+/* The header's JSON. metadata: escaped text of _quantization_metadata, or NULL. Freed by the caller. */
 static unsigned char *make(const struct piece *pieces, const char *metadata, size_t *bytes) {
     unsigned char *file = calloc(1, 8 + HEADER_MAX + DATA_MAX);
     char *header = (char *)file + 8;
@@ -122,10 +121,10 @@ static void guard(int seconds) {
     setitimer(ITIMER_PROF, &timer, NULL);
 }
 
-/* What a weight has become, if the file opens. */
+/* The weight after opening the file. */
 struct outcome {
     struct index_entry weight;
-    int n_unused; /* tensors, without the weight */
+    int n_unused; /* unused tensors except the weight */
 };
 
 static enum status open_file(const char *name, struct outcome *outcome, struct error *e) {
@@ -158,7 +157,7 @@ struct row {
     struct piece pieces[PIECES_MAX];
     const char *metadata;
     enum status code;
-    const char *word; /* that the message has */
+    const char *word; /* required in the message */
     struct {
         enum dtype dtype;
         double scale;
@@ -508,7 +507,7 @@ static void check_outcome(const struct row *row, const struct outcome *o) {
              (double)w->scale, (unsigned long long)w->scales.bytes, (int)w->dim[w->rank - 1], o->n_unused);
 }
 
-static void test_rows(void **state) {
+static void test_pairing_and_malformed_files(void **state) {
     (void)state;
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         const struct row *row = &rows[i];
@@ -534,7 +533,7 @@ static void test_rows(void **state) {
     }
 }
 
-/* The same file with its tensors behind a prefix that the metadata does not have. */
+/* The file with a prefix on its tensor names that the metadata lacks. */
 static void test_Q06_prefix(void **state) {
     (void)state;
     const struct piece pieces[PIECES_MAX] = {ZEROS(PREFIXED ".weight", "I8", 2, 4, 8),
@@ -545,11 +544,11 @@ static void test_Q06_prefix(void **state) {
     unsigned char *file = make(pieces, LAYER(FORM("int8_tensorwise")), &bytes);
     put("prefix.safetensors", file, bytes);
     assert_int_equal(open_file("prefix.safetensors", &outcome, &e), OK);
-    assert_int_equal(outcome.n_unused, 1); /* the weight, which has another name here */
+    assert_int_equal(outcome.n_unused, 1); /* the weight itself, under its prefixed name */
     free(file);
 }
 
-/* ---- descriptions ---- */
+/* ---- comfy_quant descriptions ---- */
 
 static const char description[] =
     "{\"format\": \"int8_tensorwise\", \"params\": {\"x\": [1, 2.5, null, \"\"]}}";
@@ -592,8 +591,8 @@ static void test_Q04_random(void **state) {
 
 /* ---- shards ---- */
 
-/* A weight and its scale in different files, each of which describes its own layers. */
-static void test_shards(void **state) {
+/* A weight and its scale in different shards; each shard's metadata describes its own layers. */
+static void test_scale_in_another_shard(void **state) {
     (void)state;
     static const char index[] =
         "{\"weight_map\":{\"a.b.weight\":\"1.safetensors\",\"c.weight\":\"2.safetensors\","
@@ -660,9 +659,9 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),     cmocka_unit_test(test_Q06_prefix),
+        cmocka_unit_test(test_pairing_and_malformed_files),     cmocka_unit_test(test_Q06_prefix),
         cmocka_unit_test(test_Q04_cuts), cmocka_unit_test(test_Q04_random),
-        cmocka_unit_test(test_shards),   cmocka_unit_test(test_every_alloc_fails_once),
+        cmocka_unit_test(test_scale_in_another_shard),   cmocka_unit_test(test_every_alloc_fails_once),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

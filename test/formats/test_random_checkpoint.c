@@ -1,6 +1,5 @@
-/* Made-up checkpoints: the published layout (shards, their index, a tokenizer as large as the encoder's
- * embedding), every byte really on the disk, and weights of which each counts: a bit flipped anywhere that is
- * read gives another latent. SEED in the environment moves what is flipped. */
+/* Generated checkpoints (`bench checkpoint`): the published layout (shards, index, a tokenizer as large as the embedding), no sparse
+ * files, and weights that all matter: one flipped bit gives another latent. SEED in the environment varies the bit. */
 #include "engine/sluice_bench.h"
 #include "test/lib/rig.h"
 
@@ -16,14 +15,14 @@ enum { FLIPS = 12, LONGEST_SECONDS = 300 };
 
 static uint64_t random_state;
 
-static int64_t allocated, apparent; /* bytes of all files */
+static int64_t allocated, apparent; /* total of all files */
 
 static int count_shards(const char *folder, const char *part) {
     char path[512];
     int shards = 0;
     snprintf(path, sizeof path, "%s/%s", folder, part);
     DIR *dir = opendir(path);
-    if (!check(dir != NULL, "no %s", path)) return 0;
+    if (!check(dir != NULL, "folder %s is missing", path)) return 0;
     for (struct dirent *file; (file = readdir(dir));) {
         char name[800];
         struct stat s;
@@ -37,19 +36,18 @@ static int count_shards(const char *folder, const char *part) {
     return shards;
 }
 
-static void test_layout(const char *folder, const struct recipe *recipe) {
+static void test_published_file_layout(const char *folder, const struct recipe *recipe) {
     allocated = apparent = 0;
-    check(count_shards(folder, "transformer") >= 2, "the transformer is not in shards");
+    check(count_shards(folder, "transformer") >= 2, "the transformer is not sharded");
     for (const struct slot *s = recipe->slot; s->family; s++)
         check(s->family->kind != FAMILY_TEXT || count_shards(folder, s->folder) >= 2,
               "the %s is not in shards", s->folder);
-    check(count_shards(folder, "vae") == 0, "the autoencoder is in shards");
-    check(allocated >= apparent, "%lld bytes lie in holes", (long long)(apparent - allocated));
+    check(count_shards(folder, "vae") == 0, "the VAE is sharded");
+    check(allocated >= apparent, "%lld bytes are sparse", (long long)(apparent - allocated));
 }
 
-/* Tokenizers have merges or pieces that ordinary text meets, every token of the recipe, and no id without a
- * row in the embedding. */
-static void test_tokenizers(const struct sluice_model *model) {
+/* Tokenizers merge ordinary text, have every token of the recipe, and no id beyond the embedding's rows. */
+static void test_tokenizer_fits_embedding(const struct sluice_model *model) {
     static const char text[] = "In the snow, the fox: 12 of them, don't 雪";
     for (int i = 0; i < SLOTS_MAX; i++) {
         const struct tokenizer *tokenizer = model->tokenizer[i];
@@ -59,18 +57,18 @@ static void test_tokenizers(const struct sluice_model *model) {
         int n = 0;
         if (!tokenizer) continue;
         int rows = model->component[i].tables[0].tensors[0].shape.dim[0], size = tokenizer_size(tokenizer);
-        check(size <= rows && rows - size < 32, "%d ids for %d rows", size, rows);
+        check(size <= rows && rows - size < 32, "%d token ids for %d embedding rows", size, rows);
         check(!prompt_check(recipe, tokenizer, &e), "%s: %s", recipe->tokenizer, e.what);
         check(!tokenizer_encode(tokenizer, text, sizeof text - 1, &ids, &n, &e), "encoding: %s", e.what);
-        check(n > 5 && n < (int)sizeof text - 8, "%d ids of %zu bytes: nothing is merged", n,
+        check(n > 5 && n < (int)sizeof text - 8, "%d ids for %zu bytes: no merges", n,
               sizeof text - 1);
         model->sys->release(model->sys, ids);
     }
 }
 
-/* ---- sizes ---- */
+/* ---- published sizes ---- */
 
-/* Weights of a recipe's slot at the sizes that are published. */
+/* Counts the weights of a recipe's slot at its published size. */
 static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     const struct slot *slot = &recipe->slot[i_slot];
     struct component c;
@@ -99,17 +97,17 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     return sum;
 }
 
-/* Against the published files: 2 bytes a weight and a header is their size (flux1-dev.safetensors
+/* The published files are 2 bytes a weight and a header (flux1-dev.safetensors
  * 23,802,932,552 bytes, flux1-schnell 23,782,506,688, FLUX.1-dev's text_encoder 246,144,352, text_encoder_2
- * 4,994,582,224 and 4,530,066,360, vae 167,666,902). UNets, their autoencoder, OpenCLIP and Stable
- * Diffusion 3 as diffusers 0.42 and transformers 5 count what models of the published configurations hold. */
-static void test_published(void) {
+ * 4,994,582,224 and 4,530,066,360, vae 167,666,902). UNets, their VAE, OpenCLIP and Stable Diffusion 3: as diffusers
+ * 0.42 and transformers 5 count models of the published configurations. */
+static void test_published_weight_counts(void) {
     enum { SLOTS = 6, VAE_16 = 83819683, VAE_4 = 83653863 };
     enum { CLIP_L = 123060480, CLIP_H = 340387840, CLIP_G = 694659840 };
     const int64_t t5 = 4762310656, projected_l = CLIP_L + 768 * 768;
     const struct {
         const char *recipe;
-        int64_t weights[SLOTS]; /* of each slot; an autoencoder's encoder counts with the decoder */
+        int64_t weights[SLOTS]; /* by slot; a VAE's encoder counts with the decoder */
     } published[] = {{"flux", {CLIP_L, t5, 11901408320, VAE_16}},
                      {"flux_kontext", {CLIP_L, t5, 11901408320, VAE_16}},
                      {"flux_schnell", {CLIP_L, t5, 11891178560, VAE_16}},
@@ -127,7 +125,7 @@ static void test_published(void) {
     for (size_t i = 0; i < sizeof published / sizeof *published; i++) {
         const struct recipe *const *r = recipes;
         while (*r && strcmp((*r)->name, published[i].recipe)) r++;
-        if (!check(*r != NULL, "no recipe %s", published[i].recipe)) continue;
+        if (!check(*r != NULL, "unknown recipe %s", published[i].recipe)) continue;
         for (int slot = 0; published[i].weights[slot]; slot++) {
             int64_t n = count_weights(*r, slot);
             if ((*r)->slot[slot].family->kind == FAMILY_DECODER) n += count_weights(*r, slot + 1);
@@ -142,7 +140,7 @@ static void flip(const char *path, uint64_t offset) {
     FILE *f = fopen(path, "r+b");
     if (!check(f && !fseek(f, (long)offset, SEEK_SET) && fread(&byte, 1, 1, f) == 1, "cannot read %s", path))
         return;
-    byte ^= 1; /* of a bf16's mantissa, or of its exponent's last */
+    byte ^= 1; /* flips a mantissa bit of bf16, or the lowest exponent bit */
     check(!fseek(f, (long)offset, SEEK_SET) && fwrite(&byte, 1, 1, f) == 1 && !fclose(f), "cannot write %s",
           path);
 }
@@ -158,8 +156,8 @@ static struct result draw_from(const char *folder) {
     return r;
 }
 
-/* A byte of a tensor that every run reads, in the shard with this number. */
-static uint64_t some_byte(const struct component *c, int source) {
+/* A byte of a tensor that every run reads, in the shard of that number. */
+static uint64_t random_weight_byte(const struct component *c, int source) {
     for (;;) {
         const struct block *block = &c->blocks[random_below(&random_state, (uint64_t)c->n_blocks)];
         const struct packed_segment *s =
@@ -169,9 +167,8 @@ static uint64_t some_byte(const struct component *c, int source) {
     }
 }
 
-/* In the denoiser, and in the encoder every weight of which counts: a CLIP's positions behind the prompt do
- * not. */
-static void test_flips(const char *folder, const struct sluice_model *model) {
+/* Flips bits in the denoiser and in a text encoder that uses all its weights (CLIP's positions beyond the prompt have no effect). */
+static void test_every_bit_matters(const char *folder, const struct sluice_model *model) {
     const int slots[] = {!recipe_condition(model->recipe, 0, CONDITION_TOKENS),
                          recipe_slot(model->recipe, FAMILY_DENOISER)};
     struct result want = draw_from(folder);
@@ -179,10 +176,10 @@ static void test_flips(const char *folder, const struct sluice_model *model) {
         const struct component *c = &model->component[slots[i & 1]];
         int source = i / 2 % c->index.n_sources;
         const char *path = c->index.sources[source].path;
-        uint64_t offset = some_byte(c, source);
+        uint64_t offset = random_weight_byte(c, source);
         flip(path, offset);
         struct result got = draw_from(folder);
-        check(got.code == SLUICE_OK && strcmp(got.latent[0], want.latent[0]), "%s, byte %llu does not count",
+        check(got.code == SLUICE_OK && strcmp(got.latent[0], want.latent[0]), "%s: flipping byte %llu has no effect",
               path, (unsigned long long)offset);
         flip(path, offset);
         result_free(&got);
@@ -193,7 +190,7 @@ static void test_flips(const char *folder, const struct sluice_model *model) {
     result_free(&again);
 }
 
-/* ---- what is in one folder ---- */
+/* ---- folders of Qwen-Image ---- */
 
 static void check_numbers(const char *folder, const char *file, const char *const *keys, const double *values,
                           int n) {
@@ -212,9 +209,8 @@ static void check_numbers(const char *folder, const char *file, const char *cons
     config_destroy(&config);
 }
 
-/* A language model and a vision encoder have one configuration, and what prepares prompts and pictures a
- * folder of its own. Below 0: it is not there. */
-static void test_shared(const char *folder) {
+/* Language model and vision encoder share one configuration; the processor has its own folder. A value below 0: key absent. */
+static void test_vision_language_files(const char *folder) {
     static const char *const keys[] = {"num_attention_heads",
                                        "rope_scaling.mrope_section.0",
                                        "rope_scaling.mrope_section.2",
@@ -231,11 +227,11 @@ static void test_shared(const char *folder) {
     check_numbers(folder, "processor/preprocessor_config.json", picture_keys, picture_values,
                   COUNT_OF(picture_keys));
     snprintf(path, sizeof path, "%s/processor/tokenizer.json", folder);
-    check(!access(path, R_OK), "%s is not there", path);
+    check(!access(path, R_OK), "%s is missing", path);
 }
 
-/* Opens as the recipe that wrote it. */
-static void test_recipe(const char *recipe, const char *dimensions, bool flips) {
+/* The checkpoint opens as the recipe it was written for. */
+static void test_opens_as_its_recipe(const char *recipe, const char *dimensions, bool flips) {
     char folder[128];
     struct sluice_error e;
     struct sluice_model *model = NULL;
@@ -245,16 +241,16 @@ static void test_recipe(const char *recipe, const char *dimensions, bool flips) 
     if (!check(!code && !sluice_model_open(&from, &model, &e), "%s: %s (%s)", recipe, e.what, e.where))
         return;
     check(!strcmp(model->recipe->name, recipe), "%s opens as %s", recipe, model->recipe->name);
-    check(model_component(model, FAMILY_ENCODER)->family != NULL, "%s: no encoder", recipe);
-    check(model->shift_rule == model->recipe->shift_rule && model->has_schedule, "%s: another schedule",
+    check(model_component(model, FAMILY_ENCODER)->family != NULL, "%s: the VAE encoder is missing", recipe);
+    check(model->shift_rule == model->recipe->shift_rule && model->has_schedule, "%s: wrong schedule",
           recipe);
     for (int i = 0; i < SLOTS_MAX; i++)
         check(!model->component[i].n_unknown, "%s: %d unknown tensors", recipe,
               model->component[i].n_unknown);
-    test_layout(folder, model->recipe);
-    test_tokenizers(model);
-    if (flips) test_flips(folder, model);
-    if (model->recipe->processor.class) test_shared(folder);
+    test_published_file_layout(folder, model->recipe);
+    test_tokenizer_fits_embedding(model);
+    if (flips) test_every_bit_matters(folder, model);
+    if (model->recipe->processor.class) test_vision_language_files(folder);
     sluice_model_close(model);
 }
 
@@ -267,14 +263,14 @@ static void test_recipe(const char *recipe, const char *dimensions, bool flips) 
     "clip_ff=160,clip_layers=2,clip_vocabulary=1000,t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,"        \
     "t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
 
-/* In one folder as they are, their tokenizer twice, and what pictures are prepared by. */
+/* Written to one folder: components, tokenizers, preprocessor configuration. */
 #define QWEN                                                                                                 \
     "vision_layers=9,vision_width=40,vision_heads=2,vision_ff=48,hidden=96,vocabulary=1200,text_heads=4,"    \
     "text_key_heads=2,text_ff=160,text_layers=3,heads=2,axis0=8,axis1=12,axis2=12,layers=3,vae_base=16"
 
 /* ---- adapters ---- */
 
-/* A tensor that an adapter of a published family must have, as files on the Hub call it. */
+/* A tensor name that a generated adapter must have, as in published files. */
 static const struct named_factor {
     const char *family, *dialect, *name;
     int rank;
@@ -322,7 +318,7 @@ static const struct named_factor {
      {4, 3072}},
 };
 
-static void test_factor(const struct named_factor *want) {
+static void test_adapter_has_published_names(const struct named_factor *want) {
     char path[128];
     struct sluice_error public;
     struct sluice_adapter_options options = {.struct_size = sizeof options,
@@ -354,14 +350,14 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(LONGEST_SECONDS);
     temporary_make();
-    test_published();
-    for (size_t i = 0; i < COUNT_OF(factors); i++) test_factor(&factors[i]);
-    test_recipe("zimage", ZIMAGE, true);
-    test_recipe("flux", FLUX, true);
-    test_recipe("flux_schnell", FLUX, false);
-    test_recipe("flux_kontext", FLUX, false);
-    test_recipe("flux_fill", FLUX, false);
-    test_recipe("qwen_image", QWEN, true);
-    test_recipe("qwen_image_edit_plus", QWEN, false);
+    test_published_weight_counts();
+    for (size_t i = 0; i < COUNT_OF(factors); i++) test_adapter_has_published_names(&factors[i]);
+    test_opens_as_its_recipe("zimage", ZIMAGE, true);
+    test_opens_as_its_recipe("flux", FLUX, true);
+    test_opens_as_its_recipe("flux_schnell", FLUX, false);
+    test_opens_as_its_recipe("flux_kontext", FLUX, false);
+    test_opens_as_its_recipe("flux_fill", FLUX, false);
+    test_opens_as_its_recipe("qwen_image", QWEN, true);
+    test_opens_as_its_recipe("qwen_image_edit_plus", QWEN, false);
     return finish();
 }

@@ -1,5 +1,4 @@
-/* Made-up weights of every type: read as a device reads them they are finite and spread as they were asked
- * to. */
+/* Random weights of every type, dequantised: finite, with the requested standard deviation. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -16,13 +15,13 @@
 
 enum { ROWS = 160, COLUMNS = 768, PIECES = 3 };
 
-struct made {
+struct statistics {
     double mean, size, largest;
 };
 
-static struct made measure(const struct tensor *t) {
+static struct statistics measure(const struct tensor *t) {
     float *values = malloc(ROWS * COLUMNS * sizeof *values);
-    struct made m = {0};
+    struct statistics m = {0};
     assert_non_null(values);
     weights_widen(values, t, 0, ROWS);
     for (int i = 0; i < ROWS * COLUMNS; i++) {
@@ -38,7 +37,7 @@ static struct made measure(const struct tensor *t) {
 }
 
 /* In pieces, as a file is written. */
-static struct made make(enum dtype dtype, double init_scale, bool scaled, bool row_scales) {
+static struct statistics make(enum dtype dtype, double init_scale, bool scaled, bool row_scales) {
     struct tensor t = tensor_make(NULL, dtype, 2, (int32_t[]){ROWS, COLUMNS});
     uint64_t bytes = (uint64_t)tensor_bytes(&t), random = 5;
     uint64_t scales_bytes = 4 * ROWS;
@@ -51,31 +50,31 @@ static struct made make(enum dtype dtype, double init_scale, bool scaled, bool r
     }
     t.data = data;
     if (row_scales || dtype_tiled_values(dtype)) {
-        t.scales = data; /* tensor_scales_bytes asks whether there are any */
+        t.scales = data; /* tensor_scales_bytes tests for NULL */
         scales_bytes = (uint64_t)tensor_scales_bytes(&t);
         scales = malloc(scales_bytes);
         random_weights_fill_scales(&random, &t, init_scale, scales, scales_bytes);
         t.scales = scales;
         if (row_scales) t.scale = 1;
     }
-    struct made m = measure(&t);
+    struct statistics m = measure(&t);
     free(data);
     free(scales);
     return m;
 }
 
-/* Measured over all types: sizes 0.988 to 1.031 of what was asked, means up to 0.0225 of it, the largest
- * value 7.5 times it. */
+/* Measured over all types: standard deviation 0.988 to 1.031 of the requested one, mean up to 0.0225 of it, largest value 7.5
+ * times it. */
 static void check(enum dtype dtype, double init_scale, bool scaled, bool row_scales) {
-    struct made m = make(dtype, init_scale, scaled, row_scales);
+    struct statistics m = make(dtype, init_scale, scaled, row_scales);
     double asked = 2 * init_scale * sqrt(3.0 / COLUMNS) / sqrt(12);
     if (m.size < 0.98 * asked || m.size > 1.05 * asked || fabs(m.mean) > 0.03 * asked ||
         m.largest > 8 * asked)
-        fail_msg("%s spread %g%s: mean %g, size %g of %g, largest %g", dtype_name(dtype), init_scale,
+        fail_msg("%s, standard deviation %g%s: mean %g, found %g instead of %g, largest %g", dtype_name(dtype), init_scale,
                  row_scales ? " by rows" : "", m.mean, m.size, asked, m.largest);
 }
 
-static void test_all_types(void **state) {
+static void test_mean_and_deviation_of_all_types(void **state) {
     (void)state;
     for (int dtype = 0; dtype < N_DTYPES; dtype++)
         for (double init_scale = 0.5; init_scale < 9 && dtype_is_weight((enum dtype)dtype); init_scale += 3.5) {
@@ -87,20 +86,20 @@ static void test_all_types(void **state) {
         }
 }
 
-/* Norms: around 1. */
-static void test_around_one(void **state) {
+/* Norm weights have mean 1. */
+static void test_norms_around_one(void **state) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     (void)state;
     for (int i = 0; i < 3; i++) {
-        struct made m = make(types[i], 0, false, false);
+        struct statistics m = make(types[i], 0, false, false);
         assert_true(fabs(m.mean - 1) < 0.01 && m.largest < 1.2 && m.size < 1.01);
     }
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all_types),
-        cmocka_unit_test(test_around_one),
+        cmocka_unit_test(test_mean_and_deviation_of_all_types),
+        cmocka_unit_test(test_norms_around_one),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

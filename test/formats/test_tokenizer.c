@@ -1,13 +1,12 @@
-/* Tokenizers: ids against the reference's, and files and texts that are wrong in one way each.
+/* Byte-level BPE tokenizers: ids against the reference's, and files and texts with one defect each.
  *
- * The goldens' cases were made with Hugging Face tokenizers (test/golden/tokens.py). Rows T* are those of the
- * table of malformed inputs; every file is made here from one small tokenizer: 256 bytes with ids in byte
- * order, a few merges. Each opening runs under a hang guard, must give back all memory, and must stay within
- * 64 MiB of our allocator beyond its own size.
+ * Golden ids come from Hugging Face tokenizers (test/golden/tokens.py). Rows T* are those of the table of malformed
+ * inputs; their files derive from one small tokenizer: 256 bytes with ids in byte order, a few merges. Each opening runs
+ * under a hang guard, must release all memory, and allocates at most 64 MiB beyond the file's size.
  *
- * Row -> test. T01 to T06 and T14 the test that begins so; T06 also test_t06_backtracking; T14's linear time
+ * Row -> test. T01 to T06 and T14 the test of that name; T06 also test_t06_backtracking; T14's linear time
  * test_linear_time, its token limit test_user_errors.c. T13, and T04's id beyond the embedding's rows, need a
- * model: they are no tests of this file. T01 cuts the file at every byte; random damage: test_damaged_files.c. */
+ * model (test_gguf_metadata.c). T01 truncates the file at every byte; random damage: test_damaged_files.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -32,7 +31,7 @@
 
 /* Parts of a tokenizer.json; NULL takes the default. */
 struct recipe {
-    const char *vocab;  /* entries behind the bytes' */
+    const char *vocab;  /* entries after the bytes */
     const char *merges; /* elements */
     const char *model;  /* members */
     const char *added;  /* elements */
@@ -60,7 +59,7 @@ static const struct recipe defaults = {
     .members = "\"version\":\"1.0\",\"truncation\":null,\"padding\":null,\"post_processor\":null",
 };
 
-/* GPT-2's bytes_to_unicode, said another way than the loader says it. */
+/* GPT-2's bytes_to_unicode, written independently of the loader. */
 static int alphabet(int byte) {
     if (byte <= 32) return 256 + byte;
     if (byte == 0x7F) return 289;
@@ -72,7 +71,7 @@ static const char *chosen(const char *given, const char *fallback) {
     return given ? given : fallback;
 }
 
-/* The document's text. Freed by the caller. */
+/* Returns the JSON text. Freed by the caller. */
 static char *cook(struct recipe r) {
     const struct recipe *d = &defaults;
     char *text = NULL;
@@ -130,20 +129,20 @@ static void test_goldens(void **state) {
     assert_true(n > 0);
 }
 
-static void test_merges(void **state) {
+static void test_merge_order(void **state) {
     (void)state;
     struct tokenizer *t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), 301);
     IDS(t, "abc", ABC);
     IDS(t, "bcab", BC, AB);
-    IDS(t, "xxx", XX, 'x'); /* the leftmost of equal ranks first */
+    IDS(t, "xxx", XX, 'x'); /* of equal ranks the leftmost merges first */
     IDS(t, "ab bc", AB, ' ', BC);
     IDS(t, "a\xc3\xa9", 'a', 0xC3, 0xA9);
     IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC */
     IDS(t, "a\0b", 'a', 0, 'b');
     assert_ids(t, "", 0, NULL, 0);
     tokenizer_close_clean(t);
-    /* "b c" outranks "a b" */
+    /* "b c" has a better rank than "a b" */
     t = open_recipe((struct recipe){.merges = "\"b c\",\"a b\",\"ab c\""});
     IDS(t, "abc", 'a', BC);
     tokenizer_close_clean(t);
@@ -171,7 +170,7 @@ static void test_added_tokens(void **state) {
     IDS(t, "a <r>\xe3\x80\x80\n b", 'a', ' ', 303, 'b');
     IDS(t, "one ones", 304, ' ', 'o', 'n', 'e', 's');
     IDS(t, "(one)", '(', 304, ')');
-    IDS(t, "\xc3\xa9one", 305, 'o', 'n', 'e'); /* a token is a neighbour too */
+    IDS(t, "\xc3\xa9one", 305, 'o', 'n', 'e'); /* a single_word token is not matched after another added token */
     IDS(t, "abc", 256, 'c');
     IDS(t, "\xc3\xa9 e\xcc\x81", 305, ' ', 305);
     tokenizer_close_clean(t);
@@ -205,8 +204,8 @@ static void test_unknown_bytes(void **state) {
     expect_text_failure(text, META, "unk_token");
 }
 
-/* Places where the two engines' syntax or Unicode differ, as Oniguruma has them. */
-static void test_patterns(void **state) {
+/* Patterns for which PCRE2's and Oniguruma's syntax or Unicode differ; expected: Oniguruma. */
+static void test_patterns_as_oniguruma(void **state) {
     (void)state;
     struct tokenizer *t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\s+|\\\\S")});
     IDS(t, "ab", 'a', 'b');
@@ -226,7 +225,7 @@ static void test_patterns(void **state) {
     t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* empty matches */
     IDS(t, "ab1bc", 'a', 'b', '1', 'b', 'c');
     tokenizer_close_clean(t);
-    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("z"), .normalizer = "null"}); /* gaps are pieces */
+    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("z"), .normalizer = "null"}); /* text between matches forms pieces */
     IDS(t, "abzbce\xcc\x81", AB, 'z', BC, 'e', 0xCC, 0x81);
     tokenizer_close_clean(t);
 }
@@ -240,7 +239,7 @@ static void put_in_folder(const char *name, const char *text) {
         unlink(path);
 }
 
-static void test_older_form(void **state) {
+static void test_vocab_json_and_merges_txt(void **state) {
     (void)state;
     char path[64];
     struct tokenizer *t;
@@ -278,7 +277,7 @@ static void test_older_form(void **state) {
     assert_int_equal(rmdir(path), 0);
 }
 
-/* ---- files that are wrong ---- */
+/* ---- malformed files ---- */
 
 static void test_t01_damaged_json(void **state) {
     (void)state;
@@ -312,7 +311,7 @@ static void test_t02_vocabulary(void **state) {
     expect_failure((struct recipe){.vocab = "\"q1\":999,\"q1\":998"}, DUP, "q1");
     expect_failure((struct recipe){.vocab = "\"\\ud800\":999"}, UTF8, "");
     struct tokenizer *t = open_recipe(
-        (struct recipe){.vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* gaps */
+        (struct recipe){.vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* gaps in the ids */
     IDS(t, "xxab", 16777215, 99999);
     assert_int_equal(tokenizer_size(t), 16777216);
     tokenizer_close_clean(t);
@@ -444,8 +443,8 @@ static void test_t14_texts(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* One long word whose merges cascade, marks that normalisation must reorder, white space that the pattern
- * backtracks over, look-alikes of added tokens. */
+/* A long word with cascading merges, marks that normalisation reorders, white space that makes the pattern backtrack, and prefixes
+ * of added tokens: time must be linear. */
 static void test_linear_time(void **state) {
     (void)state;
     struct tokenizer *t =
@@ -457,7 +456,7 @@ static void test_linear_time(void **state) {
 
 /* ---- memory ---- */
 
-/* Every allocation fails once: MEMORY each time, and nothing left. */
+/* Each allocation fails in turn: MEMORY, and no leak. */
 static void test_every_allocation_fails(void **state) {
     (void)state;
     static const char text[] = "abc e\xcc\x81 <|end|> xx\n";
@@ -468,12 +467,12 @@ static void test_every_allocation_fails(void **state) {
     expect_memory_failures(tokenizer_json, text);
 }
 
-/* Jansson's own memory: what it drops when that is short would be other tokens. */
+/* Jansson's allocations: a lost member would give other tokens. */
 static long json_calls, json_fails_at;
 static void *failing_json_alloc(size_t bytes) {
     if (++json_calls == json_fails_at) return NULL;
 #ifdef __SANITIZE_ADDRESS__
-    __lsan_disable(); /* what Jansson had when it failed is lost */
+    __lsan_disable(); /* Jansson leaks when its allocations fail */
     void *memory = malloc(bytes);
     __lsan_enable();
     return memory;
@@ -518,14 +517,14 @@ static void test_open_bytes(void **state) {
 }
 
 int main(void) {
-    json_set_alloc_funcs(failing_json_alloc, free); /* before anybody parses */
+    json_set_alloc_funcs(failing_json_alloc, free); /* before the first parse */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_merges),
+        cmocka_unit_test(test_merge_order),
         cmocka_unit_test(test_added_tokens),
         cmocka_unit_test(test_unknown_bytes),
-        cmocka_unit_test(test_patterns),
-        cmocka_unit_test(test_older_form),
+        cmocka_unit_test(test_patterns_as_oniguruma),
+        cmocka_unit_test(test_vocab_json_and_merges_txt),
         cmocka_unit_test(test_t01_damaged_json),
         cmocka_unit_test(test_t02_vocabulary),
         cmocka_unit_test(test_t03_merges),

@@ -1,5 +1,5 @@
-/* CLIP's tokenizer: ids against the reference's (test/golden/tokens_flux.py), in both forms of its files, and
- * what distinguishes it: kept matches, lower case, ends of words, special tokens that are only named. */
+/* CLIP's tokenizer: ids against the reference's (test/golden/tokens_flux.py), from both file formats; and its special rules: matches are
+ * pieces, lower case, end-of-word marks, special tokens that are only named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,9 +15,9 @@ static void test_goldens(void **state) {
     compare_packed("clip_json", (const char *const[]){"tokenizer.json", NULL});
 }
 
-/* ---- a small one ---- */
+/* ---- a small tokenizer ---- */
 
-/* Letters a, b, and what they make. */
+/* Letters a, b and their merges. */
 static const char vocab[] =
     "{\"a\":0,\"b\":1,\"!\":2,\"a</w>\":3,\"b</w>\":4,\"!</w>\":5,\"ab\":6,\"ab</w>\":7,"
     "\"<|startoftext|>\":8,\"<|endoftext|>\":9}";
@@ -36,9 +36,9 @@ static struct tokenizer *open_small(const char *config, const char *special_map)
     return t;
 }
 
-static void test_words(void **state) {
+static void test_ids_of_words(void **state) {
     (void)state;
-    struct tokenizer *t = open_small(NULL, NULL); /* told by its tokens */
+    struct tokenizer *t = open_small(NULL, NULL); /* recognised by its tokens */
     assert_int_equal(tokenizer_size(t), 10);
     assert_int_equal(tokenizer_special(t, "<|endoftext|>"), 9);
     IDS(t, "ab", 7);
@@ -51,7 +51,7 @@ static void test_words(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Of flags and ids the last that is said holds, and nothing said is what the reference's class has. */
+/* Of contradicting flags and ids the last one in the file applies; absent ones have the reference class's defaults. */
 static void test_named_tokens(void **state) {
     (void)state;
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);
@@ -60,7 +60,7 @@ static void test_named_tokens(void **state) {
     t = open_small(
         "{\"tokenizer_class\":\"CLIPTokenizer\"}",
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},\"pad_token\":\"<x>\"}");
-    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* looked for in small letters; a new one behind the last */
+    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* matched in lower case; a new token has the next free id */
     assert_int_equal(tokenizer_size(t), 11);
     tokenizer_close_clean(t);
     t = open_small("{\"added_tokens_decoder\":{\"8\":{\"content\":\"<|startoftext|>\",\"normalized\":true}},"
@@ -92,7 +92,7 @@ static void test_named_tokens(void **state) {
     "{\"type\":\"Replace\",\"pattern\":{\"Regex\":\"" regex "\"},\"content\":\"" to "\"}"
 #define KEEP "\"behavior\":\"Removed\",\"invert\":true"
 
-static void test_json(void **state) {
+static void test_malformed_json_refused(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -122,7 +122,7 @@ static void test_json(void **state) {
     unlink(tokenizer_json);
 }
 
-/* Every allocation of ours fails once, for each form. */
+/* Each allocation fails in turn, for each format. */
 static void test_every_allocation_fails(void **state) {
     (void)state;
     tokenizer_close_clean(open_small("{\"bos_token\":\"<|startoftext|>\"}", NULL));
@@ -137,8 +137,8 @@ static void test_linear_time(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Made-up ones open and have the size that was asked for; their bytes stand in the released order. */
-static void test_made(void **state) {
+/* Generated tokenizers have the requested size, and their bytes are in the published order. */
+static void test_generated_tokenizer(void **state) {
     (void)state;
     static const int sizes[] = {514, 1000, 49408};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -158,12 +158,12 @@ static void test_made(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_ids_of_words),
         cmocka_unit_test(test_named_tokens),
-        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_malformed_json_refused),
         cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_linear_time),
-        cmocka_unit_test(test_made),
+        cmocka_unit_test(test_generated_tokenizer),
     };
     int n = sizeof tests / sizeof *tests,
         failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);

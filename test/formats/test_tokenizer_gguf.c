@@ -1,8 +1,8 @@
-/* Tokenizers in GGUF files: ids against the reference's, and metadata that are wrong in one way each.
+/* Tokenizers in GGUF metadata: ids against the reference's, and metadata with one defect each.
  *
- * The goldens' cases are those of the same tokenizers' other files (test/golden/tokens_gguf.py made these).
- * T12 is a row of the table of malformed inputs. Files are made here, key by key, from two small tokenizers;
- * what is wrong with a GGUF file itself is in test_gguf.c. */
+ * The expected ids are those of the same tokenizers in other formats (test/golden/tokens_gguf.py made the files).
+ * T12 is a row of the table of malformed inputs. Files are built key by key from two small tokenizers; defects of GGUF
+ * itself: test_gguf.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,7 @@ static void add_string(struct bytes *b, const char *text, size_t n) {
     add(b, text, n);
 }
 
-/* A file's keys, in turn. */
+/* A file's keys in turn. */
 static struct bytes keys;
 static uint64_t n_keys;
 
@@ -83,22 +83,22 @@ struct token {
     float score;
 };
 
-/* What a test changes: NULL, 0: as it is. */
+/* Changes of a test; NULL, 0: unchanged. */
 struct recipe {
     const char *architecture, *model, *pre;
-    const struct token *token; /* one more */
-    const char *merge;         /* one more */
+    const struct token *token; /* an extra token */
+    const char *merge;         /* an extra merge */
     int types_less, scores_less;
     int types_kind, tokens_kind;
     bool no_tokens, no_merges, no_scores, no_types, no_unknown;
     bool no_prefix; /* add_space_prefix is false */
-    bool few;       /* of the bytes' tokens three */
+    bool few;       /* only three byte tokens */
     int table_kind;
     const char *table;
     size_t table_bytes;
 };
 
-/* GPT-2's bytes_to_unicode, said another way than the loader says it. */
+/* GPT-2's bytes_to_unicode, written independently of the loader. */
 static int alphabet(int byte) {
     if (byte <= 32) return 256 + byte;
     if (byte == 0x7F) return 289;
@@ -154,7 +154,7 @@ static void put_tokens(const struct recipe *r, const struct token *tokens, int n
     for (int i = 0; i < n - r->types_less && !r->no_types; i++) add_u32(&keys, (uint32_t)tokens[i].type);
 }
 
-static void cook_bpe(struct recipe r) {
+static void write_bpe(struct recipe r) {
     struct token tokens[TOKENS_MAX];
     int n = bpe_tokens(&r, tokens);
     keys.n = n_keys = 0;
@@ -169,7 +169,7 @@ static void cook_bpe(struct recipe r) {
     write_keys();
 }
 
-static void cook_unigram(struct recipe r) {
+static void write_unigram(struct recipe r) {
     struct token tokens[TOKENS_MAX];
     int n = unigram_tokens(&r, tokens);
     keys.n = n_keys = 0;
@@ -193,7 +193,7 @@ static const char *gguf_path(void) {
     return path;
 }
 
-static struct tokenizer *open_cooked(const char *kind) {
+static struct tokenizer *open_written(const char *kind) {
     struct tokenizer *t;
     struct error e;
     char line[1024];
@@ -203,18 +203,18 @@ static struct tokenizer *open_cooked(const char *kind) {
 }
 
 static void expect_bpe_failure(struct recipe r, enum status code, const char *says) {
-    cook_bpe(r);
+    write_bpe(r);
     expect_open_failure(gguf_path(), code, says);
 }
 
 static void expect_unigram_failure(struct recipe r, enum status code, const char *says) {
-    cook_unigram(r);
+    write_unigram(r);
     expect_open_failure(gguf_path(), code, says);
 }
 
 /* ---- ids ---- */
 
-/* Ids of another fixture's cases, packed or not. */
+/* Compares with the ids of another fixture's cases. */
 static void compare_golden(const char *name, const char *cases) {
     char file[64], path[128];
     snprintf(file, sizeof file, "%s.gguf", name);
@@ -239,10 +239,10 @@ static void test_goldens(void **state) {
     compare_golden("t5_added", "t5_json");
 }
 
-static void test_bpe(void **state) {
+static void test_bpe_ids(void **state) {
     (void)state;
-    cook_bpe((struct recipe){0});
-    struct tokenizer *t = open_cooked("BPE");
+    write_bpe((struct recipe){0});
+    struct tokenizer *t = open_written("BPE");
     assert_int_equal(tokenizer_size(t), THINK + 1);
     assert_int_equal(tokenizer_special(t, "<|end|>"), END);
     assert_int_equal(tokenizer_special(t, "<think>"), THINK);
@@ -254,32 +254,32 @@ static void test_bpe(void **state) {
     tokenizer_close_clean(t);
 }
 
-static void test_unigram(void **state) {
+static void test_unigram_ids(void **state) {
     (void)state;
-    cook_unigram((struct recipe){0});
-    struct tokenizer *t = open_cooked("unigram");
+    write_unigram((struct recipe){0});
+    struct tokenizer *t = open_written("unigram");
     assert_int_equal(tokenizer_size(t), 107);
     assert_int_equal(tokenizer_special(t, "</s>"), 1);
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), 106);
     IDS(t, "ab  b</s><extra_id_99>", 3, 6, 3, 5, 1, 7);
     tokenizer_close_clean(t);
-    /* The score of a token that users added must not make unknown characters cheap. */
-    cook_unigram((struct recipe){.token = &(struct token){"<mine>", USER, -1000}});
-    t = open_cooked("unigram");
+    /* A user-defined token's score must not change the penalty of unknown characters. */
+    write_unigram((struct recipe){.token = &(struct token){"<mine>", USER, -1000}});
+    t = open_written("unigram");
     assert_int_equal(tokenizer_special(t, "<mine>"), 7);
     assert_int_equal(tokenizer_size(t), 108);
     IDS(t, "a<mine>x", 3, 4, 7, 3, 2);
     tokenizer_close_clean(t);
 }
 
-/* How text is split is the model's, where its converter has not said it. */
-static void test_split(void **state) {
+/* The pre-tokenizer is the model's default if the file names none. */
+static void test_pre_tokenizer(void **state) {
     (void)state;
     static const char says[] = "tokenizer.ggml.pre is not supported";
-    cook_bpe((struct recipe){.pre = "default", .architecture = "qwen3"});
-    tokenizer_close_clean(open_cooked("BPE"));
-    cook_bpe((struct recipe){.pre = "", .architecture = "qwen2"});
-    tokenizer_close_clean(open_cooked("BPE"));
+    write_bpe((struct recipe){.pre = "default", .architecture = "qwen3"});
+    tokenizer_close_clean(open_written("BPE"));
+    write_bpe((struct recipe){.pre = "", .architecture = "qwen2"});
+    tokenizer_close_clean(open_written("BPE"));
     expect_bpe_failure((struct recipe){.pre = "default"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "default", .architecture = "llama"}, UNSUPPORTED, says);
     expect_bpe_failure((struct recipe){.pre = "llama-bpe", .architecture = "qwen3"}, UNSUPPORTED, says);
@@ -287,7 +287,7 @@ static void test_split(void **state) {
     expect_bpe_failure((struct recipe){.model = ""}, MISSING, "tokenizer.ggml.model is missing");
 }
 
-/* ---- what is wrong ---- */
+/* ---- malformed metadata ---- */
 
 static void test_t12_lengths(void **state) {
     (void)state;
@@ -308,11 +308,11 @@ static void test_t12_byte_tokens(void **state) {
     }
     struct token byte = {"<0x41>", BYTE, 0};
     expect_bpe_failure((struct recipe){.token = &byte}, UNSUPPORTED, "<0x41>");
-    cook_unigram((struct recipe){.token = &byte});
-    tokenizer_close_clean(open_cooked("unigram"));
+    write_unigram((struct recipe){.token = &byte});
+    tokenizer_close_clean(open_written("unigram"));
 }
 
-static void test_kinds(void **state) {
+static void test_unknown_kinds_refused(void **state) {
     (void)state;
     expect_bpe_failure((struct recipe){.no_tokens = true}, MISSING, "tokenizer.ggml.tokens is missing");
     expect_bpe_failure((struct recipe){.no_merges = true}, MISSING, "tokenizer.ggml.merges is missing");
@@ -326,12 +326,12 @@ static void test_kinds(void **state) {
         expect_bpe_failure((struct recipe){.token = &token}, META, "an unknown token type");
         expect_unigram_failure((struct recipe){.token = &token}, META, "an unknown token type");
     }
-    /* Without types all are plain: it opens, and nothing is special. */
-    cook_bpe((struct recipe){.no_types = true, .token = &(struct token){"y!", NORMAL, 0}});
+    /* Without token types all tokens are normal, none special. */
+    write_bpe((struct recipe){.no_types = true, .token = &(struct token){"y!", NORMAL, 0}});
     expect_open_failure(gguf_path(), DUP, "\"[PAD]\"");
 }
 
-static void test_tokens(void **state) {
+static void test_malformed_tokens_refused(void **state) {
     (void)state;
     char longest[600];
     memset(longest, 'x', sizeof longest);
@@ -346,14 +346,14 @@ static void test_tokens(void **state) {
     expect_unigram_failure((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}}, UTF8, "not UTF-8");
     expect_unigram_failure((struct recipe){.token = &(struct token){"x", NORMAL, NAN}}, META, "score");
     expect_unigram_failure((struct recipe){.token = &(struct token){"x", UNKNOWN, 0}}, META, "two unknown");
-    /* Of bytes that are no text a token can be made: no text ever becomes it. */
-    cook_bpe((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}});
-    struct tokenizer *t = open_cooked("BPE");
+    /* Bytes that are no UTF-8 are allowed as a token: no text ever produces it. */
+    write_bpe((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}});
+    struct tokenizer *t = open_written("BPE");
     assert_int_equal(tokenizer_size(t), MORE + 1);
     tokenizer_close_clean(t);
 }
 
-static void test_merges(void **state) {
+static void test_malformed_merges_refused(void **state) {
     (void)state;
     expect_bpe_failure((struct recipe){.merge = "ab"}, META, "does not have two parts");
     expect_bpe_failure((struct recipe){.merge = "a b c"}, META, "does not have two parts");
@@ -362,7 +362,7 @@ static void test_merges(void **state) {
     expect_bpe_failure((struct recipe){.merge = "<|end|> <|end|>"}, META, "longer than any token");
 }
 
-static void test_table(void **state) {
+static void test_malformed_character_map_refused(void **state) {
     (void)state;
     expect_unigram_failure((struct recipe){.table = "abc", .table_bytes = 3}, BOUNDS, "normalisation table");
     expect_unigram_failure((struct recipe){.table = "\x7f\0\0\0abcd", .table_bytes = 8}, BOUNDS,
@@ -371,11 +371,11 @@ static void test_table(void **state) {
                            "not an array of bytes");
 }
 
-/* Nothing but a whole file opens, and no byte of one makes anything worse than an error. */
-static void test_damage(void **state) {
+/* Every truncation must fail, and no changed byte may cause worse than an error. */
+static void test_damage_never_crashes(void **state) {
     (void)state;
     for (int unigram = 0; unigram < 2; unigram++) {
-        unigram ? cook_unigram((struct recipe){0}) : cook_bpe((struct recipe){.few = true});
+        unigram ? write_unigram((struct recipe){0}) : write_bpe((struct recipe){.few = true});
         static char file[1 << 16], changed[1 << 16];
         FILE *from = fopen(gguf_path(), "rb");
         assert_non_null(from);
@@ -396,20 +396,20 @@ static void test_damage(void **state) {
 
 static void test_every_allocation_fails(void **state) {
     (void)state;
-    cook_bpe((struct recipe){0});
+    write_bpe((struct recipe){0});
     expect_memory_failures(gguf_path(), "abc<|end|> d");
-    cook_unigram((struct recipe){0});
+    write_unigram((struct recipe){0});
     expect_memory_failures(gguf_path(), "ab <extra_id_3>b");
 }
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),     cmocka_unit_test(test_bpe),
-        cmocka_unit_test(test_unigram),     cmocka_unit_test(test_split),
+        cmocka_unit_test(test_goldens),     cmocka_unit_test(test_bpe_ids),
+        cmocka_unit_test(test_unigram_ids),     cmocka_unit_test(test_pre_tokenizer),
         cmocka_unit_test(test_t12_lengths), cmocka_unit_test(test_t12_byte_tokens),
-        cmocka_unit_test(test_kinds),       cmocka_unit_test(test_tokens),
-        cmocka_unit_test(test_merges),      cmocka_unit_test(test_table),
-        cmocka_unit_test(test_damage),      cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_unknown_kinds_refused),       cmocka_unit_test(test_malformed_tokens_refused),
+        cmocka_unit_test(test_malformed_merges_refused),      cmocka_unit_test(test_malformed_character_map_refused),
+        cmocka_unit_test(test_damage_never_crashes),      cmocka_unit_test(test_every_allocation_fails),
     };
     int n = sizeof tests / sizeof *tests,
         failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);

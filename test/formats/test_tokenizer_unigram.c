@@ -1,8 +1,8 @@
-/* T5's tokenizer: ids against the reference's (test/golden/tokens_flux.py), in both forms of its files, and
- * files that are wrong in one way each.
+/* T5's tokenizer (unigram): ids against the reference's (test/golden/tokens_flux.py), from both file formats, and files with one defect
+ * each.
  *
- * Rows T07 to T11 are those of the table of malformed inputs, each the test that begins so; T12 is about
- * another format. Files are made here, field by field, from one small model. */
+ * Rows T07 to T11 are those of the table of malformed inputs, each the test of that name; T12: test_tokenizer_gguf.c.
+ * Files are built field by field from one small model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -13,7 +13,7 @@
 
 #include "test/lib/tokenizer_kinds.h"
 
-/* ---- fields of a protobuf ---- */
+/* ---- protobuf fields ---- */
 
 struct bytes {
     char at[1 << 19];
@@ -56,24 +56,24 @@ static void add_piece(struct bytes *b, const char *text, size_t n, float score, 
 
 enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
 
-/* What a test changes: NULL, 0: as it is. */
+/* Changes of a test; NULL, 0: unchanged. */
 struct recipe {
-    const char *piece; /* one more */
+    const char *piece; /* an extra piece */
     size_t piece_bytes;
     float score;
     int type;
-    int trainer_field; /* one more in the trainer's part */
+    int trainer_field; /* an extra trainer field */
     int64_t trainer_value;
     const char *table;
     size_t table_bytes;
-    const char *tail; /* raw bytes behind all */
+    const char *tail; /* raw bytes at the end */
     size_t tail_bytes;
     bool no_unk, no_normalizer;
 };
 
 static struct bytes model, part;
 
-static void cook(struct recipe r) {
+static void write_model(struct recipe r) {
     model.n = part.n = 0;
     add_piece(&model, "<pad>", 5, 0, 3);
     add_piece(&model, "</s>", 4, 0, 3);
@@ -99,14 +99,14 @@ static struct tokenizer *open_recipe(struct recipe r) {
     struct tokenizer *t;
     struct error e;
     char line[1024];
-    cook(r);
+    write_model(r);
     if (tokenizer_open_path(tokenizer_folder, &t, &e)) fail_msg("%s", error_line(&e, line, sizeof line));
     assert_string_equal(tokenizer_kind(t), "unigram");
     return t;
 }
 
 static void expect_failure(struct recipe r, enum status code, const char *says) {
-    cook(r);
+    write_model(r);
     expect_open_failure(tokenizer_folder, code, says);
 }
 
@@ -119,7 +119,7 @@ static void test_goldens(void **state) {
     compare_packed("umt5", (const char *const[]){"spiece.model", "tokenizer_config.json", NULL});
 }
 
-static void test_words(void **state) {
+static void test_ids_of_words(void **state) {
     (void)state;
     struct tokenizer *t = open_recipe((struct recipe){0});
     assert_int_equal(tokenizer_size(t), N_PIECES + 100);
@@ -145,8 +145,8 @@ static void test_words(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Equal sums of scores: the way whose last piece is longest, however often sums were rounded before. */
-static void test_ties(void **state) {
+/* Of equal scores the segmentation with the longest last piece is chosen, whatever rounding the sums have. */
+static void test_equal_scores_prefer_longer_last_piece(void **state) {
     (void)state;
     struct tokenizer *t = open_recipe((struct recipe){.piece = "aa", .piece_bytes = 2, .score = -4.1F});
     int32_t want[64] = {MARK, A};
@@ -177,19 +177,19 @@ static void test_configuration(void **state) {
     tokenizer_put_file("tokenizer_config.json", NULL);
     char path[128];
     snprintf(path, sizeof path, "%s/spiece.model", tokenizer_folder);
-    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* by name, alone */
+    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* by file name, without a folder */
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
     tokenizer_close_clean(t);
 }
 
-/* ---- files that are wrong ---- */
+/* ---- malformed files ---- */
 
-/* Cut anywhere: what is left of the model is no model. */
+/* Every truncation of the model must fail. */
 static void test_t01_every_truncation(void **state) {
     (void)state;
     struct tokenizer *t;
     struct error e;
-    cook((struct recipe){0});
+    write_model((struct recipe){0});
     for (size_t n = 0; n < model.n; n++) {
         tokenizer_put_bytes("spiece.model", model.at, n);
         enum status status = tokenizer_open_path(tokenizer_folder, &t, &e);
@@ -210,7 +210,7 @@ static void test_t07_wire_format(void **state) {
                    BOUNDS, "5 bytes");
     expect_failure(TAIL("\xa2\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "18446744073709551615");
     expect_failure(TAIL("\x02\x00"), TYPE, "an invalid number");
-    expect_failure(TAIL("\xa3\x06"), TYPE, "an unknown wire type"); /* a group's start, end, and no kind */
+    expect_failure(TAIL("\xa3\x06"), TYPE, "an unknown wire type"); /* group start and end, and an undefined wire type */
     expect_failure(TAIL("\xa4\x06"), TYPE, "an unknown wire type");
     expect_failure(TAIL("\xa6\x06"), TYPE, "an unknown wire type");
     expect_failure(TAIL("\xa7\x06"), TYPE, "an unknown wire type");
@@ -243,7 +243,7 @@ static void test_t08_pieces(void **state) {
     expect_failure((struct recipe){.piece = "x\xff", .piece_bytes = 2}, UTF8, "piece 8");
 }
 
-/* A table: a trie of one block of 256 units, whose root leads to 'a' (0x61), and texts. */
+/* A character map: a trie of one block of 256 units, whose root leads to 'a' (0x61), and replacement texts. */
 struct table {
     uint32_t bytes, units[256];
     char texts[8];
@@ -254,7 +254,7 @@ static void test_t09_normalisation(void **state) {
     enum { LEAF = 1 << 8, OFFSET = 10 };
     struct table good = {.bytes = 1024, .texts = "b\0cd"};
     good.units[0] = 0x10 << OFFSET;                 /* children at 0x10 ^ byte */
-    good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* its children and value at 0x51 */
+    good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* children and value at 0x51 */
     good.units[0x51] = 1u << 31 | 2;                /* "cd" */
     struct recipe r = {.table = (const char *)&good, .table_bytes = 4 + 1024 + 5};
     struct tokenizer *t = open_recipe(r);
@@ -285,8 +285,8 @@ static void test_t09_normalisation(void **state) {
     expect_failure((struct recipe){.table = huge, .table_bytes = sizeof huge}, BOUNDS, "0 bytes");
 }
 
-/* A trie that leads back to itself, and one whose texts are longer than any text should become. */
-static void test_t09_circles(void **state) {
+/* A trie with a cycle, and replacements longer than the limit. */
+static void test_t09_cyclic_map_refused(void **state) {
     (void)state;
     static struct {
         uint32_t bytes, units[256];
@@ -309,7 +309,7 @@ static void test_t09_circles(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Pieces that are each other's beginnings, and as many tokens of a user. */
+/* Pieces that are prefixes of each other, and as many user-defined tokens. */
 static void test_t10_nested(void **state) {
     (void)state;
     char text[80];
@@ -356,7 +356,7 @@ static void test_t11_special_ids(void **state) {
     "\"unk_id\":" unk ",\"vocab\":[[\"<unk>\",0],[\"</s>\",0.0],[\"\xe2\x96\x81\",-2],[\"a\",-3.5]" vocab    \
     "]}}"
 
-static void test_json(void **state) {
+static void test_malformed_json_refused(void **state) {
     (void)state;
     static const struct {
         const char *text;
@@ -388,7 +388,7 @@ static void test_json(void **state) {
         tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
         expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
     }
-    /* What earlier releases wrote. */
+    /* written by earlier versions of tokenizers */
     static const char older[] = JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
                                      "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
                                      META_SPACE, "", "0");
@@ -404,11 +404,12 @@ static void test_json(void **state) {
 static void test_every_allocation_fails(void **state) {
     (void)state;
     struct table table = {.bytes = 1024, .texts = "b"};
-    cook((struct recipe){.table = (const char *)&table, .table_bytes = 4 + 1024 + 2});
+    write_model((struct recipe){.table = (const char *)&table, .table_bytes = 4 + 1024 + 2});
     expect_memory_failures(tokenizer_folder, "ab <extra_id_0> x");
 }
 
-/* One word whose every piece overlaps others, unknown ones, marks in clusters, white space, look-alikes. */
+/* One word with overlapping pieces, unknown characters, clusters of marks, white space, and prefixes of special tokens: time must be
+ * linear. */
 static void test_linear_time(void **state) {
     (void)state;
     tokenizer_unpack("t5", "spiece.model");
@@ -420,7 +421,7 @@ static void test_linear_time(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* The first ids of a sentence, -1 behind them. */
+/* The first ids of a sentence, padded with -1. */
 static void first_ids(struct tokenizer *t, int32_t *first, int most) {
     static const char text[] = "a red fox in the snow <extra_id_3>";
     struct error e = {0};
@@ -431,8 +432,8 @@ static void first_ids(struct tokenizer *t, int32_t *first, int most) {
     tokenizer_sys.release(&tokenizer_sys, ids);
 }
 
-/* Made-up ones have the size that was asked for, and the same ids from either file. */
-static void test_made(void **state) {
+/* Generated tokenizers have the requested size and give the same ids in either format. */
+static void test_generated_tokenizer(void **state) {
     (void)state;
     static const int rows[] = {256, 1000, 32128}, sizes[] = {256, 1000, 32100};
     static const char *const without[] = {"tokenizer.json", "spiece.model"};
@@ -455,20 +456,20 @@ static void test_made(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
-        cmocka_unit_test(test_words),
-        cmocka_unit_test(test_ties),
+        cmocka_unit_test(test_ids_of_words),
+        cmocka_unit_test(test_equal_scores_prefer_longer_last_piece),
         cmocka_unit_test(test_configuration),
         cmocka_unit_test(test_t01_every_truncation),
         cmocka_unit_test(test_t07_wire_format),
         cmocka_unit_test(test_t08_pieces),
         cmocka_unit_test(test_t09_normalisation),
-        cmocka_unit_test(test_t09_circles),
+        cmocka_unit_test(test_t09_cyclic_map_refused),
         cmocka_unit_test(test_t10_nested),
         cmocka_unit_test(test_t11_special_ids),
-        cmocka_unit_test(test_json),
+        cmocka_unit_test(test_malformed_json_refused),
         cmocka_unit_test(test_every_allocation_fails),
         cmocka_unit_test(test_linear_time),
-        cmocka_unit_test(test_made),
+        cmocka_unit_test(test_generated_tokenizer),
     };
     int n = sizeof tests / sizeof *tests,
         failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);

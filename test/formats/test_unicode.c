@@ -1,6 +1,5 @@
-/* What stands here about characters, beside what the installed libraries say of every one: utf8proc for
- * letters and marks, PCRE2 for properties that utf8proc does not have. Where they differ on purpose a row
- * says why; a library of a later Unicode that differs elsewhere is named by its first character. */
+/* The built-in Unicode tables against installed libraries, for every code point: utf8proc for letters and marks, PCRE2 for other
+ * properties. Intended differences are listed with their reason; the first unexpected one is printed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -20,7 +19,7 @@ static bool is_surrogate(int32_t code) {
     return code >= 0xD800 && code < 0xE000;
 }
 
-/* Does PCRE2 find the class at this character? */
+/* Whether PCRE2's class matches this code point. */
 static bool matches(const pcre2_code *class, pcre2_match_data *data, int32_t code) {
     utf8proc_uint8_t text[4];
     PCRE2_SIZE bytes = (PCRE2_SIZE)utf8proc_encode_char(code, text);
@@ -36,31 +35,30 @@ static pcre2_code *class_of(const char *pattern) {
 
 static void compare_class(const char *pattern, bool (*ours)(int32_t)) {
     pcre2_code *class = class_of(pattern), *unassigned = class_of("\\p{Cn}");
-    if (!class) skip(); /* PCRE2 before 10.40 has no such properties */
+    if (!class) skip(); /* PCRE2 before 10.40 lacks these properties */
     pcre2_match_data *data = pcre2_match_data_create(1, NULL);
     for (int32_t code = 0; code < CODES; code++) {
-        /* One of the two libraries may be of an earlier Unicode. */
+        /* The installed library may have an earlier Unicode version. */
         if (is_surrogate(code) || matches(unassigned, data, code)) continue;
         if (utf8proc_category(code) == UTF8PROC_CATEGORY_CN) continue;
-        if (matches(class, data, code) != ours(code)) fail_msg("U+%04X and %s", (unsigned)code, pattern);
+        if (matches(class, data, code) != ours(code)) fail_msg("U+%04X: class %s differs from PCRE2's", (unsigned)code, pattern);
     }
     pcre2_match_data_free(data);
     pcre2_code_free(class);
     pcre2_code_free(unassigned);
 }
 
-static void test_spaces(void **state) {
+static void test_white_space_class(void **state) {
     (void)state;
     compare_class("\\p{White_Space}", code_is_space);
 }
 
-static void test_words(void **state) {
+static void test_word_class(void **state) {
     (void)state;
     compare_class("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]", code_is_word);
 }
 
-/* Small letters that Unicode 16 and 17 brought; utf8proc 2.8 is of 15. A library that knows the capital must
- * give it the same. */
+/* Lower-case letters of Unicode 16 and 17; utf8proc 2.8 has 15. A library that has the capital letter must agree. */
 static void test_lower_case(void **state) {
     (void)state;
     int later = 0;
@@ -80,14 +78,13 @@ static void test_lower_case(void **state) {
         else if (utf8proc_category(code) == UTF8PROC_CATEGORY_CN && small != code)
             later++;
         else if (!whole || small != utf8proc_tolower(code))
-            fail_msg("U+%04X becomes U+%04X", (unsigned)code, (unsigned)small);
+            fail_msg("U+%04X: wrong lower case U+%04X", (unsigned)code, (unsigned)small);
         sys.release(&sys, out);
     }
-    printf("%d small letters are later than utf8proc %s\n", later, utf8proc_version());
+    printf("%d lower-case letters are unknown to utf8proc %s\n", later, utf8proc_version());
 }
 
-/* The reference orders and composes by Unicode 9: later marks stay where they stand, later characters in
- * parts. */
+/* The reference normalises by Unicode 9: later marks are not reordered, later characters not composed. */
 static const struct {
     int32_t first, last;
 } later_than_9[] = {
@@ -107,7 +104,7 @@ static bool is_later(int32_t code) {
     return false;
 }
 
-/* By itself, and between marks that show its class: U+0315 is of class 232, U+0334 of 1. */
+/* Alone, and between marks that reveal its combining class: U+0315 has class 232, U+0334 class 1. */
 static void compare_nfc(int32_t code, bool between) {
     static const int32_t around[] = {'q', 0x315, -1, 0x334};
     char text[32], *out;
@@ -123,7 +120,7 @@ static void compare_nfc(int32_t code, bool between) {
     if (!out) bytes = n;
     bool same = bytes == strlen((char *)theirs) && !memcmp(ours, theirs, bytes);
     if (!same && !is_later(code))
-        fail_msg("U+%04X: another NFC than utf8proc %s has", (unsigned)code, utf8proc_version());
+        fail_msg("U+%04X: NFC differs from utf8proc %s", (unsigned)code, utf8proc_version());
     sys.release(&sys, out);
     free(theirs);
 }
@@ -140,8 +137,8 @@ static void test_nfc(void **state) {
 int main(void) {
     sys_init_machine(&sys);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_spaces),
-        cmocka_unit_test(test_words),
+        cmocka_unit_test(test_white_space_class),
+        cmocka_unit_test(test_word_class),
         cmocka_unit_test(test_lower_case),
         cmocka_unit_test(test_nfc),
     };

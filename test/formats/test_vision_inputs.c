@@ -1,6 +1,5 @@
-/* What models that edit are told of pictures, against diffusers' pipelines (test/golden/qwen): the size that
- * each is shown at, what a vision encoder reads of it, and its places among the prompt's tokens; and what is
- * ours alone: pads in a prompt, tokenizers that do not find them. */
+/* Input images of editing models (Qwen-Image-Edit) against diffusers' pipelines (test/golden/qwen): the size for the vision encoder, its
+ * pixels, and the image tokens' places in the prompt. Also image tokens typed into a prompt, and unsuitable tokenizers. */
 #include "engine/open/prompt.h"
 #include "engine/pictures/pictures.h"
 #include "loaders/loaders.h"
@@ -14,8 +13,8 @@
 static struct sys machine;
 static struct tensor_index truth;
 
-/* A tensor of a fixture, freed by the caller; ends the program where there is none. */
-static void *known(int index, const char *name, const struct index_entry **entry) {
+/* Reads a fixture tensor, freed by the caller; exits if there is none. */
+static void *fixture_tensor(int index, const char *name, const struct index_entry **entry) {
     struct error e = {0};
     char full[64];
     snprintf(full, sizeof full, "case%d.%s", index, name);
@@ -32,16 +31,16 @@ static const struct text_recipe *text_of(const struct recipe *recipe) {
     return &recipe->slot[recipe_slot(recipe, FAMILY_TEXT)].text;
 }
 
-/* Resampled to the area that is shown and on to what is read, it is the reference's to the last bit. Returns
- * the tokens that a vision encoder makes of it. */
+/* Resizes an image to the pipeline's area and on to the vision grid: bit for bit the reference's. Returns the number of vision
+ * tokens. */
 static int32_t check_pixels(int index, int number, int64_t area, int multiple) {
     char name[32];
     const struct index_entry *given, *read;
     struct error e = {0};
     snprintf(name, sizeof name, "picture.reference_%03d", number);
-    uint8_t *rgb = known(index, name, &given);
+    uint8_t *rgb = fixture_tensor(index, name, &given);
     snprintf(name, sizeof name, "pixels.reference_%03d", number);
-    uint8_t *wanted = known(index, name, &read);
+    uint8_t *wanted = fixture_tensor(index, name, &read);
     struct sluice_picture picture = {.width = given->dim[1], .height = given->dim[0], .rgb = rgb};
     struct picture_size size = {read->dim[1], read->dim[0]};
     struct picture_size shown =
@@ -69,24 +68,24 @@ static void check_ids(const struct text_recipe *recipe, const struct tokenizer *
     struct prompt_tokens tokens;
     struct error e = {0};
     snprintf(name, sizeof name, "ids.%s", lane);
-    int32_t *ids = known(index, name, &entry);
+    int32_t *ids = fixture_tensor(index, name, &entry);
     const char *prompt = json_string_value(text);
     prompt_encode_pictured(&machine, recipe, tokenizer, prompt, strlen(prompt), pictures, n, &tokens, &e);
     check(e.code == OK && tokens.n_ids == entry->dim[0] && !memcmp(tokens.ids, ids, entry->bytes),
           "case %d, %s: %d tokens instead of %d %s", index, lane, tokens.n_ids, entry->dim[0], e.what);
-    check(tokens.drop_idx == 64, "%d are dropped", tokens.drop_idx);
+    check(tokens.drop_idx == 64, "%d template tokens are dropped instead of 64", tokens.drop_idx);
     int32_t pad = tokenizer_special(tokenizer, recipe->image_prompt.pad);
     for (int i = 0; i < n && e.code == OK; i++) {
         const int32_t *at = tokens.ids + tokens.picture[i];
-        check(at[-1] != pad && at[pictures[i]] != pad, "case %d, picture %d: elsewhere", index, i);
-        for (int k = 0; k < pictures[i]; k++) check(at[k] == pad, "case %d, picture %d: no pad", index, i);
+        check(at[-1] != pad && at[pictures[i]] != pad, "case %d, image %d: wrong place of the image tokens", index, i);
+        for (int k = 0; k < pictures[i]; k++) check(at[k] == pad, "case %d, image %d: too few image tokens", index, i);
     }
     prompt_destroy(&machine, &tokens);
     free(ids);
 }
 
-/* area: what the fixture has for the recipe's (test/golden/qwen/specs.py). */
-static void against_pipeline(const char *fixture, const struct recipe *recipe, int64_t area) {
+/* area: the fixture's for this recipe (test/golden/qwen/specs.py). */
+static void test_inputs_equal_pipeline(const char *fixture, const struct recipe *recipe, int64_t area) {
     char path[128];
     struct error e = {0};
     struct tokenizer *tokenizer = NULL;
@@ -111,14 +110,14 @@ static void against_pipeline(const char *fixture, const struct recipe *recipe, i
             check_ids(text_of(recipe), tokenizer, (int)index, "uncond",
                       json_object_get(one, "negative_prompt"), pictures, n);
     }
-    check(n_pictures >= 3, "%s: %d pictures", fixture, n_pictures);
+    check(n_pictures >= 3, "%s: only %d images", fixture, n_pictures);
     json_decref(all);
     tokenizer_close(tokenizer);
     index_destroy(&truth);
 }
 
-/* A prompt's own pads stand for nothing; they come behind the pictures'. */
-static void pads_in_prompts(const struct text_recipe *recipe) {
+/* Image tokens typed into a prompt come after the images' and stand for no image. */
+static void test_image_tokens_in_prompt(const struct text_recipe *recipe) {
     static const char text[] = "a <|image_pad|> b";
     struct tokenizer *tokenizer = NULL;
     struct error e = {0};
@@ -133,8 +132,8 @@ static void pads_in_prompts(const struct text_recipe *recipe) {
     tokenizer_close(tokenizer);
 }
 
-/* A file's added token that begins where a pad stands, and is longer, swallows it. */
-static void swallowed(const struct text_recipe *recipe) {
+/* An added token of the tokenizer that begins with the image token and is longer would match in its place: refused. */
+static void test_tokenizer_with_longer_token_refused(const struct text_recipe *recipe) {
     static const char swallowing[] = "<|vision_start|><|image_pad|>";
     struct tokenizer *tokenizer = NULL;
     struct error e = {0};
@@ -147,9 +146,9 @@ static void swallowed(const struct text_recipe *recipe) {
     json_object_set_new(token, "content", json_string(swallowing));
     json_array_append_new(added, token);
     char path[] = "/tmp/sluice_pictured_XXXXXX", name[64];
-    if (!check(mkdtemp(path), "no folder")) return;
+    if (!check(mkdtemp(path), "cannot make a folder")) return;
     snprintf(name, sizeof name, "%s/tokenizer.json", path);
-    check(!json_dump_file(file, name, 0), "%s cannot be written", name);
+    check(!json_dump_file(file, name, 0), "cannot write %s", name);
     check(tokenizer_open(&machine, name, &tokenizer, &e) == OK, "%s", e.what);
     prompt_encode_pictured(&machine, recipe, tokenizer, "a", 1, (int32_t[]){1}, 1, &tokens, &e);
     check(e.code == META && strstr(e.what, "<|image_pad|>"), "%s", e.what);
@@ -162,10 +161,10 @@ static void swallowed(const struct text_recipe *recipe) {
 
 int main(void) {
     sys_init_machine(&machine);
-    against_pipeline("qwen_edit", &recipe_qwen_image_edit, 96 * 96);
-    against_pipeline("qwen_edit_plus", &recipe_qwen_image_edit_plus, 160 * 160);
-    pads_in_prompts(text_of(&recipe_qwen_image));
-    swallowed(text_of(&recipe_qwen_image));
-    check(sys_memory_use(&machine).live_bytes[LINE_HOST] == 0, "memory stays");
+    test_inputs_equal_pipeline("qwen_edit", &recipe_qwen_image_edit, 96 * 96);
+    test_inputs_equal_pipeline("qwen_edit_plus", &recipe_qwen_image_edit_plus, 160 * 160);
+    test_image_tokens_in_prompt(text_of(&recipe_qwen_image));
+    test_tokenizer_with_longer_token_refused(text_of(&recipe_qwen_image));
+    check(sys_memory_use(&machine).live_bytes[LINE_HOST] == 0, "memory leaks");
     return finish();
 }

@@ -1,7 +1,7 @@
-/* One target under libFuzzer: TARGET is one of targets.h. */
+/* One libFuzzer target: TARGET is a name in targets.h. */
 #include "test/fuzz/targets.h"
 
-#ifndef TARGET /* where the compiler is only asked for its opinion */
+#ifndef TARGET /* for syntax checks without a target */
 #define TARGET target_gguf
 #endif
 

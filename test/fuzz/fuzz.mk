@@ -1,6 +1,6 @@
-# Fuzzing with clang's libFuzzer: make fuzz runs every target for FUZZ_SECONDS, one after the other, from the committed corpus, which is
-# packed (test/fuzz/TARGET.ar, an archive of ar). What it finds stays in build/fuzz as TARGET_crash-*, TARGET_timeout-* or TARGET_oom-*: it goes
-# to the corpus with the repair, under a name of at most 15 bytes: ar rDS test/fuzz/TARGET.ar FILE...
+# Fuzzing with clang's libFuzzer: `make fuzz` runs each target for FUZZ_SECONDS, starting from the corpus test/fuzz/TARGET.ar (an ar
+# archive). Findings are build/fuzz/TARGET_crash-*, TARGET_timeout-* and TARGET_oom-*. Add them to the corpus with the fix, under names
+# of at most 15 bytes: ar rDS test/fuzz/TARGET.ar FILE...
 FUZZ := gguf safetensors shards tokenizer
 FUZZ_SECONDS ?= 3600
 FUZZ_FLAGS := -std=c11 -D_GNU_SOURCE -ffp-contract=off -I. -O1 -g -fsanitize=address,undefined -fno-sanitize-recover=all -fno-omit-frame-pointer

@@ -1,5 +1,5 @@
-"""Seeds for fuzzing, small files that load: build/fuzz/seeds/TARGET/seed_*, which go to the corpus by ar rDS test/fuzz/TARGET.ar FILES. Run with
-a Python that has gguf, numpy and safetensors; what a model's writer here makes is taken from the fixtures in test/golden."""
+"""Writes fuzzing seeds, small valid files, to build/fuzz/seeds/TARGET/seed_*. Add them with: ar rDS test/fuzz/TARGET.ar FILES
+Needs Python with gguf, numpy and safetensors. Some seeds are copied from the fixtures in test/golden."""
 import base64
 import json
 import os
@@ -143,7 +143,7 @@ def tokenizers():
     put("tokenizer", "clip_json", b"\0" + get("flux_b/model/tokenizer/tokenizer.json"))
     unigram = json.loads(get("flux_a/model/tokenizer_2/tokenizer.json"))
     unigram["model"]["vocab"] = unigram["model"]["vocab"][:40]
-    # The released table is 300 KB; this is one that maps nothing: a root without children, and no texts.
+    # An empty character map (a root without children, no texts): the published one has 300 KB.
     charsmap = base64.b64encode(struct.pack("<I256I", 1024, *[0] * 256)).decode()
     for step in unigram["normalizer"].get("normalizers", [unigram["normalizer"]]):
         if step["type"] == "Precompiled":

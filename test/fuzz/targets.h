@@ -1,9 +1,7 @@
-/* Parsers under arbitrary bytes: what test/fuzz/fuzz.c gives to libFuzzer, and test_corpus.c replays in make
- * check.
+/* Fuzzing targets: parsers on arbitrary bytes. test/fuzz/fuzz.c runs them under libFuzzer, test_corpus.c replays the corpora.
  *
- * Files are bytes in memory behind struct sys, so nothing is written, and a sanitizer sees every byte read
- * beyond an end. After each input all memory of ours is back, at most 64 MiB of it beyond the input was held,
- * and an error has words. */
+ * Files are buffers behind struct sys: nothing is written, and a sanitizer detects reads beyond their end. After each
+ * input all memory must be released, its peak at most 64 MiB beyond the input, and every error must have a text. */
 #ifndef SLUICE_TEST_FUZZ_TARGETS_H
 #define SLUICE_TEST_FUZZ_TARGETS_H
 
@@ -19,16 +17,16 @@
 /* ---- files in memory ---- */
 
 struct fake_file {
-    const char *ending; /* of its path */
+    const char *ending; /* file name extension */
     const uint8_t *data;
     size_t bytes;
 };
 
 enum { FAKE_FILES_MAX = 8, FIRST_FAKE = 1000000 };
 
-/* The table and its files. */
+/* The sys table and its files. */
 struct fake_disk {
-    struct sys sys; /* first */
+    struct sys sys; /* first, so that a struct sys * converts */
     struct fake_file files[FAKE_FILES_MAX];
     int n_files;
 };
@@ -63,7 +61,7 @@ static inline void fake_close(struct sys *sys, int file) {
     (void)sys, (void)file;
 }
 
-/* A header's address space of exactly the size asked for. */
+/* Reserves exactly the requested address space. */
 static inline void *fake_reserve(struct sys *sys, size_t bytes) {
     return sys->alloc(sys, LINE_HOST, bytes);
 }
@@ -100,7 +98,7 @@ static inline void fake_put(struct fake_disk *disk, const char *ending, const vo
     disk->files[disk->n_files++] = (struct fake_file){ending, data, bytes};
 }
 
-/* What no input may do. */
+/* Properties that every input must keep. */
 static inline void fake_end(struct fake_disk *disk, const struct error *e) {
     uint64_t bytes = 0;
     for (int i = 0; i < disk->n_files; i++) bytes += disk->files[i].bytes;
@@ -118,7 +116,7 @@ static inline void fake_end(struct fake_disk *disk, const struct error *e) {
 
 /* ---- targets ---- */
 
-/* The first part of two; the second is right. */
+/* The first of two split files; the second is valid. */
 static inline void target_gguf(const uint8_t *data, size_t bytes) {
     static const char second[144] = "GGUF\3\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"
                                     "\10\0\0\0\0\0\0\0split.no\2\0\0\0\1\0"
@@ -150,7 +148,7 @@ static inline void open_component(struct fake_disk *disk, const char *path, stru
     fake_end(disk, e);
 }
 
-/* With its pairing of scales. A component's path must be a file's for the C library: any one will do. */
+/* With pairing of scales. The path must be an existing file; its content is not used. */
 static inline void target_safetensors(const uint8_t *data, size_t bytes) {
     struct fake_disk disk;
     struct error e = {0};
@@ -159,7 +157,7 @@ static inline void target_safetensors(const uint8_t *data, size_t bytes) {
     open_component(&disk, "Makefile", &e);
 }
 
-/* An index over shards that are right; its path any JSON file's. */
+/* A shard index; the shards are valid. The path is that of any JSON file. */
 static inline void target_shards(const uint8_t *data, size_t bytes) {
     static const char
         one[] = "\x3c\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}     "
@@ -189,8 +187,7 @@ static inline void open_tokenizer(struct fake_disk *disk, const char *path) {
     fake_end(disk, &e);
 }
 
-/* The first byte says which files: tokenizer.json, spiece.model, GGUF, or a folder, whose files are divided
- * by lines of one '%'. */
+/* The first byte selects the format: tokenizer.json, spiece.model, GGUF, or a folder, whose files are separated by lines of one '%'. */
 static inline void target_tokenizer(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"/vocab.json", "/merges.txt", "/tokenizer_config.json",
                                         "/added_tokens.json", "/special_tokens_map.json"};

@@ -1,7 +1,6 @@
 /* ConvRot int8 (rotated, groups of 16) in every family: a model converted to it gives the bits of its dequantised f32
- * for, kept as f32, whatever reads the weights: products, embedding tables, rows of modulation, attention. In
- * groups of 16, which the fixtures' rows have. That the numbers are right is in test_dequantise.c, that a
- * reference draws the same in test_mixed_types.c. */
+ * weights, in products, embedding lookups, modulation and attention. test_dequantise.c checks the values;
+ * test_mixed_types.c compares with a reference. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"

@@ -107,7 +107,7 @@ static void test_no_row_beats_lower_bound(void **state) {
     (void)state;
     for (int i = 0; i < table.n_rows; i++) {
         const struct stream_row *r = &table.rows[i];
-        expect(r->seconds >= r->floor_seconds * (1 - 1e-6), r, "below its floor by",
+        expect(r->seconds >= r->floor_seconds * (1 - 1e-6), r, "faster than the lower bound by",
                r->floor_seconds - r->seconds);
     }
 }

@@ -185,7 +185,7 @@ static void refuse_quantised(const char *name, const char *tensor, const char *t
         q = tensor_set_copy(p, prefixed ? "model.diffusion_model." : "");
         write_tensor_set(q, temporary_path(name), q->config);
         expect_refused(with_transformer(temporary_path(name)), UNSUPPORTED, name,
-                       WORDS("quantised", name, word, tensor, "or GGUF"));
+                       WORDS("quantisation", name, word, tensor, "or GGUF"));
         tensor_set_free(p);
         tensor_set_free(q);
     }
@@ -206,7 +206,7 @@ static void test_quantised(void) {
                              .llm = temporary_path("qwen.safetensors"),
                              .vae = temporary_path("ae.safetensors"),
                              .tokenizer = current_model.tokenizer},
-                   UNSUPPORTED, "metadata", WORDS("quantised", "metadata"));
+                   UNSUPPORTED, "metadata", WORDS("quantisation", "metadata"));
     /* A scale tensor that belongs to no known quantisation format. */
     struct tensor_set *all = tensor_set_copy(p, "model.diffusion_model.");
     int32_t one[1] = {1};

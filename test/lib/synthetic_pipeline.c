@@ -2,14 +2,12 @@
  * uses yet. It is small enough to be computed again in plain loops (test/models/test_synthetic_pipeline.c).
  *
  * - three text slots; two share a family (synthetic_text) and are told apart by their widths
- * - a vision slot (synthetic_vision)
- * - two denoisers of one family (synthetic_denoiser) with a timestep boundary
- * - eps prediction; a schedule of its own; a sampler with two evaluations a step, one past prediction, and
- * noise in every step
+ * - a vision slot; two denoisers of one family (synthetic_denoiser) with a timestep boundary
+ * - eps prediction and a schedule of its own
+ * - a sampler with two evaluations a step, one past prediction, and noise in every step
  * - videos, decoded in chunks of different sizes with a feature cache between them (synthetic_video_vae)
  * - learned positions, of which a request reads only its own rows
- * - text embeddings concatenated by columns and by rows, padded, with dropped tokens; pooled rows of two
- * encoders concatenated */
+ * - text embeddings concatenated by columns and by rows, padded, with dropped tokens */
 #include "test/lib/synthetic_pipeline.h"
 
 #include "kernels/ops.h"
@@ -61,13 +59,13 @@ struct synthetic_state {
     struct tensor tokens; /* [T, WIDTH] */
 };
 
-static void synthetic_forward_table(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void forward_table(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct table_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
     op_copy(x, state->tokens, w->rows);
 }
 
-static void synthetic_forward_mlp(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void forward_mlp(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct mlp_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
     struct tensor t = state->tokens, n = context_tensor(x, DTYPE_F32, 2, t.dim);
@@ -78,7 +76,7 @@ static void synthetic_forward_mlp(struct context *x, const void *weights, const 
 }
 
 /* Writes the conditioning rows that the denoisers read. */
-static void synthetic_forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
+static void forward_norm(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct norm_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
     op_rms_norm(x, scope->lane->text, state->tokens, w->weight, SYNTHETIC_EPS, (struct modulation){0});
@@ -97,118 +95,107 @@ static void synthetic_declare(const struct component *c, struct lane *lanes, int
 /* ---- synthetic_text: a text encoder in two slots; text rows and pooled row come from different layers ----
  */
 
-static const struct weight_spec synthetic_text_table[] = {
-    WEIGHT(table_weights, rows, "synthetic_text.embedding.weight", 2, VOCABULARY, WIDTH)};
-static const struct weight_spec synthetic_text_layer_table[] = {MLP("synthetic_text.layers.%d.")};
-static const struct weight_spec synthetic_text_norm_table[] = {
-    NORM(norm_weights, weight, "synthetic_text.norm.weight")};
-static const struct weight_spec synthetic_text_pool_table[] = {
-    WEIGHT(linear_weights, weight, "synthetic_text.pool.weight", 2, WIDTH, WIDTH),
-    WEIGHT(linear_weights, bias, "synthetic_text.pool.bias", 1, WIDTH)};
+static const struct weight_spec text_table[] = {
+    WEIGHT(table_weights, rows, "text.embedding.weight", 2, VOCABULARY, WIDTH)};
+static const struct weight_spec text_layer_table[] = {MLP("text.layers.%d.")};
+static const struct weight_spec text_norm_table[] = {NORM(norm_weights, weight, "text.norm.weight")};
+static const struct weight_spec text_pool_table[] = {
+    WEIGHT(linear_weights, weight, "text.pool.weight", 2, WIDTH, WIDTH),
+    WEIGHT(linear_weights, bias, "text.pool.bias", 1, WIDTH)};
 
-static void synthetic_text_forward_pool(struct context *x, const void *weights,
-                                        const struct visit_scope *scope) {
+static void text_forward_pool(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
     op_linear_few(x, scope->lane->pooled, tensor_slice(state->tokens, scope->lane->pooled_row, 1), w->weight,
                   w->bias, ACTIVATION_NONE);
 }
 
-static const struct block_kind synthetic_text_kind_table =
-    BLOCK_KIND("embedding", "embedding", synthetic_text_table, table_weights, synthetic_forward_table,
-               .embedding_table = true);
-static const struct block_kind synthetic_text_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", synthetic_text_layer_table, mlp_weights, synthetic_forward_mlp);
-static const struct block_kind synthetic_text_kind_norm = BLOCK_KIND(
-    "norm", "norm", synthetic_text_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
-static const struct block_kind synthetic_text_kind_pool =
-    BLOCK_KIND("pool", "pool", synthetic_text_pool_table, linear_weights, synthetic_text_forward_pool,
-               .never_quantised = true);
+static const struct block_kind text_kind_table =
+    BLOCK_KIND("embedding", "embedding", text_table, table_weights, forward_table, .embedding_table = true);
+static const struct block_kind text_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", text_layer_table, mlp_weights, forward_mlp);
+static const struct block_kind text_kind_norm =
+    BLOCK_KIND("norm", "norm", text_norm_table, norm_weights, forward_norm, .never_quantised = true);
+static const struct block_kind text_kind_pool =
+    BLOCK_KIND("pool", "pool", text_pool_table, linear_weights, text_forward_pool, .never_quantised = true);
 
 static int synthetic_text_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_table};
+    refs[n++] = (struct block_ref){.kind = &text_kind_table};
     for (int i = 0; i < c->dims[LAYERS]; i++) {
         if (i == c->dims[LAYERS] - c->reads.hidden_state_from_end)
-            refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_norm};
-        refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_layer, .number = i};
+            refs[n++] = (struct block_ref){.kind = &text_kind_norm};
+        refs[n++] = (struct block_ref){.kind = &text_kind_layer, .number = i};
     }
-    if (!c->reads.hidden_state_from_end) refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_norm};
-    refs[n++] = (struct block_ref){.kind = &synthetic_text_kind_pool};
+    if (!c->reads.hidden_state_from_end) refs[n++] = (struct block_ref){.kind = &text_kind_norm};
+    refs[n++] = (struct block_ref){.kind = &text_kind_pool};
     return n;
 }
 
 static bool synthetic_text_probe(const struct tensor_index *index) {
-    return index_find(index, "synthetic_text.pool.weight");
+    return index_find(index, "text.pool.weight");
 }
 
-static void synthetic_text_derive(struct component *c) {
+static void text_derive(struct component *c) {
     c->text_columns = c->dims[WIDTH];
     c->pooled_columns = c->dims[WIDTH];
 }
 
 static const struct dimension synthetic_text_dimensions[] = {
-    {"synthetic_vocabulary", 600, 514, 49408, .place = VOCABULARY,
-     OF_TENSOR(2, 0, "synthetic_text.embedding.weight")},
-    {"synthetic_width", 24, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "synthetic_text.embedding.weight"),
+    {"synthetic_vocabulary", 600, 514, 49408, .place = VOCABULARY, OF_TENSOR(2, 0, "text.embedding.weight")},
+    {"synthetic_width", 24, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "text.embedding.weight"),
      .key = "width"},
-    {"synthetic_ff", 96, 8, 4096, .place = FEED_FORWARD,
-     OF_TENSOR(2, 0, "synthetic_text.layers.0.up.weight")},
-    {"synthetic_layers", 3, 2, 100, .place = LAYERS, OF_BLOCKS("synthetic_text.layers."), .key = "layers"},
+    {"synthetic_ff", 96, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "text.layers.0.up.weight")},
+    {"synthetic_layers", 3, 2, 100, .place = LAYERS, OF_BLOCKS("text.layers."), .key = "layers"},
 };
 
 const struct family family_synthetic_text =
     FAMILY(synthetic_text, FAMILY_TEXT, "synthetic text encoder", "model_type", synthetic_state,
-           .derive = synthetic_text_derive, .declare = synthetic_declare, .reads = {.tokens = true});
+           .derive = text_derive, .declare = synthetic_declare, .reads = {.tokens = true});
 
 /* ---- synthetic_llm: a text encoder without layers ---- */
 
-static const struct weight_spec synthetic_llm_table[] = {
-    WEIGHT(table_weights, rows, "synthetic_llm.embedding.weight", 2, VOCABULARY, WIDTH)};
-static const struct weight_spec synthetic_llm_norm_table[] = {
-    NORM(norm_weights, weight, "synthetic_llm.norm.weight")};
-static const struct block_kind synthetic_llm_kind_table =
-    BLOCK_KIND("embedding", "embedding", synthetic_llm_table, table_weights, synthetic_forward_table,
-               .embedding_table = true);
-static const struct block_kind synthetic_llm_kind_norm = BLOCK_KIND(
-    "norm", "norm", synthetic_llm_norm_table, norm_weights, synthetic_forward_norm, .never_quantised = true);
+static const struct weight_spec llm_table[] = {
+    WEIGHT(table_weights, rows, "llm.embedding.weight", 2, VOCABULARY, WIDTH)};
+static const struct weight_spec llm_norm_table[] = {NORM(norm_weights, weight, "llm.norm.weight")};
+static const struct block_kind llm_kind_table =
+    BLOCK_KIND("embedding", "embedding", llm_table, table_weights, forward_table, .embedding_table = true);
+static const struct block_kind llm_kind_norm =
+    BLOCK_KIND("norm", "norm", llm_norm_table, norm_weights, forward_norm, .never_quantised = true);
 
 static int synthetic_llm_blocks(const struct component *c, struct block_ref *refs) {
     (void)c;
-    refs[0] = (struct block_ref){.kind = &synthetic_llm_kind_table};
-    refs[1] = (struct block_ref){.kind = &synthetic_llm_kind_norm};
+    refs[0] = (struct block_ref){.kind = &llm_kind_table};
+    refs[1] = (struct block_ref){.kind = &llm_kind_norm};
     return 2;
 }
 
 static bool synthetic_llm_probe(const struct tensor_index *index) {
-    return index_find(index, "synthetic_llm.norm.weight");
+    return index_find(index, "llm.norm.weight");
 }
 
-static void synthetic_llm_derive(struct component *c) {
+static void llm_derive(struct component *c) {
     c->text_columns = c->dims[WIDTH];
 }
 
 static const struct dimension synthetic_llm_dimensions[] = {
-    {"synthetic_llm", 300, 282, 151936, .place = VOCABULARY,
-     OF_TENSOR(2, 0, "synthetic_llm.embedding.weight")},
-    {"synthetic_llm_width", 48, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "synthetic_llm.embedding.weight")},
+    {"synthetic_llm", 300, 282, 151936, .place = VOCABULARY, OF_TENSOR(2, 0, "llm.embedding.weight")},
+    {"synthetic_llm_width", 48, 8, 4096, .place = WIDTH, OF_TENSOR(2, 1, "llm.embedding.weight")},
 };
 
 const struct family family_synthetic_llm =
-    FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state,
-           .derive = synthetic_llm_derive, .declare = synthetic_declare);
+    FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state, .derive = llm_derive,
+           .declare = synthetic_declare);
 
 /* ---- synthetic_vision: a vision encoder with one token per four pixels ---- */
 
-static const struct weight_spec synthetic_vision_in_table[] = {
-    WEIGHT(linear_weights, weight, "synthetic_vision.in.weight", 4, WIDTH, COLOURS, K3, K3),
-    WEIGHT(linear_weights, bias, "synthetic_vision.in.bias", 1, WIDTH)};
-static const struct weight_spec synthetic_vision_layer_table[] = {MLP("synthetic_vision.layers.%d.")};
-static const struct weight_spec synthetic_vision_norm_table[] = {
-    NORM(norm_weights, weight, "synthetic_vision.norm.weight")};
+static const struct weight_spec vision_in_table[] = {
+    WEIGHT(linear_weights, weight, "vision.in.weight", 4, WIDTH, COLOURS, K3, K3),
+    WEIGHT(linear_weights, bias, "vision.in.bias", 1, WIDTH)};
+static const struct weight_spec vision_layer_table[] = {MLP("vision.layers.%d.")};
+static const struct weight_spec vision_norm_table[] = {NORM(norm_weights, weight, "vision.norm.weight")};
 
-static void synthetic_vision_forward_in(struct context *x, const void *weights,
-                                        const struct visit_scope *scope) {
+static void vision_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct synthetic_state *state = scope->lane->state;
     struct tensor picture = lane_picture(scope->lane);
@@ -217,65 +204,58 @@ static void synthetic_vision_forward_in(struct context *x, const void *weights,
               (struct epilogue){.bias = w->bias}, (struct conv_options){.upsample = 1, .stride = 2});
 }
 
-static const struct block_kind synthetic_vision_kind_in =
-    BLOCK_KIND("in", "in", synthetic_vision_in_table, linear_weights, synthetic_vision_forward_in,
-               .never_quantised = true);
-static const struct block_kind synthetic_vision_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", synthetic_vision_layer_table, mlp_weights, synthetic_forward_mlp);
-static const struct block_kind synthetic_vision_kind_norm =
-    BLOCK_KIND("norm", "norm", synthetic_vision_norm_table, norm_weights, synthetic_forward_norm,
-               .never_quantised = true);
+static const struct block_kind vision_kind_in =
+    BLOCK_KIND("in", "in", vision_in_table, linear_weights, vision_forward_in, .never_quantised = true);
+static const struct block_kind vision_kind_layer =
+    BLOCK_KIND("layer", "layers.%d", vision_layer_table, mlp_weights, forward_mlp);
+static const struct block_kind vision_kind_norm =
+    BLOCK_KIND("norm", "norm", vision_norm_table, norm_weights, forward_norm, .never_quantised = true);
 
 static int synthetic_vision_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &synthetic_vision_kind_in};
+    refs[n++] = (struct block_ref){.kind = &vision_kind_in};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = &synthetic_vision_kind_layer, .number = i};
-    refs[n++] = (struct block_ref){.kind = &synthetic_vision_kind_norm};
+        refs[n++] = (struct block_ref){.kind = &vision_kind_layer, .number = i};
+    refs[n++] = (struct block_ref){.kind = &vision_kind_norm};
     return n;
 }
 
-struct synthetic_vision_settings {
+struct vision_settings {
     int32_t side;
 };
 
 /* The grid is settings.side pixels high, and twice as wide for a wide image. */
-static struct vision_grid synthetic_vision_vision_grid(const struct component *c, int width, int height) {
-    const struct synthetic_vision_settings *s = (const void *)c->settings;
+static struct vision_grid vision_grid_of(const struct component *c, int width, int height) {
+    const struct vision_settings *s = (const void *)c->settings;
     int32_t read_width = width > height ? 2 * s->side : s->side;
     return (struct vision_grid){
         .width = read_width, .height = s->side, .columns = read_width / 2, .rows = s->side / 2};
 }
 
 static bool synthetic_vision_probe(const struct tensor_index *index) {
-    return index_find(index, "synthetic_vision.in.weight");
+    return index_find(index, "vision.in.weight");
 }
 
-static void synthetic_vision_derive(struct component *c) {
+static void vision_derive(struct component *c) {
     c->dims[COLOURS] = 3;
     c->dims[K3] = 3;
     c->text_columns = c->dims[WIDTH];
 }
 
 static const struct dimension synthetic_vision_dimensions[] = {
-    {"synthetic_vision_width", 64, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "synthetic_vision.in.bias")},
-    {"synthetic_vision_ff", 80, 8, 4096, .place = FEED_FORWARD,
-     OF_TENSOR(2, 0, "synthetic_vision.layers.0.up.weight")},
-    {"synthetic_vision_layers", 3, 1, 100, .place = LAYERS, OF_BLOCKS("synthetic_vision.layers.")},
+    {"synthetic_vision_width", 64, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "vision.in.bias")},
+    {"synthetic_vision_ff", 80, 8, 4096, .place = FEED_FORWARD, OF_TENSOR(2, 0, "vision.layers.0.up.weight")},
+    {"synthetic_vision_layers", 3, 1, 100, .place = LAYERS, OF_BLOCKS("vision.layers.")},
 };
 
-static const struct setting synthetic_vision_settings[] = {{{"size.shortest_edge", "side"},
-                                                            offsetof(struct synthetic_vision_settings, side),
-                                                            SETTING_INT,
-                                                            4,
-                                                            2,
-                                                            64}};
+static const struct setting vision_settings[] = {
+    {{"size.shortest_edge", "side"}, offsetof(struct vision_settings, side), SETTING_INT, 4, 2, 64}};
 
 const struct family family_synthetic_vision =
     FAMILY(synthetic_vision, FAMILY_VISION, "synthetic vision encoder", "model_type", synthetic_state,
-           .derive = synthetic_vision_derive, .picture_settings = synthetic_vision_settings,
-           .n_picture_settings = COUNT_OF(synthetic_vision_settings), .declare = synthetic_declare,
-           .vision_grid = synthetic_vision_vision_grid);
+           .derive = vision_derive, .picture_settings = vision_settings,
+           .n_picture_settings = COUNT_OF(vision_settings), .declare = synthetic_declare,
+           .vision_grid = vision_grid_of);
 
 /* ---- synthetic_denoiser: a denoiser with cross-attention to the text ---- */
 
@@ -296,48 +276,47 @@ struct denoiser_state {
     struct tensor modulation; /* [LAYERS, rows, 2 DIM] */
 };
 
-static const struct weight_spec synthetic_denoiser_position_table[] = {
-    WEIGHT(table_weights, rows, "synthetic_denoiser.positions.weight", 2, POSITIONS, DIM)};
-static const struct weight_spec synthetic_denoiser_in_table[] = {
-    WEIGHT(linear_weights, weight, "synthetic_denoiser.in.weight", 2, DIM, LATENT),
-    WEIGHT(linear_weights, bias, "synthetic_denoiser.in.bias", 1, DIM)};
-static const struct weight_spec synthetic_denoiser_context_table[] = {
-    WEIGHT(linear_weights, weight, "synthetic_denoiser.context.weight", 2, DIM, TEXT),
-    WEIGHT(linear_weights, bias, "synthetic_denoiser.context.bias", 1, DIM)};
-static const struct weight_spec synthetic_denoiser_conditioning_table[] = {
-    WEIGHT(conditioning_weights, time, "synthetic_denoiser.time.weight", 2, DIM, FREQUENCIES),
-    WEIGHT(conditioning_weights, pooled, "synthetic_denoiser.pooled.weight", 2, DIM, POOLED),
-    WEIGHT(conditioning_weights, bias, "synthetic_denoiser.pooled.bias", 1, DIM)};
-static const struct weight_spec synthetic_denoiser_modulation_table[] = {
-    WEIGHT(linear_weights, weight, "synthetic_denoiser.layers.%d.modulation.weight", 2, TWO_DIM, DIM),
-    WEIGHT(linear_weights, bias, "synthetic_denoiser.layers.%d.modulation.bias", 1, TWO_DIM)};
-static const struct weight_spec synthetic_denoiser_layer_table[] = {
-    WEIGHT(layer_weights, q, "synthetic_denoiser.layers.%d.q.weight", 2, DIM, DIM),
-    WEIGHT(layer_weights, k, "synthetic_denoiser.layers.%d.k.weight", 2, DIM, DIM),
-    WEIGHT(layer_weights, v, "synthetic_denoiser.layers.%d.v.weight", 2, DIM, DIM),
-    WEIGHT(layer_weights, out, "synthetic_denoiser.layers.%d.out.weight", 2, DIM, DIM),
-    WEIGHT(layer_weights, up, "synthetic_denoiser.layers.%d.up.weight", 2, FEED_FORWARD, DIM),
-    WEIGHT(layer_weights, down, "synthetic_denoiser.layers.%d.down.weight", 2, DIM, FEED_FORWARD)};
-static const struct weight_spec synthetic_denoiser_out_table[] = {
-    WEIGHT(linear_weights, weight, "synthetic_denoiser.out.weight", 2, LATENT, DIM),
-    WEIGHT(linear_weights, bias, "synthetic_denoiser.out.bias", 1, LATENT)};
+static const struct weight_spec denoiser_position_table[] = {
+    WEIGHT(table_weights, rows, "denoiser.positions.weight", 2, POSITIONS, DIM)};
+static const struct weight_spec denoiser_in_table[] = {
+    WEIGHT(linear_weights, weight, "denoiser.in.weight", 2, DIM, LATENT),
+    WEIGHT(linear_weights, bias, "denoiser.in.bias", 1, DIM)};
+static const struct weight_spec denoiser_context_table[] = {
+    WEIGHT(linear_weights, weight, "denoiser.context.weight", 2, DIM, TEXT),
+    WEIGHT(linear_weights, bias, "denoiser.context.bias", 1, DIM)};
+static const struct weight_spec denoiser_conditioning_table[] = {
+    WEIGHT(conditioning_weights, time, "denoiser.time.weight", 2, DIM, FREQUENCIES),
+    WEIGHT(conditioning_weights, pooled, "denoiser.pooled.weight", 2, DIM, POOLED),
+    WEIGHT(conditioning_weights, bias, "denoiser.pooled.bias", 1, DIM)};
+static const struct weight_spec denoiser_modulation_table[] = {
+    WEIGHT(linear_weights, weight, "denoiser.layers.%d.modulation.weight", 2, TWO_DIM, DIM),
+    WEIGHT(linear_weights, bias, "denoiser.layers.%d.modulation.bias", 1, TWO_DIM)};
+static const struct weight_spec denoiser_layer_table[] = {
+    WEIGHT(layer_weights, q, "denoiser.layers.%d.q.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, k, "denoiser.layers.%d.k.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, v, "denoiser.layers.%d.v.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, out, "denoiser.layers.%d.out.weight", 2, DIM, DIM),
+    WEIGHT(layer_weights, up, "denoiser.layers.%d.up.weight", 2, FEED_FORWARD, DIM),
+    WEIGHT(layer_weights, down, "denoiser.layers.%d.down.weight", 2, DIM, FEED_FORWARD)};
+static const struct weight_spec denoiser_out_table[] = {
+    WEIGHT(linear_weights, weight, "denoiser.out.weight", 2, LATENT, DIM),
+    WEIGHT(linear_weights, bias, "denoiser.out.bias", 1, LATENT)};
 
-static struct tensor synthetic_denoiser_modulation(const struct denoiser_state *state,
-                                                   const struct visit_scope *scope) {
+static struct tensor denoiser_modulation(const struct denoiser_state *state,
+                                         const struct visit_scope *scope) {
     struct tensor all = state->modulation;
     all = tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1);
     return scope_rows(all, scope);
 }
 
-static void synthetic_denoiser_forward_positions(struct context *x, const void *weights,
-                                                 const struct visit_scope *scope) {
+static void denoiser_forward_positions(struct context *x, const void *weights,
+                                       const struct visit_scope *scope) {
     const struct table_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
     op_copy(x, state->tokens, w->rows);
 }
 
-static void synthetic_denoiser_forward_in(struct context *x, const void *weights,
-                                          const struct visit_scope *scope) {
+static void denoiser_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent), t = state->tokens;
@@ -346,8 +325,8 @@ static void synthetic_denoiser_forward_in(struct context *x, const void *weights
     op_linear(x, t, patches, w->weight, (struct epilogue){.bias = w->bias, .residual = t});
 }
 
-static void synthetic_denoiser_forward_context(struct context *x, const void *weights,
-                                               const struct visit_scope *scope) {
+static void denoiser_forward_context(struct context *x, const void *weights,
+                                     const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
     struct rope_options rope = {
@@ -357,8 +336,8 @@ static void synthetic_denoiser_forward_context(struct context *x, const void *we
     op_rope_table(x, state->rope, &rope);
 }
 
-static void synthetic_denoiser_forward_conditioning(struct context *x, const void *weights,
-                                                    const struct visit_scope *scope) {
+static void denoiser_forward_conditioning(struct context *x, const void *weights,
+                                          const struct visit_scope *scope) {
     const struct conditioning_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
     struct tensor rows = scope_rows(state->condition, scope);
@@ -371,21 +350,20 @@ static void synthetic_denoiser_forward_conditioning(struct context *x, const voi
     op_add(x, rows, rows, pooled);
 }
 
-static void synthetic_denoiser_forward_modulation(struct context *x, const void *weights,
-                                                  const struct visit_scope *scope) {
+static void denoiser_forward_modulation(struct context *x, const void *weights,
+                                        const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
-    op_linear_few(x, synthetic_denoiser_modulation(state, scope), scope_rows(state->condition, scope),
-                  w->weight, w->bias, ACTIVATION_SILU);
+    op_linear_few(x, denoiser_modulation(state, scope), scope_rows(state->condition, scope), w->weight,
+                  w->bias, ACTIVATION_SILU);
 }
 
 /* x += out(attention(n, text)); x += down(gelu(up(n))), with n = norm(x) (1 + scale) + shift. RoPE rotates
  * the keys by the text's positions. */
-static void synthetic_denoiser_forward_layer(struct context *x, const void *weights,
-                                             const struct visit_scope *scope) {
+static void denoiser_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
-    struct tensor t = state->tokens, m = synthetic_denoiser_modulation(state, scope);
+    struct tensor t = state->tokens, m = denoiser_modulation(state, scope);
     int32_t dim = t.dim[1], *text = (int32_t[]){state->text.dim[0], dim};
     struct affine affine = {.scale = tensor_make(m.data, DTYPE_F32, 1, &dim),
                             .shift = tensor_make(m.data ? (float *)m.data + dim : NULL, DTYPE_F32, 1, &dim)};
@@ -407,8 +385,7 @@ static void synthetic_denoiser_forward_layer(struct context *x, const void *weig
     op_linear(x, t, up, w->down, (struct epilogue){.residual = t});
 }
 
-static void synthetic_denoiser_forward_out(struct context *x, const void *weights,
-                                           const struct visit_scope *scope) {
+static void denoiser_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
     struct tensor out = latent_planes(scope->lane->prediction), t = state->tokens;
@@ -419,48 +396,44 @@ static void synthetic_denoiser_forward_out(struct context *x, const void *weight
     op_unpatchify(x, out, patches, (struct patches){.side = 1, .order = PATCH_CHANNELS_FIRST}, 1);
 }
 
-static const struct block_kind synthetic_denoiser_kind_positions =
-    BLOCK_KIND("positions", "positions", synthetic_denoiser_position_table, table_weights,
-               synthetic_denoiser_forward_positions, .embedding_table = true);
-static const struct block_kind synthetic_denoiser_kind_in =
-    BLOCK_KIND("in", "in", synthetic_denoiser_in_table, linear_weights, synthetic_denoiser_forward_in,
-               .never_quantised = true);
-static const struct block_kind synthetic_denoiser_kind_context =
-    BLOCK_KIND("context", "context", synthetic_denoiser_context_table, linear_weights,
-               synthetic_denoiser_forward_context, .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
-static const struct block_kind synthetic_denoiser_kind_conditioning =
-    BLOCK_KIND("conditioning", "conditioning", synthetic_denoiser_conditioning_table, conditioning_weights,
-               synthetic_denoiser_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT,
-               .never_quantised = true);
-static const struct block_kind synthetic_denoiser_kind_modulation =
-    BLOCK_KIND("modulation", "layers.%d.modulation", synthetic_denoiser_modulation_table, linear_weights,
-               synthetic_denoiser_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
-static const struct block_kind synthetic_denoiser_kind_layer =
-    BLOCK_KIND("layer", "layers.%d", synthetic_denoiser_layer_table, layer_weights,
-               synthetic_denoiser_forward_layer, .skippable = true);
-static const struct block_kind synthetic_denoiser_kind_out =
-    BLOCK_KIND("out", "out", synthetic_denoiser_out_table, linear_weights, synthetic_denoiser_forward_out,
-               .never_quantised = true);
+static const struct block_kind denoiser_kind_positions =
+    BLOCK_KIND("positions", "positions", denoiser_position_table, table_weights, denoiser_forward_positions,
+               .embedding_table = true);
+static const struct block_kind denoiser_kind_in =
+    BLOCK_KIND("in", "in", denoiser_in_table, linear_weights, denoiser_forward_in, .never_quantised = true);
+static const struct block_kind denoiser_kind_context =
+    BLOCK_KIND("context", "context", denoiser_context_table, linear_weights, denoiser_forward_context,
+               .update_rate = UPDATE_PER_PROMPT, .never_quantised = true);
+static const struct block_kind denoiser_kind_conditioning = BLOCK_KIND(
+    "conditioning", "conditioning", denoiser_conditioning_table, conditioning_weights,
+    denoiser_forward_conditioning, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true);
+static const struct block_kind denoiser_kind_modulation =
+    BLOCK_KIND("modulation", "layers.%d.modulation", denoiser_modulation_table, linear_weights,
+               denoiser_forward_modulation, .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT);
+static const struct block_kind denoiser_kind_layer = BLOCK_KIND(
+    "layer", "layers.%d", denoiser_layer_table, layer_weights, denoiser_forward_layer, .skippable = true);
+static const struct block_kind denoiser_kind_out = BLOCK_KIND(
+    "out", "out", denoiser_out_table, linear_weights, denoiser_forward_out, .never_quantised = true);
 
 static int synthetic_denoiser_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_positions};
-    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_context};
-    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_conditioning};
-    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_in};
+    refs[n++] = (struct block_ref){.kind = &denoiser_kind_positions};
+    refs[n++] = (struct block_ref){.kind = &denoiser_kind_context};
+    refs[n++] = (struct block_ref){.kind = &denoiser_kind_conditioning};
+    refs[n++] = (struct block_ref){.kind = &denoiser_kind_in};
     for (int i = 0; i < c->dims[LAYERS]; i++) {
-        refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_modulation, .number = i};
-        refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_layer, .number = i};
+        refs[n++] = (struct block_ref){.kind = &denoiser_kind_modulation, .number = i};
+        refs[n++] = (struct block_ref){.kind = &denoiser_kind_layer, .number = i};
     }
-    refs[n++] = (struct block_ref){.kind = &synthetic_denoiser_kind_out};
+    refs[n++] = (struct block_ref){.kind = &denoiser_kind_out};
     return n;
 }
 
 static bool synthetic_denoiser_probe(const struct tensor_index *index) {
-    return index_find(index, "synthetic_denoiser.positions.weight");
+    return index_find(index, "denoiser.positions.weight");
 }
 
-static void synthetic_denoiser_derive(struct component *c) {
+static void denoiser_derive(struct component *c) {
     int32_t *d = c->dims;
     d[TWO_DIM] = 2 * d[DIM];
     c->text_columns = d[TEXT];
@@ -469,8 +442,7 @@ static void synthetic_denoiser_derive(struct component *c) {
 }
 
 /* The position table has SYNTHETIC_SIDE x SYNTHETIC_SIDE rows per frame. */
-static int synthetic_denoiser_rows(const struct component *c, int i_table, const struct lane *lane,
-                                   int32_t *rows) {
+static int denoiser_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     const int32_t *dim = lane->latent.dim;
     int n = 0;
     (void)c, (void)i_table;
@@ -480,8 +452,8 @@ static int synthetic_denoiser_rows(const struct component *c, int i_table, const
     return n;
 }
 
-static enum status synthetic_denoiser_check_lanes(const struct component *c, const struct lane *lanes,
-                                                  int n_lanes, struct error *e) {
+static enum status denoiser_check_lanes(const struct component *c, const struct lane *lanes, int n_lanes,
+                                        struct error *e) {
     const int32_t *dim = lanes->latent.dim;
     (void)c, (void)n_lanes;
     if (dim[2] <= SYNTHETIC_SIDE && dim[3] <= SYNTHETIC_SIDE) return OK;
@@ -489,8 +461,8 @@ static enum status synthetic_denoiser_check_lanes(const struct component *c, con
     return error_found(e, "%dx%d", dim[3], dim[2]);
 }
 
-static void synthetic_denoiser_declare(const struct component *c, struct lane *lanes, int n_lanes,
-                                       struct arena *arena, struct arena *pictures, bool *ok) {
+static void denoiser_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                             struct arena *pictures, bool *ok) {
     (void)pictures;
     for (int i = 0; i < n_lanes; i++) {
         struct denoiser_state *s = lanes[i].state;
@@ -509,24 +481,22 @@ static void synthetic_denoiser_declare(const struct component *c, struct lane *l
 }
 
 static const struct dimension synthetic_denoiser_dimensions[] = {
-    {"synthetic_dim", 64, 8, 4096, .place = DIM, OF_TENSOR(2, 0, "synthetic_denoiser.in.weight")},
+    {"synthetic_dim", 64, 8, 4096, .place = DIM, OF_TENSOR(2, 0, "denoiser.in.weight")},
     {"synthetic_denoiser_ff", 160, 8, 4096, .place = FEED_FORWARD,
-     OF_TENSOR(2, 0, "synthetic_denoiser.layers.0.up.weight")},
-    {"synthetic_denoiser_layers", 4, 1, 100, .place = LAYERS, OF_BLOCKS("synthetic_denoiser.layers.")},
-    {"synthetic_columns", 64, 8, 4096, .place = TEXT, OF_TENSOR(2, 1, "synthetic_denoiser.context.weight")},
-    {"synthetic_pooled", 64, 8, 4096, .place = POOLED, OF_TENSOR(2, 1, "synthetic_denoiser.pooled.weight")},
+     OF_TENSOR(2, 0, "denoiser.layers.0.up.weight")},
+    {"synthetic_denoiser_layers", 4, 1, 100, .place = LAYERS, OF_BLOCKS("denoiser.layers.")},
+    {"synthetic_columns", 64, 8, 4096, .place = TEXT, OF_TENSOR(2, 1, "denoiser.context.weight")},
+    {"synthetic_pooled", 64, 8, 4096, .place = POOLED, OF_TENSOR(2, 1, "denoiser.pooled.weight")},
     {"synthetic_latent", SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, .place = LATENT,
-     OF_TENSOR(2, 1, "synthetic_denoiser.in.weight")},
-    {"synthetic_frequencies", 16, 2, 256, .place = FREQUENCIES,
-     OF_TENSOR(2, 1, "synthetic_denoiser.time.weight")},
-    {"synthetic_positions", 2048, 1, 65536, .place = POSITIONS,
-     OF_TENSOR(2, 0, "synthetic_denoiser.positions.weight")},
+     OF_TENSOR(2, 1, "denoiser.in.weight")},
+    {"synthetic_frequencies", 16, 2, 256, .place = FREQUENCIES, OF_TENSOR(2, 1, "denoiser.time.weight")},
+    {"synthetic_positions", 2048, 1, 65536, .place = POSITIONS, OF_TENSOR(2, 0, "denoiser.positions.weight")},
 };
 
 const struct family family_synthetic_denoiser =
     FAMILY(synthetic_denoiser, FAMILY_DENOISER, "synthetic denoiser", "_class_name", denoiser_state,
-           .derive = synthetic_denoiser_derive, .declare = synthetic_denoiser_declare,
-           .rows = synthetic_denoiser_rows, .check_lanes = synthetic_denoiser_check_lanes);
+           .derive = denoiser_derive, .declare = denoiser_declare, .rows = denoiser_rows,
+           .check_lanes = denoiser_check_lanes);
 
 /* ---- synthetic_video_vae: a decoder in which each latent frame depends on the one before ---- */
 
@@ -553,11 +523,11 @@ struct causal_state {
 };
 
 /* One scale and shift per channel. */
-static const struct latent_format synthetic_video_vae_format = {
+static const struct latent_format video_vae_format = {
     .n = SYNTHETIC_CHANNELS, .scale = {1.5f, 1.25f, 0.75f, 2}, .shift = {0.25f, -0.5f, 0.125f, 0}};
 
 /* The first chunk has one latent frame; each further chunk has two, which decode to four frames. */
-static struct frame_chunk synthetic_video_vae_chunk(int32_t latent_frames, int i) {
+static struct frame_chunk video_vae_chunk(int32_t latent_frames, int i) {
     struct frame_chunk c = {0, 1, 0, 1};
     if (!i) return c;
     c.first_latent = 2 * i - 1;
@@ -567,41 +537,38 @@ static struct frame_chunk synthetic_video_vae_chunk(int32_t latent_frames, int i
     return c;
 }
 
-static int synthetic_video_vae_chunks(const struct component *c, int32_t latent_frames,
-                                      struct frame_chunk *chunks) {
+static int video_vae_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks) {
     int n = 1 + latent_frames / 2;
     (void)c;
-    for (int i = 0; i < n && n <= FRAME_CHUNKS_MAX; i++)
-        chunks[i] = synthetic_video_vae_chunk(latent_frames, i);
+    for (int i = 0; i < n && n <= FRAME_CHUNKS_MAX; i++) chunks[i] = video_vae_chunk(latent_frames, i);
     return n;
 }
 
-static const struct weight_spec synthetic_video_vae_in_table[] = {
-    WEIGHT(causal_in_weights, weight, "synthetic_video_vae.in.weight", 2, WIDTH, LATENT),
-    WEIGHT(causal_in_weights, bias, "synthetic_video_vae.in.bias", 1, WIDTH)};
-static const struct weight_spec synthetic_video_vae_time_table[] = {
-    WEIGHT(causal_time_weights, weight, "synthetic_video_vae.time.%d.weight", 2, WIDTH, WIDTH)};
-static const struct weight_spec synthetic_video_vae_out_table[] = {
-    WEIGHT(causal_out_weights, split, "synthetic_video_vae.split.weight", 2, TWO_DIM, WIDTH),
-    WEIGHT(causal_out_weights, weight, "synthetic_video_vae.out.weight", 4, COLOURS, WIDTH, K3, K3),
-    WEIGHT(causal_out_weights, bias, "synthetic_video_vae.out.bias", 1, COLOURS)};
+static const struct weight_spec video_vae_in_table[] = {
+    WEIGHT(causal_in_weights, weight, "video_vae.in.weight", 2, WIDTH, LATENT),
+    WEIGHT(causal_in_weights, bias, "video_vae.in.bias", 1, WIDTH)};
+static const struct weight_spec video_vae_time_table[] = {
+    WEIGHT(causal_time_weights, weight, "video_vae.time.%d.weight", 2, WIDTH, WIDTH)};
+static const struct weight_spec video_vae_out_table[] = {
+    WEIGHT(causal_out_weights, split, "video_vae.split.weight", 2, TWO_DIM, WIDTH),
+    WEIGHT(causal_out_weights, weight, "video_vae.out.weight", 4, COLOURS, WIDTH, K3, K3),
+    WEIGHT(causal_out_weights, bias, "video_vae.out.bias", 1, COLOURS)};
 
 /* Returns latent frame i of the chunk. */
-static struct tensor synthetic_video_vae_frame(const struct causal_state *state, int32_t i) {
+static struct tensor video_vae_frame(const struct causal_state *state, int32_t i) {
     int32_t pixels = state->before[0].dim[0];
     return tensor_slice(state->frames, i * pixels, pixels);
 }
 
-static void synthetic_video_vae_forward_in(struct context *x, const void *weights,
-                                           const struct visit_scope *scope) {
+static void video_vae_forward_in(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_in_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
     struct tensor latent = latent_planes(scope->lane->latent);
-    struct frame_chunk c = synthetic_video_vae_chunk(scope->lane->latent.dim[1], scope->chunk);
+    struct frame_chunk c = video_vae_chunk(scope->lane->latent.dim[1], scope->chunk);
     int32_t all = latent.dim[1] * latent.dim[2], pixels = state->before[0].dim[0];
     struct tensor image =
         context_tensor(x, DTYPE_F32, 3, (int32_t[]){latent.dim[1], latent.dim[2], latent.dim[0]});
-    op_latent_to_image(x, image, latent, synthetic_video_vae_format);
+    op_latent_to_image(x, image, latent, video_vae_format);
     struct tensor rows = tensor_reshape(image, 2, (int32_t[]){all, latent.dim[0]});
     op_linear(x, tensor_slice(state->frames, 0, c.n_latents * pixels),
               tensor_slice(rows, c.first_latent * pixels, c.n_latents * pixels), w->weight,
@@ -609,35 +576,32 @@ static void synthetic_video_vae_forward_in(struct context *x, const void *weight
 }
 
 /* Goes through the frames from the last to the first, so that each adds the unmodified frame before it. */
-static void synthetic_video_vae_forward_time(struct context *x, const void *weights,
-                                             const struct visit_scope *scope) {
+static void video_vae_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_time_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
-    struct frame_chunk c = synthetic_video_vae_chunk(scope->lane->latent.dim[1], scope->chunk);
+    struct frame_chunk c = video_vae_chunk(scope->lane->latent.dim[1], scope->chunk);
     struct tensor before = state->before[scope->number],
                   kept = context_tensor(x, DTYPE_F32, before.rank, before.dim);
-    op_copy(x, kept, synthetic_video_vae_frame(state, c.n_latents - 1));
+    op_copy(x, kept, video_vae_frame(state, c.n_latents - 1));
     for (int32_t i = c.n_latents - 1; i >= 0; i--) {
-        struct tensor frame = synthetic_video_vae_frame(state, i),
-                      last = i ? synthetic_video_vae_frame(state, i - 1) : before;
+        struct tensor frame = video_vae_frame(state, i), last = i ? video_vae_frame(state, i - 1) : before;
         if (i || scope->chunk) op_linear(x, frame, last, w->weight, (struct epilogue){.residual = frame});
     }
     op_copy(x, before, kept);
 }
 
 /* One half of `split` makes the first of a latent frame's two images, the other half the second. */
-static void synthetic_video_vae_forward_out(struct context *x, const void *weights,
-                                            const struct visit_scope *scope) {
+static void video_vae_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_out_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
     const struct lane *lane = scope->lane;
-    struct frame_chunk c = synthetic_video_vae_chunk(lane->latent.dim[1], scope->chunk);
+    struct frame_chunk c = video_vae_chunk(lane->latent.dim[1], scope->chunk);
     int32_t width = w->split.dim[1], image[] = {lane->latent.dim[2], lane->latent.dim[3], width};
     int32_t kept = state->halves.dim[0];
     for (int32_t first = 0; first < c.n_frames; first += kept) {
         for (int32_t i = first; i < c.n_frames && i < first + kept; i++) {
             struct tensor half = tensor_slice(state->halves, i - first, 1);
-            op_linear(x, tensor_reshape(half, 2, half.dim + 1), synthetic_video_vae_frame(state, i / 2),
+            op_linear(x, tensor_reshape(half, 2, half.dim + 1), video_vae_frame(state, i / 2),
                       tensor_slice(w->split, i % 2 * width, width), (struct epilogue){0});
         }
         for (int32_t i = first; i < c.n_frames && i < first + kept; i++) {
@@ -649,41 +613,39 @@ static void synthetic_video_vae_forward_out(struct context *x, const void *weigh
     }
 }
 
-static const struct block_kind synthetic_video_vae_kind_in =
-    BLOCK_KIND("in", "in", synthetic_video_vae_in_table, causal_in_weights, synthetic_video_vae_forward_in,
+static const struct block_kind video_vae_kind_in = BLOCK_KIND(
+    "in", "in", video_vae_in_table, causal_in_weights, video_vae_forward_in, .never_quantised = true);
+static const struct block_kind video_vae_kind_time =
+    BLOCK_KIND("time", "time.%d", video_vae_time_table, causal_time_weights, video_vae_forward_time,
                .never_quantised = true);
-static const struct block_kind synthetic_video_vae_kind_time =
-    BLOCK_KIND("time", "time.%d", synthetic_video_vae_time_table, causal_time_weights,
-               synthetic_video_vae_forward_time, .never_quantised = true);
-static const struct block_kind synthetic_video_vae_kind_out =
-    BLOCK_KIND("out", "out", synthetic_video_vae_out_table, causal_out_weights,
-               synthetic_video_vae_forward_out, .never_quantised = true);
+static const struct block_kind video_vae_kind_out = BLOCK_KIND(
+    "out", "out", video_vae_out_table, causal_out_weights, video_vae_forward_out, .never_quantised = true);
 
 static int synthetic_video_vae_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
-    refs[n++] = (struct block_ref){.kind = &synthetic_video_vae_kind_in};
+    refs[n++] = (struct block_ref){.kind = &video_vae_kind_in};
     for (int i = 0; i < c->dims[LAYERS]; i++)
-        refs[n++] = (struct block_ref){.kind = &synthetic_video_vae_kind_time, .number = i};
-    refs[n++] = (struct block_ref){.kind = &synthetic_video_vae_kind_out};
+        refs[n++] = (struct block_ref){.kind = &video_vae_kind_time, .number = i};
+    refs[n++] = (struct block_ref){.kind = &video_vae_kind_out};
     return n;
 }
 
 static bool synthetic_video_vae_probe(const struct tensor_index *index) {
-    return index_find(index, "synthetic_video_vae.split.weight");
+    return index_find(index, "video_vae.split.weight");
 }
 
-static void synthetic_video_vae_derive(struct component *c) {
-    synthetic_vision_derive(c);
+static void video_vae_derive(struct component *c) {
+    vision_derive(c);
     c->dims[TWO_DIM] = 2 * c->dims[WIDTH];
     c->latent_channels = c->dims[LATENT];
     c->pixel_factor = 2;
     c->frame_factor = 2;
-    c->latent_format = synthetic_video_vae_format;
+    c->latent_format = video_vae_format;
 }
 
 /* All lanes share one state, one after another. */
-static void synthetic_video_vae_declare(const struct component *c, struct lane *lanes, int n_lanes,
-                                        struct arena *arena, struct arena *pictures, bool *ok) {
+static void video_vae_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
+                              struct arena *pictures, bool *ok) {
     struct causal_state first = {0};
     const int32_t *latent = lanes->latent.dim;
     int32_t most = latent[1] > 1 ? 2 : 1, pixels = latent[2] * latent[3], width = c->dims[WIDTH];
@@ -696,17 +658,15 @@ static void synthetic_video_vae_declare(const struct component *c, struct lane *
 }
 
 static const struct dimension synthetic_video_vae_dimensions[] = {
-    {"synthetic_video_vae_width", 32, 8, 4096, .place = WIDTH,
-     OF_TENSOR(1, 0, "synthetic_video_vae.in.bias")},
-    {"synthetic_times", 3, 1, TIMES_MAX, .place = LAYERS, OF_BLOCKS("synthetic_video_vae.time.")},
+    {"synthetic_video_vae_width", 32, 8, 4096, .place = WIDTH, OF_TENSOR(1, 0, "video_vae.in.bias")},
+    {"synthetic_times", 3, 1, TIMES_MAX, .place = LAYERS, OF_BLOCKS("video_vae.time.")},
     {"synthetic_latent", SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, SYNTHETIC_CHANNELS, .place = LATENT,
-     OF_TENSOR(2, 1, "synthetic_video_vae.in.weight")},
+     OF_TENSOR(2, 1, "video_vae.in.weight")},
 };
 
 const struct family family_synthetic_video_vae =
     FAMILY(synthetic_video_vae, FAMILY_DECODER, "synthetic decoder", "_class_name", causal_state,
-           .derive = synthetic_video_vae_derive, .declare = synthetic_video_vae_declare,
-           .chunks = synthetic_video_vae_chunks);
+           .derive = video_vae_derive, .declare = video_vae_declare, .chunks = video_vae_chunks);
 
 /* ---- schedule and sampler ---- */
 
@@ -727,8 +687,7 @@ static const struct schedule synthetic_schedule = {
     .name = "synthetic", .class_name = "SyntheticScheduler", .fill = synthetic_fill_schedule};
 
 /* The second evaluation is between two steps; the last step has none. */
-static bool synthetic_evaluation_point(const struct grid *grid, int step, int evaluation,
-                                       struct grid_point *at) {
+static bool evaluation_point(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
     if (s->to.sigma > 0) *at = grid_between(grid, step, sqrtf(s->at.sigma * s->to.sigma));
@@ -757,23 +716,23 @@ static const struct sampler synthetic_sampler = {.name = "synthetic",
                                                  .evaluations = 2,
                                                  .history = 1,
                                                  .draws_noise = NOISE_AT_STEP_END,
-                                                 .evaluation_point = synthetic_evaluation_point,
+                                                 .evaluation_point = evaluation_point,
                                                  .update = synthetic_update};
 
 /* ---- the recipe ---- */
 
 /* Returns the width, by which the two encoders are told apart: the second is wider. */
-static int synthetic_text_width(const struct tensor_index *view) {
-    const struct index_entry *entry = index_find(view, "synthetic_text.norm.weight");
+static int text_width(const struct tensor_index *view) {
+    const struct index_entry *entry = index_find(view, "text.norm.weight");
     return entry ? entry->dim[0] : 0;
 }
 
-static bool synthetic_text_is_first(const struct tensor_index *view) {
-    return synthetic_text_width(view) <= 24;
+static bool text_is_first(const struct tensor_index *view) {
+    return text_width(view) <= 24;
 }
 
-static bool synthetic_text_is_second(const struct tensor_index *view) {
-    return synthetic_text_width(view) > 24;
+static bool text_is_second(const struct tensor_index *view) {
+    return text_width(view) > 24;
 }
 
 static const char *const synthetic_prefixes[][3] = {
@@ -796,9 +755,9 @@ static const char *const synthetic_prefixes[][3] = {
 const struct recipe recipe_synthetic = {
     .name = "synthetic",
     .slot = {SLOT(SYNTHETIC_TEXT, synthetic_text, "--synthetic-text", "text_encoder",
-                  .matches = synthetic_text_is_first, .text = {CLIP_TEXT("tokenizer"), .tokens_max = 11}),
+                  .matches = text_is_first, .text = {CLIP_TEXT("tokenizer"), .tokens_max = 11}),
              SLOT(SYNTHETIC_TEXT_2, synthetic_text, "--synthetic-text-2", "text_encoder_2",
-                  .matches = synthetic_text_is_second,
+                  .matches = text_is_second,
                   .text = {CLIP_TEXT("tokenizer_2"), .pad = "<|endoftext|>", .tokens_max = 13},
                   .dimension = {{"synthetic_width", 40}, {"synthetic_vocabulary", 540}}),
              SLOT(SYNTHETIC_LLM, synthetic_llm, "--synthetic-llm", "text_encoder_3",

@@ -125,15 +125,14 @@ static struct matrix encode(const struct synthetic_input *in, int slot, int prom
     const struct component *c = &in->model->component[slot];
     const int32_t *ids = in->tokens[slot][prompt].ids;
     int n = in->tokens[slot][prompt].n, end = 0;
-    struct matrix x = embedded(c, "synthetic_text.embedding.weight", ids, n), text = {0};
+    struct matrix x = embedded(c, "text.embedding.weight", ids, n), text = {0};
     for (int layer = 0; layer < 3; layer++) {
-        if (layer == layers) text = rms_norm(x, weight(c, "synthetic_text.norm.weight", 0));
-        mlp(c, "synthetic_text", layer, x);
+        if (layer == layers) text = rms_norm(x, weight(c, "text.norm.weight", 0));
+        mlp(c, "text", layer, x);
     }
     while (ids[end] != ids[n - 1]) end++;
     struct matrix row = {1, x.columns, x.at + end * x.columns};
-    *pooled =
-        product(row, weight(c, "synthetic_text.pool.weight", 0), weight(c, "synthetic_text.pool.bias", 0).at);
+    *pooled = product(row, weight(c, "text.pool.weight", 0), weight(c, "text.pool.bias", 0).at);
     return text;
 }
 
@@ -179,10 +178,10 @@ static struct matrix convolution(struct matrix image, int width, struct matrix w
 static struct matrix encode_image(const struct synthetic_input *in, const struct sluice_picture *p) {
     const struct component *c = &in->model->component[SYNTHETIC_VISION];
     struct picture_size size = {p->width > p->height ? 8 : 4, 4};
-    struct matrix x = convolution(pixels(in, p, size), size.width, weight(c, "synthetic_vision.in.weight", 0),
-                                  weight(c, "synthetic_vision.in.bias", 0), true);
-    for (int layer = 0; layer < 3; layer++) mlp(c, "synthetic_vision", layer, x);
-    return rms_norm(x, weight(c, "synthetic_vision.norm.weight", 0));
+    struct matrix x = convolution(pixels(in, p, size), size.width, weight(c, "vision.in.weight", 0),
+                                  weight(c, "vision.in.bias", 0), true);
+    for (int layer = 0; layer < 3; layer++) mlp(c, "vision", layer, x);
+    return rms_norm(x, weight(c, "vision.norm.weight", 0));
 }
 
 static void put(struct matrix to, int row, int column, struct matrix from, int first) {
@@ -197,10 +196,9 @@ static struct matrix condition(const struct synthetic_input *in, int prompt, str
     struct matrix rows[2], a = encode(in, SYNTHETIC_TEXT, prompt, 2, &rows[0]);
     struct matrix b = encode(in, SYNTHETIC_TEXT_2, prompt, 1, &rows[1]), vision[REFERENCE_PICTURES_MAX];
     const struct component *c = &in->model->component[SYNTHETIC_LLM];
-    struct matrix words =
-        rms_norm(embedded(c, "synthetic_llm.embedding.weight", in->tokens[SYNTHETIC_LLM][prompt].ids,
-                          in->tokens[SYNTHETIC_LLM][prompt].n),
-                 weight(c, "synthetic_llm.norm.weight", 0));
+    struct matrix words = rms_norm(embedded(c, "llm.embedding.weight", in->tokens[SYNTHETIC_LLM][prompt].ids,
+                                            in->tokens[SYNTHETIC_LLM][prompt].n),
+                                   weight(c, "llm.norm.weight", 0));
     int below = b.rows > SYNTHETIC_PADDED ? b.rows : SYNTHETIC_PADDED, kept = words.rows - SYNTHETIC_DROPPED;
     int pictures = below + (kept > SYNTHETIC_PADDED ? kept : SYNTHETIC_PADDED), all = pictures;
     for (int i = 0; i < in->request->n_references; i++) {
@@ -264,43 +262,41 @@ static bool is_skipped(const struct sluice_request *r, int layer) {
 static struct matrix predict_noise(const struct component *c, struct matrix z, const int32_t *dim,
                                    struct matrix text, struct matrix pooled, double timestep,
                                    const struct sluice_request *skips) {
-    struct matrix positions = weight(c, "synthetic_denoiser.positions.weight", 0), f = zeros(1, 16);
-    struct matrix x = product(z, weight(c, "synthetic_denoiser.in.weight", 0),
-                              weight(c, "synthetic_denoiser.in.bias", 0).at);
+    struct matrix positions = weight(c, "denoiser.positions.weight", 0), f = zeros(1, 16);
+    struct matrix x = product(z, weight(c, "denoiser.in.weight", 0), weight(c, "denoiser.in.bias", 0).at);
     for (int i = 0; i < x.rows; i++) {
         int frame = i / dim[2] / dim[1], row = i / dim[2] % dim[1], column = i % dim[2];
         const double *at =
             positions.at + ((frame * SYNTHETIC_SIDE + row) * SYNTHETIC_SIDE + column) * x.columns;
         for (int k = 0; k < x.columns; k++) x.at[i * x.columns + k] += at[k];
     }
-    text = product(text, weight(c, "synthetic_denoiser.context.weight", 0),
-                   weight(c, "synthetic_denoiser.context.bias", 0).at);
+    text = product(text, weight(c, "denoiser.context.weight", 0), weight(c, "denoiser.context.bias", 0).at);
     for (int i = 0; i < 8; i++) {
         f.at[i] = cos(timestep * pow(10000, -i / 8.0));
         f.at[8 + i] = sin(timestep * pow(10000, -i / 8.0));
     }
-    struct matrix condition = product(f, weight(c, "synthetic_denoiser.time.weight", 0), NULL);
-    add(condition, product(pooled, weight(c, "synthetic_denoiser.pooled.weight", 0),
-                           weight(c, "synthetic_denoiser.pooled.bias", 0).at));
+    struct matrix condition = product(f, weight(c, "denoiser.time.weight", 0), NULL);
+    add(condition,
+        product(pooled, weight(c, "denoiser.pooled.weight", 0), weight(c, "denoiser.pooled.bias", 0).at));
     for (int k = 0; k < condition.columns; k++) condition.at[k] /= 1 + exp(-condition.at[k]);
     for (int i = 0; i < 4; i++) {
         if (skips && is_skipped(skips, i)) continue;
-        struct matrix m = product(condition, weight(c, "synthetic_denoiser.layers.%d.modulation.weight", i),
-                                  weight(c, "synthetic_denoiser.layers.%d.modulation.bias", i).at);
+        struct matrix m = product(condition, weight(c, "denoiser.layers.%d.modulation.weight", i),
+                                  weight(c, "denoiser.layers.%d.modulation.bias", i).at);
         struct matrix n = layer_norm(x, m.at, m.at + x.columns);
-        struct matrix keys = product(text, weight(c, "synthetic_denoiser.layers.%d.k.weight", i), NULL);
+        struct matrix keys = product(text, weight(c, "denoiser.layers.%d.k.weight", i), NULL);
         rotate(keys);
         struct matrix attended =
-            attention(product(n, weight(c, "synthetic_denoiser.layers.%d.q.weight", i), NULL), keys,
-                      product(text, weight(c, "synthetic_denoiser.layers.%d.v.weight", i), NULL));
-        add(x, product(attended, weight(c, "synthetic_denoiser.layers.%d.out.weight", i), NULL));
+            attention(product(n, weight(c, "denoiser.layers.%d.q.weight", i), NULL), keys,
+                      product(text, weight(c, "denoiser.layers.%d.v.weight", i), NULL));
+        add(x, product(attended, weight(c, "denoiser.layers.%d.out.weight", i), NULL));
         n = layer_norm(x, m.at, m.at + x.columns);
-        struct matrix up = product(n, weight(c, "synthetic_denoiser.layers.%d.up.weight", i), NULL);
+        struct matrix up = product(n, weight(c, "denoiser.layers.%d.up.weight", i), NULL);
         gelu(up);
-        add(x, product(up, weight(c, "synthetic_denoiser.layers.%d.down.weight", i), NULL));
+        add(x, product(up, weight(c, "denoiser.layers.%d.down.weight", i), NULL));
     }
-    return product(layer_norm(x, NULL, NULL), weight(c, "synthetic_denoiser.out.weight", 0),
-                   weight(c, "synthetic_denoiser.out.bias", 0).at);
+    return product(layer_norm(x, NULL, NULL), weight(c, "denoiser.out.weight", 0),
+                   weight(c, "denoiser.out.bias", 0).at);
 }
 
 /* Returns the denoised latent. z is scaled to the same variance for every sigma. */
@@ -340,21 +336,20 @@ static void decode_video(const struct synthetic_input *in, const double *latent,
     for (int i = 0; i < n * SYNTHETIC_CHANNELS; i++)
         z.at[i % n * SYNTHETIC_CHANNELS + i / n] =
             latent[i] / (double)format->scale[i / n] + (double)format->shift[i / n];
-    struct matrix x = product(z, weight(c, "synthetic_video_vae.in.weight", 0),
-                              weight(c, "synthetic_video_vae.in.bias", 0).at);
+    struct matrix x = product(z, weight(c, "video_vae.in.weight", 0), weight(c, "video_vae.in.bias", 0).at);
     gelu(x);
     for (int layer = 0; layer < 3; layer++) {
-        struct matrix more = product(x, weight(c, "synthetic_video_vae.time.%d.weight", layer), NULL);
+        struct matrix more = product(x, weight(c, "video_vae.time.%d.weight", layer), NULL);
         for (int i = pixels * x.columns; i < n * x.columns; i++) x.at[i] += more.at[i - pixels * x.columns];
     }
-    struct matrix split = weight(c, "synthetic_video_vae.split.weight", 0);
+    struct matrix split = weight(c, "video_vae.split.weight", 0);
     for (int frame = 0; frame < 2 * dim[0] - 1; frame++) {
         int of = (frame + 1) / 2, half = frame && frame % 2 == 0;
         struct matrix from = {pixels, x.columns, x.at + of * pixels * x.columns};
         struct matrix w = {x.columns, x.columns, split.at + half * x.columns * x.columns};
         struct matrix picture =
-            convolution(product(from, w, NULL), dim[2], weight(c, "synthetic_video_vae.out.weight", 0),
-                        weight(c, "synthetic_video_vae.out.bias", 0), false);
+            convolution(product(from, w, NULL), dim[2], weight(c, "video_vae.out.weight", 0),
+                        weight(c, "video_vae.out.bias", 0), false);
         for (int i = 0; i < picture.rows * 3; i++)
             frames[(frame * 3 + i % 3) * picture.rows + i / 3] = picture.at[i];
     }

@@ -31,7 +31,7 @@ static struct sluice_model *open_model(const char *folder) {
 /* ---- an adapter file of one module ---- */
 
 /* One tensor of the file; its name is the module's with this ending. */
-struct given {
+struct file_tensor {
     const char *end;
     int rank;
     int32_t dim[4];
@@ -46,7 +46,7 @@ static float random_value(void) {
 }
 
 /* Each in a file of its own: several may be open. */
-static const char *write_module(const char *module, struct given *given, int n, const float *alpha) {
+static const char *write_module(const char *module, struct file_tensor *file_tensor, int n, const float *alpha) {
     static char path[128];
     static int i_file;
     struct adapter_writer w;
@@ -55,10 +55,10 @@ static const char *write_module(const char *module, struct given *given, int n, 
     adapter_writer_begin(&w);
     for (int i = 0; i < n; i++) {
         int all = 1;
-        for (int k = 0; k < given[i].rank; k++) all *= given[i].dim[k];
-        for (int k = 0; k < all; k++) given[i].at[k] = random_value();
-        snprintf(name, sizeof name, "%s.%s", module, given[i].end);
-        adapter_writer_add(&w, name, "F32", 4, given[i].rank, given[i].dim, given[i].at);
+        for (int k = 0; k < file_tensor[i].rank; k++) all *= file_tensor[i].dim[k];
+        for (int k = 0; k < all; k++) file_tensor[i].at[k] = random_value();
+        snprintf(name, sizeof name, "%s.%s", module, file_tensor[i].end);
+        adapter_writer_add(&w, name, "F32", 4, file_tensor[i].rank, file_tensor[i].dim, file_tensor[i].at);
     }
     snprintf(name, sizeof name, "%s.alpha", module);
     if (alpha) adapter_writer_add(&w, name, "F32", 4, 0, NULL, alpha);
@@ -109,21 +109,21 @@ static void multiply(const struct adapted_weight *w, double *out, int64_t *colum
 
 /* ---- formulas, on the file's tensor values ---- */
 
-static double at2(const struct given *g, int i, int k) {
+static double at2(const struct file_tensor *g, int i, int k) {
     int columns = 1;
     for (int d = 1; d < g->rank; d++) columns *= g->dim[d];
     return (double)g->at[i * columns + k];
 }
 
 /* Sum over the rank of a[o, r] b[r, i]. */
-static double product(const struct given *a, const struct given *b, int o, int i) {
+static double product(const struct file_tensor *a, const struct file_tensor *b, int o, int i) {
     double sum = 0;
     for (int r = 0; r < a->dim[1]; r++) sum += at2(a, o, r) * at2(b, r, i);
     return sum;
 }
 
 /* Sum over ranks p, q of t[p, q, y] a[p, o] b[q, i]; place is i * kernel + y. */
-static double cored(const struct given *t, const struct given *a, const struct given *b, int o, int place) {
+static double cored(const struct file_tensor *t, const struct file_tensor *a, const struct file_tensor *b, int o, int place) {
     int kernel = t->dim[2] * t->dim[3], i = place / kernel, y = place % kernel;
     double sum = 0;
     for (int p = 0; p < t->dim[0]; p++)
@@ -131,13 +131,13 @@ static double cored(const struct given *t, const struct given *a, const struct g
     return sum;
 }
 
-static double whole(const struct given *g, int o, int i) {
+static double whole(const struct file_tensor *g, int o, int i) {
     return at2(&g[0], o, i);
 }
-static double lora(const struct given *g, int o, int i) {
+static double lora(const struct file_tensor *g, int o, int i) {
     return product(&g[1], &g[0], o, i);
 }
-static double locon(const struct given *g, int o, int place) {
+static double locon(const struct file_tensor *g, int o, int place) {
     int kernel = 9, i = place / kernel, y = place % kernel;
     double sum = 0;
     for (int a = 0; a < g[1].dim[1]; a++)
@@ -145,38 +145,38 @@ static double locon(const struct given *g, int o, int place) {
             sum += at2(&g[1], o, a) * at2(&g[2], a, b * kernel + y) * at2(&g[0], b, i);
     return sum;
 }
-static double loha(const struct given *g, int o, int i) {
+static double loha(const struct file_tensor *g, int o, int i) {
     return product(&g[0], &g[1], o, i) * product(&g[2], &g[3], o, i);
 }
-static double loha_cored(const struct given *g, int o, int i) {
+static double loha_cored(const struct file_tensor *g, int o, int i) {
     return cored(&g[4], &g[0], &g[1], o, i) * cored(&g[5], &g[2], &g[3], o, i);
 }
 /* kron(w1, w2)[o, i] = w1[o / rows of w2, i / columns of w2] w2[o % rows of w2, i % columns of w2] */
-static double lokr_whole_factored(const struct given *g, int o, int i) {
+static double lokr_whole_factored(const struct file_tensor *g, int o, int i) {
     int rows = g[1].dim[0], columns = g[2].dim[1];
     return at2(&g[0], o / rows, i / columns) * product(&g[1], &g[2], o % rows, i % columns);
 }
-static double lokr_both_factored(const struct given *g, int o, int i) {
+static double lokr_both_factored(const struct file_tensor *g, int o, int i) {
     int rows = g[2].dim[0], columns = g[3].dim[1];
     return product(&g[0], &g[1], o / rows, i / columns) * product(&g[2], &g[3], o % rows, i % columns);
 }
-static double lokr_factored_whole(const struct given *g, int o, int i) {
+static double lokr_factored_whole(const struct file_tensor *g, int o, int i) {
     int rows = g[2].dim[0], columns = g[2].dim[1];
     return product(&g[0], &g[1], o / rows, i / columns) * at2(&g[2], o % rows, i % columns);
 }
-static double lokr_cored(const struct given *g, int o, int i) {
+static double lokr_cored(const struct file_tensor *g, int o, int i) {
     int kernel = 9, rows = g[1].dim[1], columns = g[2].dim[1] * kernel;
     return at2(&g[0], o / rows, i / columns) * cored(&g[3], &g[1], &g[2], o % rows, i % columns);
 }
 
-static double lokr_both_whole(const struct given *g, int o, int i) {
+static double lokr_both_whole(const struct file_tensor *g, int o, int i) {
     return at2(&g[0], o / g[1].dim[0], i / g[1].dim[1]) * at2(&g[1], o % g[1].dim[0], i % g[1].dim[1]);
 }
 
 static struct form {
     const char *name, *module;
-    struct given given[ROLES];
-    double (*formula)(const struct given *g, int o, int i);
+    struct file_tensor file_tensor[ROLES];
+    double (*formula)(const struct file_tensor *g, int o, int i);
     double divisor; /* alpha is divided by this; 0: alpha has no effect */
 } forms[] = {
     {"LoRA", LINEAR, {{"lora_down.weight", 2, {3, 36}, {0}}, {"lora_up.weight", 2, {96, 3}, {0}}}, lora, 3},
@@ -259,7 +259,7 @@ static struct form {
      0},
 };
 
-static void test_form(struct form *f) {
+static void test_product_equals_formula(struct form *f) {
     static double made[ROWS_MOST * COLUMNS_MOST];
     const struct sluice_model *m = strcmp(f->module, LINEAR) ? sd1 : zimage;
     const float alpha = 5;
@@ -268,14 +268,14 @@ static void test_form(struct form *f) {
     int n = 0;
     int64_t columns = 1;
     double worst = 0, largest = 0, scale = f->divisor > 0 ? (double)(alpha / (float)f->divisor) : 1;
-    while (n < ROLES && f->given[n].end) n++;
-    if (!open_and_match(m, write_module(f->module, f->given, n, &alpha), &a, &match)) return;
+    while (n < ROLES && f->file_tensor[n].end) n++;
+    if (!open_and_match(m, write_module(f->module, f->file_tensor, n, &alpha), &a, &match)) return;
     const struct adapter_part *part = denoiser_part(m, &match);
     if (check(part->n_weights == 1 && part->n_vectors == 0, "%s: %d weights", f->name, part->n_weights)) {
         multiply(&part->weights[0], made, &columns);
         for (int o = 0; o < part->weights[0].up.dim[0]; o++)
             for (int i = 0; i < columns; i++) {
-                double truth = scale * f->formula(f->given, o, i);
+                double truth = scale * f->formula(f->file_tensor, o, i);
                 worst = fmax(worst, fabs(made[o * columns + i] - truth));
                 largest = fmax(largest, fabs(truth));
             }
@@ -299,9 +299,9 @@ static void read_bias(const struct sluice_model *m, const char *name, float *to,
 }
 
 /* A fused bias's difference at strength 0.5 and one part's at -2; norms by ".diff". */
-static void test_vectors(void) {
+static void test_bias_and_norm_differences(void) {
     enum { DIM = 36 };
-    static struct given fused = {"diff_b", 1, {3 * DIM}, {0}}, part = {"diff_b", 1, {DIM}, {0}};
+    static struct file_tensor fused = {"diff_b", 1, {3 * DIM}, {0}}, part = {"diff_b", 1, {DIM}, {0}};
     static const char *const names[] = {"to_q", "to_k", "to_v"};
     struct sluice_model *m = open_model("test/golden/flux_a/model");
     int slot = recipe_slot(m->recipe, FAMILY_DENOISER);
@@ -379,7 +379,7 @@ static const struct {
     {"the file's alpha before the configuration's", "F32", 4, {.f32 = 1}, "{\"transformer.lora_alpha\": 8}", .25f},
 };
 
-static void test_scales(void) {
+static void test_alpha_scales(void) {
     static const char module[] = "transformer.layers.0.feed_forward.w1";
     for (int i = 0; i < COUNT_OF(scales); i++) {
         char path[128], name[128];
@@ -420,7 +420,7 @@ static const struct {
     {"lightning.safetensors", "transformer_2.", 0, 1, 0},
 };
 
-static void test_halves(void) {
+static void test_adapter_goes_to_the_right_transformer(void) {
     struct sluice_model *m = open_model("test/golden/wan22/model");
     char path[256], name[128], command[256];
     const struct component *c = model_component(m, FAMILY_DENOISER);
@@ -452,7 +452,7 @@ static void test_halves(void) {
 
 /* ---- inspect ---- */
 
-static void test_inspected(void) {
+static void test_inspect_counts_dora(void) {
     char path[256], *json = NULL;
     struct adapter_writer w;
     struct sluice_error error;
@@ -473,11 +473,11 @@ int main(void) {
     temporary_make();
     zimage = open_model("test/golden/zimage_a/model");
     sd1 = open_model("test/golden/sd1/model");
-    for (int i = 0; i < COUNT_OF(forms) && zimage && sd1; i++) test_form(&forms[i]);
-    test_vectors();
-    test_scales();
-    test_halves();
-    test_inspected();
+    for (int i = 0; i < COUNT_OF(forms) && zimage && sd1; i++) test_product_equals_formula(&forms[i]);
+    test_bias_and_norm_differences();
+    test_alpha_scales();
+    test_adapter_goes_to_the_right_transformer();
+    test_inspect_counts_dora();
     model_close(zimage);
     model_close(sd1);
     return finish();

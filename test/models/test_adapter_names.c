@@ -440,7 +440,7 @@ static void print_match(const struct sluice_model *m, const struct adapter_match
     }
 }
 
-static void test_row(const struct row *row, const struct sluice_model *m) {
+static void test_name_finds_weights(const struct row *row, const struct sluice_model *m) {
     struct adapter *a = NULL;
     struct adapter_match match;
     struct error e = {0};
@@ -458,7 +458,7 @@ static void test_row(const struct row *row, const struct sluice_model *m) {
 }
 
 /* Which of two transformers a file is for when its keys name none: by words in the file name. */
-static void test_file_names(void) {
+static void test_file_name_chooses_transformer(void) {
     static const struct {
         const char *name;
         bool first, second; /* expected to change the high-noise, the low-noise transformer */
@@ -503,13 +503,13 @@ static void test_file_names(void) {
 int main(void) {
     struct sluice_model *m = NULL;
     temporary_make();
-    test_file_names();
+    test_file_name_chooses_transformer();
     for (int i = 0; i < COUNT_OF(rows); i++) {
         if (!m || strcmp(m->recipe->name, rows[i].recipe) != 0) {
             model_close(m);
             m = open_published(rows[i].recipe);
         }
-        if (m) test_row(&rows[i], m);
+        if (m) test_name_finds_weights(&rows[i], m);
     }
     model_close(m);
     return finish();

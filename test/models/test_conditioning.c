@@ -34,13 +34,13 @@ static void make_models(void) {
 
 /* ---- runs ---- */
 
-enum { COND, UNCOND, POOLED, POOLED_UNCOND, GIVEN };
+enum { COND, UNCOND, POOLED, POOLED_UNCOND, N_TENSORS };
 
 struct texts {
     struct {
         float *values;
         int rows, columns; /* 0: the run has no such tensor */
-    } given[GIVEN];
+    } tensor[N_TENSORS];
     char latent[HEX];
     int code;
 };
@@ -53,8 +53,8 @@ static struct sluice_request request_of(const char *prompt, const char *negative
     return r;
 }
 
-static void take(struct texts *t, int i, const char *folder) {
-    static const char *const names[GIVEN] = {"cond", "uncond", "pooled", "pooled_uncond"};
+static void read_tensor_dump(struct texts *t, int i, const char *folder) {
+    static const char *const names[N_TENSORS] = {"cond", "uncond", "pooled", "pooled_uncond"};
     char path[192];
     struct sys sys;
     struct error e = {0};
@@ -64,14 +64,14 @@ static void take(struct texts *t, int i, const char *folder) {
     snprintf(path, sizeof path, "%s/%s.safetensors", folder, names[i]);
     if (stat(path, &there) || !check(safetensors_open(&sys, path, &index, &e) == OK, "%s", e.what)) return;
     const struct index_entry *entry = index_find(&index, names[i]);
-    t->given[i].values = malloc(entry->bytes);
-    t->given[i].rows = entry->dim[0];
-    t->given[i].columns = entry->dim[1];
-    source_read(&index.sources[0], t->given[i].values, entry->bytes, entry->offset, &e);
+    t->tensor[i].values = malloc(entry->bytes);
+    t->tensor[i].rows = entry->dim[0];
+    t->tensor[i].columns = entry->dim[1];
+    source_read(&index.sources[0], t->tensor[i].values, entry->bytes, entry->offset, &e);
     index_destroy(&index);
 }
 
-static struct texts give(struct rig *rig, struct sluice_request request) {
+static struct texts run_prompt(struct rig *rig, struct sluice_request request) {
     static int n;
     struct texts t = {0};
     char folder[128];
@@ -83,31 +83,31 @@ static struct texts give(struct rig *rig, struct sluice_request request) {
     if (check(r.code == SLUICE_OK, "\"%s\": %s (%s) %s", request.prompt, r.error.what, r.error.where,
               r.error.found)) {
         memcpy(t.latent, r.latent[0], HEX);
-        for (int i = 0; i < GIVEN; i++) take(&t, i, folder);
+        for (int i = 0; i < N_TENSORS; i++) read_tensor_dump(&t, i, folder);
     }
     result_free(&r);
     return t;
 }
 
 static void texts_free(struct texts *t) {
-    for (int i = 0; i < GIVEN; i++) free(t->given[i].values);
+    for (int i = 0; i < N_TENSORS; i++) free(t->tensor[i].values);
 }
 
 static bool same_rows(const struct texts *a, int i, int row, const struct texts *b, int k, int rows) {
-    int columns = a->given[i].columns;
-    return columns && columns == b->given[k].columns && a->given[i].rows >= row + rows &&
-           b->given[k].rows >= rows &&
-           !memcmp(a->given[i].values + row * columns, b->given[k].values,
+    int columns = a->tensor[i].columns;
+    return columns && columns == b->tensor[k].columns && a->tensor[i].rows >= row + rows &&
+           b->tensor[k].rows >= rows &&
+           !memcmp(a->tensor[i].values + row * columns, b->tensor[k].values,
                    (size_t)rows * (size_t)columns * sizeof(float));
 }
 
 static bool is_zero(const struct texts *t, int i) {
-    int n = t->given[i].rows * t->given[i].columns, zeros = 0;
-    while (zeros < n && t->given[i].values[zeros] == 0) zeros++;
+    int n = t->tensor[i].rows * t->tensor[i].columns, zeros = 0;
+    while (zeros < n && t->tensor[i].values[zeros] == 0) zeros++;
     return n && zeros == n;
 }
 
-static void refused(struct rig *rig, struct sluice_request request, const char *what) {
+static void expect_usage_error(struct rig *rig, struct sluice_request request, const char *what) {
     struct result r = run(rig, &request);
     check(r.code == SLUICE_USAGE, "%s: %d, %s", what, r.code, r.error.what);
     result_free(&r);
@@ -117,10 +117,10 @@ static void refused(struct rig *rig, struct sluice_request request, const char *
 
 enum { WINDOW = 77 };
 
-static void windows(struct rig *rig) {
-    struct texts both = give(rig, request_of("a red fox BREAK b", NULL)),
-                 first = give(rig, request_of("a red fox", NULL)), second = give(rig, request_of("b", NULL));
-    check(both.given[COND].rows == 2 * WINDOW && first.given[COND].rows == WINDOW, "not one window of rows per BREAK");
+static void test_windows_follow_each_other(struct rig *rig) {
+    struct texts both = run_prompt(rig, request_of("a red fox BREAK b", NULL)),
+                 first = run_prompt(rig, request_of("a red fox", NULL)), second = run_prompt(rig, request_of("b", NULL));
+    check(both.tensor[COND].rows == 2 * WINDOW && first.tensor[COND].rows == WINDOW, "not one window of rows per BREAK");
     check(same_rows(&both, COND, 0, &first, COND, WINDOW), "the first window's embeddings differ");
     check(same_rows(&both, COND, WINDOW, &second, COND, WINDOW), "the second window's embeddings differ");
     check(same_rows(&both, POOLED, 0, &first, POOLED, 1), "the pooled embedding is not the first window's");
@@ -130,10 +130,10 @@ static void windows(struct rig *rig) {
 }
 
 /* Positive and negative prompts of different numbers of windows: each guidance branch reads its own rows. */
-static void uneven(struct rig *rig) {
+static void test_prompts_of_different_length(struct rig *rig) {
     const char *longer = "a red fox BREAK b", *shorter = "a blue house";
-    struct texts a = give(rig, request_of(longer, shorter)), b = give(rig, request_of(shorter, longer)),
-                 even = give(rig, request_of(longer, longer));
+    struct texts a = run_prompt(rig, request_of(longer, shorter)), b = run_prompt(rig, request_of(shorter, longer)),
+                 even = run_prompt(rig, request_of(longer, longer));
     check(same_rows(&a, COND, 0, &b, UNCOND, 2 * WINDOW) && same_rows(&a, UNCOND, 0, &b, COND, WINDOW),
           "exchanged prompts do not exchange their embeddings");
     check(strcmp(a.latent, b.latent) != 0 && strcmp(a.latent, even.latent) != 0, "the number of windows has no effect");
@@ -146,16 +146,16 @@ static void uneven(struct rig *rig) {
 static double weigh(const struct prompt_tokens *tokens, const struct texts *even, const struct texts *weighed,
                     int from, int to) {
     double error = 0, size = 0;
-    int columns = even->given[COND].columns;
+    int columns = even->tensor[COND].columns;
     for (int first = 0; first < tokens->n_ids; first += WINDOW) {
-        const float *rows = even->given[COND].values + first * columns,
-                    *found = weighed->given[COND].values + first * columns;
+        const float *rows = even->tensor[COND].values + first * columns,
+                    *found = weighed->tensor[COND].values + first * columns;
         double before = 0, after = 0;
         for (int pass = 0; pass < 2; pass++)
             for (int i = 0; i < WINDOW; i++)
                 for (int c = from; c < to; c++) {
                     double value = (double)rows[i * columns + c];
-                    double times = value * (double)tokens->weights[first + i];
+                    double times = value * (double)tokens->test_prompt_weights_restore_mean[first + i];
                     double wanted = times * before / after, off = (double)found[i * columns + c] - wanted;
                     before += pass ? 0 : value;
                     after += pass ? 0 : times;
@@ -166,18 +166,18 @@ static double weigh(const struct prompt_tokens *tokens, const struct texts *even
     return sqrt(error / size);
 }
 
-static void weights(struct rig *rig) {
+static void test_prompt_weights_restore_mean(struct rig *rig) {
     const char *text = "a (red:1.3) fox, [b] BREAK (a:0.4) c";
     const struct recipe *recipe = rig->model->recipe;
     struct prompt_tokens tokens;
     struct error e = {0};
-    struct texts even = give(rig, request_of("a red fox, b BREAK a c", NULL)),
-                 weighed = give(rig, request_of(text, NULL));
+    struct texts even = run_prompt(rig, request_of("a red fox, b BREAK a c", NULL)),
+                 weighed = run_prompt(rig, request_of(text, NULL));
     prompt_encode(rig->model->sys, &recipe->slot[0].text, rig->model->tokenizer[0], text, strlen(text), true,
                   &tokens, &e);
-    int l = rig->model->component[0].text_columns, all = even.given[COND].columns;
-    bool fits = check(tokens.weights && tokens.n_ids == even.given[COND].rows &&
-                          even.given[COND].rows == weighed.given[COND].rows,
+    int l = rig->model->component[0].text_columns, all = even.tensor[COND].columns;
+    bool fits = check(tokens.test_prompt_weights_restore_mean && tokens.n_ids == even.tensor[COND].rows &&
+                          even.tensor[COND].rows == weighed.tensor[COND].rows,
                       "the weighted prompt has other tokens");
     for (int encoder = 0; encoder < 2 && fits; encoder++) {
         double error = weigh(&tokens, &even, &weighed, encoder ? l : 0, encoder ? all : l);
@@ -190,24 +190,24 @@ static void weights(struct rig *rig) {
     texts_free(&weighed);
     struct sluice_request request = request_of(text, NULL);
     request.prompt_weights = "off";
-    struct texts off = give(rig, request);
-    check(off.given[COND].rows == WINDOW, "--prompt-weights off still splits at BREAK");
+    struct texts off = run_prompt(rig, request);
+    check(off.tensor[COND].rows == WINDOW, "--prompt-weights off still splits at BREAK");
     texts_free(&off);
     request.prompt_weights = "perhaps";
-    refused(rig, request, "--prompt-weights perhaps");
+    expect_usage_error(rig, request, "--prompt-weights perhaps");
 }
 
-static void negatives(struct rig *rig, bool zeros, const char *what) {
+static void test_absent_negative_prompt(struct rig *rig, bool zeros, const char *what) {
     struct sluice_request request = request_of("a red fox", "");
-    struct texts empty = give(rig, request), plain = give(rig, request_of("", NULL));
+    struct texts empty = run_prompt(rig, request), plain = run_prompt(rig, request_of("", NULL));
     request.negative_prompt = NULL;
-    struct texts absent = give(rig, request);
+    struct texts absent = run_prompt(rig, request);
     check(same_rows(&empty, UNCOND, 0, &plain, COND, WINDOW) && !is_zero(&empty, UNCOND),
           "%s: a negative prompt \"\" is not encoded", what);
-    check(absent.given[UNCOND].rows == WINDOW, "%s: rows of an absent negative prompt", what);
+    check(absent.tensor[UNCOND].rows == WINDOW, "%s: rows of an absent negative prompt", what);
     check(is_zero(&absent, UNCOND) == zeros, "%s: an absent negative prompt", what);
     check(zeros || same_rows(&absent, UNCOND, 0, &plain, COND, WINDOW), "%s: an absent negative prompt must equal \"\"", what);
-    if (empty.given[POOLED].columns) {
+    if (empty.tensor[POOLED].columns) {
         check(same_rows(&empty, POOLED_UNCOND, 0, &plain, POOLED, 1), "%s: pooled embedding of a negative prompt \"\"", what);
         check(is_zero(&absent, POOLED_UNCOND) == zeros, "%s: pooled embedding of an absent negative prompt", what);
     }
@@ -218,7 +218,7 @@ static void negatives(struct rig *rig, bool zeros, const char *what) {
 }
 
 /* model_index.json disables zero embeddings. */
-static void no_zeros(void) {
+static void test_zero_embeddings_disabled(void) {
     static const char index[] = "{\"_class_name\": \"StableDiffusionXLPipeline\", "
                                 "\"force_zeros_for_empty_prompt\": false}";
     char path[192];
@@ -228,34 +228,34 @@ static void no_zeros(void) {
     if (!check(to, "%s", path)) return;
     fputs(index, to);
     fclose(to);
-    if (rig_open(&rig, folders[SDXL], 1, 1)) negatives(&rig, false, "sdxl, force_zeros_for_empty_prompt false");
+    if (rig_open(&rig, folders[SDXL], 1, 1)) test_absent_negative_prompt(&rig, false, "sdxl, force_zeros_for_empty_prompt false");
     rig_close(&rig);
 }
 
 /* Twice in one session: residents of another clip_skip must not be reused. */
-static void skips(struct rig *rig, int usual, int most, const char *what) {
+static void test_clip_skip(struct rig *rig, int usual, int most, const char *what) {
     struct sluice_request request = request_of("a red fox", NULL);
-    struct texts plain = give(rig, request), skipped[4] = {0};
+    struct texts plain = run_prompt(rig, request), skipped[4] = {0};
     for (int turn = 0; turn < 2; turn++)
         for (int n = 1; n <= most; n++) {
             request.clip_skip = n;
-            struct texts t = give(rig, request);
+            struct texts t = run_prompt(rig, request);
             check(turn ? !strcmp(t.latent, skipped[n].latent) : true, "%s: clip_skip %d differs the second time", what, n);
             check(same_rows(&t, COND, 0, &plain, COND, WINDOW) == (n == usual), "%s: embeddings at clip_skip %d", what, n);
-            if (t.given[POOLED].columns)
+            if (t.tensor[POOLED].columns)
                 check(same_rows(&t, POOLED, 0, &plain, POOLED, 1), "%s: clip_skip %d changes the pooled embedding", what, n);
             texts_free(&t);
             skipped[n] = t;
         }
     texts_free(&plain);
     request.clip_skip = most + 1;
-    refused(rig, request, "clip_skip beyond the first layer");
+    expect_usage_error(rig, request, "clip_skip beyond the first layer");
     request.clip_skip = -1;
-    refused(rig, request, "clip_skip -1");
+    expect_usage_error(rig, request, "clip_skip -1");
 }
 
 /* add_time_ids of the positive and of the negative lane. */
-static void numbers(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n, const char *what) {
+static void test_add_time_ids(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n, const char *what) {
     static struct job job;
     struct error e = {0};
     struct sluice_request request = request_of("a", "b");
@@ -273,34 +273,34 @@ static void numbers(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], in
 }
 
 /* A model without CLIP refuses clip_skip and prompt weights. */
-static void others(void) {
+static void test_options_refused_without_clip(void) {
     struct rig rig;
     if (rig_open(&rig, "test/golden/zimage_a/model", 1, 1)) {
         struct sluice_request request = request_of("a", NULL);
         request.clip_skip = 1;
-        refused(&rig, request, "no CLIP");
+        expect_usage_error(&rig, request, "no CLIP");
         request.clip_skip = 0;
         request.prompt_weights = "on";
-        refused(&rig, request, "prompt weights");
+        expect_usage_error(&rig, request, "prompt weights");
         request.prompt_weights = "off";
-        struct texts t = give(&rig, request);
+        struct texts t = run_prompt(&rig, request);
         texts_free(&t);
     }
     rig_close(&rig);
 }
 
 /* With several windows and skipped layers the plan still holds: its least budget gives the same bits, one byte less is an error. */
-static void least(struct rig *rig) {
+static void test_least_budget_keeps_bits(struct rig *rig) {
     struct sluice_request request = request_of("a (red:1.3) fox BREAK b", "c BREAK d BREAK e");
     struct sluice_error e;
-    struct texts plain = give(rig, request);
+    struct texts plain = run_prompt(rig, request);
     char *json = NULL;
     bool fits;
     check(!sluice_plan_query(rig->session, &request, NULL, &json, &fits, &e), "%s", e.what);
     json_t *plan = json_loads(json ? json : "", 0, NULL);
     request.max_ram_bytes =
         (int64_t)json_integer_value(json_object_get(json_object_get(plan, "least"), "ram_bytes"));
-    struct texts tight = give(rig, request);
+    struct texts tight = run_prompt(rig, request);
     check(!strcmp(tight.latent, plain.latent), "the least budget changes the latent");
     request.max_ram_bytes--;
     struct result r = run(rig, &request);
@@ -320,27 +320,27 @@ int main(void) {
     make_models();
     if (n_failed) return finish();
     if (rig_open(&rig, folders[SDXL], 1, 1)) {
-        windows(&rig);
-        uneven(&rig);
-        least(&rig);
-        weights(&rig);
-        negatives(&rig, true, "sdxl");
-        skips(&rig, 2, 3, "sdxl");
-        numbers(&rig, sizes, 6, "sdxl");
+        test_windows_follow_each_other(&rig);
+        test_prompts_of_different_length(&rig);
+        test_least_budget_keeps_bits(&rig);
+        test_prompt_weights_restore_mean(&rig);
+        test_absent_negative_prompt(&rig, true, "sdxl");
+        test_clip_skip(&rig, 2, 3, "sdxl");
+        test_add_time_ids(&rig, sizes, 6, "sdxl");
     }
     rig_close(&rig);
     if (rig_open(&rig, folders[REFINER], 1, 1)) {
-        negatives(&rig, false, "refiner");
-        numbers(&rig, scored, 5, "refiner");
+        test_absent_negative_prompt(&rig, false, "refiner");
+        test_add_time_ids(&rig, scored, 5, "refiner");
     }
     rig_close(&rig);
     if (rig_open(&rig, folders[SD1], 1, 1)) {
-        negatives(&rig, false, "sd1");
-        skips(&rig, 1, 3, "sd1");
-        numbers(&rig, sizes, 0, "sd1");
+        test_absent_negative_prompt(&rig, false, "sd1");
+        test_clip_skip(&rig, 1, 3, "sd1");
+        test_add_time_ids(&rig, sizes, 0, "sd1");
     }
     rig_close(&rig);
-    no_zeros();
-    others();
+    test_zero_embeddings_disabled();
+    test_options_refused_without_clip();
     return finish();
 }

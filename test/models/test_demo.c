@@ -137,7 +137,7 @@ static void read_drawing(struct sheet *sheet, char *const field[FIELDS], struct 
     free((void *)(uintptr_t)picture.rgb);
 }
 
-static void test_reader(void) {
+static void test_reader_misreads_reference_drawings(void) {
     struct drawings_result result = {0};
     struct sheet sheet = {0};
     char line[LINE_MAX_BYTES], *field[FIELDS];
@@ -192,7 +192,7 @@ static bool parse_tuple(char *line, struct scene *s) {
            crc32(0, (const Bytef *)line, (uInt)strlen(line)) % 10 == 0;
 }
 
-static void test_held_out(void) {
+static void test_held_out_prompts_were_not_trained(void) {
     char line[LINE_MAX_BYTES];
     bool all = true;
     FILE *file = fopen("models/demo_train/held_out.txt", "r");
@@ -339,7 +339,7 @@ static void print_table(const struct table *t, const char *title) {
     }
 }
 
-static struct table test_scores(void) {
+static struct table test_scores_reach_shipped_model(void) {
     struct table t = {0};
     draw_prompts(&t, &demo.defaults, 0, demo.n_prompts);
     print_table(&t, "held-out prompts");
@@ -355,7 +355,7 @@ static struct table test_scores(void) {
 
 /* ---- guidance, steps, negative prompt, seed ---- */
 
-static void test_guidance(const struct table *usual) {
+static void test_guidance_improves_colour(const struct table *usual) {
     struct sluice_request request = demo.defaults;
     struct table with = *usual, without = {0};
     int n = demo.n_prompts < PROMPTS_GUIDANCE ? PROMPTS_GUIDANCE : demo.n_prompts;
@@ -369,7 +369,7 @@ static void test_guidance(const struct table *usual) {
           before, demo.defaults.cfg_scale, after);
 }
 
-static void test_steps(const struct table *usual) {
+static void test_more_steps_improve_score(const struct table *usual) {
     struct sluice_request request = demo.defaults;
     request.steps = 2;
     struct table t = {0};
@@ -395,7 +395,7 @@ static double red_area(const char *negative) {
     return 100 * sum / NEGATIVE_SEEDS;
 }
 
-static void test_negative(void) {
+static void test_negative_prompt_reduces_red(void) {
     double without = red_area(NULL), with = red_area("red");
     /* Without any red the negative prompt cannot be measured. */
     check(without > .5, "prompts without a colour give only %.2f %% red", without);
@@ -403,7 +403,7 @@ static void test_negative(void) {
 }
 
 /* The prompt names no position, so the position depends on the seed alone. */
-static void test_seeds(void) {
+static void test_seed_moves_the_shape(void) {
     double low[2] = {1, 1}, high[2] = {-1, -1};
     for (int seed = 0; seed < POSITION_SEEDS; seed++) {
         struct reading r = draw_prompt(&demo.defaults, "a small red circle on a white background", seed);
@@ -426,16 +426,16 @@ int main(void) {
         puts("SKIP demo: no trained model");
         return finish();
     }
-    test_reader();
-    test_held_out();
+    test_reader_misreads_reference_drawings();
+    test_held_out_prompts_were_not_trained();
     if (n_held_out && demo_open(folder)) {
-        struct table usual = test_scores();
+        struct table usual = test_scores_reach_shipped_model();
         if (demo.n_prompts >= PROMPTS_FEW) {
-            test_guidance(&usual);
-            test_steps(&usual);
+            test_guidance_improves_colour(&usual);
+            test_more_steps_improve_score(&usual);
         }
-        test_negative();
-        test_seeds();
+        test_negative_prompt_reduces_red();
+        test_seed_moves_the_shape();
         check(demo.n_errors == 0, "only %d of %d images drawn", demo.n_drawn, demo.n_drawn + demo.n_errors);
     }
     sluice_session_close(demo.session);

@@ -26,13 +26,13 @@ static const struct tolerance tolerances[] = {{0}};
 /* The output in which a tensor's influence is measured. */
 enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 
-struct probe {
+struct influence_run {
     const struct golden *golden;
     char model[PATH];
     const struct tensor_index *index; /* of the component under test */
     enum result result;
-    struct tensor known[N_RESULTS]; /* outputs with all tensors unchanged; rank 0: the fixture lacks this output */
-    int n_tried, n_wrong;
+    struct tensor unchanged[N_RESULTS]; /* outputs with all tensors unchanged; rank 0: the fixture lacks this output */
+    int n_tested, n_wrong;
     double least;
 };
 
@@ -66,9 +66,9 @@ static const char *encoded_as(const struct golden *g) {
 }
 
 /* Returns the last latent, the image decoded from the reference's latent, or the latent of an input image. */
-static struct tensor draw(struct probe *probe, enum result result) {
-    struct public_run *p = open_run(probe->golden, probe->model, false);
-    struct sluice_request r = request_of(p, case_for(probe->golden, result));
+static struct tensor draw(struct influence_run *influence_run, enum result result) {
+    struct public_run *p = open_run(influence_run->golden, influence_run->model, false);
+    struct sluice_request r = request_of(p, case_for(influence_run->golden, result));
     struct sluice_error error;
     struct tensor out;
     if (result == DECODED) {
@@ -108,60 +108,60 @@ static void overwrite(const char *path, const void *bytes, const struct index_en
 }
 
 /* Relative L2 change of the result when the tensor is zero. */
-static double influence(struct probe *probe, const struct index_entry *entry) {
+static double influence(struct influence_run *influence_run, const struct index_entry *entry) {
     struct error e = {0};
-    const struct byte_source *source = &probe->index->sources[entry->source];
-    char *kept = malloc(entry->bytes), *zeros = calloc(1, entry->bytes), path[2 * PATH];
-    struct tensor out, truth = probe->known[probe->result];
-    source_read(source, kept, entry->bytes, entry->offset, &e);
+    const struct byte_source *source = &influence_run->index->sources[entry->source];
+    char *original = malloc(entry->bytes), *zeros = calloc(1, entry->bytes), path[2 * PATH];
+    struct tensor out, truth = influence_run->unchanged[influence_run->result];
+    source_read(source, original, entry->bytes, entry->offset, &e);
     assert_ok(&e);
     /* The same file in the copied model. */
-    const char *tail = source->path + strlen(probe->golden->path) + strlen("/model");
-    snprintf(path, sizeof path, "%s%s", probe->model, tail);
+    const char *tail = source->path + strlen(influence_run->golden->path) + strlen("/model");
+    snprintf(path, sizeof path, "%s%s", influence_run->model, tail);
     overwrite(path, zeros, entry);
-    out = draw(probe, probe->result);
-    overwrite(path, kept, entry);
-    free(kept);
+    out = draw(influence_run, influence_run->result);
+    overwrite(path, original, entry);
+    free(original);
     free(zeros);
     return distance(out.data, truth.data, tensor_elements(&truth));
 }
 
-static enum result result_of(const struct probe *probe, const char *name) {
+static enum result result_of(const struct influence_run *influence_run, const char *name) {
     if (strncmp(name, "vae.", 4)) return LATENT;
     bool encoder = !strncmp(name, "vae.encoder.", 12) || !strncmp(name, "vae.quant_conv.", 15);
-    return encoder && probe->known[ENCODED].rank ? ENCODED : DECODED;
+    return encoder && influence_run->unchanged[ENCODED].rank ? ENCODED : DECODED;
 }
 
 /* Length of the slot's folder and shared prefix at the start of a name; 0: the tensor belongs to another slot. */
-static size_t in_slot(const struct slot *slot, const char *name) {
+static size_t slot_name_offset(const struct slot *slot, const char *name) {
     size_t folder = strlen(slot->folder) + 1, prefix = slot->prefix ? strlen(slot->prefix) : 0;
     if (strncmp(name, slot->folder, folder - 1) || name[folder - 1] != '.') return 0;
     return prefix && strncmp(name + folder, slot->prefix, prefix) ? 0 : folder + prefix;
 }
 
 /* Tests one tensor, named like "text_encoder.layers.0...". */
-static void try_tensor(struct probe *probe, const char *name, bool matters) {
-    const struct sluice_model *model = probe->golden->model;
+static void test_tensor(struct influence_run *influence_run, const char *name, bool matters) {
+    const struct sluice_model *model = influence_run->golden->model;
     for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {
-        size_t n = in_slot(&model->recipe->slot[slot], name);
+        size_t n = slot_name_offset(&model->recipe->slot[slot], name);
         if (!n) continue;
-        probe->index = &model->component[slot].index;
-        probe->result = result_of(probe, name);
+        influence_run->index = &model->component[slot].index;
+        influence_run->result = result_of(influence_run, name);
         void *mark = golden_state.memory;
-        double moved = influence(probe, find_tensor(probe->index, name + n));
+        double moved = influence(influence_run, find_tensor(influence_run->index, name + n));
         test_memory_free_to(mark);
         bool good = matters ? moved > LEAST : moved < NOTHING;
-        if (!good) printf("  %s %s: setting it to zero changes the result by %.2e\n", probe->golden->name, name, moved);
-        if (matters && moved < probe->least) probe->least = moved;
-        probe->n_wrong += !good;
-        probe->n_tried++;
+        if (!good) printf("  %s %s: setting it to zero changes the result by %.2e\n", influence_run->golden->name, name, moved);
+        if (matters && moved < influence_run->least) influence_run->least = moved;
+        influence_run->n_wrong += !good;
+        influence_run->n_tested++;
         return;
     }
     fail_msg("no component has the tensor %s", name);
 }
 
 /* Reads the two lists of influence.txt, a number and a name a line: tensors that matter, then tensors that cannot. */
-static void try_listed(struct probe *probe, FILE *list) {
+static void test_listed_tensors(struct influence_run *influence_run, FILE *list) {
     char line[PATH], name[PATH];
     double reference;
     bool matters = true;
@@ -169,13 +169,13 @@ static void try_listed(struct probe *probe, FILE *list) {
     while (fgets(line, sizeof line, list) && strncmp(line, "Constants", 9)) {
         if (!strncmp(line, "Tensors that", 12)) matters = false, n = 0;
         if (line[0] != ' ' || sscanf(line, "%lf %1000s", &reference, name) != 2) continue;
-        if (n++ % stride == 0) try_tensor(probe, name, matters);
+        if (n++ % stride == 0) test_tensor(influence_run, name, matters);
     }
 }
 
-static void test_influence(const struct golden *g) {
+static void test_unused_tensor(const struct golden *g) {
     char path[PATH], folder[] = "/tmp/sluice-influence-XXXXXX", command[2 * PATH];
-    struct probe probe = {.golden = g, .least = INFINITY};
+    struct influence_run influence_run = {.golden = g, .least = INFINITY};
     snprintf(path, sizeof path, "%s/influence.txt", g->path);
     FILE *list = fopen(path, "r");
     if (!list) {
@@ -183,22 +183,22 @@ static void test_influence(const struct golden *g) {
         return;
     }
     assert_non_null(mkdtemp(folder));
-    snprintf(probe.model, sizeof probe.model, "%s/model", folder);
+    snprintf(influence_run.model, sizeof influence_run.model, "%s/model", folder);
     snprintf(command, sizeof command, "cp -rL '%s/model' '%s'", g->path, folder);
     assert_int_equal(system(command), 0);
     for (enum result r = 0; r < N_RESULTS; r++)
-        if (case_for(g, r)) probe.known[r] = draw(&probe, r);
-    try_listed(&probe, list);
+        if (case_for(g, r)) influence_run.unchanged[r] = draw(&influence_run, r);
+    test_listed_tensors(&influence_run, list);
     fclose(list);
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     assert_int_equal(system(command), 0);
     printf("  %-12s %d tensors set to zero, smallest change of a tensor that matters: %.2e (required %.0e)\n",
-           g->name, probe.n_tried, probe.least, LEAST);
-    assert_int_equal(probe.n_wrong, 0);
-    assert_true(probe.n_tried >= 5);
+           g->name, influence_run.n_tested, influence_run.least, LEAST);
+    assert_int_equal(influence_run.n_wrong, 0);
+    assert_true(influence_run.n_tested >= 5);
 }
 
-static const struct golden_test tests[] = {{"influence", test_influence, PRECISION_F32, false, NULL}};
+static const struct golden_test tests[] = {{"influence", test_unused_tensor, PRECISION_F32, false, NULL}};
 
 static const struct suite *const *suites_of(const struct fixture *f) {
     static const struct suite influence_suite = {"every tensor", tests, COUNT_OF(tests), tolerances,

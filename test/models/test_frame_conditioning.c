@@ -59,16 +59,16 @@ static void check_frames(int frames, bool ends) {
     }
 }
 
-static void check_first_frame(void) {
-    float given[C * SIDE * SIDE], latent[C * 3 * SIDE * SIDE];
+static void check_first_frame_restored(void) {
+    float clean[C * SIDE * SIDE], latent[C * 3 * SIDE * SIDE];
     struct job job = job_of(9, false);
-    for (int i = 0; i < C * SIDE * SIDE; i++) given[i] = (float)i;
+    for (int i = 0; i < C * SIDE * SIDE; i++) clean[i] = (float)i;
     for (int i = 0; i < C * 3 * SIDE * SIDE; i++) latent[i] = -1;
     struct tensor to = tensor_make(latent, DTYPE_F32, 4, (int32_t[]){C, 3, SIDE, SIDE});
     frame_conditioning_put_clean(&job, to);
     check(latent[0] == -1, "the latent changes without a clean frame");
     job.n_clean_frames = 1;
-    job.layout.clean_frame = tensor_make(given, DTYPE_F32, 4, (int32_t[]){C, 1, SIDE, SIDE});
+    job.layout.clean_frame = tensor_make(clean, DTYPE_F32, 4, (int32_t[]){C, 1, SIDE, SIDE});
     frame_conditioning_put_clean(&job, to);
     bool right = true;
     for (int c = 0; c < C; c++)
@@ -86,6 +86,6 @@ int main(void) {
             check_mask(frames, ends);
             check_frames(frames, ends);
         }
-    check_first_frame();
+    check_first_frame_restored();
     return finish();
 }

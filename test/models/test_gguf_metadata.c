@@ -37,7 +37,7 @@ static char folder[] = "/tmp/sluice-models-XXXXXX";
 typedef void (*renaming)(const char *name, char to[NAME]);
 
 /* A file whose tensors are copied. */
-struct old_file {
+struct source_file {
     const char *path;
     renaming rename;
     struct tensor_index index;
@@ -69,7 +69,7 @@ static const char *path_of(const char *name) {
     return path;
 }
 
-static void add_tensors(struct copying *c, struct old_file *old) {
+static void add_tensors(struct copying *c, struct source_file *old) {
     struct error e = {0};
     component_open(&sys, old->path, &old->index, &e);
     assert_ok(&e);
@@ -87,7 +87,7 @@ static void add_tensors(struct copying *c, struct old_file *old) {
 }
 
 /* Writes the tensors of the old files with new names and metadata. */
-static const char *rewrite_all(struct old_file *old, int n_old, const struct gguf_metadata *metadata, int n) {
+static const char *rewrite_all(struct source_file *old, int n_old, const struct gguf_metadata *metadata, int n) {
     static struct copying c;
     const char *path = path_of("new.gguf");
     struct error e = {0};
@@ -100,7 +100,7 @@ static const char *rewrite_all(struct old_file *old, int n_old, const struct ggu
 }
 
 static const char *rewrite(const char *from, renaming rename, const struct gguf_metadata *metadata, int n) {
-    struct old_file old = {from, rename, {0}};
+    struct source_file old = {from, rename, {0}};
     return rewrite_all(&old, 1, metadata, n);
 }
 
@@ -225,7 +225,7 @@ static void test_g40_block_count(void **state) {
         if (open_with(&wrong[i], &e) != META) fail_msg("row %zu: %s", i, status_name(e.code));
 }
 
-static void test_settings(void **state) {
+static void test_unsupported_settings_refused(void **state) {
     (void)state;
     struct error e;
     const struct gguf_metadata yarn = text("qwen3.rope.scaling.type", "yarn"),
@@ -241,7 +241,7 @@ static void test_settings(void **state) {
 /* ---- tokenizers ---- */
 
 /* The tokenizer in the encoder's own file is used before one in the folder. */
-static void test_own_tokenizer(void **state) {
+static void test_embedded_tokenizer_preferred(void **state) {
     (void)state;
     char real[4096], *json = NULL;
     struct sluice_error e = {0};
@@ -259,7 +259,7 @@ static void test_own_tokenizer(void **state) {
     unlink(path_of("tokenizer.json"));
 }
 
-static void test_t13_rows(void **state) {
+static void test_t13_tokenizer_larger_than_embedding(void **state) {
     (void)state;
     struct model_paths o = {.model = "test/golden/zimage_b/model", .tokenizer = QWEN3};
     expect_model_failure(o, SHAPE, "651 in the tokenizer");
@@ -272,7 +272,7 @@ static void drop_one(const char *name, char to[NAME]) {
 }
 
 /* An error names the missing tensor in the file's naming scheme. */
-static void test_missing(void **state) {
+static void test_missing_tensor_named_as_in_file(void **state) {
     (void)state;
     struct sluice_model *model;
     struct error e = {0};
@@ -315,7 +315,7 @@ static struct tensor_index open_part(const char *path) {
     return whole;
 }
 
-static void test_prefix(void **state) {
+static void test_prefixed_names(void **state) {
     (void)state;
     const char *path = rewrite(FLUX "unet/flux.gguf", behind_prefix, NULL, 0);
     struct contents contents;
@@ -334,9 +334,9 @@ static void behind_encoder(const char *name, char to[NAME]) {
 }
 
 /* Transformer and encoder in one file: the tokenizer's metadata is read after the transformer was examined. */
-static void test_one_file(void **state) {
+static void test_tokenizer_of_combined_file(void **state) {
     (void)state;
-    struct old_file old[] = {{ZIMAGE "diffusion_models/zimage.gguf", behind_prefix, {0}},
+    struct source_file old[] = {{ZIMAGE "diffusion_models/zimage.gguf", behind_prefix, {0}},
                              {QWEN3, behind_encoder, {0}}};
     const struct gguf_metadata metadata[] = {text("general.architecture", "lumina2"),
                                              text("tokenizer.ggml.model", "gpt2"),
@@ -350,7 +350,7 @@ static void test_one_file(void **state) {
 }
 
 /* Every tensor of both files is at the same place of the same block. */
-static void test_clip_cpp(void **state) {
+static void test_clip_cpp_names(void **state) {
     (void)state;
     const struct gguf_metadata metadata[] = {
         text("general.architecture", "clip"), number("clip.text.attention.head_count", GGUF_U32, 2),
@@ -403,10 +403,10 @@ static int end(void **state) {
 int main(void) {
     static const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_g39_architectures), cmocka_unit_test(test_g39_text_encoders),
-        cmocka_unit_test(test_g40_block_count),   cmocka_unit_test(test_settings),
-        cmocka_unit_test(test_own_tokenizer),     cmocka_unit_test(test_t13_rows),
-        cmocka_unit_test(test_missing),           cmocka_unit_test(test_prefix),
-        cmocka_unit_test(test_one_file),          cmocka_unit_test(test_clip_cpp),
+        cmocka_unit_test(test_g40_block_count),   cmocka_unit_test(test_unsupported_settings_refused),
+        cmocka_unit_test(test_embedded_tokenizer_preferred),     cmocka_unit_test(test_t13_tokenizer_larger_than_embedding),
+        cmocka_unit_test(test_missing_tensor_named_as_in_file),           cmocka_unit_test(test_prefixed_names),
+        cmocka_unit_test(test_tokenizer_of_combined_file),          cmocka_unit_test(test_clip_cpp_names),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, begin, end);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -82,7 +82,7 @@ static void write_text(const char *path, const char *text) {
     check(file && fputs(text, file) >= 0 && !fclose(file), "cannot write %s", path);
 }
 
-static void test_type(enum dtype dtype) {
+static void test_flattened_weights_give_same_latent(enum dtype dtype) {
     static struct flattened f;
     struct rig rig;
     options from = {.model = current_model.folder, .diffusion_model = temporary_path("twin.safetensors")};
@@ -108,7 +108,7 @@ int main(void) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
     temporary_make();
     layouts_load(&layouts_of_sd1, "test/golden/sd1/model");
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) test_type(types[i]);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++) test_flattened_weights_give_same_latent(types[i]);
     layouts_free();
     return finish();
 }

@@ -57,7 +57,7 @@ static const char *write_tensors(const char *text, const char *metadata) {
 }
 
 /* Opens and matches an adapter on a sys that counts memory; all memory must be freed. */
-static enum status try(const struct sluice_model *m, const char *path, bool partial,
+static enum status match_refusing_leaks(const struct sluice_model *m, const char *path, bool partial,
                        struct adapter_match *match, struct error *e) {
     struct adapter *a = NULL;
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
@@ -267,12 +267,12 @@ static void check_words(const struct error *e, const struct row *row) {
         check(strstr(line, row->words[i]) != NULL, "%s: '%s' is missing in: %s", row->what, row->words[i], line);
 }
 
-static void test_rows(void) {
+static void test_malformed_adapters_refused(void) {
     for (int i = 0; i < COUNT_OF(rows); i++) {
         struct sluice_model *const models[] = {zimage, sd1, published};
         struct adapter_match match;
         struct error e;
-        try(models[rows[i].model], write_tensors(rows[i].tensors, NULL), false, &match, &e);
+        match_refusing_leaks(models[rows[i].model], write_tensors(rows[i].tensors, NULL), false, &match, &e);
         check_words(&e, &rows[i]);
     }
 }
@@ -293,7 +293,7 @@ static const char *write_pair(double alpha, float value) {
 }
 
 /* Finite, but not at a scale of 1,000. */
-static void test_large_scales(void) {
+static void test_scale_overflow_refused(void) {
     struct adapter *a = NULL;
     struct adapter_match match = {0};
     struct adapter_combination c = {0};
@@ -310,20 +310,20 @@ static void test_large_scales(void) {
     adapter_close(a);
 }
 
-static void test_numbers(void) {
+static void test_nonfinite_values_refused(void) {
     static const struct row nan_alpha = {"alpha NaN", "", META, {"not finite", ".alpha"}, ZIMAGE};
     static const struct row inf_alpha = {"alpha infinite", "", META, {"not finite", ".alpha"}, ZIMAGE};
     struct adapter_match match;
     struct adapter *a = NULL;
     struct error e = {0};
-    test_large_scales();
-    try(zimage, write_pair(__builtin_nan(""), 0), false, &match, &e);
+    test_scale_overflow_refused();
+    match_refusing_leaks(zimage, write_pair(__builtin_nan(""), 0), false, &match, &e);
     check_words(&e, &nan_alpha);
-    try(zimage, write_pair(__builtin_inf(), 0), false, &match, &e);
+    match_refusing_leaks(zimage, write_pair(__builtin_inf(), 0), false, &match, &e);
     check_words(&e, &inf_alpha);
-    try(zimage, write_pair(1e300, 0), false, &match, &e);
+    match_refusing_leaks(zimage, write_pair(1e300, 0), false, &match, &e);
     check_words(&e, &inf_alpha);
-    check(try(zimage, write_pair(0, 0), false, &match, &e) == OK && match.n_notes == 1 &&
+    check(match_refusing_leaks(zimage, write_pair(0, 0), false, &match, &e) == OK && match.n_notes == 1 &&
               strstr(match.note[0], "alpha is 0"),
           "alpha 0: %s, %d warnings", e.what, match.n_notes);
     check(adapter_open(zimage->sys, write_pair(1, 1), &a, &e) == OK && adapter_check_finite(a, &e) == OK,
@@ -337,7 +337,7 @@ static void test_numbers(void) {
 
 /* ---- peft's configuration ---- */
 
-static void test_metadata(void) {
+static void test_unsupported_peft_config_refused(void) {
     static const struct {
         const char *json;
         enum status code;
@@ -354,7 +354,7 @@ static void test_metadata(void) {
         char line[1024];
         const char *tensors = "transformer.layers.0.feed_forward.w1.lora_A.weight F32 2,36; "
                               "transformer.layers.0.feed_forward.w1.lora_B.weight F32 96,2";
-        try(zimage, write_tensors(tensors, texts[i].json), false, &match, &e);
+        match_refusing_leaks(zimage, write_tensors(tensors, texts[i].json), false, &match, &e);
         error_line(&e, line, sizeof line);
         check(e.code == texts[i].code && strstr(line, texts[i].word), "%s: %s: %s", texts[i].json,
               status_name(e.code), line);
@@ -363,30 +363,30 @@ static void test_metadata(void) {
 
 /* ---- partial matches ---- */
 
-static void test_partial(void) {
+static void test_partial_match_reports_unmatched(void) {
     struct adapter_match match;
     struct error e;
     const char *path = write_tensors("diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
                                      "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2; "
                                      "something.else F32 3; " W1_PAIR,
                                      NULL);
-    check(try(zimage, path, true, &match, &e) == OK && match.n_unmatched == 2 && match.n_notes == 1 &&
+    check(match_refusing_leaks(zimage, path, true, &match, &e) == OK && match.n_unmatched == 2 && match.n_notes == 1 &&
               strstr(match.note[0], "fit nothing: 2") && strstr(match.note[0], "layers.99"),
           "partial: %s, %d unmatched, %s", e.what, match.n_unmatched, match.note[0]);
     path = write_tensors("diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
                          "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2",
                          NULL);
-    check(try(zimage, path, true, &match, &e) == MISSING, "no module fits: %s", e.what);
+    check(match_refusing_leaks(zimage, path, true, &match, &e) == MISSING, "no module fits: %s", e.what);
     /* A wrong shape stays an error. */
     path = write_tensors(W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2", NULL);
-    check(try(zimage, path, true, &match, &e) == SHAPE, "a wrong shape: %s", e.what);
+    check(match_refusing_leaks(zimage, path, true, &match, &e) == SHAPE, "a wrong shape: %s", e.what);
     /* One layer under two naming schemes. */
     path = write_tensors("lora_unet_layers_0_attention_qkv.lora_down.weight F32 2,36; "
                          "lora_unet_layers_0_attention_qkv.lora_up.weight F32 108,2; "
                          "lora_unet_layers_0_attention_to_k.lora_down.weight F32 2,36; "
                          "lora_unet_layers_0_attention_to_k.lora_up.weight F32 36,2",
                          NULL);
-    check(try(zimage, path, false, &match, &e) == OK && match.n_notes == 1 &&
+    check(match_refusing_leaks(zimage, path, false, &match, &e) == OK && match.n_notes == 1 &&
               strstr(match.note[0], "in two namings (one is used): 1"),
           "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
 }
@@ -394,7 +394,7 @@ static void test_partial(void) {
 /* ---- many tensors ---- */
 
 /* As many tensors as a file may have, with long common prefixes in their names. */
-static void test_many(void) {
+static void test_many_unmatched_tensors_are_fast(void) {
     enum { MODULES = LOADER_TENSORS_MAX / 2 };
     struct adapter_match match;
     struct adapter_writer w;
@@ -409,8 +409,8 @@ static void test_many(void) {
         adapter_writer_add_f32(&w, name, NULL, 96, 2, 0);
     }
     adapter_writer_end(&w, path, NULL);
-    check(try(zimage, path, false, &match, &e) == MISSING, "%d modules: %s", MODULES, e.what);
-    check(try(zimage, path, true, &match, &e) == OK && match.n_unmatched > MODULES - 100,
+    check(match_refusing_leaks(zimage, path, false, &match, &e) == MISSING, "%d modules: %s", MODULES, e.what);
+    check(match_refusing_leaks(zimage, path, true, &match, &e) == OK && match.n_unmatched > MODULES - 100,
           "%d modules: %s, %d unmatched", MODULES, e.what, match.n_unmatched);
 }
 
@@ -450,7 +450,7 @@ static enum status use_everything(const struct sluice_model *m, const char *path
 }
 
 /* Each call fails in turn: the error has the fault's code, and no memory leaks. */
-static void test_faults(void) {
+static void test_no_leak_after_fault(void) {
     enum { CALLS_MOST = 1000 };
     static const struct {
         enum call call;
@@ -488,12 +488,12 @@ static void test_faults(void) {
     model_close(m);
 }
 
-static void test_model(void) {
+static void test_model_file_refused(void) {
     static const struct row row = {
         "a model", "", UNSUPPORTED, {"the file is not a LoRA or other adapter", "transformer (zimage)"}, ZIMAGE};
     struct adapter_match match;
     struct error e;
-    try(zimage, "models/demo/transformer/diffusion_pytorch_model.safetensors", false, &match, &e);
+    match_refusing_leaks(zimage, "models/demo/transformer/diffusion_pytorch_model.safetensors", false, &match, &e);
     check_words(&e, &row);
 }
 
@@ -503,13 +503,13 @@ int main(void) {
     sd1 = open_model("test/golden/sd1/model");
     published = open_model("zimage");
     if (zimage && sd1 && published) {
-        test_rows();
-        test_numbers();
-        test_metadata();
-        test_partial();
-        test_many();
-        test_model();
-        test_faults();
+        test_malformed_adapters_refused();
+        test_nonfinite_values_refused();
+        test_unsupported_peft_config_refused();
+        test_partial_match_reports_unmatched();
+        test_many_unmatched_tensors_are_fast();
+        test_model_file_refused();
+        test_no_leak_after_fault();
     }
     model_close(zimage);
     model_close(sd1);

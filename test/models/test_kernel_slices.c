@@ -188,7 +188,7 @@ static void check_sizes(const struct block *block, uint64_t file_element, uint64
     assert_int_equal(block_file_bytes(block), (2 * T * VALUES + O) * file_element);
 }
 
-static void test_bits(void **state) {
+static void test_last_slice_bits(void **state) {
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     static unsigned char expected[PACKED_MAX];
     (void)state;
@@ -208,7 +208,7 @@ static void test_bits(void **state) {
 }
 
 /* Conversion to single values and to a type with blocks. */
-static void test_converted(void **state) {
+static void test_converted_slice_bits(void **state) {
     static const struct {
         enum dtype from, to;
     } pairs[] = {{DTYPE_F32, DTYPE_BF16}, {DTYPE_BF16, DTYPE_F32}, {DTYPE_F16, DTYPE_F8_E4M3}};
@@ -241,7 +241,7 @@ static void test_converted(void **state) {
 
 /* ---- errors ---- */
 
-static void refuse(const int32_t *other, enum status code, const char *word) {
+static void expect_refused_bind(const int32_t *other, enum status code, const char *word) {
     struct block_ref ref = {.kind = &kind};
     struct tensor_index index;
     struct block block;
@@ -254,18 +254,18 @@ static void refuse(const int32_t *other, enum status code, const char *word) {
     index_destroy(&index);
 }
 
-static void test_invalid_models(void **state) {
+static void test_wrong_shape_refused(void **state) {
     (void)state;
     write_file(SAFETENSORS, DTYPE_F32);
-    refuse((int32_t[N_DIMS]){O, I, K, 1, PART, O - PART}, SHAPE, "[5, 197, 1, 3, 3]");
-    refuse((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
-    refuse((int32_t[N_DIMS]){O, I, K, T, PART, 2}, SHAPE, "[4, 197, 3, 3, 3]");
+    expect_refused_bind((int32_t[N_DIMS]){O, I, K, 1, PART, O - PART}, SHAPE, "[5, 197, 1, 3, 3]");
+    expect_refused_bind((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
+    expect_refused_bind((int32_t[N_DIMS]){O, I, K, T, PART, 2}, SHAPE, "[4, 197, 3, 3, 3]");
     write_file(GGUF_MERGED, DTYPE_F32);
-    refuse((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
+    expect_refused_bind((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
 }
 
 /* Quantisation blocks that would straddle slices. */
-static void test_blocks_of_values(void **state) {
+static void test_block_types_refused(void **state) {
     enum { ROWS = 32 };
     static unsigned char zeros[ROWS * I * T * K * K * 2];
     int32_t shape[] = {ROWS, I, T, K, K}, flat[] = {ROWS * I * T * K * K / 32, 32};
@@ -282,11 +282,11 @@ static void test_blocks_of_values(void **state) {
     snprintf(path, sizeof path, "%s/model.gguf", folder);
     gguf_write_made(&sys, path, metadata, 3, tensors, 3, NULL, &e);
     assert_ok(&e);
-    refuse(other, UNSUPPORTED, "multiple of the type's block size");
+    expect_refused_bind(other, UNSUPPORTED, "multiple of the type's block size");
 }
 
 /* A file truncated after it was opened. */
-static void test_cut_file(void **state) {
+static void test_truncated_file_reported(void **state) {
     static unsigned char got[PACKED_MAX];
     struct reader reader = {0};
     struct tensor_index index;
@@ -318,9 +318,9 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bits),     cmocka_unit_test(test_converted),
-        cmocka_unit_test(test_invalid_models),  cmocka_unit_test(test_blocks_of_values),
-        cmocka_unit_test(test_cut_file),
+        cmocka_unit_test(test_last_slice_bits),     cmocka_unit_test(test_converted_slice_bits),
+        cmocka_unit_test(test_wrong_shape_refused),  cmocka_unit_test(test_block_types_refused),
+        cmocka_unit_test(test_truncated_file_reported),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

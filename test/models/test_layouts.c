@@ -6,7 +6,7 @@
 
 /* ---- each component in a file of its own ---- */
 
-static void test_split(const struct layouts *l) {
+static void test_split_files_give_same_latent(const struct layouts *l) {
     const char *paths[LAYOUT_PARTS];
     for (int i = 0; i < l->family->n_parts; i++) paths[i] = l->family->parts[i].file;
     layouts_write_parts(paths, !l->no_configs);
@@ -14,7 +14,7 @@ static void test_split(const struct layouts *l) {
     check(strstr(captured_log, l->warnings[0]) && strstr(captured_log, l->warnings[1]), "an assumption is not logged: %s", captured_log);
 }
 
-static void test_slots(const struct layout_family *family) {
+static void test_file_for_wrong_slot_refused(const struct layout_family *family) {
     for (int slot = 0; slot < family->n_parts; slot++)
         for (int given = 0; given < family->n_parts; given++) {
             if (given == slot) continue;
@@ -28,7 +28,7 @@ static void test_slots(const struct layout_family *family) {
 
 /* ---- all components in one file ---- */
 
-static void test_all_in_one(const struct layouts *l) {
+static void test_single_file_gives_same_latent(const struct layouts *l) {
     const struct layout_family *family = l->family;
     size_t n = (size_t)family->n_parts + (l->two_in_file != NULL);
     for (int i = 0; i < family->n_all; i++) {
@@ -52,7 +52,7 @@ static void test_all_in_one(const struct layouts *l) {
 /* ---- converted components ---- */
 
 /* One component converted to the other file format, with unchanged types and its configuration, gives the same latent. */
-static void draws_converted(const struct layout_part *part, options from, const char *input, const char *name,
+static void expect_converted_same(const struct layout_part *part, options from, const char *input, const char *name,
                             const char *form) {
     struct sys machine;
     struct error e = {0};
@@ -71,28 +71,28 @@ static void draws_converted(const struct layout_part *part, options from, const 
 }
 
 /* A folder's component by name and by path; a file's component by file name or by prefix. */
-static void test_converted(const struct layouts *l) {
+static void test_converted_component_gives_same_latent(const struct layouts *l) {
     for (int i = 0; i < l->family->n_parts; i++) {
         const struct layout_part *part = &l->family->parts[i];
         options folder = {.model = current_model.folder, .tokenizer = l->tokenizer_model};
         char path[TENSOR_SET_PATH];
         snprintf(path, sizeof path, "%s/%s", current_model.folder, part->component);
-        draws_converted(part, folder, current_model.folder, part->component, "part.safetensors");
-        draws_converted(part, folder, current_model.folder, part->component, "part.gguf");
+        expect_converted_same(part, folder, current_model.folder, part->component, "part.safetensors");
+        expect_converted_same(part, folder, current_model.folder, part->component, "part.gguf");
         const char *which = l->two_in_file && !strcmp(l->two_in_file, part->component) ? part->component : NULL;
-        draws_converted(part, folder, path, which, "part.safetensors");
-        draws_converted(part, layouts_part_files(), temporary_path(part->file), which, "part.safetensors");
+        expect_converted_same(part, folder, path, which, "part.safetensors");
+        expect_converted_same(part, layouts_part_files(), temporary_path(part->file), which, "part.safetensors");
         for (int k = 0; l->one_file && k < l->family->n_all; k++) {
             options all = {.model = temporary_path("all.safetensors"), .tokenizer = current_model.tokenizer};
             layouts_write_all(all.model, &l->family->all[k]);
-            draws_converted(part, all, all.model, part->component, "part.safetensors");
+            expect_converted_same(part, all, all.model, part->component, "part.safetensors");
         }
     }
 }
 
 /* ---- inspect ---- */
 
-static void test_recipe(const struct fixture *f) {
+static void test_inspect_finds_components(const struct fixture *f) {
     const struct expected_recipe *expected = f->expected;
     const char *fixture = f->name, *recipe = expected->recipe;
     sluice_model *m = NULL;
@@ -143,10 +143,10 @@ static bool read_model(const struct fixture *f) {
 }
 
 static void test_layouts(const struct layouts *l) {
-    test_split(l);
-    test_converted(l);
-    if (l->one_file) test_all_in_one(l);
-    if (l->wrong_slots) test_slots(l->family);
+    test_split_files_give_same_latent(l);
+    test_converted_component_gives_same_latent(l);
+    if (l->one_file) test_single_file_gives_same_latent(l);
+    if (l->wrong_slots) test_file_for_wrong_slot_refused(l->family);
     for (int i = 0; l->extra_tests[i]; i++) l->extra_tests[i]();
 }
 
@@ -160,7 +160,7 @@ int main(int argc, char **argv) {
             result_free(&expected_result);
             layouts_free();
         }
-        if (f->expected) test_recipe(f);
+        if (f->expected) test_inspect_finds_components(f);
     }
     return finish();
 }

@@ -22,13 +22,13 @@ static const struct tolerance gpu_tolerances[] = {
     {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
-static bool seen[N_DTYPES]; /* types of tensors that the fixtures' runs read */
+static bool types_read[N_DTYPES]; /* types of tensors that the fixtures' runs read */
 
-static void see_types(const struct sluice_model *model) {
+static void note_types(const struct sluice_model *model) {
     for (int slot = 0; slot < SLOTS_MAX; slot++)
         for (int i = 0; i < model->component[slot].n_blocks; i++) {
             const struct block *block = &model->component[slot].blocks[i];
-            for (int k = 0; k < block->n_tensors; k++) seen[block->tensors[k].shape.dtype] = true;
+            for (int k = 0; k < block->n_tensors; k++) types_read[block->tensors[k].shape.dtype] = true;
         }
 }
 
@@ -38,17 +38,17 @@ static void run_cases(struct public_run *p) {
     json_array_foreach(cases, i, c) run_latents(p, c);
 }
 
-static void test_found(const struct golden *g) {
+static void test_found_by_content(const struct golden *g) {
     char path[PATH];
     struct public_run *p = open_run(g, model_path(g, path), false);
-    see_types(p->model);
+    note_types(p->model);
     run_cases(p);
     close_run(p);
 }
 
 /* ---- each component by its flag ---- */
 
-static void test_flagged(const struct golden *g) {
+static void test_by_flags(const struct golden *g) {
     static char paths[8][PATH];
     struct model_paths from = *g->fixture->stored->flags;
     const char **flags[] = {&from.diffusion_model, &from.llm, &from.llm_vision, &from.clip_l,
@@ -73,7 +73,7 @@ static void link_part(const struct golden *g, const char *folder, const char *to
     assert_int_equal(symlink(real, name), 0);
 }
 
-static void test_foldered(const struct golden *g) {
+static void test_in_folders(const struct golden *g) {
     char folder[] = "/tmp/sluice-stored-XXXXXX", command[PATH];
     const struct stored *stored = g->fixture->stored;
     if (!stored->text_encoder) {
@@ -93,9 +93,9 @@ static void test_foldered(const struct golden *g) {
 }
 
 static const struct golden_test tests[] = {
-    {"found by content", test_found, PRECISION_F32, true, NULL},
-    {"by flags", test_flagged, PRECISION_F32, false, NULL},
-    {"in folders", test_foldered, PRECISION_F32, false, NULL},
+    {"found by content", test_found_by_content, PRECISION_F32, true, NULL},
+    {"by flags", test_by_flags, PRECISION_F32, false, NULL},
+    {"in folders", test_in_folders, PRECISION_F32, false, NULL},
 };
 
 static const struct suite *const *suites_of(const struct fixture *f) {
@@ -107,7 +107,7 @@ static const struct suite *const *suites_of(const struct fixture *f) {
 int main(int argc, char **argv) {
     int failed = golden_main("stored", suites_of, argv + (argc > 0));
     for (enum dtype type = 0; type < N_DTYPES; type++) {
-        if (!dtype_is_weight(type) || seen[type]) continue;
+        if (!dtype_is_weight(type) || types_read[type]) continue;
         printf("no fixture has weights of type %s\n", dtype_name(type));
         failed = 1;
     }

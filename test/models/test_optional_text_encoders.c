@@ -20,7 +20,7 @@ static struct tensor_set *part[ENCODERS], *transformer, *vae;
 
 /* ---- prompt embeddings ---- */
 
-struct given {
+struct prompt_inputs {
     float *text, *pooled;
     int rows, columns, pooled_columns;
     char latent[HEX];
@@ -44,20 +44,20 @@ static float *read_dump(const char *folder, const char *name, int *rows, int *co
     return values;
 }
 
-static struct sluice_request a_request(void) {
+static struct sluice_request small_request(void) {
     return request_fox(64, 48, 2, 1, 2);
 }
 
-static struct given give(options from, const char *what) {
+static struct prompt_inputs compute_prompt_inputs(options from, const char *what) {
     static int n;
-    struct given g = {0};
+    struct prompt_inputs g = {0};
     struct rig rig;
     char folder[TENSOR_SET_PATH];
     int one;
     if (!rig_open_paths(&rig, from, what)) exit(finish());
     snprintf(folder, sizeof folder, "%s/dump%d", temporary, n++);
     check(!mkdir(folder, 0700), "%s", folder);
-    struct sluice_request request = a_request();
+    struct sluice_request request = small_request();
     request.dump = folder;
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_OK, "%s: %s (%s)", what, r.error.what, r.error.where);
@@ -69,13 +69,13 @@ static struct given give(options from, const char *what) {
     return g;
 }
 
-static void given_free(struct given *g) {
+static void prompt_inputs_free(struct prompt_inputs *g) {
     free(g->text);
     free(g->pooled);
 }
 
 /* Counts the values in a rectangle that differ from `as`, or from 0 where `as` is NULL. */
-static int differ(const float *values, const float *as, int columns, int first_row, int rows,
+static int count_differences(const float *values, const float *as, int columns, int first_row, int rows,
                   int first_column, int n_columns) {
     int n = 0;
     for (int i = first_row; i < first_row + rows; i++)
@@ -85,8 +85,8 @@ static int differ(const float *values, const float *as, int columns, int first_r
 }
 
 /* Columns of CLIP-L and OpenCLIP-G and rows of T5 are zero without that encoder, and unchanged with it. */
-static void test_zeros(void) {
-    const struct given all = give((options){.model = MODEL}, "all");
+static void test_absent_encoder_gives_zero_embeddings(void) {
+    const struct prompt_inputs all = compute_prompt_inputs((options){.model = MODEL}, "all");
     int width[ENCODERS] = {tensor_set_find(part[0], "text_model.final_layer_norm.bias")->dim[0],
                            tensor_set_find(part[1], "text_model.final_layer_norm.bias")->dim[0], all.columns};
     int pooled[2] = {tensor_set_find(part[0], "text_projection.weight")->dim[0],
@@ -101,7 +101,7 @@ static void test_zeros(void) {
         if (absent == (1 << ENCODERS) - 1) break;
         snprintf(what, sizeof what, "absent encoders, bits %d", absent);
         options from = {.model = MODEL, .clip_l = none[0], .clip_g = none[1], .t5xxl = none[2]};
-        struct given g = give(from, what);
+        struct prompt_inputs g = compute_prompt_inputs(from, what);
         for (int i = 0; i < ENCODERS; i++) check(!strstr(captured_log, words[i]) == !none[i], "%s: %s", what, captured_log);
         check(g.rows == all.rows && g.columns == all.columns && g.pooled_columns == all.pooled_columns, "%s",
               what);
@@ -109,19 +109,19 @@ static void test_zeros(void) {
             bool clip = i < 2;
             int row = clip ? 0 : CLIP_ROWS, rows = clip ? CLIP_ROWS : T5_ROWS;
             int n =
-                differ(g.text, none[i] ? NULL : all.text, g.columns, row, rows, clip ? column : 0, width[i]);
+                count_differences(g.text, none[i] ? NULL : all.text, g.columns, row, rows, clip ? column : 0, width[i]);
             check(!n, "%s: %d values of %s", what, n, folders[i]);
             if (clip)
-                check(!differ(g.pooled, none[i] ? NULL : all.pooled, 0, 0, 1, at, pooled[i]),
+                check(!count_differences(g.pooled, none[i] ? NULL : all.pooled, 0, 0, 1, at, pooled[i]),
                       "%s: pooled embedding of %s", what, folders[i]);
         }
-        check(!differ(g.text, NULL, g.columns, 0, CLIP_ROWS, width[0] + width[1],
+        check(!count_differences(g.text, NULL, g.columns, 0, CLIP_ROWS, width[0] + width[1],
                       g.columns - width[0] - width[1]),
               "%s: columns after CLIP's are not zero", what);
         check(!absent == !strcmp(g.latent, all.latent), "%s: the latent must differ only if an encoder is absent", what);
-        given_free(&g);
+        prompt_inputs_free(&g);
     }
-    given_free((struct given *)&all);
+    prompt_inputs_free((struct prompt_inputs *)&all);
 }
 
 /* ---- single-file checkpoints ---- */
@@ -153,7 +153,7 @@ static void write_files(void) {
 
 static struct result draw_from(options from, const char *what) {
     struct rig rig;
-    struct sluice_request request = a_request();
+    struct sluice_request request = small_request();
     if (!rig_open_paths(&rig, from, what)) exit(finish());
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_OK, "%s: %s", what, r.error.what);
@@ -169,15 +169,15 @@ static options flags(const char *model) {
                      .tokenizer = MODEL};
 }
 
-static void want(options from, const char *what) {
+static void set_expected(options from, const char *what) {
     result_free(&expected_result);
     expected_result = draw_from(from, what);
 }
 
 /* All encoders in the file, some in the file and some by flag, all by flag. */
-static void test_files(void) {
+static void test_encoders_in_file_or_by_flag(void) {
     const char *bare = temporary_path("with0.safetensors"), *clips = temporary_path("with2.safetensors");
-    want(flags(bare), "encoders by flags");
+    set_expected(flags(bare), "encoders by flags");
     expect_same_result((options){.model = temporary_path("with3.safetensors"), .tokenizer = MODEL}, "all in one file");
     check(!strstr(captured_log, "zeros"), "zero embeddings are reported: %s", captured_log);
     expect_same_result((options){.model = clips, .t5xxl = temporary_path(files[2]), .tokenizer = MODEL}, "--t5xxl");
@@ -188,7 +188,7 @@ static void test_files(void) {
                     .vae = temporary_path("vae.safetensors"),
                     .tokenizer = MODEL};
     expect_same_result(over, "encoders in the file, transformer and autoencoder by flags");
-    want((options){.model = clips, .tokenizer = MODEL}, "both CLIPs alone");
+    set_expected((options){.model = clips, .tokenizer = MODEL}, "both CLIPs alone");
     check(strstr(captured_log, words[2]) && !strstr(captured_log, words[0]), "the log must name T5 only: %s", captured_log);
     expect_same_result((options){.model = temporary_path("with3.safetensors"), .t5xxl = "none", .tokenizer = MODEL},
                    "--t5xxl none");
@@ -207,7 +207,7 @@ static const char *copy_folder(const char *edit) {
 }
 
 /* File names tell CLIP-L from OpenCLIP-G where their widths are equal, also with one disabled or replaced by a flag. */
-static void test_parts_folder(void) {
+static void test_clip_found_by_file_name(void) {
     char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);
     snprintf(command, sizeof command,
@@ -221,11 +221,11 @@ static void test_parts_folder(void) {
         const char **left_out[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
         *absent[i] = NULL;
         *left_out[i] = "none";
-        want(one, files[i]);
+        set_expected(one, files[i]);
         expect_same_result(parts, "an encoder of the folder disabled");
         check(strstr(captured_log, words[i]), "%s", captured_log);
     }
-    want(flags(temporary_path("with0.safetensors")), "all encoders");
+    set_expected(flags(temporary_path("with0.safetensors")), "all encoders");
     for (int i = 0; i < ENCODERS; i++) {
         options parts = {.model = folder, .tokenizer = MODEL};
         const char **chosen[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
@@ -253,8 +253,8 @@ static const char *write_clip(int i, const char *class, bool projection) {
 
 /* CLIP-L's projection applies in a pipeline folder and where the configuration's class has one; Flux's and OpenAI's CLIP-L
  * work without it. OpenCLIP-G always needs it. */
-static void test_projections(void) {
-    want((options){.model = MODEL}, "pipeline folder");
+static void test_text_projection_used_or_missing(void) {
+    set_expected((options){.model = MODEL}, "pipeline folder");
     options from = flags(temporary_path("with0.safetensors"));
     expect_same_result(from, "files with the class in their configuration");
     from.clip_l = MODEL "/text_encoder";
@@ -264,7 +264,7 @@ static void test_projections(void) {
     expect_same_result((options){.model = copy_folder("sed -i s/WithProjection// text_encoder/config.json")},
                    "class from model_index.json");
     from.clip_l = write_clip(0, "CLIPTextModel", false);
-    want(from, "L of Flux's");
+    set_expected(from, "L of Flux's");
     check(strcmp(folder, expected_result.latent[0]) != 0, "the projection changes nothing");
     from.clip_l = write_clip(0, "CLIPModel", true);
     expect_same_result(from, "L of OpenAI's");
@@ -289,7 +289,7 @@ static void rewiden(struct tensor_set *p, int32_t width) {
 }
 
 /* A published width identifies the encoder's slot; any other width must fit the transformer. */
-static void test_invalid_models(void) {
+static void test_encoder_of_wrong_width_refused(void) {
     options from = flags(temporary_path("with0.safetensors"));
     rewiden(tensor_set_copy(part[0], ""), 1280);
     from.clip_l = temporary_path("clip.safetensors");
@@ -316,10 +316,10 @@ static void test_invalid_models(void) {
     "sed -i '/\"" part "\"/,/]/{s/\"transformers\"/null/;s/\"[A-Z].*\"/null/}' model_index.json"
 
 /* A component named in model_index.json must exist or be disabled; [null, null] means absent, even if its folder exists. */
-static void test_folders(void) {
+static void test_missing_encoder_folder_refused_unless_disabled(void) {
     expect_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a missing encoder folder",
                WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\" to go without"));
-    want((options){.model = MODEL, .t5xxl = "none"}, "--t5xxl none");
+    set_expected((options){.model = MODEL, .t5xxl = "none"}, "--t5xxl none");
     expect_same_result((options){.model = temporary_path("folder"), .t5xxl = "none"}, "--t5xxl none, folder missing");
     expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3"))}, "[null, null]");
     expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3") " && rm -r tokenizer_3")},
@@ -334,7 +334,7 @@ static void test_folders(void) {
 }
 
 /* An encoder folder of a pipeline must hold that encoder. */
-static void test_wrong_files(void) {
+static void test_wrong_component_in_encoder_folder_refused(void) {
     static const struct {
         const char *edit, *where, *what;
     } rows[] = {
@@ -351,7 +351,7 @@ static void test_wrong_files(void) {
 }
 
 /* Every component flag set to "none": accepted where the component is optional, else refused before files are opened. */
-static void test_each_flag(void) {
+static void test_none_refused_for_required_components(void) {
     static const char *const models[] = {MODEL, "test/golden/flux_a/model", "test/golden/zimage_a/model"};
     const char *flag;
     for (int i = 0; (flag = sluice_part_flag(i, NULL, 0)); i++)
@@ -384,7 +384,7 @@ static void test_each_flag(void) {
 }
 
 /* Two T5 files in one folder, as Stability AI ships them, are ambiguous unless T5 is disabled. */
-static void test_two(void) {
+static void test_two_t5_files_are_ambiguous(void) {
     char command[4 * TENSOR_SET_PATH];
     const char *folder = temporary_path("parts");
     snprintf(command, sizeof command, "mkdir -p '%s/text_encoders' && cp '%s' '%s'", folder,
@@ -396,21 +396,21 @@ static void test_two(void) {
     }
     expect_refused((options){.model = folder, .tokenizer = MODEL}, UNSUPPORTED, "two T5",
                WORDS("two files hold the T5 text encoder", "--t5xxl"));
-    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
+    set_expected((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
     expect_same_result((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL}, "two T5 files, --t5xxl none");
 }
 
 /* ---- tokenizers ---- */
 
-static void test_tokenizers(void) {
+static void test_missing_tokenizer_refused(void) {
     options clips = {.model = temporary_path("with2.safetensors")}, all = flags(temporary_path("with0.safetensors"));
     expect_refused(clips, MISSING, "no tokenizer", WORDS("no tokenizer for the CLIP-L", "--tokenizer"));
-    want((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
+    set_expected((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
     clips.tokenizer = MODEL "/tokenizer";
     expect_same_result(clips, "one tokenizer for both CLIPs");
     clips.t5xxl = temporary_path(files[2]);
     expect_refused(clips, META, "T5 without a tokenizer", WORDS("CLIP BPE in", "unigram", "tokenizer/ and tokenizer_3/"));
-    want(all, "three tokenizers");
+    set_expected(all, "three tokenizers");
     all.tokenizer = copy_folder("rm -r tokenizer_2");
     expect_same_result(all, "CLIP-L's tokenizer for OpenCLIP-G");
     all.tokenizer = copy_folder("rm -r tokenizer_3");
@@ -419,14 +419,14 @@ static void test_tokenizers(void) {
 
 /* ---- inspect and plan ---- */
 
-static void test_told(void) {
+static void test_inspect_and_plan_list_absent_encoders(void) {
     json_t *root = inspect((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL});
     const char *note = json_string_value(json_array_get(json_object_get(root, "notes"), 0));
     check(count(root, "components") == 4 && !count(root, "missing") && note && strstr(note, words[2]),
           "inspect: %s", note ? note : "nothing");
     json_decref(root);
     struct rig rig;
-    struct sluice_request request = a_request();
+    struct sluice_request request = small_request();
     options from = {.model = MODEL, .clip_g = "none", .t5xxl = "none"};
     if (!rig_open_paths(&rig, from, "plan")) return;
     struct result r = run(&rig, &request);
@@ -445,9 +445,9 @@ static void test_told(void) {
 
 /* Flux's and Stable Diffusion 3's autoencoders have the same shapes. The denoiser in the same file, the folder's pipeline
  * or the latent identifies which scaling factor applies. */
-static void test_decoders(void) {
+static void test_lone_vae_scaling_factor(void) {
     struct rig rig;
-    struct sluice_request request = a_request();
+    struct sluice_request request = small_request();
     char latent[TENSOR_SET_PATH];
     snprintf(latent, sizeof latent, "%s", temporary_path("latent.safetensors"));
     request.save_latent = latent;
@@ -473,7 +473,7 @@ static void test_decoders(void) {
         options from = {.decodes_only = true, .vae = rows[i].vae ? temporary_path(rows[i].vae) : NULL};
         from.model = rows[i].model && *rows[i].model != 't' ? temporary_path(rows[i].model) : rows[i].model;
         from.latent = rows[i].named ? latent : NULL;
-        struct sluice_request plain = a_request();
+        struct sluice_request plain = small_request();
         if (!rig_open_paths(&rig, from, "decode")) continue;
         struct result got = run_or_decode(&rig, &plain, latent);
         check(got.code == SLUICE_OK && !strcmp(got.image[0], had.image[0]) == rows[i].same, "row %zu: %s", i,
@@ -490,20 +490,20 @@ int main(void) {
     for (int i = 0; i < ENCODERS; i++) part[i] = tensor_set_from_component(MODEL, folders[i]);
     transformer = tensor_set_from_component(MODEL, "transformer");
     vae = tensor_set_from_component(MODEL, "vae");
-    expected_request = a_request();
-    test_zeros();
+    expected_request = small_request();
+    test_absent_encoder_gives_zero_embeddings();
     write_files();
-    test_files();
-    test_parts_folder();
-    test_projections();
-    test_invalid_models();
-    test_folders();
-    test_wrong_files();
-    test_each_flag();
-    test_two();
-    test_tokenizers();
-    test_told();
-    test_decoders();
+    test_encoders_in_file_or_by_flag();
+    test_clip_found_by_file_name();
+    test_text_projection_used_or_missing();
+    test_encoder_of_wrong_width_refused();
+    test_missing_encoder_folder_refused_unless_disabled();
+    test_wrong_component_in_encoder_folder_refused();
+    test_none_refused_for_required_components();
+    test_two_t5_files_are_ambiguous();
+    test_missing_tokenizer_refused();
+    test_inspect_and_plan_list_absent_encoders();
+    test_lone_vae_scaling_factor();
     result_free(&expected_result);
     for (int i = 0; i < ENCODERS; i++) tensor_set_free(part[i]);
     tensor_set_free(transformer);

@@ -102,14 +102,14 @@ static void add_tiles(struct index_entry *entry) {
 }
 
 /* An index of one tensor, all.weight. */
-struct made {
+struct file_of_one_tensor {
     struct index_entry entry;
     struct byte_source source;
     struct tensor_index index;
 };
 
-static void make(struct made *m, enum dtype dtype, bool row_scales, int rank, const int32_t *dim) {
-    *m = (struct made){.entry = {.name = "all.weight", .dtype = dtype, .rank = rank, .scale = 0.25f},
+static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales, int rank, const int32_t *dim) {
+    *m = (struct file_of_one_tensor){.entry = {.name = "all.weight", .dtype = dtype, .rank = rank, .scale = 0.25f},
                        .source = {.path = "made.safetensors"}};
     m->index =
         (struct tensor_index){.entries = &m->entry, .n_entries = 1, .sources = &m->source, .n_sources = 1};
@@ -124,7 +124,7 @@ static void make(struct made *m, enum dtype dtype, bool row_scales, int rank, co
 
 /* ---- packed block ---- */
 
-static enum status bind(struct made *m, const struct block_kind *kind, const int32_t *dims,
+static enum status bind(struct file_of_one_tensor *m, const struct block_kind *kind, const int32_t *dims,
                         struct block *block, struct error *e) {
     struct block_ref ref = {.kind = kind};
     *e = (struct error){0};
@@ -148,7 +148,7 @@ static unsigned char *read_packed(const struct block *block) {
 }
 
 /* Row `row` of the weight equals row `from` of the file. */
-static void check_row(const struct made *m, const struct tensor *t, int64_t row, int64_t from) {
+static void check_row(const struct file_of_one_tensor *m, const struct tensor *t, int64_t row, int64_t from) {
     uint64_t bytes = (uint64_t)t->row_bytes;
     int64_t scale_row = t->scale_row + row;
     assert_memory_equal((char *)t->data + (uint64_t)row * bytes,
@@ -167,7 +167,7 @@ static void check_row(const struct made *m, const struct tensor *t, int64_t row,
                          tile_code(from, b));
 }
 
-static void check_rows(const struct made *m, const struct tensor *t, int64_t first, int64_t from, int64_t n) {
+static void check_rows(const struct file_of_one_tensor *m, const struct tensor *t, int64_t first, int64_t from, int64_t n) {
     for (int64_t r = 0; r < n; r++) check_row(m, t, first + r, from + r);
 }
 
@@ -187,12 +187,12 @@ enum { N_STORED = sizeof stored / sizeof *stored };
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
-    const int32_t made[N_DIMS] = {
+    const int32_t file_of_one_tensor[N_DIMS] = {
         rows[0] + rows[1] + rows[2], rows[0], rows[1], rows[2], 512, 3, rows[1] + rows[2]};
-    memcpy(dims, made, sizeof made);
+    memcpy(dims, file_of_one_tensor, sizeof file_of_one_tensor);
 }
 
-/* The weight's end is where the packed block says, and reshaping a tensor keeps it. */
+/* `weight_end` is the offset in the packed block at which data and scales end; reshaping keeps it. */
 static void check_end(const struct block *block, const unsigned char *packed, const struct tensor *t) {
     const unsigned char *end = (const unsigned char *)t->data + tensor_bytes(t);
     if (t->scales) end = (const unsigned char *)t->scales + tensor_scales_bytes(t);
@@ -203,7 +203,7 @@ static void check_end(const struct block *block, const unsigned char *packed, co
 
 static void slice(int i_stored, const int32_t rows[3]) {
     int32_t dims[N_DIMS], first = 0;
-    struct made m;
+    struct file_of_one_tensor m;
     struct block block;
     struct weights w;
     struct error e;
@@ -226,21 +226,21 @@ static void slice(int i_stored, const int32_t rows[3]) {
     block_destroy(&sys, &block);
 }
 
-static void test_slices(void **state) {
+static void test_slice_rows_and_scales(void **state) {
     (void)state;
     for (int s = 0; s < N_STORED; s++)
         for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) slice(s, rows_of_parts[i]);
 }
 
 /* Parts that cut a tile of scales are refused. */
-static void test_swapped(void **state) {
+static void test_exchanged_parts_rows_and_scales(void **state) {
     (void)state;
     for (int s = 0; s < N_STORED; s++)
         for (size_t i = 0; i < sizeof rows_of_parts / sizeof *rows_of_parts; i++) {
             const int32_t *rows = rows_of_parts[i];
             bool cuts = dtype_tiled_values(stored[s].dtype) && (rows[2] % 128 || rows[0] % 128);
             int32_t dims[N_DIMS];
-            struct made m;
+            struct file_of_one_tensor m;
             struct block block;
             struct weights w;
             struct error e;
@@ -262,13 +262,13 @@ static void test_swapped(void **state) {
 
 /* ---- embedding lookup ---- */
 
-static void test_gathered_rows(void **state) {
+static void test_embedding_lookup_rows(void **state) {
     (void)state;
     enum { N = 8, RUNS = 5 }; /* consecutive rows are read in one run */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {
-        struct made m;
+        struct file_of_one_tensor m;
         struct block whole_table, rows;
         struct weights w;
         struct error e;
@@ -297,7 +297,7 @@ static void test_gathered_rows(void **state) {
 
 /* ---- errors ---- */
 
-static void expect(struct made *m, const struct block_kind *kind, const int32_t *dims, enum status code,
+static void expect(struct file_of_one_tensor *m, const struct block_kind *kind, const int32_t *dims, enum status code,
                    const char *word) {
     struct block block;
     struct error e;
@@ -307,10 +307,10 @@ static void expect(struct made *m, const struct block_kind *kind, const int32_t 
     block_destroy(&sys, &block);
 }
 
-static void test_types_that_do_not_fit(void **state) {
+static void test_unsupported_types_refused(void **state) {
     const int32_t dims[N_DIMS] = {64, 16, 16, 32, 100, 3, 48}, shape[] = {64, 100, 3, 3};
     const int32_t other_dims[N_DIMS] = {63, 16, 16, 32, 104, 3, 48}, other[] = {63, 104, 3, 3};
-    struct made m;
+    struct file_of_one_tensor m;
     (void)state;
     make(&m, DTYPE_Q4_K, false, 2, shape);
     expect(&m, &in_whole, dims, UNSUPPORTED, "the type's block size");
@@ -352,10 +352,10 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_slices),
-        cmocka_unit_test(test_swapped),
-        cmocka_unit_test(test_gathered_rows),
-        cmocka_unit_test(test_types_that_do_not_fit),
+        cmocka_unit_test(test_slice_rows_and_scales),
+        cmocka_unit_test(test_exchanged_parts_rows_and_scales),
+        cmocka_unit_test(test_embedding_lookup_rows),
+        cmocka_unit_test(test_unsupported_types_refused),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

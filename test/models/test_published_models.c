@@ -32,13 +32,13 @@ static bool has_flag(const struct recipe *r, const char *flag) {
     return false;
 }
 
-static void test_sources_of(const struct recipe *r) {
+static void test_recipe_has_source(const struct recipe *r) {
     int n = 0;
     for (const struct hf_source *s = hf_sources; s->repository; s++) n += hf_source_has_recipe(s, r);
     check(n > 0, "%s has no download source", r->name);
 }
 
-static void test_source(const struct hf_source *s) {
+static void test_source_flags_exist(const struct hf_source *s) {
     const struct family *denoiser = recipe_family(s->recipe[0], FAMILY_DENOISER);
     check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "'%s' is not OWNER/REPOSITORY", s->repository);
     check(!s->flag || s->files, "%s: no files listed for %s", s->repository, s->flag);
@@ -70,7 +70,7 @@ static void read_reference(const struct fixture *f, char reference[REFERENCE]) {
     json_decref(expect);
 }
 
-static void look_at_fixture(const struct fixture *f) {
+static void read_fixture(const struct fixture *f) {
     struct sluice_model_options from = {.struct_size = sizeof from, .model = fixture_model(f)};
     struct sluice_model *model = NULL;
     struct error e = {0};
@@ -88,7 +88,7 @@ static const struct compared *compared_of(const struct recipe *r) {
     return NULL;
 }
 
-static void test_reference(const struct published_model *p) {
+static void test_reference_matches_fixture(const struct published_model *p) {
     const struct compared *c = compared_of(p->recipe);
     const char *name = p->recipe->name;
     if (!p->reference) {
@@ -104,12 +104,12 @@ static void test_reference(const struct published_model *p) {
 
 int main(void) {
     for (int i = 0; i < n_fixtures; i++)
-        if (fixtures[i].pipeline) look_at_fixture(&fixtures[i]);
-    for (const struct hf_source *s = hf_sources; s->repository; s++) test_source(s);
+        if (fixtures[i].pipeline) read_fixture(&fixtures[i]);
+    for (const struct hf_source *s = hf_sources; s->repository; s++) test_source_flags_exist(s);
     for (int i = 0; i < N_PUBLISHED; i++) {
         const struct published_model *p = checked_publication(published[i]);
-        test_sources_of(published[i]);
-        if (p) test_reference(p);
+        test_recipe_has_source(published[i]);
+        if (p) test_reference_matches_fixture(p);
     }
     return finish();
 }

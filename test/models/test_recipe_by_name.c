@@ -8,23 +8,23 @@
 #define MODEL "test/golden/sd35_large/model"
 
 /* Opens the model; checks the recipe and whether the log explains that a name chose it. */
-static void opens_as(options from, const char *recipe, bool told, const char *what) {
+static void opens_as(options from, const char *recipe, bool by_name, const char *what) {
     char lines[MODEL_NOTES_MAX][MODEL_NOTE_BYTES], line[1024];
     struct sluice_model *m = NULL;
     struct error e = {0};
-    bool says = false;
+    bool explained = false;
     int others = 0;
     model_open(NULL, model_options(&from), &m, &e);
     if (!check(e.code == OK, "%s: %s", what, error_line(&e, line, sizeof line))) return;
     int n = model_notes(m, lines);
     for (int i = 0; i < n; i++) {
-        says |= strstr(lines[i], "because the model's name has the word \"turbo\"") != NULL;
+        explained |= strstr(lines[i], "because the model's name has the word \"turbo\"") != NULL;
         others += strstr(lines[i], "(--steps 4 --cfg-scale 1)") != NULL;
         check(!strstr(lines[i], "look like those of"), "%s: reported as ambiguous: %s", what, lines[i]);
     }
     check(!strcmp(m->recipe->name, recipe), "%s: opened as %s", what, m->recipe->name);
-    check(says == told && others == !told, "%s: the log must explain the choice exactly if a name made it: %d, %d", what, says, others);
-    check(told == (m->steps == 4 && m->cfg_scale == 1), "%s: %d steps", what, m->steps);
+    check(explained == by_name && others == !by_name, "%s: the log must explain the choice exactly if a name made it: %d, %d", what, explained, others);
+    check(by_name == (m->steps == 4 && m->cfg_scale == 1), "%s: %d steps", what, m->steps);
     model_close(m);
 }
 
@@ -53,7 +53,7 @@ static const struct {
     {"hub/turbo/models--stabilityai--stable-diffusion-3.5-large/snapshots", "0a1b", false},
 };
 
-static void test_folders(void) {
+static void test_folder_name_chooses_recipe(void) {
     char slashed[TENSOR_SET_PATH];
     for (int i = 0; i < COUNT_OF(folders); i++) {
         options from = linked(folders[i].folder, folders[i].name);
@@ -66,7 +66,7 @@ static void test_folders(void) {
 }
 
 /* Paths such as "." and "..": the name of the folder that they resolve to decides. */
-static void test_dots(void) {
+static void test_relative_path_resolves_to_folder_name(void) {
     char here[TENSOR_SET_PATH], command[3 * TENSOR_SET_PATH];
     snprintf(command, sizeof command, "mkdir -p '%s' && cp -rL %s '%s'", temporary_path("dots"), MODEL,
              temporary_path("dots/sd35-turbo"));
@@ -81,7 +81,7 @@ static void test_dots(void) {
 }
 
 /* With --diffusion-model the transformer file's name decides, not the name of the folder whose transformer it replaces. */
-static void test_files(void) {
+static void test_file_name_beats_folder_name(void) {
     options from = {.model = MODEL};
     struct tensor_set *transformer = tensor_set_from_component(MODEL, "transformer");
     write_tensor_set(transformer, temporary_path("sd3.5_large_turbo.safetensors"), transformer->config);
@@ -101,7 +101,7 @@ static void test_files(void) {
 }
 
 /* A generated checkpoint states its recipe; its folder may have any name. */
-static void test_made(void) {
+static void test_generated_checkpoint_ignores_folder_name(void) {
     static const char sizes[] =
         "heads=2,sd3_head=16,layers=2,sd3_positions=9,hidden=64,sd3_pooled=64,latent_channels=4,"
         "text_encoder.pooled=24,text_encoder.clip_projection=24,clip_l.clip_heads=3,"
@@ -119,9 +119,9 @@ static void test_made(void) {
 
 int main(void) {
     temporary_make();
-    test_folders();
-    test_dots();
-    test_files();
-    test_made();
+    test_folder_name_chooses_recipe();
+    test_relative_path_resolves_to_folder_name();
+    test_file_name_beats_folder_name();
+    test_generated_checkpoint_ignores_folder_name();
     return finish();
 }

@@ -28,7 +28,7 @@ static void draw_all(void) {
 
 /* Builds the sample at sigma from noise and image and converts a perfect model's output: the result must be the image or the
  * derivative. */
-static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma, const double *given) {
+static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma, const double *model_output) {
     struct grid_point point = grid_point_of_sigma(grid, sigma, 0);
     double a = 1 / sqrt((double)sigma * sigma + 1), worst = 0;
     double signal = grid == GRID_FLOW ? 1 - (double)sigma : grid == GRID_VARIANCE_EXPLODING ? 1 : a;
@@ -38,7 +38,7 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
             double noise = output[i];
             double part = grid == GRID_VARIANCE_PRESERVING ? a * (double)sigma : (double)sigma;
             at[i] = (float)(part * noise + signal * (double)picture[i]);
-            out[i] = (float)given[i];
+            out[i] = (float)model_output[i];
         }
         p->convert(out, at, N, &point, (enum prediction_form)form);
         for (int i = 0; i < N; i++) {
@@ -55,7 +55,7 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
     assert_true(worst < 6e-7); /* measured: 2e-7 */
 }
 
-static void test_predictions(void **state) {
+static void test_prediction_conversion(void **state) {
     static const float sigmas[] = {0.03f, 0.4f, 0.9f, 3.5f, 14.6f};
     (void)state;
     for (size_t k = 0; k < sizeof sigmas / sizeof *sigmas; k++) {
@@ -79,7 +79,7 @@ static void test_predictions(void **state) {
 }
 
 /* With an input image: noise and image at the first grid point; without: noise times the initial standard deviation. */
-static void test_beginnings(void **state) {
+static void test_initial_latents(void **state) {
     (void)state;
     draw_all();
     for (int form = GRID_FLOW; form <= GRID_VARIANCE_PRESERVING; form++)
@@ -100,7 +100,7 @@ static void test_beginnings(void **state) {
         }
 }
 
-static void test_guided_step(void **state) {
+static void test_cfg_and_euler_step(void **state) {
     struct grid_step step = {.at = grid_point_of_sigma(GRID_FLOW, 0.7f, 0),
                              .to = grid_point_of_sigma(GRID_FLOW, 0, 0)};
     struct grid grid = {.form = GRID_FLOW, .n = 1, .step = &step};
@@ -129,7 +129,7 @@ static int place_in_token(int t, int k) {
 }
 
 /* In token 1 both predictions are equal; token 2 is all zeros. */
-static void test_guidance_that_keeps_norms(void **state) {
+static void test_norm_keeping_guidance(void **state) {
     float cond[KEPT], uncond[KEPT], guided[KEPT];
     int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X}, in_token = 4 * KEPT_C;
     (void)state;
@@ -145,23 +145,23 @@ static void test_guidance_that_keeps_norms(void **state) {
     guidance_cfg_keep_norm(tensor_make(guided, DTYPE_F32, 4, dim), tensor_make(uncond, DTYPE_F32, 4, dim), 2,
                            4);
     for (int t = 0; t < KEPT / in_token; t++) {
-        double kept = 0, length = 0, truth[4 * KEPT_C];
+        double cond_length = 0, length = 0, truth[4 * KEPT_C];
         for (int k = 0; k < in_token; k++) {
             double p = cond[place_in_token(t, k)], n = uncond[place_in_token(t, k)];
             truth[k] = n + 4 * (p - n);
-            kept += p * p;
+            cond_length += p * p;
             length += truth[k] * truth[k];
         }
         for (int k = 0; k < in_token; k++) {
-            if (length > 0) truth[k] *= sqrt(kept / length);
+            if (length > 0) truth[k] *= sqrt(cond_length / length);
             assert_true(fabs((double)guided[place_in_token(t, k)] - truth[k]) < 2e-6);
         }
     }
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_predictions), cmocka_unit_test(test_beginnings),
-                                       cmocka_unit_test(test_guided_step),
-                                       cmocka_unit_test(test_guidance_that_keeps_norms)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prediction_conversion), cmocka_unit_test(test_initial_latents),
+                                       cmocka_unit_test(test_cfg_and_euler_step),
+                                       cmocka_unit_test(test_norm_keeping_guidance)};
     return cmocka_run_group_tests_name("predictions, guidance and samplers", tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static void expect_refused(const char *text, bool mends, const char *what) {
 #define OF(name, rest)      "{\"_class_name\": \"" name "\", " rest " \"x\": 0, \"_y\": 1}"
 #define FILE_OF(name, rest) "{\"_class_name\": \"" name "\"" rest "}"
 
-static void test_refusals(void **state) {
+static void test_unsupported_values_refused(void **state) {
     (void)state;
     expect_refused("{}", false, "_class_name");
     expect_refused(FILE_OF("DPMSolverSDEScheduler", ""), false, "DPMSolverSDEScheduler");
@@ -127,7 +127,7 @@ static void expect_flow_refused(struct sampling s, const char *text, const char 
 
 #define FLOW ", \"use_flow_sigmas\": true, \"prediction_type\": \"flow_prediction\""
 
-static void test_flow(void **state) {
+static void test_flow_matching_keys(void **state) {
     (void)state;
     expect_flow(flow_of_class, FILE_OF("UniPCMultistepScheduler", FLOW), &schedule_flow_unipc,
                 &sampler_unipc);
@@ -158,7 +158,7 @@ static void test_flow(void **state) {
 }
 
 /* A sampler uses its diffusers class's timestep spacing where the pipeline does not set one, unless --schedule names one. */
-static void test_grid_of_class(void **state) {
+static void test_sampler_brings_class_spacing(void **state) {
     struct error e = {0};
     struct sampling s = flow_of_class, own = flow_of_pipeline;
     (void)state;
@@ -177,8 +177,8 @@ static void test_grid_of_class(void **state) {
     assert_string_equal(sampling_class_name(&flow_of_class), "UniPCMultistepScheduler");
 }
 
-/* Configurations of Stable Diffusion 1 and 2 before steps_offset are corrected as diffusers' pipelines correct them. */
-static void test_old_files(void **state) {
+/* Old configurations of Stable Diffusion 1 and 2 (steps_offset 0) are corrected as diffusers' pipelines correct them. */
+static void test_old_steps_offset_corrected(void **state) {
     (void)state;
     struct sampling s = expect_read(FILE_OF("DDIMScheduler", ", \"steps_offset\": 0"), true);
     assert_int_equal(s.grid.steps_offset, 1);
@@ -187,7 +187,7 @@ static void test_old_files(void **state) {
 }
 
 /* Keys that a scheduler class ignores change nothing. */
-static void test_foreign_keys(void **state) {
+static void test_unread_keys_ignored(void **state) {
     (void)state;
     struct sampling s = expect_read(
         FILE_OF("EulerAncestralDiscreteScheduler",
@@ -199,7 +199,7 @@ static void test_foreign_keys(void **state) {
 }
 
 /* Python writes Infinity for an unlimited value. */
-static void test_infinity(void **state) {
+static void test_infinite_bound_accepted(void **state) {
     struct sys sys;
     struct config config;
     struct sampling s = {.prediction = &prediction_eps, .schedule = &schedule_diffusers_euler};
@@ -231,7 +231,7 @@ static bool has_one_of(void *user, const char *name) {
     return false;
 }
 
-static struct sampling recognised(const char *const *marks) {
+static struct sampling detected_from(const char *const *marks) {
     struct sampling s = expect_read(FILE_OF("EulerDiscreteScheduler", ", \"steps_offset\": 1"), false);
     struct error e = {0};
     sampling_detect(has_one_of, (void *)(uintptr_t)marks, &s, &e);
@@ -239,25 +239,25 @@ static struct sampling recognised(const char *const *marks) {
     return s;
 }
 
-static void test_marks(void **state) {
+static void test_prediction_type_from_tensors(void **state) {
     static const char *const playground[] = {"edm_mean", "edm_std", NULL};
     struct error e = {0};
-    struct sampling s = recognised((const char *const[]){"betas", NULL});
+    struct sampling s = detected_from((const char *const[]){"betas", NULL});
     (void)state;
     assert_true(s.prediction == &prediction_eps && s.noise.rescale_zero_snr == ZERO_SNR_NO);
-    s = recognised((const char *const[]){"v_pred", NULL});
+    s = detected_from((const char *const[]){"v_pred", NULL});
     assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_NO && !s.grid.continuous_timesteps);
-    s = recognised((const char *const[]){"v_pred", "ztsnr", NULL});
+    s = detected_from((const char *const[]){"v_pred", "ztsnr", NULL});
     assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_CLAMPED);
-    s = recognised((const char *const[]){"edm_vpred.sigma_max", NULL});
+    s = detected_from((const char *const[]){"edm_vpred.sigma_max", NULL});
     assert_true(s.prediction == &prediction_v && s.grid.continuous_timesteps && s.grid.sigma_max == 120);
     assert_int_equal(sampling_detect(has_one_of, (void *)(uintptr_t)playground, &s, &e), UNSUPPORTED);
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refusals),      cmocka_unit_test(test_flow),
-                                       cmocka_unit_test(test_grid_of_class), cmocka_unit_test(test_old_files),
-                                       cmocka_unit_test(test_foreign_keys),  cmocka_unit_test(test_infinity),
-                                       cmocka_unit_test(test_marks)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unsupported_values_refused),      cmocka_unit_test(test_flow_matching_keys),
+                                       cmocka_unit_test(test_sampler_brings_class_spacing), cmocka_unit_test(test_old_steps_offset_corrected),
+                                       cmocka_unit_test(test_unread_keys_ignored),  cmocka_unit_test(test_infinite_bound_accepted),
+                                       cmocka_unit_test(test_prediction_type_from_tensors)};
     return cmocka_run_group_tests_name("scheduler_config.json", tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static void expect_grids(json_t *c) {
     if (n_sigmas) assert_int_equal(at_sigma, n_sigmas);
 }
 
-static void test_grids(void **state) {
+static void test_timesteps_and_sigmas_bit_for_bit(void **state) {
     size_t i;
     json_t *c;
     (void)state;
@@ -104,7 +104,7 @@ static double expect_latents(json_t *c) {
     return worst;
 }
 
-static void test_latents(void **state) {
+static void test_sampled_latents(void **state) {
     double worst = 0;
     size_t i;
     json_t *c;
@@ -115,6 +115,6 @@ static void test_latents(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_grids), cmocka_unit_test(test_latents)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_timesteps_and_sigmas_bit_for_bit), cmocka_unit_test(test_sampled_latents)};
     return cmocka_run_group_tests_name("schedulers", tests, open_cases, close_cases);
 }

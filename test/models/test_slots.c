@@ -61,7 +61,7 @@ static const struct {
 
 static char path[] = "folder/file";
 
-static void assignments(void) {
+static void test_slot_assignment(void) {
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++) {
         struct component_files files = {.n_opened = 1, .n_files = rows[i].n_parts};
         const struct component_file *in[SLOTS_MAX];
@@ -80,7 +80,7 @@ static void assignments(void) {
 }
 
 /* By the file's name. */
-static void names(void) {
+static void test_slot_by_file_name(void) {
     static const struct {
         const char *path[2], *prefix;
         int first, second;
@@ -106,7 +106,7 @@ static void names(void) {
 }
 
 /* Two components for one slot are an error. */
-static void twice(void) {
+static void test_two_components_for_one_slot_refused(void) {
     static const struct recipe odd = {.slot = {SLOT(first, .matches = is_odd)}};
     for (int other = 2; other < 4; other++) {
         struct component_files files = {
@@ -119,7 +119,7 @@ static void twice(void) {
 }
 
 /* One of the optional text encoders is enough; encoders that model_index.json declares are required. */
-static void absent(void) {
+static void test_required_encoder_missing(void) {
     static const struct recipe either = {
         .slot = {SLOT(first, .optional = true), SLOT(second, .optional = true)}};
     static const struct sluice_part none[] = {{"--first", "none"}, {"--second", "none"}};
@@ -146,13 +146,13 @@ static void absent(void) {
         check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].left_out, "absent %zu: %s", i,
               e.what);
     }
-    struct sluice_part given = {"--first", "./none"};
-    struct sluice_model_options options = {.parts = &given, .n_parts = 1};
+    struct sluice_part test_invalid_component_flags_refused = {"--first", "./none"};
+    struct sluice_model_options options = {.parts = &test_invalid_component_flags_refused, .n_parts = 1};
     struct component_files files = {.options = &options, .n_opened = 1, .n_files = 1, .file = {PART()}};
     struct error e = {0};
     files.opened[0].path = path;
     check(parts_in_slot(&files, &several, 0) == files.file, "a file named ./none disables its slot");
-    given.path = "none";
+    test_invalid_component_flags_refused.path = "none";
     check(!parts_in_slot(&files, &several, 0) && parts_in_slot(&files, &several, 1) == files.file,
           "a disabled slot has a component");
     check(pipeline_check_disabled_parts(&options, &several, "model", &e) == USAGE, "disabling a required component: %s",
@@ -160,7 +160,7 @@ static void absent(void) {
 }
 
 /* A published width belongs to one slot; any other width may be any of them. */
-static void widths(void) {
+static void test_clip_by_width(void) {
     static const struct {
         int32_t width;
         bool l, h, g;
@@ -182,7 +182,7 @@ static void widths(void) {
 }
 
 /* Every slot but VAE encoders has a flag, and the library lists each flag once and no others. */
-static void flags(void) {
+static void test_every_slot_flag_listed_once(void) {
     const struct slot *slot;
     const char *flag;
     char help[96];
@@ -200,15 +200,15 @@ static void flags(void) {
 }
 
 /* Component flags from callers of the library. */
-static void given(void) {
-    const struct sluice_part unknown[] = {{"--nothing", "x"}}, twice[] = {{"--vae", "x"}, {"--vae", "y"}},
+static void test_invalid_component_flags_refused(void) {
+    const struct sluice_part unknown[] = {{"--nothing", "x"}}, test_two_components_for_one_slot_refused[] = {{"--vae", "x"}, {"--vae", "y"}},
                              empty[] = {{"--vae", NULL}};
     const struct {
         const struct sluice_part *parts;
         int n;
         const char *word;
     } refused[] = {
-        {unknown, 1, "unknown component flag"}, {twice, 2, "given twice"}, {empty, 1, "no model"}};
+        {unknown, 1, "unknown component flag"}, {test_two_components_for_one_slot_refused, 2, "given twice"}, {empty, 1, "no model"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct sluice_error e = {0};
         sluice_model *model;
@@ -221,12 +221,12 @@ static void given(void) {
 }
 
 int main(void) {
-    assignments();
-    names();
-    twice();
-    absent();
-    widths();
-    flags();
-    given();
+    test_slot_assignment();
+    test_slot_by_file_name();
+    test_two_components_for_one_slot_refused();
+    test_required_encoder_missing();
+    test_clip_by_width();
+    test_every_slot_flag_listed_once();
+    test_invalid_component_flags_refused();
     return finish();
 }

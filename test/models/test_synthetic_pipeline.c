@@ -50,7 +50,7 @@ static void compare(const char *folder, const char *name, const double *truth, i
     free(values);
 }
 
-static void against_truth(struct rig *rig, struct sluice_request request) {
+static void test_results_equal_plain_loops(struct rig *rig, struct sluice_request request) {
     static int n_runs;
     static const char *const tokens[3][2] = {
         {"tokens", "tokens_uncond"}, {"tokens_2", "tokens_2_uncond"}, {"tokens_3", "tokens_3_uncond"}};
@@ -84,7 +84,7 @@ static void against_truth(struct rig *rig, struct sluice_request request) {
 }
 
 /* Each denoiser has its own guidance scale; at scale 1 it has neither a negative nor a skip-layer lane. */
-static void guided_apart(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_request request, const struct result *want) {
     static const struct {
         double high, low;
         int lanes, lanes_low;
@@ -93,7 +93,7 @@ static void guided_apart(struct rig *rig, struct sluice_request request, const s
     for (size_t i = 0; i < sizeof scales / sizeof *scales; i++) {
         request.cfg_scale = scales[i].high;
         request.cfg_scale_low = scales[i].low;
-        if (i >= 2) against_truth(rig, request);
+        if (i >= 2) test_results_equal_plain_loops(rig, request);
         struct result r = run(rig, &request);
         const char *latent = r.n_latents ? r.latent[0] : "";
         check(!strcmp(latent, want->latent[0]) == (i < 2), "guidance scales %g and %g: wrong latent: %s", scales[i].high,
@@ -124,7 +124,7 @@ static struct result run_parts(const struct sluice_model_options *from, struct s
 }
 
 /* Each component by its flag; exchanged denoisers must give another latent. */
-static void by_flags(const char *folder, struct sluice_request request, const struct result *want) {
+static void test_components_by_flag(const char *folder, struct sluice_request request, const struct result *want) {
     static char paths[SYNTHETIC_VIDEO_VAE + 1][160];
     struct sluice_part parts[SYNTHETIC_VIDEO_VAE + 1];
     struct sluice_model_options from = {
@@ -150,7 +150,7 @@ static void by_flags(const char *folder, struct sluice_request request, const st
 }
 
 /* All weights in one file with a prefix per slot. */
-static void by_prefixes(struct rig *rig, const char *folder, struct sluice_request request,
+static void test_components_by_prefix(struct rig *rig, const char *folder, struct sluice_request request,
                         const struct result *want) {
     enum { TENSORS_MOST = 512 };
     static struct named_tensor tensors[TENSORS_MOST];
@@ -186,7 +186,7 @@ static void by_prefixes(struct rig *rig, const char *folder, struct sluice_reque
 
 /* ---- the run ---- */
 
-static void hoisted_or_plain(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_hoisting_does_not_change_bits(struct rig *rig, struct sluice_request request, const struct result *want) {
     json_int_t least, all;
     rig->model->no_hoist = true;
     bounds(rig, request, &least, &all);
@@ -205,10 +205,10 @@ static void hoisted_or_plain(struct rig *rig, struct sluice_request request, con
 }
 
 /* Width and height exchanged: as many positions, but other ones. Cached state of the first request must not be reused. */
-static void turned(struct rig *rig, const char *folder, struct sluice_request request) {
+static void test_cached_positions_not_reused(struct rig *rig, const char *folder, struct sluice_request request) {
     int width = request.width;
     struct result before = run(rig, &request);
-    check(json_is_true(json_object_get(before.plan, "keep")), "the plan does not cache weights between runs");
+    check(json_is_true(json_object_get(before.plan, "keep")), "the plan keeps no weights between runs");
     request.width = request.height;
     request.height = width;
     struct result want = run_fresh(folder, 1, request), r = run(rig, &request);
@@ -219,7 +219,7 @@ static void turned(struct rig *rig, const char *folder, struct sluice_request re
 }
 
 /* Decodes the video from its saved latent. */
-static void decoded(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_decode_saved_latent(struct rig *rig, struct sluice_request request, const struct result *want) {
     char path[128];
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     request.save_latent = path;
@@ -234,7 +234,7 @@ static void decoded(struct rig *rig, struct sluice_request request, const struct
     result_free(&r);
 }
 
-static void refused(struct rig *rig, struct sluice_request request) {
+static void test_invalid_sizes_refused(struct rig *rig, struct sluice_request request) {
     struct sluice_request odd = request, large = request;
     odd.frames = 8;
     large.width = 2 * SYNTHETIC_SIDE + 2;
@@ -256,7 +256,7 @@ static int evicted(struct rig *rig) {
 }
 
 /* Free memory shrinks between evaluations, as if another program took it. */
-static void under_pressure(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sluice_request request, const struct result *want) {
     int n = 0;
     for (int i = 0; i < 4; i++) {
         rig->fault_sys.free_percent = i % 2 ? 30 : 100;
@@ -274,7 +274,7 @@ static void under_pressure(struct rig *rig, struct sluice_request request, const
 
 /* An operator runs out of memory: its evaluation is computed again, in the decoder from the previous chunk's cache. A chunk's
  * last operators convert frames to bytes after the visits: there the run fails. */
-static void operators_fail(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_operator_without_memory_recomputed(struct rig *rig, struct sluice_request request, const struct result *want) {
     enum { TRIES = 24 };
     int again = 0;
     operators_begin(rig);
@@ -297,7 +297,7 @@ static void operators_fail(struct rig *rig, struct sluice_request request, const
 
 /* ---- plan and report ---- */
 
-static void reported(struct rig *rig, const struct sluice_request *request, const struct result *r) {
+static void test_plan_and_report_stages(struct rig *rig, const struct sluice_request *request, const struct result *r) {
     static const char *const stages[] = {"text",    "text_2",  "text_3",    "vision", "hoist",
                                          "denoise", "hoist_2", "denoise_2", "decode"};
     size_t n = sizeof stages / sizeof *stages;
@@ -319,7 +319,7 @@ static void reported(struct rig *rig, const struct sluice_request *request, cons
     json_decref(report);
 }
 
-static void inspected(const char *folder) {
+static void test_inspect_lists_components(const char *folder) {
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_error e;
     char *text = NULL;
@@ -345,7 +345,7 @@ static void inspected(const char *folder) {
 /* ---- preprocessor_config.json ---- */
 
 /* Returns the height of the vision encoder's input, or 0 and the error. */
-static int side_read(const char *folder, const char *file, const char *text, struct error *e) {
+static int vision_side_read(const char *folder, const char *file, const char *text, struct error *e) {
     char path[192];
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     struct sluice_model *model = NULL;
@@ -361,26 +361,26 @@ static int side_read(const char *folder, const char *file, const char *text, str
     return side;
 }
 
-static void prepared(const char *folder) {
+static void test_preprocessor_config(const char *folder) {
     static const char nested[] = "{\"image_processor\": {\"size\": {\"shortest_edge\": 6}, \"resample\": 3}}";
-    static const char *const refused[] = {"{\"do_resize\": false}", "{\"resample\": 1}", "{\"side\": 1}", "{",
+    static const char *const test_invalid_sizes_refused[] = {"{\"do_resize\": false}", "{\"resample\": 1}", "{\"side\": 1}", "{",
                                           "{\"rescale_factor\": 1}"};
     static const enum status codes[] = {UNSUPPORTED, META, META, JSON, META};
     struct error e;
     char path[192];
     snprintf(path, sizeof path, "%s/processor", folder);
     check(!mkdir(path, 0700), "cannot create %s", path);
-    check(side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4, "a configuration in the VAE's folder is used");
-    check(side_read(folder, "image_encoder/preprocessor_config.json", "{\"side\": 8}", &e) == 8, "beside");
-    check(side_read(folder, "processor/preprocessor_config.json",
+    check(vision_side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4, "a configuration in the VAE's folder is used");
+    check(vision_side_read(folder, "image_encoder/preprocessor_config.json", "{\"side\": 8}", &e) == 8, "beside");
+    check(vision_side_read(folder, "processor/preprocessor_config.json",
                     "{\"side\": 8, \"size\": {\"shortest_edge\": 6}}", &e) == 8,
           "with both keys, side must win");
-    check(side_read(folder, "processor/processor_config.json", nested, &e) == 6, "nested: %s", e.what);
-    check(side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4, "a processor_config.json without image_processor is used");
-    for (size_t i = 0; i < sizeof refused / sizeof *refused; i++)
-        check(!side_read(folder, "processor/preprocessor_config.json", refused[i], &e) &&
+    check(vision_side_read(folder, "processor/processor_config.json", nested, &e) == 6, "nested: %s", e.what);
+    check(vision_side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4, "a processor_config.json without image_processor is used");
+    for (size_t i = 0; i < sizeof test_invalid_sizes_refused / sizeof *test_invalid_sizes_refused; i++)
+        check(!vision_side_read(folder, "processor/preprocessor_config.json", test_invalid_sizes_refused[i], &e) &&
                   e.code == codes[i] && strstr(e.where, "processor_config.json"),
-              "%s: %s (%s)", refused[i], e.what, e.where);
+              "%s: %s (%s)", test_invalid_sizes_refused[i], e.what, e.where);
 }
 
 int main(void) {
@@ -391,21 +391,21 @@ int main(void) {
     const char *folder = synthetic_checkpoint();
     const struct sluice_request *request = &gate_synthetic.request;
     if (!rig_open(&rig, folder, 1, 3)) return finish();
-    against_truth(&rig, *request);
+    test_results_equal_plain_loops(&rig, *request);
     struct result want = run(&rig, request);
     check(want.n_images == request->batch, "%s %s", want.error.what, want.error.found);
-    reported(&rig, request, &want);
-    inspected(folder);
-    guided_apart(&rig, *request, &want);
-    hoisted_or_plain(&rig, *request, &want);
-    turned(&rig, folder, *request);
-    decoded(&rig, *request, &want);
-    refused(&rig, *request);
-    under_pressure(&rig, *request, &want);
-    operators_fail(&rig, *request, &want);
-    by_flags(folder, *request, &want);
-    by_prefixes(&rig, folder, *request, &want);
-    prepared(folder);
+    test_plan_and_report_stages(&rig, request, &want);
+    test_inspect_lists_components(folder);
+    test_guidance_of_each_denoiser(&rig, *request, &want);
+    test_hoisting_does_not_change_bits(&rig, *request, &want);
+    test_cached_positions_not_reused(&rig, folder, *request);
+    test_decode_saved_latent(&rig, *request, &want);
+    test_invalid_sizes_refused(&rig, *request);
+    test_memory_pressure_does_not_change_bits(&rig, *request, &want);
+    test_operator_without_memory_recomputed(&rig, *request, &want);
+    test_components_by_flag(folder, *request, &want);
+    test_components_by_prefix(&rig, folder, *request, &want);
+    test_preprocessor_config(folder);
     result_free(&want);
     rig_close(&rig);
     return finish();

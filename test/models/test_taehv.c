@@ -36,7 +36,7 @@ static const char *first_of_latent(const struct item *t, int n) {
 }
 
 /* video, picture: models of a video's and of an image's latent; NULL: no fixture. */
-static void test_reference(const char *name, const char *video, const char *picture) {
+static void test_frames_equal_reference(const char *name, const char *video, const char *picture) {
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);
     struct tensor_set *p = tensor_set_from_file(path);
@@ -58,8 +58,8 @@ static void test_reference(const char *name, const char *video, const char *pict
     tensor_set_free(p);
 }
 
-/* LightTAE decodes the latents of the VAE without scaling; only its file name identifies it. */
-static void test_light(void) {
+/* LightTAE reads latents with the VAE's scale and shift undone, other TAEHV decoders normalised ones; only the file name tells. */
+static void test_light_tae_by_file_name(void) {
     static struct component vae = {.family = &family_vae_wan};
     struct tensor_set *p = tensor_set_from_file(TINIES "encoded/reference.safetensors");
     struct item *latent = tensor_set_find(p, "video.decoder.in");
@@ -82,7 +82,7 @@ static void test_light(void) {
 /* ---- one result for every plan ---- */
 
 /* The latent equals that of the run with the full decoder; the frames do not, and no plan changes them. */
-static void test_hashes(const char *model, const char *tiny, int frames) {
+static void test_plan_does_not_change_frames(const char *model, const char *tiny, int frames) {
     struct rig rig;
     const options with = {.model = model, .taesd = tiny}, without = {.model = model};
     struct sluice_request request = request_fox(64, 32, 2, 1, 1);
@@ -139,7 +139,7 @@ static const char *reshaped(const struct tensor_set *tiny, const char *name, int
     return path;
 }
 
-static void test_invalid_models(const struct tensor_set *tiny) {
+static void test_other_models_decoder_refused(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     expect_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "an image decoder for videos",
                WORDS("holds another component", "tiny decoder (taesd)", "tiny video decoder", "--taesd"));
@@ -171,7 +171,7 @@ static void test_invalid_models(const struct tensor_set *tiny) {
 /* ---- other forms of files ---- */
 
 /* With a prefix, together with an encoder and a VAE, and generated. */
-static void test_forms(const struct tensor_set *tiny) {
+static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     static const float values[4];
     struct sluice_error e;
@@ -205,15 +205,15 @@ static void test_forms(const struct tensor_set *tiny) {
 int main(void) {
     temporary_make();
     struct tensor_set *tiny = tensor_set_from_file(TINIES "f32/diffusion_pytorch_model.safetensors");
-    test_reference("f32", GOLDEN "wan21/model", GOLDEN "qwen_image/model");
-    test_reference("bf16", GOLDEN "wan_ti2v/model", NULL);
-    test_reference("encoded", NULL, NULL);
-    test_light();
-    test_hashes(GOLDEN "wan21/model", TINIES "f32", 9);
-    test_hashes(GOLDEN "wan_ti2v/model", TINIES "bf16", 5);
-    test_hashes(GOLDEN "qwen_image/model", TINIES "f32", 0);
-    test_invalid_models(tiny);
-    test_forms(tiny);
+    test_frames_equal_reference("f32", GOLDEN "wan21/model", GOLDEN "qwen_image/model");
+    test_frames_equal_reference("bf16", GOLDEN "wan_ti2v/model", NULL);
+    test_frames_equal_reference("encoded", NULL, NULL);
+    test_light_tae_by_file_name();
+    test_plan_does_not_change_frames(GOLDEN "wan21/model", TINIES "f32", 9);
+    test_plan_does_not_change_frames(GOLDEN "wan_ti2v/model", TINIES "bf16", 5);
+    test_plan_does_not_change_frames(GOLDEN "qwen_image/model", TINIES "f32", 0);
+    test_other_models_decoder_refused(tiny);
+    test_prefixed_and_generated_files(tiny);
     tensor_set_free(tiny);
     return finish();
 }

@@ -10,7 +10,7 @@
 /* ---- pictures ---- */
 
 /* Decodes the latents of one fixture folder with the tiny decoder alone and with a model. */
-static void test_reference(const char *name) {
+static void test_image_equals_reference(const char *name) {
     char path[TENSOR_SET_PATH], number[24];
     snprintf(path, sizeof path, TINIES "/%s/reference.safetensors", name);
     struct tensor_set *p = tensor_set_from_file(path);
@@ -62,7 +62,7 @@ static void add_encoder(struct tensor_set *p, const char *prefix) {
     tensor_set_add(p, prefix, "0.weight", "F32", 2, (int32_t[]){2, 2}, values, sizeof values);
 }
 
-static void is_read(struct tensor_set *p, const char *config, const char *what) {
+static void expect_readable(struct tensor_set *p, const char *config, const char *what) {
     struct rig rig;
     const char *path = temporary_path("named.safetensors");
     write_tensor_set(p, path, config);
@@ -75,26 +75,26 @@ static void is_read(struct tensor_set *p, const char *config, const char *what) 
     tensor_set_free(p);
 }
 
-static void test_names(const struct tensor_set *tiny) {
+static void test_tensor_names(const struct tensor_set *tiny) {
     struct tensor_set *p = tensor_set_copy(tiny, "");
     add_encoder(p, "encoder.layers.");
-    is_read(p, tiny->config, "diffusers' names");
-    is_read(named_as_checkpoint(tiny, ""), tiny->config, "their authors' names");
+    expect_readable(p, tiny->config, "diffusers' names");
+    expect_readable(named_as_checkpoint(tiny, ""), tiny->config, "their authors' names");
     p = named_as_checkpoint(tiny, "decoder.");
     add_encoder(p, "encoder.");
-    is_read(p, tiny->config, "encoder and decoder in one file");
+    expect_readable(p, tiny->config, "encoder and decoder in one file");
     p = named_as_checkpoint(tiny, "taesd_decoder.");
     add_encoder(p, "taesd_encoder.");
     add_number(p, "vae_scale", 0.3611F);
     add_number(p, "vae_shift", 0.1159F);
-    is_read(p, tiny->config, "ComfyUI's names");
-    is_read(tensor_set_copy(tiny, "tae."), tiny->config, "with a prefix");
+    expect_readable(p, tiny->config, "ComfyUI's names");
+    expect_readable(tensor_set_copy(tiny, "tae."), tiny->config, "with a prefix");
     /* The file also holds a VAE: the flag decides which component is read. */
     p = named_as_checkpoint(tiny, "taesd_decoder.");
     struct tensor_set *vae = tensor_set_from_component(MODEL, "vae");
     tensor_set_append(p, vae, "vae.");
     tensor_set_free(vae);
-    is_read(p, tiny->config, "together with a VAE");
+    expect_readable(p, tiny->config, "together with a VAE");
 }
 
 /* ---- where tiny decoders are found ---- */
@@ -110,7 +110,7 @@ static void link_model(const char *folder) {
 }
 
 /* A tiny decoder in the model's folder is not used without --taesd. */
-static void test_unasked(void) {
+static void test_not_used_without_flag(void) {
     struct result tiny = expected_result;
     struct rig rig;
     const char *folder = temporary_path("with");
@@ -132,7 +132,7 @@ static void test_unasked(void) {
 }
 
 /* Without the flag a folder is decoded by its VAE, also if a tiny decoder is found first. */
-static void test_found_first(void) {
+static void test_vae_preferred_without_flag(void) {
     char place[TENSOR_SET_PATH];
     snprintf(place, sizeof place, "mkdir '%s'", temporary_path("flat"));
     check(!system(place), "%s", place);
@@ -153,7 +153,7 @@ static void test_found_first(void) {
 }
 
 /* A folder, or separate files, without a VAE. */
-static void test_alone(void) {
+static void test_model_without_vae(void) {
     static const unsigned char grey[48 * 32 * 3];
     struct rig rig;
     struct sluice_picture picture = {.struct_size = sizeof picture, .width = 48, .height = 32, .rgb = grey};
@@ -187,7 +187,7 @@ static void test_alone(void) {
 
 /* ---- another model's tiny decoder, known by its name only ---- */
 
-static void is_named(const char *name, const char *told) {
+static void expect_warning_for_name(const char *name, const char *warning) {
     struct rig rig;
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, "mkdir -p '%s/%s'", temporary_path("names"), name);
@@ -195,19 +195,19 @@ static void is_named(const char *name, const char *told) {
     snprintf(path, sizeof path, "%s/%s/x.safetensors", temporary_path("names"), name);
     copy_file(tiny_path(), path);
     if (rig_open_paths(&rig, (options){.model = MODEL, .taesd = path}, name))
-        check(told ? strstr(captured_log, told) && strstr(captured_log, "colours may be wrong")
+        check(warning ? strstr(captured_log, warning) && strstr(captured_log, "colours may be wrong")
                    : !strstr(captured_log, "colours may be wrong"),
               "%s: %s", name, captured_log);
     rig_close(&rig);
 }
 
-static void test_other_names(void) {
-    is_named("taef1", NULL);
-    is_named("tiny", NULL);
-    is_named("taesd33", NULL);
-    is_named("taesd3", "has \"taesd3\", which is for another model than zimage");
-    is_named("models--madebyollin--TAESDXL", "has \"taesdxl\"");
-    is_named("taesd3_and_taef1", NULL);
+static void test_name_of_other_model_warned(void) {
+    expect_warning_for_name("taef1", NULL);
+    expect_warning_for_name("tiny", NULL);
+    expect_warning_for_name("taesd33", NULL);
+    expect_warning_for_name("taesd3", "has \"taesd3\", which is for another model than zimage");
+    expect_warning_for_name("models--madebyollin--TAESDXL", "has \"taesdxl\"");
+    expect_warning_for_name("taesd3_and_taef1", NULL);
 }
 
 /* ---- invalid files ---- */
@@ -222,7 +222,7 @@ static const char *without_layer(const struct tensor_set *tiny, const char *laye
     return path;
 }
 
-static void test_invalid_models(const struct tensor_set *tiny) {
+static void test_other_component_refused(const struct tensor_set *tiny) {
     static const char vae[] = MODEL "/vae";
     expect_refused((options){.model = MODEL, .taesd = vae}, UNSUPPORTED, "a VAE for --taesd",
                WORDS("holds another component", "autoencoder (vae_kl)", "tiny decoder (", "--taesd"));
@@ -244,7 +244,7 @@ static void test_invalid_models(const struct tensor_set *tiny) {
 }
 
 /* Each allocation fails in turn while a model opens; and a weight is NaN. */
-static void test_failures(const struct tensor_set *tiny) {
+static void test_allocation_failures_and_nan(const struct tensor_set *tiny) {
     struct rig rig;
     expect_allocation_failures((options){.model = MODEL, .taesd = tiny_path()});
     struct tensor_set *p = tensor_set_copy(tiny, "");
@@ -263,7 +263,7 @@ static void test_failures(const struct tensor_set *tiny) {
 
 /* ---- generated checkpoints ---- */
 
-static void test_made(void) {
+static void test_generated_decoder(void) {
     struct sluice_error e;
     const char *folder = temporary_path("made");
     check(!sluice_checkpoint_write("taesd", folder, "taesd_channels=8", 5, NULL, NULL, &e), "made: %s",
@@ -290,22 +290,22 @@ int main(void) {
     temporary_make();
     struct tensor_set *tiny = tensor_set_from_component(TINIES, "bf16");
     write_tensor_set(tiny, tiny_path(), tiny->config);
-    test_reference("f32");
-    test_reference("bf16");
-    test_reference("authors");
+    test_image_equals_reference("f32");
+    test_image_equals_reference("bf16");
+    test_image_equals_reference("authors");
     expected_request = request_fox(48, 32, 2, 1, 1);
     if (rig_open_paths(&rig, (options){.model = MODEL, .taesd = TINIES "/bf16"}, "a folder"))
         expected_result = run(&rig, &expected_request);
     rig_close(&rig);
     check(expected_result.n_images == 1, "no image: %s", expected_result.error.what);
-    test_names(tiny);
-    test_unasked();
-    test_found_first();
-    test_alone();
-    test_other_names();
-    test_invalid_models(tiny);
-    test_failures(tiny);
-    test_made();
+    test_tensor_names(tiny);
+    test_not_used_without_flag();
+    test_vae_preferred_without_flag();
+    test_model_without_vae();
+    test_name_of_other_model_warned();
+    test_other_component_refused(tiny);
+    test_allocation_failures_and_nan(tiny);
+    test_generated_decoder();
     result_free(&expected_result);
     tensor_set_free(tiny);
     return finish();

@@ -65,7 +65,7 @@ static void opens_as(options from, const char *recipe, const char *const *paths,
     model_close(m);
 }
 
-static bool draws_otherwise(options from, const char *what) {
+static bool gives_other_latent(options from, const char *what) {
     struct rig rig;
     if (!rig_open_paths(&rig, from, what)) return false;
     struct result got = run(&rig, &expected_request);
@@ -78,12 +78,12 @@ static bool draws_otherwise(options from, const char *what) {
 
 /* ---- by flags ---- */
 
-static void test_flags(void) {
+static void test_transformers_by_flag(void) {
     options from = flags(), changed = from, alone = from;
     expect_same_result(from, "each component by its flag");
     changed.high_noise = from.diffusion_model;
     changed.diffusion_model = from.high_noise;
-    check(draws_otherwise(changed, "transformers exchanged"), "exchanged transformers give the same latent");
+    check(gives_other_latent(changed, "transformers exchanged"), "exchanged transformers give the same latent");
     alone.diffusion_model = NULL;
     expect_refused(alone, MISSING, "the high-noise transformer alone",
                WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
@@ -98,7 +98,7 @@ static void test_flags(void) {
 
 /* ---- by file names ---- */
 
-static void test_names(void) {
+static void test_transformers_by_file_name(void) {
     static const char *const names[][2] = {
         {"split_files/diffusion_models/wan2.2_t2v_high_noise_14B_fp8_scaled.safetensors",
          "split_files/diffusion_models/wan2.2_t2v_low_noise_14B_fp8_scaled.safetensors"},
@@ -124,7 +124,7 @@ static void test_names(void) {
 }
 
 /* Only whole words of the file's own name count, not of the folder that holds all files. */
-static void test_misnamed(void) {
+static void test_ambiguous_file_names_refused(void) {
     options from = write_folder(
         "high", WORDS("text.safetensors", "slow.safetensors", "highway.safetensors", "vae.safetensors"));
     expect_refused(from, UNSUPPORTED, "file names without high or low",
@@ -132,7 +132,7 @@ static void test_misnamed(void) {
                      "--diffusion-model with", "--high-noise-diffusion-model as well"));
     from = write_folder("one", WORDS("text.safetensors", "low_noise.safetensors", NULL, "vae.safetensors"));
     opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer named low_noise");
-    check(draws_otherwise(from, "low-noise transformer alone"), "one transformer gives the latent of two");
+    check(gives_other_latent(from, "low-noise transformer alone"), "one transformer gives the latent of two");
     check(strstr(captured_log, "has \"low\", so this transformer is one of two"), "no warning: %s", captured_log);
     from = write_folder(
         "three", WORDS("text.safetensors", "a_high.safetensors", "b_low.safetensors", "vae.safetensors"));
@@ -162,7 +162,7 @@ static options with_index(const char *text) {
     return (options){.model = temporary_path("folder")};
 }
 
-static void test_folder(void) {
+static void test_model_index_of_two_transformers(void) {
     static const char part[] = "/diffusion_pytorch_model.safetensors";
     char high[64], low[64];
     snprintf(high, sizeof high, "transformer%s", part);
@@ -172,19 +172,19 @@ static void test_folder(void) {
     opens_as(from, "wan22", WORDS(high, low), "pipeline folder");
     from.diffusion_model = flags().high_noise;
     opens_as(from, "wan22", WORDS(high, "one.safetensors"), "transformer_2 by flag");
-    check(draws_otherwise(from, "transformer_2 by flag"), "the same transformer twice gives the latent of two");
+    check(gives_other_latent(from, "transformer_2 by flag"), "the same transformer twice gives the latent of two");
     from = with_index(
         edited_index("\"transformer_2\": [\n    \"diffusers\",\n    \"WanTransformer3DModel\"\n  ]",
                      "\"transformer_2\": [null, null]"));
     opens_as(from, "wan", WORDS(high), "transformer_2 [null, null]");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.5"));
-    check(draws_otherwise(from, "another boundary_ratio"), "another boundary_ratio gives the same latent");
+    check(gives_other_latent(from, "another boundary_ratio"), "another boundary_ratio gives the same latent");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": 0.9"));
     expect_same_result(from, "a boundary_ratio between the same steps");
     from = with_index(edited_index("  \"boundary_ratio\": 0.875,\n", ""));
     expect_same_result(from, "no boundary_ratio: the recipe's applies");
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": null"));
-    check(draws_otherwise(from, "boundary_ratio null"), "with boundary_ratio null both transformers run");
+    check(gives_other_latent(from, "boundary_ratio null"), "with boundary_ratio null both transformers run");
     expect_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": -1")), META,
                "a negative boundary_ratio", WORDS("'boundary_ratio'"));
     expect_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline class",
@@ -192,7 +192,7 @@ static void test_folder(void) {
 }
 
 /* An interrupted download: model_index.json names both transformers, one folder is missing. */
-static void test_half_a_folder(void) {
+static void test_missing_transformer_folder_refused(void) {
     char command[TENSOR_SET_PATH + 16];
     copy_file(FIXTURE "/model", temporary_path("half"));
     snprintf(command, sizeof command, "rm -r '%s'", temporary_path("half/transformer_2"));
@@ -217,11 +217,11 @@ int main(void) {
     check(expected_result.n_images == 1 && json_is_object(stage_of(expected_result.plan, "denoise_2")), "%s",
           expected_result.error.what);
     rig_close(&rig);
-    test_flags();
-    test_names();
-    test_misnamed();
-    test_folder();
-    test_half_a_folder();
+    test_transformers_by_flag();
+    test_transformers_by_file_name();
+    test_ambiguous_file_names_refused();
+    test_model_index_of_two_transformers();
+    test_missing_transformer_folder_refused();
     result_free(&expected_result);
     layouts_free();
     return finish();

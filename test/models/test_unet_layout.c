@@ -40,7 +40,7 @@ static const char *original_of(const struct component *c, const char *wanted) {
     return "no such weight";
 }
 
-static void test_unlike(const struct recipe *recipe) {
+static void test_names_are_unique(const struct recipe *recipe) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     struct component c;
     int n_names = 0;
@@ -63,7 +63,7 @@ static void test_unlike(const struct recipe *recipe) {
 }
 
 /* Source: diffusers 0.42, loaders/single_file_utils.py, convert_ldm_unet_checkpoint. */
-static void test_names(void) {
+static void test_checkpoint_names(void) {
     static const struct {
         const struct recipe *recipe;
         const char *name, *original;
@@ -96,7 +96,7 @@ static void test_names(void) {
 }
 
 /* Block numbers and positions are inverse functions, and positions are consecutive. */
-static void test_places(void) {
+static void test_block_number_and_position(void) {
     for (const struct recipe *const *r = recipes; *r; r++) {
         struct component c;
         if (recipe_family(*r, FAMILY_DENOISER) != &family_unet) continue;
@@ -121,8 +121,8 @@ int main(void) {
           name);
     check(!strcmp(block_weight_name("a.%d.c", BLOCK_ROW_STEP + 312, name), "a.312.c"), "%s", name);
     for (const struct recipe *const *r = recipes; *r; r++)
-        if (recipe_family(*r, FAMILY_DENOISER) == &family_unet) test_unlike(*r);
-    test_names();
-    test_places();
+        if (recipe_family(*r, FAMILY_DENOISER) == &family_unet) test_names_are_unique(*r);
+    test_checkpoint_names();
+    test_block_number_and_position();
     return finish();
 }

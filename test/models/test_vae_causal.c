@@ -41,7 +41,7 @@ struct half {
     struct lane lane;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
     int n_chunks, begun, ended;
-    struct tensor made;
+    struct tensor result;
     struct vae_run run;
 };
 
@@ -103,13 +103,13 @@ static void half_set_length(struct half *h, int32_t frames) {
         int32_t Y = h->in.dim[1], X = h->in.dim[2];
         h->lane.picture = test_tensor(DTYPE_F32, 4, (int32_t[]){longest, Y, X, 3});
         h->lane.moments = test_tensor(DTYPE_F32, 3, (int32_t[]){Y / f, X / f, h->out.dim[3]});
-        h->made = test_tensor(DTYPE_F32, 4, (int32_t[]){T, Y / f, X / f, h->out.dim[3]});
+        h->result = test_tensor(DTYPE_F32, 4, (int32_t[]){T, Y / f, X / f, h->out.dim[3]});
         return;
     }
     const int32_t *in = h->in.dim;
     h->lane.latent = test_tensor(DTYPE_F32, 4, (int32_t[]){in[0], T, in[2], in[3]});
     h->lane.picture = test_tensor(DTYPE_F32, 4, (int32_t[]){longest, in[2] * f, in[3] * f, 3});
-    h->made = test_tensor(DTYPE_F32, 4, (int32_t[]){frames, in[2] * f, in[3] * f, 3});
+    h->result = test_tensor(DTYPE_F32, 4, (int32_t[]){frames, in[2] * f, in[3] * f, 3});
     const struct latent_format *format = &h->component.latent_format;
     int64_t plane = (int64_t)in[2] * in[3];
     for (int32_t c = 0; c < in[0]; c++) {
@@ -138,8 +138,8 @@ static enum status chunk_ended(void *user, const struct visit *visit, struct err
     const struct frame_chunk *chunk = &h->chunks[visit->evaluation];
     assert_int_equal(visit->evaluation, h->ended++); /* each evaluation once, in order */
     int32_t first = h->encodes ? chunk->first_latent : chunk->first_frame;
-    memcpy(frames_from(h->made, first), h->encodes ? h->lane.moments.data : h->lane.picture.data,
-           frames_bytes(h->made, h->encodes ? 1 : chunk->n_frames));
+    memcpy(frames_from(h->result, first), h->encodes ? h->lane.moments.data : h->lane.picture.data,
+           frames_bytes(h->result, h->encodes ? 1 : chunk->n_frames));
     return e->code;
 }
 
@@ -149,7 +149,7 @@ static void half_measure(struct half *h, struct device *device) {
 
 static void half_execute(struct half *h, const struct run_hooks *hooks) {
     h->begun = h->ended = 0;
-    memset(h->made.data, 0xff, (size_t)tensor_bytes(&h->made));
+    memset(h->result.data, 0xff, (size_t)tensor_bytes(&h->result));
     h->run.run.hooks = hooks;
     vae_run_execute(&h->run);
     assert_int_equal(h->ended, h->n_chunks);
@@ -172,7 +172,7 @@ static struct tensor half_make(struct half *h, int32_t frames) {
     struct run_hooks hooks = half_hooks(h);
     half_execute(h, &hooks);
     visit_list_destroy(&h->run.visits);
-    return h->made;
+    return h->result;
 }
 
 static void each_half(void (*body)(struct half *h)) {
@@ -187,24 +187,24 @@ static void each_half(void (*body)(struct half *h)) {
 
 /* ---- tests ---- */
 
-static void is_as_reference(struct half *h) {
+static void check_reference(struct half *h) {
     struct tensor whole = {0};
     for (int32_t frames = FRAMES; frames > 0; frames -= CHUNK_FRAMES) {
-        struct tensor made = half_make(h, frames);
-        double off = distance(made.data, h->out.data, tensor_elements(&made));
+        struct tensor result = half_make(h, frames);
+        double off = distance(result.data, h->out.data, tensor_elements(&result));
         printf("  %-18s %2d frames: error %.2e\n", h->component.family->name, frames, off);
         assert_true(off <= (on_gpu() ? most_on_gpu : most));
-        if (frames == FRAMES) whole = made;
-        assert_memory_equal(made.data, whole.data, (size_t)tensor_bytes(&made));
+        if (frames == FRAMES) whole = result;
+        assert_memory_equal(result.data, whole.data, (size_t)tensor_bytes(&result));
     }
 }
 
-static void test_reference(void **state) {
+static void test_frames_equal_reference(void **state) {
     (void)state;
-    each_half(is_as_reference);
+    each_half(check_reference);
 }
 
-static void lies_there(struct half *h, struct device *device, bool tiled, struct tensor want) {
+static void check_placement(struct half *h, struct device *device, bool tiled, struct tensor want) {
     uint64_t least = 0;
     half_set_length(h, FRAMES);
     h->lane.tiled = tiled;
@@ -214,7 +214,7 @@ static void lies_there(struct half *h, struct device *device, bool tiled, struct
         plan_solve(&h->run.need, plenty, host ? h->run.plan.vram_least_bytes : plenty, &h->run.plan);
         assert_int_equal(h->run.plan.stage[0].pictures_on_host, host);
         half_execute(h, &hooks);
-        assert_memory_equal(h->made.data, want.data, (size_t)tensor_bytes(&want));
+        assert_memory_equal(h->result.data, want.data, (size_t)tensor_bytes(&want));
         least = h->run.plan.vram_least_bytes;
     }
     printf("  %-18s needs %llu bytes of the device's memory%s\n", h->component.family->name,
@@ -223,19 +223,19 @@ static void lies_there(struct half *h, struct device *device, bool tiled, struct
     h->lane.tiled = false;
 }
 
-static void lies_anywhere(struct half *h) {
+static void check_placements(struct half *h) {
     struct error e = {0};
     struct tensor want = half_make(h, FRAMES);
     struct device *device = golden_state.device;
     if (!on_gpu()) device = paced_open(&golden_state.sys, device, 0, &e);
     assert_ok(&e);
-    for (int tiled = 0; tiled < 2; tiled++) lies_there(h, device, tiled, want);
+    for (int tiled = 0; tiled < 2; tiled++) check_placement(h, device, tiled, want);
     if (!on_gpu()) device->destroy(device);
 }
 
-static void test_places(void **state) {
+static void test_frame_placement_does_not_change_bits(void **state) {
     (void)state;
-    each_half(lies_anywhere);
+    each_half(check_placements);
 }
 
 /* A device one of whose operators runs out of memory. */
@@ -261,7 +261,7 @@ static enum status failing_run(struct device *device, const struct op *op, void 
 }
 
 /* After the failure the lane starts again from its first chunk; the host callback runs once for each chunk. */
-static void is_made_again(struct half *h) {
+static void check_recomputed(struct half *h) {
     enum { PLACES = 12 };
     if (h->kind->small) return;
     struct tensor want = half_make(h, FRAMES);
@@ -279,7 +279,7 @@ static void is_made_again(struct half *h) {
         failing.runs = 0;
         failing.fails_at = i ? all * (2 * i - 1) / (2 * PLACES) : -1;
         half_execute(h, &hooks);
-        assert_memory_equal(h->made.data, want.data, (size_t)tensor_bytes(&want));
+        assert_memory_equal(h->result.data, want.data, (size_t)tensor_bytes(&want));
         if (!i) all = failing.runs;
         assert_in_range(h->begun, h->n_chunks + (i > 0), 2 * h->n_chunks);
         again += h->begun - h->n_chunks;
@@ -288,13 +288,13 @@ static void is_made_again(struct half *h) {
     visit_list_destroy(&h->run.visits);
 }
 
-static void test_again(void **state) {
+static void test_operator_without_memory_recomputed(void **state) {
     (void)state;
-    if (!golden_state.device->memory) each_half(is_made_again);
+    if (!golden_state.device->memory) each_half(check_recomputed);
 }
 
 /* 5 frames need as much memory as hundreds. */
-static void stays_as_large(struct half *h) {
+static void check_memory_bound(struct half *h) {
     uint64_t bytes = 0;
     const struct component *c = &h->component;
     for (int32_t T = 2; T <= 200; T += 99) {
@@ -311,13 +311,13 @@ static void stays_as_large(struct half *h) {
     }
 }
 
-static void test_memory_bound(void **state) {
+static void test_memory_independent_of_length(void **state) {
     (void)state;
-    each_half(stays_as_large);
+    each_half(check_memory_bound);
 }
 
 /* Channel counts for which the mean or repeat shortcut is undefined. */
-static void test_odd_levels(void **state) {
+static void test_channels_without_shortcut_refused(void **state) {
     static const char *const names[] = {"decoder.up_blocks.1.resnets.0.conv1.bias",
                                         "encoder.down_blocks.1.resnets.0.conv1.bias"};
     const char *path = "test/golden/wan_ti2v/model/vae/diffusion_pytorch_model.safetensors";
@@ -343,11 +343,11 @@ static int free_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_reference, free_memory),
-                                       cmocka_unit_test_teardown(test_places, free_memory),
-                                       cmocka_unit_test_teardown(test_again, free_memory),
-                                       cmocka_unit_test_teardown(test_memory_bound, free_memory),
-                                       cmocka_unit_test(test_odd_levels)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_frames_equal_reference, free_memory),
+                                       cmocka_unit_test_teardown(test_frame_placement_does_not_change_bits, free_memory),
+                                       cmocka_unit_test_teardown(test_operator_without_memory_recomputed, free_memory),
+                                       cmocka_unit_test_teardown(test_memory_independent_of_length, free_memory),
+                                       cmocka_unit_test(test_channels_without_shortcut_refused)};
     if (!golden_begin()) return 1;
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("vae_causal", tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -13,7 +13,7 @@
 
 /* ---- memory compared with the decoder's ---- */
 
-struct taken {
+struct vae_memory {
     uint64_t full_frame, scratch, workspace;
 };
 
@@ -30,7 +30,7 @@ static void shape_weights(const struct component *c, const struct block_ref *ref
 }
 
 /* Runs all blocks on the dry device; returns the buffer sizes. */
-static struct taken take(const struct component *c, struct lane lane) {
+static struct vae_memory measure_memory(const struct component *c, struct lane lane) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     struct arena none = arena_counting(), pictures = arena_counting(), scratch = arena_counting();
     struct error e = {0};
@@ -54,21 +54,21 @@ static struct taken take(const struct component *c, struct lane lane) {
     assert_ok(&e);
     dry_destroy(&dry);
     free(lane.state);
-    return (struct taken){pictures.peak, scratch.peak, dry.workspace_bytes};
+    return (struct vae_memory){pictures.peak, scratch.peak, dry.workspace_bytes};
 }
 
-static uint64_t bytes_of(struct taken t) {
+static uint64_t total_bytes(struct vae_memory t) {
     return t.full_frame + t.scratch + t.workspace;
 }
 
-static void print_taken(const char *does, struct taken t) {
+static void print_memory(const char *does, struct vae_memory t) {
     printf(" to %s %llu + %llu + %llu", does, (unsigned long long)t.full_frame, (unsigned long long)t.scratch,
            (unsigned long long)t.workspace);
 }
 
 /* The encoder's full-frame buffer holds one activation with `channels` channels, its normalised copy unless tiled, and little
  * more. Its total is at most the decoder's plus `beyond` bytes of workspace. */
-static void beside_decoder(const struct family *decoder, const struct family *encoder, uint64_t channels,
+static void check_encoder_memory(const struct family *decoder, const struct family *encoder, uint64_t channels,
                            uint64_t beyond) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
     static struct component half[2];
@@ -84,27 +84,27 @@ static void beside_decoder(const struct family *decoder, const struct family *en
                             .picture = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3}),
                             .moments = tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){Y / 8, X / 8, 32}),
                             .tiled = tiled};
-        struct taken decodes = take(&half[0], lane), encodes = take(&half[1], lane);
+        struct vae_memory decodes = measure_memory(&half[0], lane), encodes = measure_memory(&half[1], lane);
         uint64_t least = sizeof(float) * channels * (uint64_t)Y * (uint64_t)X * (2 - tiled);
         printf("  %dx%d%s:", X, Y, tiled ? " tiled" : "");
-        print_taken("decode", decodes);
-        print_taken("encode", encodes);
+        print_memory("decode", decodes);
+        print_memory("encode", encodes);
         printf(", %.3f of the minimum\n", (double)encodes.full_frame / (double)least);
         assert_true(encodes.full_frame >= least && encodes.full_frame * 8 <= least * 9);
-        assert_true(bytes_of(encodes) <= bytes_of(decodes) + beyond);
+        assert_true(total_bytes(encodes) <= total_bytes(decodes) + beyond);
         assert_true(encodes.full_frame <= decodes.full_frame);
     }
 }
 
-static void test_beside_decoder(void **state) {
+static void test_encoder_needs_no_more_than_decoder(void **state) {
     (void)state;
-    beside_decoder(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux */
-    beside_decoder(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
+    check_encoder_memory(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux */
+    check_encoder_memory(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
 }
 
 /* A tiny decoder's full-frame buffer holds `pictures` images of half the sides and little more, tiled or not; the large decoder
  * needs at least `times` as much memory. */
-static void tiny_beside(const struct family *tiny_one, const struct family *large_one, uint64_t pictures,
+static void check_tiny_memory(const struct family *tiny_one, const struct family *large_one, uint64_t pictures,
                         uint64_t times) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
     static struct component tiny, large;
@@ -116,29 +116,29 @@ static void tiny_beside(const struct family *tiny_one, const struct family *larg
         int32_t Y = sizes[i][0], X = sizes[i][1];
         struct lane lane = {.latent = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){16, 1, Y / 8, X / 8}),
                             .picture = tensor_make(NULL, DTYPE_F32, 4, (int32_t[]){1, Y, X, 3})};
-        struct taken kept = take(&tiny, lane);
+        struct vae_memory kept = measure_memory(&tiny, lane);
         lane.tiled = true;
-        struct taken least = take(&tiny, lane), most = take(&large, lane);
+        struct vae_memory least = measure_memory(&tiny, lane), most = measure_memory(&large, lane);
         uint64_t half = sizeof(float) * 64 * (uint64_t)(Y / 2) * (uint64_t)(X / 2) * pictures;
         printf("  %s, %dx%d:", tiny_one->name, X, Y);
-        print_taken("decode", least);
-        printf(", full VAE: %llu\n", (unsigned long long)bytes_of(most));
-        assert_true(kept.full_frame == least.full_frame && bytes_of(kept) == bytes_of(least));
+        print_memory("decode", least);
+        printf(", full VAE: %llu\n", (unsigned long long)total_bytes(most));
+        assert_true(kept.full_frame == least.full_frame && total_bytes(kept) == total_bytes(least));
         assert_true(least.full_frame >= half && least.full_frame * 4 <= half * 5);
-        assert_true(bytes_of(least) * times <= bytes_of(most));
+        assert_true(total_bytes(least) * times <= total_bytes(most));
     }
 }
 
-static void test_tiny(void **state) {
+static void test_tiny_decoder_memory(void **state) {
     (void)state;
-    tiny_beside(&family_taesd, &family_vae_kl, 1, 6);
-    tiny_beside(&family_taehv, &family_vae_wan, 2, 2);
+    check_tiny_memory(&family_taesd, &family_vae_kl, 1, 6);
+    check_tiny_memory(&family_taehv, &family_vae_wan, 2, 2);
 }
 
 /* ---- encoders that do not fit ---- */
 
 /* Changes one dimension of a tensor in the index before it is bound. */
-static void invalid_model(const char *tensor, int place, int32_t dim, const char *what) {
+static void expect_shape_refused(const char *tensor, int place, int32_t dim, const char *what) {
     struct sys *sys = &golden_state.sys;
     struct component c = {.family = &family_vae_kl_encoder, .sys = sys};
     struct config config = {0};
@@ -153,21 +153,21 @@ static void invalid_model(const char *tensor, int place, int32_t dim, const char
     config_destroy(&config);
 }
 
-static void test_invalid_models(void **state) {
+static void test_wrong_tensor_shapes_refused(void **state) {
     (void)state;
-    invalid_model("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
-    invalid_model("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
-    invalid_model("encoder.conv_in.weight", 1, 4, "tensor 'encoder.conv_in.weight' has the wrong shape");
-    invalid_model("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7, "unsupported VAE encoder: channels");
-    invalid_model("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514, "unsupported VAE encoder: channels");
-    invalid_model("encoder.down_blocks.0.downsamplers.0.conv.weight", 2, 4,
+    expect_shape_refused("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    expect_shape_refused("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
+    expect_shape_refused("encoder.conv_in.weight", 1, 4, "tensor 'encoder.conv_in.weight' has the wrong shape");
+    expect_shape_refused("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7, "unsupported VAE encoder: channels");
+    expect_shape_refused("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514, "unsupported VAE encoder: channels");
+    expect_shape_refused("encoder.down_blocks.0.downsamplers.0.conv.weight", 2, 4,
            "tensor 'encoder.down_blocks.0.downsamplers.0.conv.weight' has the wrong shape");
 }
 
 enum { GRAFTED_MAX = 256 };
 
 /* Reads the tensors with that prefix; returns their number. */
-static int take_tensors(const struct tensor_index *index, const char *prefix, struct named_tensor *to) {
+static int read_tensors(const struct tensor_index *index, const char *prefix, struct named_tensor *to) {
     int n = 0;
     for (int i = 0; i < index->n_entries; i++) {
         if (strncmp(index->entries[i].name, prefix, strlen(prefix)) != 0) continue;
@@ -178,7 +178,7 @@ static int take_tensors(const struct tensor_index *index, const char *prefix, st
 }
 
 /* Combines one model's decoder with another VAE's encoder: opening must fail with `what`. */
-static void graft(const char *model, const char *encoder, const char *what) {
+static void expect_graft_refused(const char *model, const char *encoder, const char *what) {
     static struct named_tensor tensors[3 * GRAFTED_MAX];
     struct sys *sys = &golden_state.sys;
     struct tensor_index halves[2];
@@ -191,9 +191,9 @@ static void graft(const char *model, const char *encoder, const char *what) {
     snprintf(path, sizeof path, "test/golden/vae_encoder/%s/diffusion_pytorch_model.safetensors", encoder);
     safetensors_open(sys, path, &halves[1], &e);
     assert_ok(&e);
-    int n = take_tensors(&halves[0], "decoder.", tensors);
-    n += take_tensors(&halves[0], "post_quant_conv.", tensors + n);
-    n += take_tensors(&halves[1], "", tensors + n);
+    int n = read_tensors(&halves[0], "decoder.", tensors);
+    n += read_tensors(&halves[0], "post_quant_conv.", tensors + n);
+    n += read_tensors(&halves[1], "", tensors + n);
     snprintf(path, sizeof path, "%s/ae.safetensors", folder);
     snprintf(command, sizeof command, "cp %s/vae/config.json %s", model, folder);
     assert_int_equal(system(command), 0);
@@ -206,10 +206,10 @@ static void graft(const char *model, const char *encoder, const char *what) {
     assert_int_equal(system(command), 0);
 }
 
-static void test_halves(void **state) {
+static void test_encoder_of_another_vae_refused(void **state) {
     (void)state;
-    graft("test/golden/zimage_a/model", "f32", "do not fit together: latent channels");
-    graft("test/golden/zimage_b/model", "authors", "do not fit together: pixels per latent pixel and axis");
+    expect_graft_refused("test/golden/zimage_a/model", "f32", "do not fit together: latent channels");
+    expect_graft_refused("test/golden/zimage_b/model", "authors", "do not fit together: pixels per latent pixel and axis");
 }
 
 static int free_memory(void **state) {
@@ -219,9 +219,9 @@ static int free_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_beside_decoder), cmocka_unit_test(test_tiny),
-                                       cmocka_unit_test(test_invalid_models),
-                                       cmocka_unit_test_teardown(test_halves, free_memory)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_encoder_needs_no_more_than_decoder), cmocka_unit_test(test_tiny_decoder_memory),
+                                       cmocka_unit_test(test_wrong_tensor_shapes_refused),
+                                       cmocka_unit_test_teardown(test_encoder_of_another_vae_refused, free_memory)};
     if (!golden_begin()) return 1;
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("autoencoder", tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

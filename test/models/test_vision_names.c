@@ -143,7 +143,7 @@ static const char *write_layout(void (*name)(struct tensor_set *p), const char *
 
 /* ---- outputs of both ---- */
 
-struct given {
+struct encoder_outputs {
     float *seen, *text;
     int64_t n_seen, n_text;
 };
@@ -160,7 +160,7 @@ static void run_all(struct block_runner *b) {
     for (int i = 0; i < b->component->n_blocks; i++) runner_run(b, &b->component->blocks[i], 0);
 }
 
-static void give(const struct sluice_model_options *from, struct given *given) {
+static void compute_outputs(const struct sluice_model_options *from, struct encoder_outputs *encoder_outputs) {
     struct golden g = {.name = "names"};
     struct error e = {0};
     static int32_t ids[TOKENS];
@@ -172,8 +172,8 @@ static void give(const struct sluice_model_options *from, struct given *given) {
                         .text = test_tensor(DTYPE_F32, 2, seen)};
     struct block_runner *b = runner_open(&g, eye, lane);
     run_all(b);
-    given->seen = b->lane.text.data;
-    given->n_seen = tensor_elements(&b->lane.text);
+    encoder_outputs->seen = b->lane.text.data;
+    encoder_outputs->n_seen = tensor_elements(&b->lane.text);
     runner_close(b);
     for (int i = 0; i < TOKENS; i++) ids[i] = 3 * i;
     struct lane prompt = {.n_tokens = TOKENS,
@@ -182,46 +182,46 @@ static void give(const struct sluice_model_options *from, struct given *given) {
     b = runner_open(&g, text, prompt);
     runner_gather(b, tensor_make(ids, DTYPE_I32, 1, (int32_t[]){TOKENS}));
     run_all(b);
-    given->text = b->lane.text.data;
-    given->n_text = tensor_elements(&b->lane.text);
+    encoder_outputs->text = b->lane.text.data;
+    encoder_outputs->n_text = tensor_elements(&b->lane.text);
     runner_close(b);
     model_close(g.model);
 }
 
-static struct given wanted;
+static struct encoder_outputs wanted;
 
-static void test_layout(void **state) {
+static void test_layout_gives_same_bits(void **state) {
     int i = *(int *)*state;
     struct sluice_part parts[] = {{.flag = "--llm"}, {.flag = "--llm_vision"}};
     struct sluice_model_options from = {
         .struct_size = sizeof from, .model = folder, .parts = parts, .n_parts = layouts[i].apart ? 2 : 1};
-    struct given found;
+    struct encoder_outputs found;
     parts[0].path =
         write_layout(layouts[i].together, "llm.safetensors", layouts[i].together ? NULL : "visual.");
     if (layouts[i].apart) parts[1].path = write_layout(layouts[i].apart, "vision.safetensors", "model.");
-    give(&from, &found);
+    compute_outputs(&from, &found);
     assert_memory_equal(found.seen, wanted.seen, (size_t)wanted.n_seen * sizeof *wanted.seen);
     assert_memory_equal(found.text, wanted.text, (size_t)wanted.n_text * sizeof *wanted.text);
 }
 
 /* Expected outputs; freed at the end. */
-static void test_folder(void **state) {
+static void test_separate_folders_give_same_bits(void **state) {
     const struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     (void)state;
-    give(&from, &wanted);
+    compute_outputs(&from, &wanted);
     assert_true(wanted.n_seen && wanted.n_text);
 }
 
 int main(void) {
     enum { N = sizeof layouts / sizeof *layouts };
-    struct CMUnitTest tests[N + 1] = {cmocka_unit_test(test_folder)};
+    struct CMUnitTest tests[N + 1] = {cmocka_unit_test(test_separate_folders_give_same_bits)};
     int which[N];
     temporary_make();
     if (!golden_begin()) return 1;
     for (int i = 0; i < N; i++) {
         which[i] = i;
         tests[i + 1] = (struct CMUnitTest){
-            .name = layouts[i].what, .test_func = test_layout, .initial_state = &which[i]};
+            .name = layouts[i].what, .test_func = test_layout_gives_same_bits, .initial_state = &which[i]};
     }
     int failed = _cmocka_run_group_tests("vision names", tests, N + 1, NULL, NULL);
     printf("%d passed, %d failed\n", N + 1 - failed, failed);

@@ -65,7 +65,7 @@ static void join_qkv(struct tensor_set *p, const char *to) {
 }
 
 /* Adds leading dimensions of 1. */
-static void lead(struct item *item, int axes) {
+static void add_leading_axes(struct item *item, int axes) {
     memmove(item->dim + axes, item->dim, (size_t)item->rank * sizeof *item->dim);
     for (int i = 0; i < axes; i++) item->dim[i] = 1;
     item->rank += axes;
@@ -101,8 +101,8 @@ static void name_as_authors(struct tensor_set *p) {
                                          {NULL, NULL}};
     join_qkv(p, "attn.to_qkv.");
     rename_all(p, names);
-    lead(tensor_set_find(p, "cls_embedding"), 2);
-    lead(tensor_set_find(p, "pos_embedding"), 1);
+    add_leading_axes(tensor_set_find(p, "cls_embedding"), 2);
+    add_leading_axes(tensor_set_find(p, "pos_embedding"), 1);
 }
 
 /* ---- vision encoders ---- */
@@ -126,7 +126,7 @@ static void as_a_whole(struct tensor_set *p) {
     tensor_set_add(p, "", "logit_scale", "F16", 0, NULL, ones, 2);
 }
 
-static void test_vision_names(const char *wanted) {
+static void test_vision_encoder_names(const char *wanted) {
     static const struct {
         const char *what, *prefix;
         void (*name)(struct tensor_set *p), (*add)(struct tensor_set *p);
@@ -174,8 +174,8 @@ static void name_embedding_tied(struct tensor_set *p) {
     rename_all(p, names);
 }
 
-/* The converted file gives the same latent with --tokenizer, and is refused without: GGUF cannot hold this tokenizer. */
-static void test_converted(struct model_paths from, const char *wanted) {
+/* Converted files give the same latent: safetensors with the embedded tokenizer; GGUF cannot hold it and needs --tokenizer. */
+static void test_converted_text_encoder(struct model_paths from, const char *wanted) {
     static const char *const ends[] = {".converted.safetensors", ".gguf"};
     char path[TENSOR_SET_PATH + 32], tokenizer[TENSOR_SET_PATH];
     const char *inputs[] = {from.t5xxl};
@@ -195,7 +195,7 @@ static void test_converted(struct model_paths from, const char *wanted) {
 }
 
 /* ComfyUI's files hold the tokenizer as a tensor, the only tokenizer here. */
-static void test_text_names(const char *wanted) {
+static void test_text_encoder_names(const char *wanted) {
     static const struct {
         const char *what, *prefix;
         void (*name)(struct tensor_set *p);
@@ -225,7 +225,7 @@ static void test_text_names(const char *wanted) {
         struct model_paths from = {
             .diffusion_model = denoiser, .t5xxl = path, .clip_vision = seeing, .vae = vae};
         expect_latent(from, wanted, rows[i].what);
-        if (!i) test_converted(from, wanted);
+        if (!i) test_converted_text_encoder(from, wanted);
         tensor_set_free(p);
         tensor_set_free(named);
     }
@@ -255,7 +255,7 @@ static void expect_vision_grid(struct vision_grid got, int width, int height, in
 }
 
 /* Sizes of transformers' get_resize_output_image_size and center_crop. */
-static void test_vision_grids(void) {
+static void test_resize_and_crop_sizes(void) {
     expect_vision_grid(vision_grid_of(NULL, 56, 56), 56, 56, 0, 0, "no resize");
     expect_vision_grid(vision_grid_of(NULL, 64, 48), 74, 56, 9, 0, "wide");
     expect_vision_grid(vision_grid_of(NULL, 480, 640), 56, 74, 0, 9, "high");
@@ -280,7 +280,7 @@ static const char *with_processor(const char *text) {
     return at;
 }
 
-static void test_processors(void) {
+static void test_preprocessor_config(void) {
     static const struct {
         const char *text;
         int code;
@@ -319,9 +319,9 @@ int main(void) {
     temporary_make();
     make_folder();
     if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "pipeline folder")) return finish();
-    test_vision_names(wanted);
-    test_text_names(wanted);
-    test_vision_grids();
-    test_processors();
+    test_vision_encoder_names(wanted);
+    test_text_encoder_names(wanted);
+    test_resize_and_crop_sizes();
+    test_preprocessor_config();
     return finish();
 }

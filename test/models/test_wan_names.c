@@ -64,7 +64,7 @@ static void configure(struct tensor_set *p, const char *key, const char *value) 
     json_decref(config);
 }
 
-static void test_names(const char *name) {
+static void test_checkpoint_names_give_same_bytes(const char *name) {
     options from = {.model = current_model.folder};
     struct tensor_set *p = layouts_wan_to_checkpoint(layouts_part("transformer"));
     configure(p, "vace_layers", NULL);
@@ -75,19 +75,19 @@ static void test_names(const char *name) {
 }
 
 /* Name of the transformer block before a VACE block. */
-static const char *before_hint(const char *hint) {
+static const char *block_before_hint(const char *hint) {
     const struct component *c = transformer_of(&authors);
     for (int i = 2; i < c->n_blocks; i++)
         if (!strcmp(c->blocks[i].name, hint)) return c->blocks[i - 2].name;
     return "none";
 }
 
-static void test_hints(void) {
+static void test_vace_block_positions(void) {
     struct tensor_set *p = layouts_wan_to_checkpoint(layouts_part("transformer"));
     configure(p, "vace_layers", "[0, 3]");
     if (open_as(&authors, layouts_replace_part("transformer", p), "hints"))
-        check(!strcmp(before_hint("vace_blocks.1"), "blocks.3"), "the second hint is after %s",
-              before_hint("vace_blocks.1"));
+        check(!strcmp(block_before_hint("vace_blocks.1"), "blocks.3"), "the second hint is after %s",
+              block_before_hint("vace_blocks.1"));
     model_close(authors.opened);
     static const char *const wrong[][2] = {{"[1, 2]", "block 1 first"},
                                            {"[0, 0]", "block 0 after block 0"},
@@ -108,8 +108,8 @@ int main(void) {
         char folder[TENSOR_SET_PATH];
         snprintf(folder, sizeof folder, "test/golden/%s/model", names[i]);
         layouts_load(&layouts_of_wan, folder);
-        test_names(names[i]);
-        if (!strcmp(names[i], "wan_vace")) test_hints();
+        test_checkpoint_names_give_same_bytes(names[i]);
+        if (!strcmp(names[i], "wan_vace")) test_vace_block_positions();
         layouts_free();
     }
     return finish();

@@ -4,7 +4,7 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
-/* --- what the libraries allocate --- */
+/* --- heap use of libraries --- */
 
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
@@ -24,7 +24,7 @@ extern void *__libc_realloc(void *, size_t);
 extern void *__libc_memalign(size_t, size_t);
 extern void __libc_free(void *);
 
-static void *heap_taken(void *p) {
+static void *count_allocated(void *p) {
     if (!p) return p;
     int64_t live = __atomic_add_fetch(&heap_live, (int64_t)malloc_usable_size(p) + 16, __ATOMIC_SEQ_CST);
     int64_t peak = __atomic_load_n(&heap_peak, __ATOMIC_SEQ_CST);
@@ -34,25 +34,25 @@ static void *heap_taken(void *p) {
     return p;
 }
 
-static void heap_given(void *p) {
+static void count_freed(void *p) {
     if (p) __atomic_sub_fetch(&heap_live, (int64_t)malloc_usable_size(p) + 16, __ATOMIC_SEQ_CST);
 }
 
 void *malloc(size_t n) {
-    return heap_taken(__libc_malloc(n));
+    return count_allocated(__libc_malloc(n));
 }
 
 void *calloc(size_t n, size_t each) {
-    return heap_taken(__libc_calloc(n, each));
+    return count_allocated(__libc_calloc(n, each));
 }
 
 void *realloc(void *p, size_t n) {
-    heap_given(p);
-    return heap_taken(__libc_realloc(p, n));
+    count_freed(p);
+    return count_allocated(__libc_realloc(p, n));
 }
 
 void *memalign(size_t align, size_t n) {
-    return heap_taken(__libc_memalign(align, n));
+    return count_allocated(__libc_memalign(align, n));
 }
 
 void *aligned_alloc(size_t align, size_t n) {
@@ -65,7 +65,7 @@ int posix_memalign(void **p, size_t align, size_t n) {
 }
 
 void free(void *p) {
-    heap_given(p);
+    count_freed(p);
     __libc_free(p);
 }
 #else
@@ -74,7 +74,7 @@ int64_t heap_live;
 static int64_t heap_peak;
 #endif
 
-/* --- the watching device --- */
+/* --- the checking device --- */
 
 enum { CANARY = 4096 };
 
@@ -98,8 +98,8 @@ static void prepare_counted(const struct op *op, const struct op_cost *cost) {
     assert_true(kept <= (int64_t)said);
 }
 
-/* A run keeps nothing, but that on processors with AMX oneDNN keeps how tiles are laid out from its first
- * product in bf16 on, once a process (measured: 928 bytes, oneDNN 2.6.3, a Xeon of 2026). */
+/* Checks that a run leaves no heap allocations. Exception: with AMX, oneDNN keeps a tile layout per process from its first
+ * bf16 product on (measured: 928 bytes, oneDNN 2.6.3, a Xeon of 2026). */
 static void check_kept(int64_t bytes) {
     enum { TILES_MOST = 4096 };
     static int64_t kept;
@@ -121,7 +121,7 @@ static uint64_t run_guarded(struct device *device, const struct op *op) {
             checker.hidden_most =
                 fmax(checker.hidden_most, (double)(heap_peak - before) / (double)cost.internal_bytes);
         if (heap_peak - before > (int64_t)cost.internal_bytes)
-            fail_msg("%s hides %lld, said %llu", op_name(op->kind), (long long)(heap_peak - before),
+            fail_msg("%s: %lld bytes of heap during the run, cost() predicts %llu", op_name(op->kind), (long long)(heap_peak - before),
                      (unsigned long long)cost.internal_bytes);
         check_kept(heap_live - before);
     }
@@ -146,7 +146,7 @@ static enum status checker_run(struct device *device, const struct op *op, void 
     }
     size_t bytes = (size_t)((tensor_rows(&op->out) - 1) * op->out.row_bytes) +
                    (size_t)tensor_columns(&op->out) * (size_t)dtype_bits(op->out.dtype) / 8;
-    char *before = pool + pool_used; /* out may be an input: the second run must see the same */
+    char *before = pool + pool_used; /* out may be an input: restored before the second run */
     assert_true(pool_used + bytes <= POOL_BYTES);
     memcpy(before, op->out.data, bytes);
     uint64_t first = run_guarded(checker.two, op);
@@ -162,7 +162,7 @@ static enum status checker_run(struct device *device, const struct op *op, void 
 int ops_set_up(void **state) {
     (void)state;
     sys_init_machine(&checker.sys);
-    checker.device = (struct device){.name = "watch", .cost = checker_cost, .run = checker_run};
+    checker.device = (struct device){.name = "checker", .cost = checker_cost, .run = checker_run};
     checker.two = cpu_open(&checker.sys, 2, &problem);
     checker.one = cpu_open(&checker.sys, 1, &problem);
     workspace = mmap(NULL, WORKSPACE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
@@ -177,11 +177,11 @@ int ops_tear_down(void **state) {
     checker.two->destroy(checker.two);
     checker.one->destroy(checker.one);
     assert_int_equal(sys_memory_use(&checker.sys).live_bytes[LINE_HOST], 0);
-    printf("  %d calls; heap a product keeps at most %lld, a convolution %lld; hidden at most %.2f of what "
-           "was said\n",
+    printf("  %d calls; prepared heap at most %lld per product, %lld per convolution; heap during a run at most %.2f "
+           "of the prediction\n",
            checker.calls, (long long)checker.primitive_most[0], (long long)checker.primitive_most[1],
            checker.hidden_most);
-    /* A library's malloc that passes this file's by would make the two bounds unfailing. */
+    /* If a library bypassed this file's malloc, both limits would always hold. */
     assert_true(!COUNTS_HEAP || checker.primitive_most[0] > 0);
     return 0;
 }

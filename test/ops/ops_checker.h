@@ -1,8 +1,7 @@
-/* Watches every operator call of test_ops: prepares it, poisons the workspace, guards what lies behind it,
- * repeats the call, compares the bits (with one thread too where no library takes part), and compares what
- * oneDNN allocates with what cost() said.
+/* A device that checks every operator call of the CPU tests. It prepares the call, poisons the workspace and guards its
+ * end, repeats the call with one and two threads, compares the bits, and compares oneDNN's heap use with cost().
  *
- * Not of the test library: its malloc would be every program's (test/check.mk). */
+ * Not in the test library: its malloc would replace every program's (test/check.mk). */
 #ifndef SLUICE_TEST_OPS_CHECKER_H
 #define SLUICE_TEST_OPS_CHECKER_H
 
@@ -16,18 +15,18 @@ enum { WORKSPACE_MAX = 256 << 20 };
 extern struct ops_checker {
     struct device device; /* first */
     struct sys sys;
-    struct device *two, *one;  /* threads */
-    int64_t primitive_most[2]; /* heap kept by a product, a convolution */
-    double hidden_most;        /* of what was said */
+    struct device *two, *one;  /* CPU devices with two threads and one */
+    int64_t primitive_most[2]; /* largest heap of a prepared product and convolution */
+    double hidden_most;        /* largest heap use during a run, relative to cost() */
     int calls;
 } checker;
 
 extern char *workspace;
 
-/* What malloc has handed out and not got back; 0 where a sanitizer has its own. */
+/* Bytes allocated by malloc and not freed; 0 where a sanitizer replaces malloc. */
 extern int64_t heap_live;
 
-/* cmocka's: open both devices and the pool, and see that nothing was left. */
+/* cmocka fixtures: open both devices and the pool; check for leaks. */
 int ops_set_up(void **state);
 int ops_tear_down(void **state);
 

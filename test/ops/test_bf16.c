@@ -1,13 +1,13 @@
-/* Products in bf16: what is rounded and how, the error beside PyTorch's, what else stays as it is, and that
- * weights are never converted whole, in either precision. Blocks and whole models in bf16 are in
- * test_blocks.c and test_golden.c, other bits under other budgets in test_residency.c. */
+/* Products in bf16: rounding of operands, errors compared with PyTorch, other operators unchanged in f32, and no whole
+ * converted copies of weights. test_blocks.c and test_golden.c cover blocks and models in bf16, test_residency.c equal
+ * bits under budgets. */
 #include "test/ops/ops_checker.h"
 
 #include <jansson.h>
 
 static const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16};
 
-static bool can_compute(void) {
+static bool supports_bf16(void) {
     const char *lacks = checker.two->unsupported[PRECISION_BF16];
     if (lacks) printf("SKIP bf16: %s\n", lacks);
     x.precision = lacks ? PRECISION_F32 : PRECISION_BF16;
@@ -25,8 +25,8 @@ static void assert_no_problem(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* By comparing distances to both neighbours, not as the engine does it. */
-static double nearest(double value) {
+/* Rounds to bf16 by comparing the distances to both neighbours: independent of the engine's method. */
+static double nearest_bf16(double value) {
     if (value == 0 || !isfinite(value)) return value;
     int exponent;
     frexp(value, &exponent);
@@ -34,15 +34,15 @@ static double nearest(double value) {
     return nearbyint(value / unit) * unit;
 }
 
-/* As a product reads it. */
+/* Returns an operand value as a product reads it: rounded to bf16. */
 static double load_rounded(const struct tensor *t, int64_t row, int32_t column) {
     double value = load(t, row, column);
-    return x.precision == PRECISION_BF16 ? nearest(value) : value;
+    return x.precision == PRECISION_BF16 ? nearest_bf16(value) : value;
 }
 
-/* ---- what is rounded ---- */
+/* ---- rounding ---- */
 
-/* Ties to both sides, neighbours of ties, the largest values, f32 subnormals apart. */
+/* Values next to rounding limits: ties, neighbours of ties, the largest values; no f32 subnormals. */
 static float edge(int i) {
     static const uint32_t tails[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
     static const uint32_t heads[] = {0x3f80, 0x3f81, 0xbf80, 0x4049, 0xc2fe, 0x7f7e, 0xff7e, 0x0080, 0x3fff};
@@ -50,11 +50,11 @@ static float edge(int i) {
     return (union float_bits){.bits = heads[i / n % 9] << 16 | tails[i % n]}.value;
 }
 
-/* One value a row times 1 is that value, rounded. */
-static void test_rounding(void **state) {
+/* A row with one value times a weight of 1 gives the rounded value. */
+static void test_operands_are_rounded_to_nearest(void **state) {
     (void)state;
     enum { VALUES = 54 };
-    if (!can_compute()) return;
+    if (!supports_bf16()) return;
     pool_used = 0;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(VALUES + 3, 1), 0, 1);
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(1, 1), 0, 1);
@@ -65,12 +65,12 @@ static void test_rounding(void **state) {
     for (int i = 0; i < VALUES; i++) value[i] = edge(i);
     value[VALUES] = NAN, value[VALUES + 1] = INFINITY;
     value[VALUES + 2] =
-        (union float_bits){.bits = 0x7f800001}.value; /* a NaN with nothing in its upper half */
+        (union float_bits){.bits = 0x7f800001}.value; /* a NaN whose upper half is that of infinity */
     op_linear(&x, out, in, weight, (struct epilogue){0});
     assert_no_problem();
     for (int i = 0; i < VALUES; i++) {
-        if ((double)got[i] != nearest(value[i]))
-            fail_msg("%a became %a, not %a", (double)value[i], (double)got[i], nearest(value[i]));
+        if ((double)got[i] != nearest_bf16(value[i]))
+            fail_msg("%a became %a, not %a", (double)value[i], (double)got[i], nearest_bf16(value[i]));
         moved += got[i] != value[i];
     }
     assert_int_equal(moved, VALUES * 5 / 6);
@@ -84,8 +84,8 @@ struct linear_case {
     bool bias, residual;
 };
 
-/* Against f64 sums of operands rounded as they should be: what is left is the f32 sum's error. Bias and
- * residual are not rounded. */
+/* Returns the error against f64 sums of rounded operands, which is the error of the f32 sum. Bias and residual are not
+ * rounded. */
 static double product_error(struct linear_case c) {
     pool_used = 0;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.t, c.k), c.gap, 1);
@@ -111,7 +111,7 @@ static double product_error(struct linear_case c) {
     return sqrt(wrong / all);
 }
 
-static void test_products(void **state) {
+static void test_product_error_is_small(void **state) {
     (void)state;
     static const struct linear_case cases[] = {
         {1, 1, 1, DTYPE_BF16, 0, false, false},     {7, 5, 3, DTYPE_BF16, 4, true, true},
@@ -120,7 +120,7 @@ static void test_products(void **state) {
         {129, 70, 2049, DTYPE_F16, 0, true, false}, {2, 200, 9001, DTYPE_BF16, 0, false, false},
     };
     static const double gate = 1.5e-6; /* measured: f32 5.9e-7, bf16 2.3e-7 */
-    for (int p = 0, n = can_compute() ? 2 : 1; p < n; p++) {
+    for (int p = 0, n = supports_bf16() ? 2 : 1; p < n; p++) {
         double most = 0;
         x.precision = precisions[p];
         for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -129,14 +129,14 @@ static void test_products(void **state) {
                 fail_msg("%s, case %d: error %g", precision_name(precisions[p]), (int)i, error);
             most = fmax(most, error);
         }
-        printf("  sums in %s: %.2e\n", precision_name(precisions[p]), most);
+        printf("  error of sums in %s: %.2e\n", precision_name(precisions[p]), most);
     }
 }
 
-/* ---- beside PyTorch ---- */
+/* ---- errors compared with PyTorch ---- */
 
-/* Value i, from 0, of a seed: as test/golden/bf16.py draws it (splitmix64, Steele et al. 2014). */
-static float drawn(uint64_t seed, uint64_t i) {
+/* Returns value i of a seed, from 0, like test/golden/bf16.py (splitmix64, Steele et al. 2014). */
+static float splitmix_value(uint64_t seed, uint64_t i) {
     uint64_t z = (i + 1 + (seed << 32)) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
     z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
@@ -159,24 +159,24 @@ static struct deviation deviation(const struct tensor *out, const double *truth)
     return (struct deviation){sqrt(wrong / all), most / rms, fabs(sum / (double)n) / rms};
 }
 
-static double known(const json_t *row, const char *key) {
+static double golden_value(const json_t *row, const char *key) {
     double value = json_number_value(json_object_get(row, key));
-    if (!(value > 0)) fail_msg("no %s in the golden file", key);
+    if (!(value > 0)) fail_msg("missing or non-positive %s in the golden file", key);
     return value;
 }
 
-static void expect_beside(const json_t *row) {
-    int32_t t = (int32_t)known(row, "t"), n = (int32_t)known(row, "n"), k = (int32_t)known(row, "k");
+static void expect_error_like_pytorch(const json_t *row) {
+    int32_t t = (int32_t)golden_value(row, "t"), n = (int32_t)golden_value(row, "n"), k = (int32_t)golden_value(row, "k");
     uint64_t seed = (uint64_t)json_integer_value(json_object_get(row, "seed"));
     pool_used = 0;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), 0, 1);
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(n, k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), 0, 1);
     double *truth = pool_alloc(sizeof *truth * (size_t)t * (size_t)n), *at = truth;
-    for (int64_t i = 0; i < (int64_t)t * k; i++) ((float *)in.data)[i] = drawn(2 * seed, (uint64_t)i);
+    for (int64_t i = 0; i < (int64_t)t * k; i++) ((float *)in.data)[i] = splitmix_value(2 * seed, (uint64_t)i);
     for (int64_t i = 0; i < (int64_t)n * k; i++)
         ((uint16_t *)weight.data)[i] =
-            (uint16_t)((union float_bits){.value = (float)nearest(drawn(2 * seed + 1, (uint64_t)i))}.bits >>
+            (uint16_t)((union float_bits){.value = (float)nearest_bf16(splitmix_value(2 * seed + 1, (uint64_t)i))}.bits >>
                        16);
     for (int32_t i = 0; i < t; i++)
         for (int32_t j = 0; j < n; j++, at++) {
@@ -186,27 +186,27 @@ static void expect_beside(const json_t *row) {
     op_linear(&x, out, in, weight, (struct epilogue){0});
     assert_no_problem();
     struct deviation d = deviation(&out, truth);
-    double l2 = known(row, "l2"), most = known(row, "max"), mean = known(row, "bias") + 4 * l2 / sqrt(t * n);
+    double l2 = golden_value(row, "l2"), most = golden_value(row, "max"), mean = golden_value(row, "bias") + 4 * l2 / sqrt(t * n);
     printf("  %d x %d x %d: %.2e max %.2e bias %.2e; of PyTorch's %.2f, %.2f\n", t, n, k, d.l2, d.max, d.bias,
            d.l2 / l2, d.max / most);
     assert_true(d.l2 <= 1.5 * l2 + 1e-7 && d.max <= 1.5 * most + 1e-7 && d.bias <= 1.5 * mean + 1e-7);
 }
 
-static void test_beside_pytorch(void **state) {
+static void test_error_matches_pytorch(void **state) {
     (void)state;
     size_t i;
     json_t *rows = json_load_file("test/golden/bf16_linear.json", 0, NULL), *row;
     assert_true(json_array_size(rows) >= 7);
-    if (can_compute()) json_array_foreach(rows, i, row) expect_beside(row);
+    if (supports_bf16()) json_array_foreach(rows, i, row) expect_error_like_pytorch(row);
     json_decref(rows);
 }
 
-/* ---- what is not ---- */
+/* ---- operators that stay in f32 ---- */
 
-/* Conditioning rows and everything between products have the bits of f32. */
-static void test_the_rest_is_f32(void **state) {
+/* Small products of conditioning rows, and all operators between products, give the bits of f32. */
+static void test_other_operators_stay_f32(void **state) {
     (void)state;
-    if (!can_compute()) return;
+    if (!supports_bf16()) return;
     uint64_t hash[2][3];
     for (int i = 0; i < 2; i++) {
         x.precision = precisions[i];
@@ -229,13 +229,13 @@ static void test_the_rest_is_f32(void **state) {
 
 /* ---- memory ---- */
 
-/* Beyond rows in and each thread's results of a panel a workspace has at most a panel of weights a thread: 2
- * MiB of f32, 1 of bf16; nothing where they are stored as they are multiplied. */
-static void test_no_whole_copy(void **state) {
+/* Besides input rows and per-thread results, a workspace holds at most one panel of weights per thread: 2 MiB of f32 or 1
+ * MiB of bf16; none where the stored type is the multiplied type. */
+static void test_weights_are_converted_by_panels(void **state) {
     (void)state;
     enum { T = 64, N = 10240, K = 3840, THREADS = 2, PANEL = 2 << 20, SLACK = 1 << 20 };
     static const enum dtype dtypes[] = {DTYPE_F32, DTYPE_BF16, DTYPE_F16};
-    int n = can_compute() ? 2 : 1;
+    int n = supports_bf16() ? 2 : 1;
     for (int i = 0; i < n; i++)
         for (int k = 0; k < 3; k++) {
             struct op op = {.kind = OP_LINEAR, .precision = precisions[i]};
@@ -246,7 +246,7 @@ static void test_no_whole_copy(void **state) {
             checker.two->cost(checker.two, &op, &cost);
             bool stored = dtypes[k] == (i ? DTYPE_BF16 : DTYPE_F32);
             uint64_t rows = sizeof(float) * (uint64_t)T * (K + THREADS * 128);
-            printf("  %s weights in %s: workspace %llu KiB\n", dtype_name(dtypes[k]),
+            printf("  %s weights, precision %s: workspace %llu KiB\n", dtype_name(dtypes[k]),
                    precision_name(precisions[i]), (unsigned long long)cost.workspace_bytes >> 10);
             assert_true(cost.workspace_bytes <= rows + SLACK +
                                                     THREADS * (stored ? 0
@@ -257,8 +257,8 @@ static void test_no_whole_copy(void **state) {
 
 /* ---- refusals ---- */
 
-/* What a device lacks follows from the instructions that oneDNN may use; test/program/run.sh limits them. */
-static void test_lacks(void **state) {
+/* device->unsupported follows from the instruction sets that oneDNN may use; test/program/command_line.sh limits them. */
+static void test_unsupported_follows_instruction_sets(void **state) {
     (void)state;
     assert_null(checker.two->unsupported[PRECISION_F32]);
     assert_non_null(checker.two->unsupported[PRECISION_F16]);
@@ -267,12 +267,12 @@ static void test_lacks(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test_teardown(test_rounding, back_to_f32),
-        cmocka_unit_test_teardown(test_products, back_to_f32),
-        cmocka_unit_test_teardown(test_beside_pytorch, back_to_f32),
-        cmocka_unit_test_teardown(test_the_rest_is_f32, back_to_f32),
-        cmocka_unit_test_teardown(test_no_whole_copy, back_to_f32),
-        cmocka_unit_test(test_lacks),
+        cmocka_unit_test_teardown(test_operands_are_rounded_to_nearest, back_to_f32),
+        cmocka_unit_test_teardown(test_product_error_is_small, back_to_f32),
+        cmocka_unit_test_teardown(test_error_matches_pytorch, back_to_f32),
+        cmocka_unit_test_teardown(test_other_operators_stay_f32, back_to_f32),
+        cmocka_unit_test_teardown(test_weights_are_converted_by_panels, back_to_f32),
+        cmocka_unit_test(test_unsupported_follows_instruction_sets),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

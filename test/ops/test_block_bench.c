@@ -1,5 +1,5 @@
-/* The measuring of `bench block` at sizes that take no time: that it computes what it says, counts the work
- * of the formulas, and stops when told to. How fast anything is is not tested: machines differ. */
+/* `bench block` at tiny sizes: measured rows, FLOPs against formulas, and cancellation. Speed is not tested, because
+ * machines differ. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,11 +46,11 @@ static const struct bench_block_case decoder_case = {.name = "decoder",
                                                                .picture_side = 8 * SIDE,
                                                                .type = DTYPE_BF16}};
 
-/* Calls back until the announced round, then says no. */
+/* Progress callback state: cancels at a chosen round. */
 struct listener {
     int calls, refuse_at;
     char last[64];
-    int rounds; /* different texts so far */
+    int rounds; /* different progress texts so far */
 };
 
 static bool on_progress(void *user, double fraction, const char *what) {
@@ -87,11 +87,11 @@ static const json_t *row_of(const struct bench *bench, const char *what) {
     json_array_foreach(bench->rows, i, row) {
         if (!strcmp(json_string_value(json_object_get(row, "what")), what)) return row;
     }
-    fail_msg("there is no row %s", what);
+    fail_msg("missing row %s", what);
     return NULL;
 }
 
-/* Every row is there, takes time, and the shares are those of the seconds. */
+/* Checks that every row exists, takes time, and has the share of its seconds. */
 static void check_rows(const struct bench *bench, const char *const *whats, int n) {
     assert_int_equal(json_array_size(bench->rows), n);
     for (int i = 0; i < n; i++) {
@@ -103,7 +103,7 @@ static void check_rows(const struct bench *bench, const char *const *whats, int 
     assert_true(number(row_of(bench, "attention"), "time_share") < 1);
 }
 
-static void test_block(void **state) {
+static void test_block_rows_match_formulas(void **state) {
     (void)state;
     struct listener l = {0};
     struct bench bench;
@@ -116,12 +116,12 @@ static void test_block(void **state) {
     assert_true(fabs(number(row_of(&bench, "library"), "flops") / products - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "attention"), "flops") / attention - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "all"), "flops") / (products + attention) - 1) < 1e-12);
-    assert_int_equal(l.rounds, 3); /* one to warm up, two that count */
+    assert_int_equal(l.rounds, 3); /* one warm-up, two measured */
     json_decref(bench.rows);
 }
 
-/* Blocks of 32, and scales that lie elsewhere: beside bf16. */
-static void test_types(void **state) {
+/* Types with blocks of 32 values and with separate scales, compared with bf16. */
+static void test_weight_types_are_measured(void **state) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_NVFP4_TILED};
     (void)state;
     for (int i = 0; i < 3; i++) {
@@ -139,8 +139,8 @@ static void test_types(void **state) {
     }
 }
 
-/* The block's products have the adapter's in them: other state behind it. */
-static void test_adapter(void **state) {
+/* With an adapter the block's products give other results and take more FLOPs. */
+static void test_adapter_changes_result(void **state) {
     (void)state;
     struct listener l = {0};
     struct bench bench;
@@ -167,8 +167,8 @@ static void test_adapter(void **state) {
     device->destroy(device);
 }
 
-/* conv_in, per resnet two convolutions and a shortcut where it widens, upsamplings at the new size, conv_out;
- * four projections and an attention in the middle. */
+/* FLOPs: conv_in, per resnet two convolutions and a shortcut where channels grow, upsampling at the new size, conv_out;
+ * in the middle block four projections and attention. */
 static double decoder_convolutions(void) {
     double flops = 0, pixels = SIDE * SIDE;
     const double width[4] = {16, 16, 8, 8};
@@ -181,7 +181,7 @@ static double decoder_convolutions(void) {
     return flops + 2 * pixels * 9 * 8 * 3;
 }
 
-static void test_decoder(void **state) {
+static void test_decoder_rows_match_formulas(void **state) {
     (void)state;
     struct listener l = {0};
     struct bench bench;
@@ -194,7 +194,7 @@ static void test_decoder(void **state) {
     json_decref(bench.rows);
 }
 
-static void test_cancelled(void **state) {
+static void test_cancel_ends_measurement(void **state) {
     (void)state;
     const struct bench_block_case *cases[] = {&block_case, &decoder_case};
     for (int i = 0; i < 2; i++)
@@ -210,8 +210,8 @@ static void test_cancelled(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block),   cmocka_unit_test(test_types),     cmocka_unit_test(test_adapter),
-        cmocka_unit_test(test_decoder), cmocka_unit_test(test_cancelled),
+        cmocka_unit_test(test_block_rows_match_formulas),   cmocka_unit_test(test_weight_types_are_measured),     cmocka_unit_test(test_adapter_changes_result),
+        cmocka_unit_test(test_decoder_rows_match_formulas), cmocka_unit_test(test_cancel_ends_measurement),
     };
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

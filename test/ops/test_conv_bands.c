@@ -1,7 +1,7 @@
-/* Convolutions and statistics in pieces have the bits of the whole, and a convolution may write over its own
- * input from so far before it as conv_lead says; nearer is refused.
+/* Convolutions and group statistics computed in pieces give the bits of the whole. A convolution may write over its own
+ * input if it starts conv_lead bytes before it; a smaller distance is rejected.
  *
- * Random cases: SEED in the environment moves all of them. */
+ * SEED in the environment changes all random cases. */
 #include "engine/base/random.h"
 #include "test/lib/block_runner.h"
 
@@ -32,9 +32,9 @@ static void assert_same(struct tensor a, struct tensor b) {
     assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&a));
 }
 
-/* ---- the lead ---- */
+/* ---- distance between output and input ---- */
 
-/* Every band that may be: it begins and ends anywhere and is at most as high as they may be. */
+/* Returns the needed lead over all possible bands: any position, any height up to `band`. */
 static int64_t lead_needed(int32_t rows, int32_t band, int halo, int up, int64_t in_row, int64_t out_row) {
     int64_t most = 0;
     for (int32_t end = 1; end <= rows; end++)
@@ -46,13 +46,13 @@ static int64_t lead_needed(int32_t rows, int32_t band, int halo, int up, int64_t
     return most;
 }
 
-/* It is enough, and not by more than what the picture's edges spare. */
-static void test_lead(void **state) {
+/* conv_lead is at least the needed lead, and larger only by rows that image edges save. */
+static void test_lead_is_sufficient(void **state) {
     (void)state;
     for (int i = 0; i < 10 * CASES; i++) {
         int up = between(1, 2), halo = between(0, 2);
         int32_t rows = up * between(1, 100), columns = between(60, 3000), band = conv_band_rows(columns);
-        rows -= between(0, up - 1); /* cut */
+        rows -= between(0, up - 1); /* cropped after upsampling */
         int64_t in_row = between(1, 9), out_row = between(1, 9);
         int64_t needed = lead_needed(rows, band, halo, up, in_row, out_row);
         int64_t lead = conv_lead(rows, columns, halo, up, in_row, out_row);
@@ -70,14 +70,14 @@ struct conv {
     struct conv_options options;
 };
 
-/* What a convolution of so large a picture writes. */
+/* Returns an output tensor for the convolution of `in`. */
 static struct tensor conv_out(const struct tensor *in, int32_t channels, const struct conv_options *o) {
     return test_tensor(
         DTYPE_F32, 3,
         (int32_t[]){conv_size(in->dim[0], o, o->cut_row), conv_size(in->dim[1], o, o->cut_column), channels});
 }
 
-/* Wide enough for some bands; conv_band_rows keeps the rows few. */
+/* The image is wide enough for several bands; conv_band_rows keeps their rows few. */
 static struct conv make_conv(int up) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24, 32, 64};
     int32_t X = between(100, COLUMNS_MOST / up), Y = between(1, 60),
@@ -100,7 +100,7 @@ static void run_conv(const struct conv *c, struct tensor out, struct tensor in, 
     op_conv2d(&x, out, in, c->weight, epilogue, c->options);
 }
 
-/* Of so many weights that members convolve panels of outputs, in bands of one piece and of several. */
+/* A convolution with so many weights that threads compute panels of outputs, in bands of one or several pieces. */
 static struct conv make_panels(void) {
     int32_t C = 8 * between(116, 130), N = 288, dim[] = {N, C, 3, 3};
     struct conv c = {.in = filled(3, (int32_t[]){between(5, 20), between(100, 500), C}),
@@ -111,8 +111,8 @@ static struct conv make_panels(void) {
     return c;
 }
 
-/* Any rows of the result, from the whole of the input or from the rows that it is made of. */
-static void test_pieces(void **state) {
+/* Computes any rows of the result, from the whole input or from the needed rows only. */
+static void test_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         struct conv c = i < CASES / 20 ? make_panels() : make_conv(between(1, 2));
@@ -136,21 +136,21 @@ static void test_pieces(void **state) {
     }
 }
 
-/* Memory with room for both, what they hold before the call at their places in it. */
-static struct tensor lies_at(char *memory, struct tensor t, int64_t at) {
+/* Copies a tensor into `memory` at an offset and returns it there. */
+static struct tensor copy_to(char *memory, struct tensor t, int64_t at) {
     memcpy(memory + at, t.data, (size_t)tensor_bytes(&t));
     t.data = memory + at;
     return t;
 }
 
-/* Over its own input, and over its residual. */
-static void test_overlap(void **state) {
+/* The output overlaps the input, or the residual. */
+static void test_output_may_overlap_input(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         struct conv c = make_conv(between(1, 2));
         struct epilogue e = c.epilogue;
         bool residual = between(0, 1);
-        const struct tensor *over = residual ? &c.out : &c.in; /* of the same size as what lies there */
+        const struct tensor *over = residual ? &c.out : &c.in; /* the overwritten tensor */
         if (residual) c.epilogue.residual = filled(3, c.out.dim);
         int halo = residual ? 0 : c.weight.dim[2] / 2, up = residual ? 1 : c.options.upsample;
         int64_t in_row = tensor_bytes(over) / over->dim[0], out_row = tensor_bytes(&c.out) / c.out.dim[0];
@@ -160,13 +160,13 @@ static void test_overlap(void **state) {
         struct tensor out = c.out, in = c.in;
         out.data = memory;
         if (residual)
-            e.residual = lies_at(memory, c.epilogue.residual, lead);
+            e.residual = copy_to(memory, c.epilogue.residual, lead);
         else
-            in = lies_at(memory, c.in, lead);
+            in = copy_to(memory, c.in, lead);
         run_conv(&c, out, in, e);
         assert_ok(&problem);
         assert_same(c.out, out);
-        if (lead < tensor_bytes(&out)) { /* else the row before does not touch it either */
+        if (lead < tensor_bytes(&out)) { /* otherwise the tensors do not overlap */
             out.data = memory + 4;
             run_conv(&c, out, in, e);
             assert_int_equal(problem.code, INTERNAL);
@@ -176,7 +176,7 @@ static void test_overlap(void **state) {
     }
 }
 
-/* ---- every other row and column ---- */
+/* ---- stride 2 ---- */
 
 static struct conv make_strided(void) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24, 32, 64};
@@ -192,9 +192,8 @@ static struct conv make_strided(void) {
     return c;
 }
 
-/* Of rows between others all results are those of the whole, whatever the bands, but the one on the side that
- * has zeros. */
-static void test_strided_pieces(void **state) {
+/* Pieces give the rows of the whole, except the row next to the padded side. */
+static void test_strided_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         struct conv c = make_strided();
@@ -213,7 +212,7 @@ static void test_strided_pieces(void **state) {
     }
 }
 
-/* At every band's end, those of one row too, rows of in that are still to be read lie behind it. */
+/* Returns the lead at which every band, also of one row, ends before the input rows still to be read. */
 static int64_t strided_lead(const struct conv *c) {
     int64_t in_row = tensor_bytes(&c->in) / c->in.dim[0], out_row = tensor_bytes(&c->out) / c->out.dim[0];
     int64_t most = 0;
@@ -224,8 +223,8 @@ static int64_t strided_lead(const struct conv *c) {
     return most;
 }
 
-/* At its own input, or as far before it as rows that get longer need; nearer is refused. */
-static void test_strided_overlap(void **state) {
+/* The output starts at the input, or before it where rows grow; a smaller distance is rejected. */
+static void test_strided_output_may_overlap_input(void **state) {
     int longer = 0;
     (void)state;
     for (int i = 0; i < CASES; i++) {
@@ -233,7 +232,7 @@ static void test_strided_overlap(void **state) {
         int64_t lead = strided_lead(&c);
         run_conv(&c, c.out, c.in, c.epilogue);
         char *memory = test_memory((size_t)(lead + tensor_bytes(&c.in) + tensor_bytes(&c.out)));
-        struct tensor out = c.out, in = lies_at(memory, c.in, lead);
+        struct tensor out = c.out, in = copy_to(memory, c.in, lead);
         out.data = memory;
         run_conv(&c, out, in, c.epilogue);
         assert_ok(&problem);
@@ -250,7 +249,7 @@ static void test_strided_overlap(void **state) {
 
 /* ---- statistics ---- */
 
-static void test_statistics(void **state) {
+static void test_statistics_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         int32_t groups = between(1, 8), Y = between(1, 50), dim[2] = {groups, 2};
@@ -272,12 +271,12 @@ static void test_statistics(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_lead),
-        cmocka_unit_test(test_pieces),
-        cmocka_unit_test(test_overlap),
-        cmocka_unit_test(test_strided_pieces),
-        cmocka_unit_test(test_strided_overlap),
-        cmocka_unit_test(test_statistics),
+        cmocka_unit_test(test_lead_is_sufficient),
+        cmocka_unit_test(test_pieces_equal_whole),
+        cmocka_unit_test(test_output_may_overlap_input),
+        cmocka_unit_test(test_strided_pieces_equal_whole),
+        cmocka_unit_test(test_strided_output_may_overlap_input),
+        cmocka_unit_test(test_statistics_pieces_equal_whole),
     };
     const char *seed = getenv("SEED");
     random_state = seed ? strtoull(seed, NULL, 0) : 1;

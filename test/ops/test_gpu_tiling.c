@@ -1,5 +1,5 @@
-/* What the CUDA device has in pure functions of its products and convolutions: tables by shape, panels and
- * bands, workspaces. Needs no GPU and no CUDA. */
+/* Host-side functions of the CUDA device: the hash table of prepared shapes, panels of products, bands of convolutions,
+ * workspace layouts. Needs no GPU and no CUDA. */
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/hash_table.h"
 #include "kernels/cuda/linear.h"
@@ -35,7 +35,7 @@ static struct entry entry_of(int i) {
     return (struct entry){{1 + i % 7, i / 7 % 11 - 5, i / 77}, i};
 }
 
-static void keeps_every_key(void **state) {
+static void test_hash_table_keeps_every_key(void **state) {
     (void)state;
     enum { N = 1000 };
     struct hash_table keys = table(100);
@@ -55,7 +55,7 @@ static void keeps_every_key(void **state) {
     sys.release(&sys, keys.entries);
 }
 
-static void outlives_lack_of_memory(void **state) {
+static void test_hash_table_survives_failed_growth(void **state) {
     (void)state;
     struct hash_table keys = table(1);
     int n = 0;
@@ -75,7 +75,7 @@ static struct op linear_op(int32_t m, int32_t n, int32_t k, enum dtype dtype) {
                        .out = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){m, n})};
 }
 
-static void panels_are_bounded(void **state) {
+static void test_panels_are_bounded(void **state) {
     (void)state;
     static const int32_t shapes[][2] = {{1, 1},        {64, 20},      {3840, 3840}, {10240, 3840},
                                         {3840, 10240}, {200, 100000}, {65, 1 << 24}};
@@ -92,20 +92,20 @@ static void panels_are_bounded(void **state) {
     }
 }
 
-/* Offsets in the order of their parts, each with its bytes. */
-static void follow(const uint64_t *offset, const uint64_t *bytes, int n, uint64_t end) {
+/* Checks that the parts of a workspace are aligned to 256 and do not overlap. */
+static void assert_consecutive(const uint64_t *offset, const uint64_t *bytes, int n, uint64_t end) {
     for (int i = 0; i < n; i++) {
         assert_int_equal(offset[i] % 256, 0);
         assert_true(offset[i] + bytes[i] <= (i + 1 < n ? offset[i + 1] : end));
     }
 }
 
-static void workspaces_have_room(void **state) {
+static void test_workspace_parts_do_not_overlap(void **state) {
     (void)state;
     struct op op = linear_op(33, 130, 77, DTYPE_F16);
     op.epilogue.bias = tensor_make(NULL, DTYPE_F16, 1, (int32_t[]){130});
     struct linear_layout l = cuda_linear_layout(&op);
-    follow((uint64_t[]){l.in, l.weight, l.bias, l.products},
+    assert_consecutive((uint64_t[]){l.in, l.weight, l.bias, l.products},
            (uint64_t[]){33 * 77 * 2, 130 * 77 * 2, 130 * 4, LINEAR_LIBRARY_BYTES}, 4, l.end);
     struct op conv = {.kind = OP_CONV2D,
                       .in = {tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){100, 300, 12}),
@@ -116,7 +116,7 @@ static void workspaces_have_room(void **state) {
     conv.conv.norm.statistics = tensor_make(NULL, DTYPE_F32, 2, (int32_t[]){4, 2});
     struct conv_layout c = cuda_conv_layout(&conv);
     assert_int_equal(c.band, 27);
-    follow((uint64_t[]){c.norm, c.bias, c.weights, c.in, c.out, c.library},
+    assert_consecutive((uint64_t[]){c.norm, c.bias, c.weights, c.in, c.out, c.library},
            (uint64_t[]){3 * 12 * 4, 5 * 4, 8 * 9 * 16 * 4, 29 * 302 * 16 * 4, 27 * 300 * 8 * 4,
                         CONV_LIBRARY_BYTES},
            6, c.end);
@@ -124,10 +124,10 @@ static void workspaces_have_room(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(keeps_every_key),
-        cmocka_unit_test(outlives_lack_of_memory),
-        cmocka_unit_test(panels_are_bounded),
-        cmocka_unit_test(workspaces_have_room),
+        cmocka_unit_test(test_hash_table_keeps_every_key),
+        cmocka_unit_test(test_hash_table_survives_failed_growth),
+        cmocka_unit_test(test_panels_are_bounded),
+        cmocka_unit_test(test_workspace_parts_do_not_overlap),
     };
-    return cmocka_run_group_tests_name("panels", tests, NULL, NULL);
+    return cmocka_run_group_tests_name("gpu_tiling", tests, NULL, NULL);
 }

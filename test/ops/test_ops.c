@@ -1,7 +1,7 @@
-/* The CPU's operators against an independent computation in double, and what device.h promises of every call.
+/* CPU operators against independent arithmetic in f64, and the guarantees of device.h for every call.
  *
- * All calls go through the watching device of ops_checker.h, so each case below only describes operands and
- * the expected values. Random cases: SEED in the environment repeats a run. */
+ * All calls go through the checking device of ops_checker.h; a case only describes operands and expected values. SEED in
+ * the environment repeats a random run. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/ops_cases.h"
@@ -53,7 +53,7 @@ static void test_epilogue(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_epilogue(cases[i]);
 }
 
-static void test_rows_alike(void **state) {
+static void test_result_of_row_is_independent(void **state) {
     (void)state;
     enum { ROWS = 1000 };
     for (int32_t k = 1; k <= 70; k++) case_rows_alike(k, (enum dtype)(k % 3), k % 2, ROWS);
@@ -89,9 +89,8 @@ static void test_attention(void **state) {
     }
 }
 
-/* Where transformers 5.23 with PyTorch 2.15 begins buckets: first[i] is the first distance of bucket i + 1.
- */
-static void test_buckets(void **state) {
+/* Bucket limits of transformers 5.23 with PyTorch 2.15: first[i] is the first distance of bucket i + 1. */
+static void test_relative_bias_buckets_match_transformers(void **state) {
     (void)state;
     static const struct {
         int32_t n, max;
@@ -112,7 +111,7 @@ static void test_buckets(void **state) {
         }
     assert_int_equal(distance_bucket(INT32_MIN, 32, 128), 15);
     assert_int_equal(distance_bucket(INT32_MAX, 32, 128), 31);
-    /* Where f32 falls on the other side of an edge than exact arithmetic does. */
+    /* Distances where f32 gives another bucket than exact arithmetic. */
     static const int32_t edges[][4] = {{72, 50, 30, 26},   {72, 392, 84, 26}, {92, 164, 107, 41},
                                        {96, 81, 36, 31},   {96, 81, 54, 39},  {108, 125, 45, 35},
                                        {116, 282, 119, 47}};
@@ -204,8 +203,8 @@ static void test_conv(void **state) {
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
-        {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* a UNet's that fills in, first */
-        {7, 9, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* and last */
+        {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
+        {7, 9, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
         {5, 9, 96, 96, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {37, 300, 3, 8, 3, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_NONE},
@@ -214,8 +213,7 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
-/* With something done to the result, written as it is, padded, or with a residual; in bands, the last short.
- */
+/* Finishing steps, plain output, padding or a residual; in bands, the last one short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -228,7 +226,7 @@ static void test_conv_finish(void **state) {
     case_conv_sized(c, relu);
 }
 
-/* Upsampled to sizes that are odd: what lay behind the cut is zeros for the last row and column. */
+/* Upsampling cropped to odd sizes: the convolution reads zeros beyond the crop. */
 static void test_conv_cut(void **state) {
     (void)state;
     struct conv_case c = {7, 5, 12, 20, 3, DTYPE_BF16, 2, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -237,12 +235,12 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_column = true});
     case_conv_sized(c, both);
     c = (struct conv_case){1, 1, 8, 8, 3, DTYPE_F32, 2, 0, ACTIVATION_NONE, false, RESIDUAL_OUT};
-    case_conv_sized(c, both); /* of one pixel nothing but it is left */
+    case_conv_sized(c, both); /* one pixel remains */
     c = (struct conv_case){19, 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU, true, RESIDUAL_APART};
-    case_conv_sized(c, both); /* bands of 13: the last ends in the cut */
+    case_conv_sized(c, both); /* bands of 13 rows; the last one is cropped */
 }
 
-/* More weights than are repacked for all at once: a panel of outputs at a time. */
+/* So many weights that panels of outputs are repacked one after another. */
 static void test_conv_panels(void **state) {
     (void)state;
     case_conv((struct conv_case){3, 5, 920, 288, 3, DTYPE_F16, 1, 4, ACTIVATION_SILU, true, RESIDUAL_APART});
@@ -251,7 +249,7 @@ static void test_conv_panels(void **state) {
     case_conv_sized(
         (struct conv_case){5, 7, 920, 288, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         (struct conv_options){.stride = 2, .pad_before = 1});
-    /* As many outputs as fill no panels. */
+    /* The outputs do not fill whole panels. */
     case_conv((struct conv_case){2, 3, 1000, 280, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
 }
 
@@ -307,7 +305,7 @@ static void test_exp(void **state) {
     assert_true(isnan(exp_f32(NAN)));
 }
 
-/* Of the size of x: below -6 the value itself nearly vanishes. */
+/* Errors are relative to |x|, because below -6 the result is nearly 0. */
 static void test_activations(void **state) {
     (void)state;
     static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32, gelu_erf_f32};
@@ -337,8 +335,8 @@ static void test_f16(void **state) {
     }
 }
 
-/* What convolutions cannot do, one after another. */
-static void test_conv_refusals(void **state) {
+/* Unsupported convolution options, one after another. */
+static void test_invalid_convolutions_are_rejected(void **state) {
     (void)state;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
@@ -371,8 +369,8 @@ static void test_conv_refusals(void **state) {
     expect_error_text("operator conv2d: invalid stride");
 }
 
-/* Rope tables, patches and norms on the way in that are no such. */
-static void test_places_refusals(void **state) {
+/* Invalid rope tables, patches and input norms. */
+static void test_invalid_token_layouts_are_rejected(void **state) {
     (void)state;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
@@ -407,8 +405,8 @@ static void test_places_refusals(void **state) {
     expect_error_text("no norm, upsampling or residual with stride 2");
 }
 
-/* Pictures of levels that are not, and results in the place of what is still read. */
-static void test_shortcut_refusals(void **state) {
+/* Images whose sizes do not fit, and outputs that overlap unread inputs. */
+static void test_invalid_shortcuts_are_rejected(void **state) {
     (void)state;
     case_begin();
     struct tensor fine = tensor_random(DTYPE_F32, SHAPE(4, 6, 8), 0, 1),
@@ -438,7 +436,7 @@ static bool stop(void *user) {
     return false;
 }
 
-static void test_refusals(void **state) {
+static void test_invalid_operands_are_rejected(void **state) {
     (void)state;
     case_begin();
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(4, 8), 0, 1),
@@ -497,7 +495,7 @@ static void test_context_tensor(void **state) {
     x.scratch = NULL;
 }
 
-/* No convolution or product of the families may fall to oneDNN's reference code. */
+/* No convolution or product of a family may use oneDNN's slow reference code. */
 static void test_no_reference_code(void **state) {
     (void)state;
     enum { CHANNELS = 10 };
@@ -524,7 +522,7 @@ static void test_no_reference_code(void **state) {
     onednn_close(o);
 }
 
-static int64_t left_by_a_device(void) {
+static int64_t heap_left_by_device(void) {
     int64_t before = heap_live;
     struct onednn *o = onednn_open(&checker.sys, 2, &problem);
     for (int i = 1; i <= 20; i++) {
@@ -537,29 +535,29 @@ static int64_t left_by_a_device(void) {
     return heap_live - before;
 }
 
-/* Nothing that was prepared outlives the device. oneDNN 3.2 keeps something once, from the first such shapes
- * on (11 KB with AVX-512, 34 with AVX2, nothing after that), so the second device counts. */
-static void test_close_gives_back(void **state) {
+/* Closing a device frees everything prepared. oneDNN 3.2 keeps some bytes after the first device (11 KB with AVX-512, 34
+ * KB with AVX2), so the second device is checked. */
+static void test_close_frees_everything(void **state) {
     (void)state;
-    left_by_a_device();
-    assert_true(left_by_a_device() < 4096);
+    heap_left_by_device();
+    assert_true(heap_left_by_device() < 4096);
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_linear),          cmocka_unit_test(test_epilogue),
-        cmocka_unit_test(test_linear_few),      cmocka_unit_test(test_rows_alike),
-        cmocka_unit_test(test_attention),       cmocka_unit_test(test_buckets),
+        cmocka_unit_test(test_linear_few),      cmocka_unit_test(test_result_of_row_is_independent),
+        cmocka_unit_test(test_attention),       cmocka_unit_test(test_relative_bias_buckets_match_transformers),
         cmocka_unit_test(test_norms),           cmocka_unit_test(test_rope),
         cmocka_unit_test(test_elementwise),     cmocka_unit_test(test_conv),
         cmocka_unit_test(test_conv_cut),        cmocka_unit_test(test_conv_finish),
         cmocka_unit_test(test_conv_strided),    cmocka_unit_test(test_conv_panels),
         cmocka_unit_test(test_random),          cmocka_unit_test(test_exp),
         cmocka_unit_test(test_activations),     cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_refusals),        cmocka_unit_test(test_conv_refusals),
-        cmocka_unit_test(test_places_refusals), cmocka_unit_test(test_shortcut_refusals),
+        cmocka_unit_test(test_invalid_operands_are_rejected),        cmocka_unit_test(test_invalid_convolutions_are_rejected),
+        cmocka_unit_test(test_invalid_token_layouts_are_rejected), cmocka_unit_test(test_invalid_shortcuts_are_rejected),
         cmocka_unit_test(test_context_tensor),  cmocka_unit_test(test_no_reference_code),
-        cmocka_unit_test(test_rgb_rounding),    cmocka_unit_test(test_close_gives_back),
+        cmocka_unit_test(test_rgb_rounding),    cmocka_unit_test(test_close_frees_everything),
         cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);

@@ -1,5 +1,5 @@
-/* Products with weights that have adapters: beside f64, and that whoever has none that concern it has the
- * bits of before. What the rest of the engine does with adapters is not here. */
+/* Products and convolutions with adapters against f64; rows without an adapter keep the bits of the base weight.
+ * test/gates/test_lora_streaming.c covers whole runs. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/ops_adapted.h"
@@ -24,7 +24,7 @@ static const struct adapted_case cases[] = {
      ONE(4, 36, DTYPE_F16, 0.8f),
      0,
      0},
-    /* Three panels of 128, the last one of 44; 13 is no rank that anything has blocks for. */
+    /* Three panels of 128, the last one of 44; rank 13 is no multiple of any block size. */
     {{300, 300, 77, DTYPE_BF16, 3, true, true, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
      ONE(13, 300, DTYPE_BF16, -0.5f),
      0,
@@ -37,29 +37,29 @@ static const struct adapted_case cases[] = {
      {{8, 0, 200, DTYPE_F32, 2}, {1, 0, 200, DTYPE_F32, 1}},
      0,
      0},
-    /* Parts of a fused weight, whose seams lie within panels; nothing for rows 300 to 320. */
+    /* Parts of a fused weight that meet within panels; rows 300 to 320 have no adapter. */
     {{19, 400, 64, DTYPE_F32, 2, true, false, ACTIVATION_SILU, RESIDUAL_NONE},
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      0,
      0},
-    /* And rows of that, which the first does not concern. */
+    /* Rows of a fused weight outside the first adapter. */
     {{19, 400, 64, DTYPE_F32, 0, false, true, ACTIVATION_NONE, RESIDUAL_APART},
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      160,
      200},
-    {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE}, /* into out itself */
+    {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE}, /* the residual is out itself */
      ONE(16, 96, DTYPE_BF16, 1),
      0,
      0},
 };
 enum { N_CASES = sizeof cases / sizeof *cases };
 
-static void test_products(void **state) {
+static void test_products_match_f64(void **state) {
     (void)state;
     for (int i = 0; i < N_CASES; i++) case_adapted(&cases[i]);
 }
 
-static void test_few(void **state) {
+static void test_few_rows_match_f64(void **state) {
     (void)state;
     for (int i = 0; i < N_CASES; i++) {
         struct adapted_case c = cases[i];
@@ -89,8 +89,8 @@ static void test_random(void **state) {
     }
 }
 
-/* By comparing distances to both neighbours, not as the engine does it. */
-static double nearest(double value) {
+/* Rounds to bf16 by comparing the distances to both neighbours: independent of the engine's method. */
+static double nearest_bf16(double value) {
     if (value == 0) return value;
     int exponent;
     frexp(value, &exponent);
@@ -98,15 +98,15 @@ static double nearest(double value) {
     return nearbyint(value / unit) * unit;
 }
 
-/* Both products that read in round it; what comes between them is not rounded. */
-static void test_bf16(void **state) {
+/* Base and down products round their input; the intermediate result is not rounded. */
+static void test_bf16_rounds_inputs_only(void **state) {
     (void)state;
     if (checker.two->unsupported[PRECISION_BF16]) {
         printf("SKIP bf16: %s\n", checker.two->unsupported[PRECISION_BF16]);
         return;
     }
     x.precision = PRECISION_BF16;
-    operand_rounding = nearest;
+    operand_rounding = nearest_bf16;
     for (int i = 0; i < N_CASES; i++) case_adapted(&cases[i]);
     x.precision = PRECISION_F32;
     operand_rounding = NULL;
@@ -134,8 +134,8 @@ static void run(const struct call *c, struct tensor weight, bool few) {
     assert_int_equal(problem.code, OK);
 }
 
-/* No adapters, one for other rows, and one of no strength. */
-static void test_bits_of_the_base(void **state) {
+/* No adapter, one for other rows, and one of strength 0 give equal bits. */
+static void test_unchanged_rows_keep_bits(void **state) {
     (void)state;
     for (int few = 0; few < 2; few++) {
         struct call c = call_random(9, 300, 96);
@@ -160,8 +160,8 @@ static void test_bits_of_the_base(void **state) {
     }
 }
 
-/* Blocks of 32 values and the f32 that they stand for. */
-static void test_quantised_base(void **state) {
+/* A quantised base weight and its dequantised f32 values give equal bits. */
+static void test_quantised_base_equals_f32(void **state) {
     (void)state;
     enum { T = 21, N = 200, K = 128 };
     struct call c = call_random(T, N, K);
@@ -185,17 +185,17 @@ static void test_quantised_base(void **state) {
     }
 }
 
-/* ---- what others see of a call ---- */
+/* ---- waiting and cost ---- */
 
-static bool see(void *user, const struct tensor *tensor) {
-    struct low_rank *awaited = user; /* its data: what is looked for, NULL once seen */
+static bool clear_if_awaited(void *user, const struct tensor *tensor) {
+    struct low_rank *awaited = user; /* data pointers become NULL once awaited */
     if (tensor->data == awaited->down.data) awaited->down.data = NULL;
     if (tensor->data == awaited->up.data) awaited->up.data = NULL;
     return true;
 }
 
-/* Factors that are on their way are waited for, and their work is counted. */
-static void test_awaited_and_counted(void **state) {
+/* The operator awaits both factors and counts their FLOPs. */
+static void test_factors_are_awaited_and_counted(void **state) {
     (void)state;
     enum { T = 9, N = 40, K = 96, RANK = 4 };
     for (int few = 0; few < 2; few++) {
@@ -204,17 +204,17 @@ static void test_awaited_and_counted(void **state) {
         c.weight.adapters =
             adapted_chain(chain, (struct factors[FACTORS_MOST]){{RANK, 0, N, DTYPE_F32, 1}}, &c.weight);
         struct low_rank awaited = chain[0];
-        x.await = see, x.await_user = &awaited, x.flops = 0;
+        x.await = clear_if_awaited, x.await_user = &awaited, x.flops = 0;
         run(&c, c.weight, few);
         x.await = NULL;
         assert_true(!awaited.down.data && !awaited.up.data);
-        double added = few ? T * N : 0; /* by an operator of its own */
+        double added = few ? T * N : 0; /* a separate operator adds the result */
         assert_true(x.flops == 2.0 * T * (N * K + RANK * (N + K)) + added);
     }
 }
 
-/* One panel of few outputs is work for one thread; in runs of rows it is work, and memory, for two. */
-static void test_thin_is_shared(void **state) {
+/* A product of few outputs is one panel and one thread; split by rows it uses two threads and their memory. */
+static void test_skinny_product_uses_two_threads(void **state) {
     (void)state;
     for (int skinny = 0; skinny < 2; skinny++) {
         struct op op = {.kind = OP_LINEAR, .skinny = skinny};
@@ -236,8 +236,8 @@ struct conv_shape {
     bool normed, residual;
 };
 
-/* The base's kernel with the factors' product in it. */
-static struct tensor merged(const struct tensor *weight) {
+/* Returns the base kernel plus the product of the factors. */
+static struct tensor merged_kernel(const struct tensor *weight) {
     struct tensor m = tensor_random(DTYPE_F32, weight->rank, weight->dim, 0, 1);
     int64_t values = tensor_elements(weight) / weight->dim[0], k = tensor_columns(weight);
     for (int64_t i = 0; i < tensor_elements(weight); i++) {
@@ -277,14 +277,14 @@ static void expect_conv(const struct conv_shape *s) {
     if (s->residual) e.residual = out, memcpy(whole.data, out.data, (size_t)tensor_bytes(&out));
     op_conv2d(&x, out, in, weight, e, o);
     if (s->residual) e.residual = whole;
-    op_conv2d(&x, whole, in, merged(&weight), e, o);
+    op_conv2d(&x, whole, in, merged_kernel(&weight), e, o);
     double *truth = op_truth(&out);
     for (int64_t i = 0; i < tensor_elements(&out); i++) truth[i] = (double)((float *)whole.data)[i];
     op_expect(OP_CONV2D, &out, truth);
     assert_int_equal(x.scratch->used, 0);
 }
 
-static void test_convolutions(void **state) {
+static void test_convolutions_match_merged_kernel(void **state) {
     (void)state;
     static const struct conv_shape shapes[] = {
         {5, 9, 12, 20, 3, {.upsample = 1}, false, false},
@@ -298,8 +298,8 @@ static void test_convolutions(void **state) {
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);
 }
 
-/* out lies over in: what adapters make of in is made before. */
-static void test_convolution_in_place(void **state) {
+/* The output overlaps the input: the adapter's product is computed first. */
+static void test_overlapping_convolution_matches(void **state) {
     (void)state;
     enum { Y = 40, X = 512, C = 8 };
     case_begin();
@@ -316,7 +316,7 @@ static void test_convolution_in_place(void **state) {
     later.data = (char *)over.data + lead;
     memcpy(later.data, in.data, (size_t)tensor_bytes(&in));
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);
-    /* The watching device computes a call again; in is gone then. */
+    /* Bypasses the checking device, which repeats calls: the first call overwrites the input. */
     x.device = checker.two;
     op_conv2d(&x, over, later, weight, (struct epilogue){0}, o);
     x.device = &checker.device;
@@ -326,7 +326,7 @@ static void test_convolution_in_place(void **state) {
 
 /* ---- refusals ---- */
 
-static void test_refusals(void **state) {
+static void test_invalid_factors_are_rejected(void **state) {
     (void)state;
     struct call c = call_random(3, 40, 32);
     struct low_rank chain[FACTORS_MOST], mistaken;
@@ -356,9 +356,8 @@ static void test_refusals(void **state) {
     expect_error_text("operator conv2d: invalid adapter's up");
 }
 
-/* Only products have in them what adapters add to a weight; rows of it that nothing is added to are as any.
- */
-static void test_not_in_a_product(void **state) {
+/* Other operators reject weights with adapters, but accept rows of them that no adapter changes. */
+static void test_other_operators_reject_adapters(void **state) {
     (void)state;
     struct call c = call_random(3, 40, 32);
     struct low_rank chain[FACTORS_MOST];
@@ -377,18 +376,18 @@ static void test_not_in_a_product(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_products),
-        cmocka_unit_test(test_few),
+        cmocka_unit_test(test_products_match_f64),
+        cmocka_unit_test(test_few_rows_match_f64),
         cmocka_unit_test(test_random),
-        cmocka_unit_test(test_bf16),
-        cmocka_unit_test(test_bits_of_the_base),
-        cmocka_unit_test(test_quantised_base),
-        cmocka_unit_test(test_convolutions),
-        cmocka_unit_test(test_convolution_in_place),
-        cmocka_unit_test(test_not_in_a_product),
-        cmocka_unit_test(test_refusals),
-        cmocka_unit_test(test_awaited_and_counted),
-        cmocka_unit_test(test_thin_is_shared),
+        cmocka_unit_test(test_bf16_rounds_inputs_only),
+        cmocka_unit_test(test_unchanged_rows_keep_bits),
+        cmocka_unit_test(test_quantised_base_equals_f32),
+        cmocka_unit_test(test_convolutions_match_merged_kernel),
+        cmocka_unit_test(test_overlapping_convolution_matches),
+        cmocka_unit_test(test_other_operators_reject_adapters),
+        cmocka_unit_test(test_invalid_factors_are_rejected),
+        cmocka_unit_test(test_factors_are_awaited_and_counted),
+        cmocka_unit_test(test_skinny_product_uses_two_threads),
         cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);

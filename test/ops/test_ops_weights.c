@@ -1,10 +1,10 @@
-/* The CPU's operators with weights of every stored type: the bits of the same weights as f32, which the
- * operators' own ring (test_ops.c) compares with arithmetic in double. */
+/* CPU operators with weights of every stored type give the bits of the same weights as f32; test_ops.c compares f32 with
+ * f64 arithmetic. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/quantised_ops.h"
 
-static void test_operators(void **state) {
+static void test_stored_types_equal_f32(void **state) {
     (void)state;
     static const enum dtype plain[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     x.precision = PRECISION_F32;
@@ -13,9 +13,9 @@ static void test_operators(void **state) {
         same_everywhere(quantised_types[i]), same_convolutions(quantised_types[i]);
 }
 
-/* Panels of 64 outputs, the last narrower; whole 64s and 16s, which are packed where that is faster; parts of
- * a row that end short. */
-static void test_panels(void **state) {
+/* Panels of 64 outputs with a narrower last one; multiples of 64 and of 16, which may be packed; rows with a short last
+ * part. */
+static void test_panels_of_stored_types_equal_f32(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
         enum dtype dtype = quantised_types[i];
@@ -26,20 +26,20 @@ static void test_panels(void **state) {
     }
 }
 
-static void test_bf16(void **state) {
+static void test_stored_types_equal_in_bf16(void **state) {
     (void)state;
     if (checker.two->unsupported[PRECISION_BF16]) skip();
     x.precision = PRECISION_BF16;
-    test_panels(state);
+    test_panels_of_stored_types_equal_f32(state);
     for (int i = 0; i < N_QUANTISED; i++) same_linear(quantised_types[i], 5, 256, 512);
     x.precision = PRECISION_F32;
 }
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_operators),
-        cmocka_unit_test(test_panels),
-        cmocka_unit_test(test_bf16),
+        cmocka_unit_test(test_stored_types_equal_f32),
+        cmocka_unit_test(test_panels_of_stored_types_equal_f32),
+        cmocka_unit_test(test_stored_types_equal_in_bf16),
     };
     quantised_alloc = pool_alloc;
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);

@@ -1,6 +1,5 @@
-/* The team: every item once, no member twice at a time, nobody waited for who has not begun, nothing of a
- * piece of work after its call has returned. What members write is plain memory, which the thread sanitizer
- * watches. */
+/* Thread pool: each item runs once, no member runs twice at a time, a call does not wait for threads that have not
+ * started, and no work continues after the call. Members write plain memory, so the thread sanitizer finds races. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +22,7 @@ struct counted {
     atomic_bool *inside;
     atomic_int *wrong;
     int64_t n;
-    int members, slow; /* slow: one item in so many lets others run first */
+    int members, slow; /* slow: every slow-th item yields to other threads */
 };
 
 static void count_items(const void *context, int64_t first, int64_t end, int member) {
@@ -53,7 +52,7 @@ static void test_every_item_once(void **state) {
     static const int64_t counts[] = {0, 1, 2, 3, 7, 64, 1001, ITEMS_MAX};
     for (int members = 1; members <= MEMBERS_MAX; members += members < 3 ? 1 : 3) {
         struct thread_pool *thread_pool = thread_pool_open(&machine, members, &problem);
-        run_counted(thread_pool, 100, 0); /* nobody has been started */
+        run_counted(thread_pool, 100, 0); /* no thread has been started */
         assert_int_equal(thread_pool_start(thread_pool, &problem), OK);
         for (int round = 0; round < 300; round++) run_counted(thread_pool, counts[round % 8], round % 4);
         thread_pool_close(thread_pool);
@@ -61,7 +60,7 @@ static void test_every_item_once(void **state) {
     assert_int_equal(sys_memory_use(&machine).live_bytes[LINE_HOST], 0);
 }
 
-/* --- threads that do not come --- */
+/* --- threads that do not start --- */
 
 static int start_none(struct sys *sys, struct sys_thread **thread, void (*body)(void *), void *argument) {
     (void)sys, (void)body, (void)argument;
@@ -74,7 +73,7 @@ static int start_two(struct sys *sys, struct sys_thread **thread, void (*body)(v
     return n++ % 3 == 2 ? -11 : machine.thread_start(sys, thread, body, argument);
 }
 
-static void test_nobody_is_waited_for(void **state) {
+static void test_missing_threads_are_not_awaited(void **state) {
     (void)state;
     struct sys sys = machine;
     sys.thread_start = start_none;
@@ -84,7 +83,7 @@ static void test_nobody_is_waited_for(void **state) {
     thread_pool_close(thread_pool);
 }
 
-static void test_no_more_threads(void **state) {
+static void test_failed_starts_are_retried(void **state) {
     (void)state;
     struct sys sys = machine;
     sys.thread_start = start_two;
@@ -93,7 +92,7 @@ static void test_no_more_threads(void **state) {
     assert_non_null(strstr(problem.what, "thread 4 of 8"));
     assert_non_null(strstr(problem.expected, "-t 3"));
     run_counted(thread_pool, 1000, 3);
-    int tries = 1; /* the next ask for those that are missing, two of three of them successfully */
+    int tries = 1; /* later tries start the missing threads; two of three starts succeed */
     do problem = (struct error){0};
     while (thread_pool_start(thread_pool, &problem) != OK && ++tries < 9);
     assert_int_equal(tries, 3);
@@ -104,8 +103,8 @@ static void test_no_more_threads(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_every_item_once),
-                                       cmocka_unit_test(test_nobody_is_waited_for),
-                                       cmocka_unit_test(test_no_more_threads)};
+                                       cmocka_unit_test(test_missing_threads_are_not_awaited),
+                                       cmocka_unit_test(test_failed_starts_are_retried)};
     sys_init_machine(&machine);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

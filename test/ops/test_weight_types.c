@@ -1,5 +1,4 @@
-/* Weights that are widened may be packed on the way, f32 ones are used where they lie: the same values must
- * give the same bits. */
+/* Converted weights may be packed, f32 weights are read in place: equal values must give equal bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -27,7 +26,7 @@ static struct tensor make(enum dtype dtype, int32_t rows, int32_t columns) {
     return t;
 }
 
-/* Any signs and mantissas, sizes within a factor of 16. */
+/* Random signs and mantissas, magnitudes within a factor of 16. */
 static struct tensor random_halves(enum dtype dtype, int32_t rows, int32_t columns) {
     struct tensor t = make(dtype, rows, columns);
     uint16_t *to = t.data, exponents = dtype == DTYPE_BF16 ? 0x3f80 - 0x180 : 0x3c00 - 0xc00;
@@ -46,7 +45,7 @@ static struct tensor random_floats(int32_t rows, int32_t columns) {
     return t;
 }
 
-/* One product as the dry run lays it out. */
+/* Runs one product with the workspace that cost() asks for. */
 static void run_linear(struct device *device, struct tensor out, struct tensor in, struct tensor weight) {
     struct error e = {0};
     struct dry dry;
@@ -62,7 +61,7 @@ static void run_linear(struct device *device, struct tensor out, struct tensor i
     assert_int_equal(e.code, OK);
 }
 
-static void test_products(void **state) {
+static void test_packed_weights_keep_bits(void **state) {
     static const int32_t sizes[][3] = {{1, 64, 16},       {7, 128, 48},   {33, 576, 1040},
                                        {100, 192, 10240}, {65, 320, 770}, {5, 100, 64}};
     struct error e = {0};
@@ -86,8 +85,8 @@ static void test_products(void **state) {
     }
 }
 
-/* Everything goes to its place, whatever the instruction set: oneDNN's part of it only runs on some. */
-static void test_packing(void **state) {
+/* Packing places every value correctly, on any instruction set; oneDNN packs only on some. */
+static void test_packing_places_every_value(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {
         int32_t N = 64 * (1 + i % 3), K = 16 * (1 + 3 * i);
@@ -106,8 +105,8 @@ static void test_packing(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_packing),
-        cmocka_unit_test(test_products),
+        cmocka_unit_test(test_packing_places_every_value),
+        cmocka_unit_test(test_packed_weights_keep_bits),
     };
     sys_init_machine(&sys);
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -2,7 +2,7 @@
 # Adapters as a user names them: by flags and in prompts, planned, reported, in the picture's text, refused.
 #
 # usage: adapters.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (any model: one of random weights is written beside it)
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 sizes="heads=2,axis0=16,axis1=8,axis2=8,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,text_head_dim=32"
 sizes="$sizes,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=16"

@@ -2,7 +2,7 @@
 # inspect, devices and the benches as a user runs them.
 #
 # usage: benches.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 # ---- inspect, devices, bench checkpoint ----
 expect 0 "inspect" inspect "$model"

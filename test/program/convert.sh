@@ -2,7 +2,7 @@
 # `sluice convert` as a user runs it: what it writes is drawn with; flags, exit codes, what is left behind.
 #
 # usage: convert.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (the folder is what every such script is given: the model is made)
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 # Rows of whole blocks, which the fixtures' are not.
 rm -rf ../made

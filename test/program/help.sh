@@ -2,7 +2,7 @@
 # What the program says of itself: help that fits a screen, all of it, completions and the man page, from one table.
 #
 # usage: help.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 fits() { # fits FILE LINES: no longer, and no wider than 80 columns
     check "at most $2 lines" [ "$(wc -l <"$1")" -le "$2" ]

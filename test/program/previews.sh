@@ -2,7 +2,7 @@
 # Previews as a user asks for them: files, names, what is refused; the picture is the same.
 #
 # usage: previews.sh SLUICE MODEL_DIR [SCRATCH_DIR]     (whose latents have colours that are known)
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 small="-W 48 -H 32 --steps 3"
 preview() { # preview CODE NAME ARGS...

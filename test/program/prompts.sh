@@ -2,7 +2,7 @@
 # Prompts from files and from stdin, as editors and scripts write them.
 #
 # usage: prompts.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 fox=$(printf 'a red fox\nin the snow')
 # Of a picture: its text tells what the model was asked.

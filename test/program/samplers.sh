@@ -2,7 +2,7 @@
 # Samplers and schedules as a user chooses them: what each costs, that it does something, and what is refused.
 #
 # usage: samplers.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (a flow model; a UNet is sd1 beside it)
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 evaluations() { # evaluations ARGS...: of the denoiser, as planned, in $n
     expect 0 "plan $*" plan -m "$model" --json -W 64 -H 64 --steps 4 "$@"

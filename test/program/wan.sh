@@ -3,7 +3,7 @@
 # frames and rate.
 #
 # usage: wan.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (two transformers with a boundary of .875)
-. "$(dirname "$0")/program.sh"
+. "$(dirname "$0")/harness.sh"
 
 latent() { # latent NAME ARGS...: of five frames after four steps, in $found
     name_of=$1

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Flags as people type them who come from other programs, and what in a prompt means something there and not here.
 #
-# usage: names.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+# usage: flag_names.sh SLUICE MODEL_DIR [SCRATCH_DIR]
+. "$(dirname "$0")/harness.sh"
 
 # ---- the same flag under another name: theirs | ours ----
 request() { # request ARGS...: a plan's request and hash, in ../flat

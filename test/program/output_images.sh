@@ -1,8 +1,8 @@
 #!/bin/sh
 # Pictures out: formats by extension, quality, the text in them, names with numbers and seeds.
 #
-# usage: pictures_out.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+# usage: output_images.sh SLUICE MODEL_DIR [SCRATCH_DIR]
+. "$(dirname "$0")/harness.sh"
 
 begins() { [ "$(head -c "$2" "$1" | od -An -tx1 | tr -d ' \n')" = "$3" ]; }
 bytes() { wc -c <"$1"; }

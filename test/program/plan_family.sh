@@ -1,8 +1,8 @@
 #!/bin/sh
 # `sluice plan --family`: every family can be planned without files, and what is planned is what the files would be.
 #
-# usage: family.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (the folder is what every such script is given: models are made)
-. "$(dirname "$0")/program.sh"
+# usage: plan_family.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (the folder is what every such script is given: models are made)
+. "$(dirname "$0")/harness.sh"
 
 # ---- each, at its published sizes ----
 expect 0 "the families" families

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Skip-layer guidance as a user asks for it: planned, said where it does nothing, in the picture's text, refused.
 #
-# usage: skipped.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (whose layers can be left out, at least three)
-. "$(dirname "$0")/program.sh"
+# usage: skip_layer_guidance.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (whose layers can be left out, at least three)
+. "$(dirname "$0")/harness.sh"
 
 small="-W 32 -H 32 --steps 4"
 latent() { # latent NAME ARGS...: in $found

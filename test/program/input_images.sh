@@ -1,8 +1,8 @@
 #!/bin/sh
 # Pictures in, as a user gives them: -i, --end-img, --strength, --mask, --ref-image, --control. What files may hold is test_picture_read.c's.
 #
-# usage: pictures.sh SLUICE FLUX_MODEL_DIR [SCRATCH_DIR]; models that fill and that take references lie beside that one.
-. "$(dirname "$0")/program.sh"
+# usage: input_images.sh SLUICE FLUX_MODEL_DIR [SCRATCH_DIR]; models that fill and that take references lie beside that one.
+. "$(dirname "$0")/harness.sh"
 fixtures=$(cd "$model/../.." && pwd)
 fill=$fixtures/flux_fill/model kontext=$fixtures/flux_kontext/model
 few="--steps 4 --seed 5"

@@ -2,7 +2,7 @@
 # Beside other programs: with as many busy loops as there are processors, a run with several threads takes hardly more of
 # the processors' time than with one, because who waits gives way. Spinning threads took fifty times as much. Whole seconds
 # of the processors are compared, not the clock's: those depend on what else the machine does.
-#     sh test/program/busy.sh build/release/sluice MODEL
+#     sh test/program/busy_cpu.sh build/release/sluice MODEL
 set -u
 bin=$1
 model=$2

@@ -1,8 +1,8 @@
 #!/bin/sh
 # --taesd: a tiny decoder in the autoencoder's place, made up here, as a user meets it.
 #
-# usage: tiny.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+# usage: taesd.sh SLUICE MODEL_DIR [SCRATCH_DIR]
+. "$(dirname "$0")/harness.sh"
 
 rm -rf ../taef1 ../taesd
 expect 0 "one is made" bench checkpoint taesd ../taef1 --dims taesd_channels=16 --seed 3 -q

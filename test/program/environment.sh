@@ -2,8 +2,8 @@
 # The program between terminals, pipes and file systems: a first signal ends whatever waits, a closed pipe is no error,
 # names out of files do not speak to the terminal, links are not other files, and what may not be read is not missing.
 #
-# usage: surroundings.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+# usage: environment.sh SLUICE MODEL_DIR [SCRATCH_DIR]
+. "$(dirname "$0")/harness.sh"
 
 # ---- a pipe that nobody reads or writes ----
 mkfifo ../pipe ../pipe.png

@@ -1,8 +1,8 @@
 #!/bin/sh
 # Videos out: formats and frames by name, what ffprobe finds in them, runs that end early, budgets, saved latents.
 #
-# usage: videos.sh SLUICE MODEL_DIR [SCRATCH_DIR]
-. "$(dirname "$0")/program.sh"
+# usage: output_videos.sh SLUICE MODEL_DIR [SCRATCH_DIR]
+. "$(dirname "$0")/harness.sh"
 
 video() { # video CODE NAME ARGS...: of 5 frames
     video_code=$1 video_name=$2
