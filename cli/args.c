@@ -1,4 +1,4 @@
-/* Parses the command line by the table of flags: see args.h. Nothing here depends on what a flag means. */
+/* Parses the command line by the table of flags; independent of what each flag means. */
 #include "cli/args.h"
 
 #include "cli/fail.h"
@@ -15,12 +15,12 @@
 
 enum { FLAG_NAME_MAX = 64 }; /* a longer name cannot be a flag */
 
-/* Lists the commands that take the flag: "generate, plan". */
 static char *commands_of(const struct flag *flag, char *out, size_t out_bytes) {
     size_t bytes = 0;
     for (int i = 0; i < N_COMMANDS; i++)
         if (flag->commands & commands[i].bit && bytes < out_bytes)
-            bytes += (size_t)snprintf(out + bytes, out_bytes - bytes, "%s%s", bytes ? ", " : "", commands[i].name);
+            bytes +=
+                (size_t)snprintf(out + bytes, out_bytes - bytes, "%s%s", bytes ? ", " : "", commands[i].name);
     return out;
 }
 
@@ -29,7 +29,7 @@ static int unknown_flag(const struct args *args, const char *typed, struct sluic
     const struct flag *elsewhere = flag_find(typed);
     const char *nearest = flag_nearest(args->command->bit, typed);
     const char *answer = foreign_flag_advice(typed);
-    bool wants_report = elsewhere && args->command->bit & (GENERATE | DECODE) && !strcmp(typed, "--json");
+    bool is_json_flag = elsewhere && args->command->bit & (GENERATE | DECODE) && !strcmp(typed, "--json");
     if (elsewhere) {
         fail(e, SLUICE_USAGE, "this flag belongs to other commands: %s",
              commands_of(elsewhere, of, sizeof of));
@@ -43,7 +43,7 @@ static int unknown_flag(const struct args *args, const char *typed, struct sluic
     fail_where(e, "sluice %s", args->command->name);
     fail_found(e, "%s", typed);
     if (answer && !elsewhere) return fail_expected(e, "%s", answer);
-    if (wants_report) return fail_expected(e, "--report FILE, or --report - for JSON on stdout");
+    if (is_json_flag) return fail_expected(e, "--report FILE, or --report - for JSON on stdout");
     return fail_expected(e, "a flag that sluice %s --help-all lists", args->command->name);
 }
 
@@ -58,9 +58,10 @@ static int missing_value(const struct flag *flag, const char *found, struct slui
     return fail_expected(e, "%s: %s", flag->value, help_clause(flag, clause, sizeof clause));
 }
 
-/* Refuses a flag that is given twice with different values. The same value twice is accepted. */
-static int twice(const struct flag *flag, const char *first, const char *second, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "given twice with different values");
+/* Error for a flag that is repeated with another value. The same value again is accepted. */
+static int repeated_with_other_value(const struct flag *flag, const char *first, const char *second,
+                                     struct sluice_error *e) {
+    fail(e, SLUICE_USAGE, "flag given twice with different values");
     fail_where(e, "%s", flag->name);
     fail_found(e, "\"%s\" and \"%s\"", first, second);
     return fail_expected(e, "one value");
@@ -73,7 +74,7 @@ static int store_string(const struct flag *flag, const char *text, const char **
 }
 
 static int too_often(const struct flag *flag, const char *text, int most, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "given too many times");
+    fail(e, SLUICE_USAGE, "flag given too many times");
     fail_where(e, "%s", flag->name);
     fail_found(e, "\"%s\"", text);
     return fail_expected(e, "at most %d times", most);
@@ -90,7 +91,7 @@ static int store_lora(const struct flag *flag, const char *text, struct loras *o
     return value_lora(flag, text, &out->at[out->n++], e);
 }
 
-/* Appends a part. A part that is given twice has the same value, and is kept once. */
+/* Appends a model part; a repeated flag, whose value is the same, adds nothing. */
 static int store_part(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     int n = args->model.n_parts;
     for (int i = 0; i < n; i++)
@@ -146,13 +147,13 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
 static int args_take(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     long row = flag - flags;
     if (args->is_set[row] && text && !flag_repeats(flag) && strcmp(args->typed[row], text) != 0)
-        return twice(flag, args->typed[row], text, e);
+        return repeated_with_other_value(flag, args->typed[row], text, e);
     args->is_set[row] = true;
     args->typed[row] = text;
     return store(args, flag, text, e);
 }
 
-/* Splits "--name=value" and "-b4": copies the name and returns the value, NULL for a word without one. */
+/* Splits "--name=value" and "-b4": copies the name, returns the value, or NULL if there is none. */
 static const char *split_word(const char *word, char name[FLAG_NAME_MAX]) {
     size_t length = word[1] == '-' ? strcspn(word, "=") : 2;
     if (word[1] != '-' && !isdigit((unsigned char)word[length + (word[length] == '-')]))
@@ -161,8 +162,8 @@ static const char *split_word(const char *word, char name[FLAG_NAME_MAX]) {
     return word[length] ? word + length + (word[length] == '=') : NULL;
 }
 
-/* Reads the flag at argv[*i] and its value, and moves *i to the last word read. If the next word is itself a
- * flag, the value is missing; "--name=-m" passes such a value all the same. */
+/* Reads the flag at argv[*i] and its value; sets *i to the last word read. If the next word is a flag, the
+ * value is missing; "--name=-m" passes such a value. */
 static int read_flag(struct args *args, int argc, char **argv, int *i, struct sluice_error *e) {
     char name[FLAG_NAME_MAX];
     const char *value = split_word(argv[*i], name);

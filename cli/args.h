@@ -1,5 +1,4 @@
-/* The parsed command line. Syntax and ranges are checked here; the commands check whatever needs the model or
- * the disk. */
+/* The parsed command line, with syntax and ranges checked; commands check what needs a model or a disk. */
 #ifndef SLUICE_CLI_ARGS_H
 #define SLUICE_CLI_ARGS_H
 
@@ -8,7 +7,7 @@
 
 #include <stdbool.h>
 
-/* A prompt (-p, -n): the word from the command line and, after prompt_read, the text. */
+/* A prompt (-p, -n): as typed and, after prompt_read, the text. */
 struct prompt_text {
     const char *typed;
     char *text; /* owned, NUL-terminated; `tokenize` also accepts NULs inside */
@@ -20,14 +19,13 @@ struct seed {
     bool random; /* --seed -1: the command picks a random seed */
 };
 
-/* The values of a repeated flag. */
 enum { STRINGS_MAX = 16 };
 struct strings {
     const char *at[STRINGS_MAX];
     int n;
 };
 
-/* A size of device memory, in bytes or in percent of a device that is not open yet; the other is 0. */
+/* A size of device memory: bytes, or percent of a device that is not open yet; the other is 0. */
 struct device_size {
     int64_t bytes;
     double percent;
@@ -43,7 +41,7 @@ struct layers {
     int at[LAYERS_MAX], n;
 };
 
-/* Adapters; the paths are owned. */
+/* LoRAs of --lora; the paths are owned. */
 struct loras {
     struct sluice_lora at[SLUICE_LORAS_MAX];
     int n;
@@ -51,8 +49,8 @@ struct loras {
 
 struct args {
     const struct command *command;
-    bool is_set[FLAGS_MAX];        /* by row of `flags` */
-    const char *typed[FLAGS_MAX]; /* the value as typed; of a repeated flag the last one */
+    bool is_set[FLAGS_MAX];       /* true if the command line has the flag; by row of `flags` */
+    const char *typed[FLAGS_MAX]; /* value as typed, of a repeated flag the last; by row of `flags` */
     const char *operands[OPERANDS_MAX];
     int n_operands;
 
@@ -82,15 +80,15 @@ struct args {
         markdown, quiet, verbose, no_progress, help, help_all;
 };
 
-/* Parses argv as flags and operands of the command. Returns the first mistake, but parses the rest too: the
- * value of --report is then known. Strings are borrowed from argv. */
+/* Parses argv as flags and operands of the command. Returns the first error, but parses the rest too, so
+ * that --report is found. Borrows strings from argv. */
 int args_parse(struct args *args, const struct command *command, int argc, char **argv,
                struct sluice_error *e);
 void args_destroy(struct args *args);
 
-/* True if the flag of this long name was given. */
+/* True if the command line has the flag of this long name. */
 bool args_has_flag(const struct args *args, const char *name);
-/* Value i of a flag as typed, counted from 0, of --lora the path; NULL after the last. */
+/* Value i of a flag as typed, counted from 0 (--lora: the path); NULL after the last. */
 const char *args_value(const struct args *args, const struct flag *flag, int i);
 
 #endif

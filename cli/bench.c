@@ -12,7 +12,7 @@
 static const struct {
     const char *name;
     int n_operands;    /* maximum, including the name */
-    const char *flags; /* the flags of bench that it takes, each between spaces */
+    const char *flags; /* flags that it takes, each between spaces */
     int (*work)(const struct args *args, struct sluice_error *e);
 } benches[] = {
     {"bus", 1, " --json --save --threads --dir --model ", bench_bus},
@@ -24,7 +24,6 @@ static const struct {
 };
 enum { N_BENCHES = sizeof benches / sizeof *benches };
 
-/* Flags that all sub-commands take. */
 static const char shared_flags[] = " --quiet --no-progress ";
 
 static bool lists(const char *list, const char *name) {
@@ -56,7 +55,6 @@ struct sluice_bench_options bench_options(const struct args *args) {
                                          .user = (void *)args};
 }
 
-/* Refuses flags of other benches, which would have no effect. */
 static int bench_check_flags(const struct args *args, int bench, struct sluice_error *e) {
     for (int i = 0; i < n_flags; i++) {
         if (!args->is_set[i] || lists(benches[bench].flags, flags[i].name) ||

@@ -1,6 +1,5 @@
-/* `sluice bench checkpoint`: writes a model of random weights and given sizes. The folder is DIR.tmp.PID
- * until it is complete. A lock marks the folder meanwhile, so that the next program that writes next to it
- * removes the folder of a killed process (leftovers.h). */
+/* `sluice bench checkpoint`: writes a model of random weights. Until it is complete, the folder is
+ * DIR.tmp.PID and has a lock file, so that leftovers.h removes the folder of a killed process. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -23,11 +22,11 @@
 struct writing {
     const struct args *args;
     char temporary[PATH_MAX];
-    int lock_file;    /* lock file, open while the folder is written */
-    int percent; /* last shown */
+    int lock_file; /* lock file, open while the folder is written */
+    int percent;   /* percent that was printed last */
 };
 
-/* sluice_checkpoint_write cannot be cancelled, so Ctrl-C exits from the callback. */
+/* sluice_checkpoint_write cannot be cancelled, so Ctrl-C exits from its callback. */
 static void end_if_interrupted(const struct writing *writing) {
     struct sluice_error cancelled;
     if (!interrupt_pending()) return;

@@ -1,5 +1,4 @@
-/* `sluice bench bus` and `sluice bench ops`: print the rates that the library measures, and write the rates
- * file for --rates. */
+/* `sluice bench bus` and `bench ops`: print the measured rates and write the file for --rates. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -17,7 +16,7 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* nftw has no argument for its callback. */
+/* Result of find_file, static because nftw has no argument for its callback. */
 static char largest[PATH_MAX];
 static off_t largest_bytes;
 
@@ -30,7 +29,7 @@ static int look_at_file(const char *path, const struct stat *info, int kind, str
     return 0;
 }
 
-/* The largest file of a model. Follows links: the Hugging Face cache consists of them. */
+/* Finds the largest file of a model. Follows links, of which the Hugging Face cache consists. */
 static int find_file(const char *model, struct sluice_error *e) {
     largest[0] = 0;
     largest_bytes = 0;
@@ -64,7 +63,7 @@ static void print_bus(json_t *root) {
         printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }
 
-/* Warns about rates that look disturbed by other programs. */
+/* Warns about rates with all threads that are below those with one. */
 static void print_slower(json_t *slower) {
     size_t i;
     json_t *class;
@@ -107,14 +106,14 @@ static int check_save(const struct args *args, struct sluice_error *e) {
     return outfile_probe(args->save, e);
 }
 
-/* Checks everything first, then measures. Writes the file last, so that a failure keeps the old one. */
+/* Checks everything before measuring. Writes the file last, so that a failure keeps the old one. */
 static int measure_rates(const struct args *args, measuring *measure, void (*print)(json_t *),
                          struct sluice_error *e) {
     char *saved = NULL, *json = NULL, *rates = NULL;
     struct stat info;
     interrupt_gracefully();
     int status = check_save(args, e);
-    /* Merges with the rates of an existing file. A pipe or a device is only written. */
+    /* Rates are merged into an existing file; a pipe or a device is only written. */
     if (!status && args->save && !stat(args->save, &info) && S_ISREG(info.st_mode))
         status = textfile_read(args->save, &(struct textfile_kind){"the rates file", 1 << 20, SLUICE_IO},
                                &saved, e);

@@ -1,4 +1,4 @@
-/* `sluice bench load`, `stream` and `block`: print what the library measures or predicts. */
+/* `sluice bench load`, `stream` and `block`: print measured or predicted times. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
@@ -36,7 +36,6 @@ static bool is_ours(const json_t *row) {
     return strcmp(field_string(row, "layout"), "ours") == 0;
 }
 
-/* Prints the header with the names of the layouts, taken from the rows of the first line. */
 static void print_head(const json_t *rows) {
     size_t i;
     json_t *row;
@@ -56,8 +55,8 @@ static void print_ours(const json_t *row) {
            100 * field_number(row, "efficiency"));
 }
 
-/* True if the next row has the same model, share and disk. Only the last such row is printed: it has the
- * largest host times. */
+/* True if the next row has the same model, share and disk, and so is printed instead: its host times are
+ * larger. */
 static bool is_followed_by_its_like(const json_t *rows, size_t i) {
     const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
     return next && on_one_line(row, next) && field_flag(row, "pooled") == field_flag(next, "pooled") &&
@@ -84,7 +83,8 @@ static void print_ahead(const json_t *rows) {
     }
 }
 
-/* Rows are in order of lines; the first of each line has the layout "ours". */
+/* Prints one line per model, bus and resident share, one column per layout of weights. The first row of a
+ * line has the layout "ours". */
 static void print_stream(json_t *root) {
     size_t i;
     json_t *row;
@@ -222,7 +222,7 @@ int bench_stream(const struct args *args, struct sluice_error *e) {
     return measure_table(args, print_stream, sluice_bench_stream, e);
 }
 
-/* True if --device suits: a CPU for measuring; "cuda" or "cuda:CARD" of the predicted card for --predict. */
+/* True if --device is a CPU, or with --predict "cuda" or "cuda:CARD" of the predicted card. */
 static bool block_device_fits(const struct args *args) {
     const char *device = args->device, *card = device + strcspn(device, ":");
     if (!args->predict) return strncmp(device, "cuda", 4) != 0;

@@ -12,7 +12,7 @@ int tokenize_command(const struct args *args, struct sluice_error *e);
 int convert_command(const struct args *args, struct sluice_error *e);
 int bench_command(const struct args *args, struct sluice_error *e);
 int devices_command(const struct args *args, struct sluice_error *e);
-/* Prints a line if no GPU can be used, with the reason. For runs without --device. */
+/* For runs without --device: prints a note with the reason if no GPU can be used. */
 void devices_note_cpu(void);
 int families_command(const struct args *args, struct sluice_error *e);
 int completion_command(const struct args *args, struct sluice_error *e);

@@ -8,10 +8,9 @@
 
 enum { WORDS_BYTES = 2048 };
 
-/* Words from the library, each followed by a space: family names, and the precisions of this machine. */
+/* Words from the library, each followed by a space: families, and precisions of this machine. */
 static struct { char families[WORDS_BYTES], precisions[WORDS_BYTES]; } words;
 
-/* Appends a word and a space, unless the list has the word. */
 static void add_word(char *list, const char *word) {
     size_t bytes = word ? strlen(word) : 0;
     for (const char *at = list; bytes && *at; at += strcspn(at, " ") + 1)
@@ -55,7 +54,7 @@ static bool is_path(const struct flag *flag) {
     return false;
 }
 
-/* Words for the value of a flag that has no `choices`, or too many; NULL if any text is valid. */
+/* Words for the value of a flag without usable `choices`; NULL if any text is valid. */
 static const char *listed_words(const struct flag *flag) {
     static const struct {
         const char *flag, *words;
@@ -75,7 +74,6 @@ static bool has_words(const struct flag *flag) {
     return flag->choices || listed_words(flag);
 }
 
-/* Prints the words for a flag's value, separated by spaces. */
 static void put_words(const struct flag *flag) {
     const char *listed = listed_words(flag);
     if (listed) {
@@ -225,7 +223,7 @@ static void complete_zsh(void) {
            "    compdef _sluice sluice\nfi\n");
 }
 
-/* Prints text escaped for single quotes. */
+/* Prints text escaped for fish's single quotes. */
 static void fish_text(const char *text) {
     for (; *text; text++) {
         if (*text == '\'' || *text == '\\') putchar('\\');

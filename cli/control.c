@@ -1,4 +1,3 @@
-/* Opens the control video: see control.h. */
 #include "cli/control.h"
 
 #include "cli/fail.h"

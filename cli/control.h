@@ -5,17 +5,18 @@
 
 #include "engine/sluice.h"
 
-/* No model generates more frames. */
+/* Maximum frames of a control video; no model generates more. */
 enum { CONTROL_FRAMES_MAX = 4096 };
 
 struct control {
     int n;
-    struct sluice_picture *frames; /* with sizes; pictures.c adds the read callbacks */
+    struct sluice_picture *frames; /* frames with their sizes; input_images.c adds the read callbacks */
     const struct sluice_picture **list;
     char **names;
 };
 
-/* Reads the image headers of all frames. Adds to *notes like picture_open. Destroy also after failure. */
+/* Reads the image headers of all frames. Adds to *notes like picture_open. Call control_destroy in any
+ * case. */
 int control_open(const char *folder, struct control *control, unsigned *notes, struct sluice_error *e);
 void control_destroy(struct control *control);
 

@@ -12,11 +12,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* State of the progress line. */
 struct converting {
     const struct args *args;
     double began;
-    int shown; /* tenths of a second on a terminal, tenths of the work in a log */
+    int shown; /* progress printed last: tenths of a second on a terminal, tenths of the work in a log */
 };
 
 static void show(struct converting *converting, double fraction, const char *what) {

@@ -1,4 +1,4 @@
-/* `sluice devices`: lists the devices, and the notice that a run uses the CPU. */
+/* `sluice devices`: lists the devices. Also prints the note that a run uses the CPU. */
 #include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fields.h"

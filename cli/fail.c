@@ -1,4 +1,3 @@
-/* Fills a sluice_error: see fail.h. */
 #include "cli/fail.h"
 
 #include <errno.h>
@@ -33,8 +32,7 @@ static int fail_exit_of(int code) {
     }
 }
 
-/* Copies text. Cuts out the middle of a text that is too long: the end of a path and the beginning of a
- * sentence matter most. */
+/* Copies text; cuts out the middle of a long one: a path's end and a sentence's start matter most. */
 static void keep_ends(char *out, size_t out_bytes, const char *text) {
     size_t length = strlen(text);
     if (length < out_bytes) {
@@ -92,8 +90,7 @@ int fail_expected(struct sluice_error *e, const char *format, ...) {
     return e->code;
 }
 
-/* strerror(problem), or what is wrong with the folder of path: "No such file or directory" or "Operation not
- * permitted" would hide it. */
+/* strerror(problem), or that path's folder is missing or deleted, which strerror would not show. */
 static const char *output_problem(const char *path, int problem, char text[PATH_MAX + 64]) {
     char cwd[PATH_MAX], folder[PATH_MAX];
     const char *slash = strrchr(path, '/');

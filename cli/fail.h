@@ -12,10 +12,10 @@ int fail_where(struct sluice_error *e, const char *format, ...) __attribute__((f
 int fail_found(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_expected(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* An output that cannot be written, with the reason in words: exit 6. */
+/* Error for an output that cannot be written, with the reason in words. Exit code 6. */
 int fail_output(struct sluice_error *e, const char *path, int error_number);
 
-/* An invalid value of a flag: exit 2. */
+/* Error for an invalid value of a flag. Exit code 2. */
 int fail_value(struct sluice_error *e, const char *flag, const char *found, const char *expected);
 
 #endif

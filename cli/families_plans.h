@@ -1,5 +1,4 @@
-/* Plans of all supported models at their published sizes: memory and predicted time on several GPUs and on a
- * CPU, with typical budgets. */
+/* Plans of all supported models at published sizes: memory and predicted time on GPUs and on a CPU. */
 #ifndef SLUICE_CLI_FAMILIES_PLANS_H
 #define SLUICE_CLI_FAMILIES_PLANS_H
 

@@ -1,4 +1,3 @@
-/* Prints tables of families: see families_tables.h. All numbers come from the library. */
 #include "cli/families_tables.h"
 
 #include "cli/fields.h"
@@ -113,7 +112,6 @@ static const char *short_flag(const char *flag) {
     return flag;
 }
 
-/* Prints the flags of the inputs; required ones in bold. */
 static void print_taken(const json_t *takes) {
     size_t i;
     json_t *take;
@@ -136,7 +134,7 @@ static void print_list(const json_t *families) {
     }
 }
 
-/* Prints a word, wrapped to the width of a README. */
+/* Prints a word of a paragraph that is wrapped to a README's width. */
 static void put_word(int *column, const char *word) {
     int bytes = (int)strlen(word);
     if (*column && *column + 1 + bytes > LINE - 1) *column = printf("\n ") - 1;
@@ -158,7 +156,7 @@ static void put_name(int *column, const json_t *family, const char *after) {
     put_word(column, word);
 }
 
-/* Writes a phrase that is true of the family, and perhaps of others, into out; returns out. */
+/* A property of a family as a phrase: writes it to out and returns out. */
 typedef const char *phrase(const json_t *family, char out[CELL]);
 
 static const char *compared(const json_t *family, char out[CELL]) {
@@ -189,7 +187,7 @@ static bool is_first_with(const json_t *families, size_t of, phrase *what) {
     return true;
 }
 
-/* Prints the names of the families with this phrase, or with matching false of the others. */
+/* Prints the names of the families that have (matching) or lack this phrase. */
 static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool matching) {
     const json_t *last = NULL;
     char other[CELL];
@@ -202,8 +200,7 @@ static void put_names(int *column, const json_t *families, phrase *what, const c
     if (last) put_name(column, last, "");
 }
 
-/* Prints one list item per phrase with the names of its families. If they are the majority, prints "all but"
- * and the names of the others. */
+/* Prints a list item per phrase with the families that have it; of a majority, "all but" and the others. */
 static void print_shared(const json_t *families, phrase *what) {
     for (size_t i = 0; i < json_array_size(families); i++) {
         char text[CELL], other[CELL];
@@ -218,7 +215,6 @@ static void print_shared(const json_t *families, phrase *what) {
     }
 }
 
-/* True for the same file of the same repository. */
 static bool same_source(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "repository"), json_object_get(b, "repository")) &&
            json_equal(json_object_get(a, "files"), json_object_get(b, "files")) &&
@@ -236,8 +232,7 @@ static bool same_denoiser(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "denoiser"), json_object_get(b, "denoiser"));
 }
 
-/* Prints the names of the families that share the source, or the denoiser's name if all of its families do.
- */
+/* Prints the families that share the source, or the denoiser's name if all of its families do. */
 static void print_of(const json_t *families, const json_t *family, const json_t *source) {
     const json_t *with[FAMILIES_OF_ONE], *other;
     int n = 0, all = 0;
@@ -261,7 +256,7 @@ static void print_source(const json_t *families, const json_t *family, const jso
            families_files(source, "`", cell));
 }
 
-/* True if the rows of an earlier family with the same denoiser include the source. */
+/* True if an earlier family with the same denoiser lists the source. */
 static bool is_listed_before(const json_t *families, size_t family, const json_t *source) {
     const json_t *own = json_array_get(families, family);
     for (size_t i = 0; i < family; i++) {

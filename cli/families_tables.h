@@ -6,13 +6,11 @@
 
 enum { FAMILIES_CELL = 128 };
 
-/* Write cells of a plan into out and return out. "1.3 + 0.8": minimum VRAM and RAM in GiB; on a CPU only RAM.
- */
+/* Writes a plan's minimum memory, "1.3 + 0.8": VRAM and RAM in GiB; on a CPU only RAM. Returns out. */
 char *families_least(const json_t *plan, char out[FAMILIES_CELL]);
-/* "3.1 s, 246 s": time per step, total; "-" if it does not fit. */
+/* Writes a plan's times, "3.1 s, 246 s": per step and in total; "-" if it does not fit. Returns out. */
 char *families_times(const json_t *plan, char out[FAMILIES_CELL]);
-/* The files of a source: "the folder", or "`ae.safetensors`, 0.335" (10^9 bytes); quote surrounds the name.
- */
+/* Writes a source's files: "the folder" or "`ae.safetensors`, 0.335" (GB), the name in quote. Returns out. */
 char *families_files(const json_t *source, const char *quote, char out[FAMILIES_CELL]);
 
 /* Print to stdout. root: the library's list with plans (families_plans.h). */

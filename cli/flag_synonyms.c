@@ -29,7 +29,7 @@ static const struct {
 };
 
 static const struct {
-    const char *theirs; /* the flags, each between spaces */
+    const char *theirs; /* flags of other programs, each between spaces */
     const char *answer;
 } others[] = {
     {" --offload-to-cpu --vae-on-cpu --clip-on-cpu --control-net-cpu --backend --params-backend ",

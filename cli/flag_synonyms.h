@@ -1,5 +1,4 @@
-/* Flags of other programs, mostly of stable-diffusion.cpp. Flags with the same meaning are accepted as
- * synonyms; for the others the error message says what to use instead. */
+/* Flags of other programs, mostly stable-diffusion.cpp: synonyms of our flags, or advice in the error. */
 #ifndef SLUICE_CLI_FLAG_SYNONYMS_H
 #define SLUICE_CLI_FLAG_SYNONYMS_H
 

@@ -1,5 +1,4 @@
-/* The tables of flags and commands: see flags.h. A row holds everything needed to parse a flag and to print
- * its help. The code that uses the value reads the field of struct args. */
+/* The tables of flags and commands: see flags.h. A row is all that parsing and help of a flag need. */
 #include "cli/flags.h"
 
 #include "cli/args.h"
@@ -246,7 +245,6 @@ const struct command commands[N_COMMANDS] = {
     {"manual", MANUAL, NULL, 0, 0, "print the man page", "sluice manual | man -l -", NULL},
 };
 
-/* Adds one row for each model part of the library. */
 static void add_parts(void) {
     static char help[COMPONENT_FILES_MAX][96];
     const char *name;
@@ -283,7 +281,7 @@ static int flags_least(int a, int b) {
     return a < b ? a : b;
 }
 
-/* Levenshtein distance; ignores case and treats _ in a as -. FAR for names longer than LONGEST bytes. */
+/* Levenshtein distance without case, _ in a equal to -; FAR for names longer than LONGEST bytes. */
 static int distance(const char *a, const char *b) {
     enum { LONGEST = 40, FAR = 100 };
     int row[LONGEST + 1];
@@ -303,9 +301,8 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* True if name is a better suggestion for typed than one at distance *best, which is then updated. Up to a
- * third of the letters may differ: "--step" suggests --steps, "--foo" nothing. A common prefix of three
- * letters that is one of the two words also suffices. */
+/* True if name is nearer to typed than *best, which is then updated. Up to a third of the letters may
+ * differ ("--step" suggests --steps), or one word begins with the other, of three letters or more. */
 static bool nearer(const char *typed, const char *name, int *best) {
     enum { BEGINNING = 3 };
     int allowed = (int)strlen(name) / 3;

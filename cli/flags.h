@@ -1,5 +1,4 @@
-/* The flags and commands as tables, the source of parsing, --help, man page, completions and "did you
- * mean". */
+/* The flags and commands as tables, for parsing, --help, man page, completions and "did you mean". */
 #ifndef SLUICE_CLI_FLAGS_H
 #define SLUICE_CLI_FLAGS_H
 
@@ -25,18 +24,18 @@ enum { OPERANDS_MAX = 64 };
 enum flag_kind {
     FLAG_SWITCH,      /* bool; takes no value */
     FLAG_STRING,      /* const char *; not empty */
-    FLAG_STRINGS,     /* struct strings; may be given several times */
-    FLAG_LORAS,       /* struct loras; may be given several times */
+    FLAG_STRINGS,     /* struct strings; may be repeated */
+    FLAG_LORAS,       /* struct loras; may be repeated */
     FLAG_PROMPT,      /* struct prompt_text */
     FLAG_WHOLE,       /* int in [least, most] */
     FLAG_REAL,        /* double in [least, most] */
-    FLAG_SCALES,      /* struct scales: one or two doubles in [least, most] */
+    FLAG_SCALES,      /* struct scales: one or two doubles, each in [least, most] */
     FLAG_LAYERS,      /* struct layers: whole numbers in [least, most] */
     FLAG_SEED,        /* struct seed */
     FLAG_SIZE,        /* int64_t bytes of RAM */
     FLAG_DEVICE_SIZE, /* struct device_size */
     FLAG_CHOICE,      /* const char *, one of choices */
-    FLAG_SAMPLER,     /* const char *: the sampler; a schedule in the name goes to sampler_schedule */
+    FLAG_SAMPLER,     /* const char *: the sampler; a schedule in its name goes to sampler_schedule */
     FLAG_SCHEDULER,   /* const char *: the noise schedule */
     FLAG_PART,        /* path of a model part, appended to struct args' parts */
 };
@@ -48,13 +47,12 @@ struct flag {
     const char *name;   /* "--model" */
     const char *value;  /* placeholder of the value in --help; NULL for a switch */
     enum flag_kind kind;
-    size_t offset; /* of the value in struct args */
+    size_t offset; /* offset of the value in struct args */
     double least, most;
-    const char *choices; /* "auto|on|off" */
+    const char *choices; /* valid values, as "auto|on|off" */
     const char *help;
 };
 
-/* True for flags that may be repeated, each time with another value. */
 static inline bool flag_repeats(const struct flag *flag) {
     return flag->kind == FLAG_STRINGS || flag->kind == FLAG_LORAS;
 }
@@ -62,14 +60,14 @@ static inline bool flag_repeats(const struct flag *flag) {
 struct command {
     const char *name;
     enum command_bit bit;
-    const char *operands; /* as --help prints them, or NULL */
+    const char *operands; /* operands as in --help, or NULL */
     int n_operands_least, n_operands;
     const char *summary;
     const char *example;
-    const char *details; /* further text of --help-all, or NULL */
+    const char *details; /* further text for --help-all, or NULL */
 };
 
-/* All flags in the order of --help. Filled by flags_init, which main calls first. */
+/* All flags in the order of --help; filled by flags_init, which main calls first. */
 enum { FLAGS_MAX = 112, COMPONENT_FILES_MAX = 16 };
 extern struct flag flags[FLAGS_MAX];
 extern int n_flags;
@@ -78,10 +76,10 @@ void flags_init(void);
 #define N_COMMANDS 11
 extern const struct command commands[N_COMMANDS];
 
-/* Finds a flag by letter ("-m"), name or another program's name (flag_synonyms.h); NULL if unknown. */
+/* Finds a flag by letter ("-m"), name or synonym (flag_synonyms.h); NULL if unknown. */
 const struct flag *flag_find(const char *typed);
 const struct command *command_find(const char *name);
-/* The flag of the command, or the command, whose name is most similar to typed; NULL if none is similar. */
+/* The flag of the command, or the command, whose name is nearest to typed; NULL if none is similar. */
 const char *flag_nearest(unsigned command, const char *typed);
 const char *command_nearest(const char *typed);
 

@@ -1,4 +1,3 @@
-/* Writes a video as one image per frame: see frames.h. */
 #include "cli/frames.h"
 
 #include "cli/fail.h"
@@ -10,7 +9,6 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-/* The final name of a frame, and its temporary name until all frames exist. */
 static int name_both(const struct frames *frames, int frame, char name[PATH_MAX], char temporary[PATH_MAX],
                      struct sluice_error *e) {
     struct output_item item = frames->item;
@@ -21,7 +19,7 @@ static int name_both(const struct frames *frames, int frame, char name[PATH_MAX]
     return bytes < PATH_MAX ? SLUICE_OK : fail_output(e, name, ENAMETOOLONG);
 }
 
-/* Creates the temporary folder next to the first frame, and the target folder. */
+/* Creates the target folder, and the temporary folder next to the first frame. */
 static int make_folder(struct frames *frames, struct sluice_error *e) {
     char first[PATH_MAX];
     if (output_name(frames->pattern, &frames->item, first, e)) return e->code;
@@ -41,8 +39,8 @@ static int release_lock(struct frames *frames) {
     return problem;
 }
 
-/* Renames all frames to their final names. If one fails, removes the frames renamed before. */
-static int bring(struct frames *frames, struct sluice_error *e) {
+/* Renames all frames to their final names; on failure removes those renamed before. */
+static int rename_all(struct frames *frames, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
     struct sluice_error ignored;
     int n = 0, status = SLUICE_OK;
@@ -69,7 +67,7 @@ int frames_put(struct frames *frames, const char *pattern, struct output_item it
     frames->item.frame = item.frame;
     if (!status) status = name_both(frames, item.frame, name, temporary, e);
     if (!status && (status = picture_write(temporary, content, e))) fail_where(e, "%s", name);
-    if (!status && item.frame == item.frames) status = bring(frames, e);
+    if (!status && item.frame == item.frames) status = rename_all(frames, e);
     if (status) frames_abandon(frames);
     return status;
 }

@@ -7,15 +7,15 @@
 #include "cli/picture_write.h"
 
 struct frames {
-    const char *pattern;     /* of the names, as in output_name; NULL: no video is being written */
-    struct output_item item; /* the video; of.frame is the last frame put */
-    int lock_file;                /* lock file of the temporary folder */
-    bool made;               /* the target folder is new */
+    const char *pattern;     /* file name pattern, as in output_name; NULL: no video is being written */
+    struct output_item item; /* the video; item.frame is the last frame written */
+    int lock_file;           /* lock file of the temporary folder */
+    bool made;               /* this run created the target folder */
     char target[PATH_MAX], temporary[PATH_MAX];
 };
 
-/* Writes the next frame of the video `of`. The first call creates the folder, the last one renames all
- * frames. On failure returns exit code 6 and removes all frames. */
+/* Writes the next frame of a video. The first call creates the folder, the last one renames all frames. On
+ * failure removes all frames and returns exit code 6. */
 int frames_put(struct frames *frames, const char *pattern, struct output_item item,
                const struct picture_content *content, struct sluice_error *e);
 /* Removes the frames of an unfinished video. */

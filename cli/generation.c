@@ -26,7 +26,7 @@ static struct output_item all_images(const struct generation *generation) {
     return (struct output_item){1, generation->n_images, generation->seed, generation->n_frames, 0};
 }
 
-/* The seed is printed when the run begins to compute, so that a refused run prints only its error. */
+/* Prints the seed as the run begins to compute, so that a refused run prints only its error. */
 static void print_seed(struct generation *generation) {
     const struct args *args = generation->args;
     if (generation->seed_printed) return;
@@ -86,7 +86,7 @@ static int save_image(struct generation *generation, const struct sluice_image *
     char name[PATH_MAX];
     const char *pattern = output_pattern(generation->args, image->frames);
     bool is_frames = output_is_frames(pattern, image->frames), silent = generation->args->no_metadata;
-    /* If a latent file holds more images than planned, they still get distinct names. */
+    /* Images beyond the planned number, which a latent file may hold, get distinct names. */
     int n = image->index < generation->n_images ? generation->n_images : image->index + 1;
     struct output_item item = {image->index + 1, n, generation->seed, image->frames,
                                is_frames ? image->frame + 1 : 0};
@@ -107,7 +107,7 @@ static int save_image(struct generation *generation, const struct sluice_image *
     return SLUICE_OK;
 }
 
-/* The callback cannot return an error: it stores the first one and cancels the run. */
+/* Library callback; it cannot return an error, so it stores the first one and cancels the run. */
 static void on_image(void *user, const struct sluice_image *image) {
     struct generation *generation = user;
     if (!generation->failure.code && save_image(generation, image, &generation->failure))
@@ -172,7 +172,7 @@ void generation_close(struct generation *generation) {
     request_free_files(&generation->files);
 }
 
-/* Reads the number of images of a latent and the size of a video from the plan. Prints the plan with -v. */
+/* Reads from the plan the number of images of a latent and the size of a video; prints the plan with -v. */
 static int query_plan(struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     struct plan_table_size size = {0};
@@ -195,7 +195,7 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     return status;
 }
 
-/* Checks the outputs again, now that the number of frames is known. */
+/* Checks the outputs again with the number of frames. */
 static int check_outputs(const struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     const char *pattern = output_pattern(args, generation->n_frames);
@@ -256,7 +256,7 @@ static int generation_prepare(struct generation *generation, struct sluice_error
     return SLUICE_OK;
 }
 
-/* Runs generate or decode, including report and cleanup. latent: file to decode; NULL: generate. */
+/* Runs generate or decode, with report and cleanup. latent: file to decode; NULL: generate. */
 static int generation_run(const struct args *args, const char *latent, struct sluice_error *e) {
     struct generation generation = {.args = args, .latent = latent, .started = progress_clock()};
     generation.n_images = args->batch ? args->batch : 1;

@@ -34,7 +34,7 @@ struct generation {
     struct sluice_error failure; /* first error of a callback; code 0: none */
 };
 
-/* Opens model and session, and fills the request from the model's defaults and the flags. */
+/* Opens model and session; fills the request from the model's defaults and the flags. */
 int generation_open(struct generation *generation, struct sluice_error *e);
 void generation_close(struct generation *generation);
 

@@ -1,4 +1,3 @@
-/* Prints --help and --help-all: see help.h. */
 #include "cli/help.h"
 
 #include "engine/sluice.h"
@@ -7,7 +6,7 @@
 
 enum { WIDTH = 80, FLAG_COLUMN = 26 };
 
-/* The ten flags that --help lists, for commands that have more. Each name stands between spaces. */
+/* The flags that --help lists of commands with more than ten, each between spaces. */
 static const struct {
     enum command_bit command;
     const char *flags;
@@ -30,7 +29,7 @@ static bool is_first(const struct flag *flag, enum command_bit command) {
     return true;
 }
 
-/* Prints text wrapped at spaces to WIDTH columns, with the given left margin. The cursor is at column. */
+/* Prints text from this column on, wrapped to WIDTH columns; further lines begin at the same column. */
 static void print_wrapped(const char *text, int column) {
     int at = column;
     while (*text) {
@@ -48,7 +47,7 @@ const char *help_value(const struct flag *flag) {
     return several ? flag->choices : flag->value;
 }
 
-/* A colon also ends the clause, except within the first NAME bytes ("checkpoint: ..."). */
+/* A colon ends the clause too, except within the first NAME bytes ("checkpoint: ..."). */
 char *help_clause(const struct flag *flag, char *out, size_t out_bytes) {
     enum { LONG = WIDTH - FLAG_COLUMN, NAME = 16 };
     size_t length = strcspn(flag->help, ";");

@@ -1,5 +1,4 @@
-/* --help and --help-all, printed from the tables of flags.h. Lines have at most 80 columns, and --help at
- * most 24 lines. */
+/* --help (at most 24 lines) and --help-all, printed from the tables of flags.h, 80 columns wide. */
 #ifndef SLUICE_CLI_HELP_H
 #define SLUICE_CLI_HELP_H
 
@@ -7,10 +6,10 @@
 
 #include <stdio.h>
 
-/* all: every flag with its full text; otherwise at most ten flags with their first clause. */
+/* Prints the help of a command. all: every flag in full; else at most ten flags with their first clause. */
 void help_command(const struct command *command, bool all);
 void help_program(void);
-/* help_command of every command. */
+/* Prints the full help of every command. */
 void help_everything(void);
 
 /* Copies the first clause of a flag's help text into out; returns out. */

@@ -20,7 +20,6 @@ static int read_rows(const struct sluice_picture *picture, void (*take)(void *to
     return status;
 }
 
-/* Destination of the next row. */
 struct place {
     uint8_t *at;
     size_t row_bytes;

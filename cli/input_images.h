@@ -1,6 +1,5 @@
-/* The input images of the flags -i, --end-img, --mask, --ref-image and --control. Their headers are read
- * before a model is opened; the library reads the pixels when it needs them, and refuses images that the
- * model does not take. */
+/* The input images of -i, --end-img, --mask, --ref-image and --control. Their headers are read before a
+ * model is opened; the library reads the pixels later, and refuses images that the model does not take. */
 #ifndef SLUICE_CLI_INPUT_IMAGES_H
 #define SLUICE_CLI_INPUT_IMAGES_H
 
@@ -14,8 +13,8 @@ struct input_images {
     struct control control;
 };
 
-/* Reads the headers for sizes. Prints a note on transparency and animation, which are ignored. Close also
- * after failure. */
+/* Reads the sizes from the headers. Prints a note on transparency and animation, which are ignored. After
+ * a failure too, the caller calls input_images_close. */
 int input_images_open(const struct args *args, struct input_images *input_images, struct sluice_error *e);
 void input_images_close(struct input_images *input_images);
 /* Sets the images of the request, which borrows them and the arguments. */

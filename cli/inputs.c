@@ -14,7 +14,6 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* True for flags that name files or folders to read. */
 static bool is_read(const struct flag *flag) {
     static const char *const names[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
                                         "--init-latent", "--init-img",  "--end-img", "--ref-image",
@@ -25,12 +24,12 @@ static bool is_read(const struct flag *flag) {
     return flag->kind == FLAG_PART;
 }
 
-/* True for flags that take a folder, or a file that is read together with its companions. */
+/* True for flags whose value is a folder, or a file with companions. */
 static bool is_part(const struct flag *flag) {
     return flag->kind == FLAG_PART || !strcmp(flag->name, "--model") || !strcmp(flag->name, "--tokenizer");
 }
 
-/* Patterns of files that are read together with a model file in the same folder. */
+/* Companions: patterns of files that are read with a model file in the same folder. */
 static const char *const companions[] = {
     "config.json", "*-[0-9]*-of-[0-9]*.safetensors", "tokenizer*.json",  "vocab.json",
     "merges.txt",  "special_tokens_map.json",        "added_tokens.json"};
@@ -102,8 +101,7 @@ static bool is_at_or_below(char *folder, const char *root) {
     return false;
 }
 
-/* True if output, or the file that it links to, lies in folder. Images and videos are exempt: no model reads
- * them. */
+/* True if output or its link target lies in folder. Images and videos are exempt: models read none. */
 static bool lies_in(const char *output, const char *folder) {
     char root[PATH_MAX], path[PATH_MAX];
     if (picture_has_extension(output) || video_has_extension(output) || !realpath(folder, root)) return false;
@@ -129,7 +127,7 @@ static bool is_sibling_tokenizer(const char *output, const char *folder) {
     return name && !fnmatch("/tokenizer*", name, 0) && go_up(real) && same_folder(real, root);
 }
 
-/* Protects LoRAs in the folder of --lora-dir: prompts may name them. */
+/* Protects the LoRAs in --lora-dir, which prompts may name. */
 static int check_adapters(const char *flag, const char *name, const char *reader, const char *folder,
                           struct sluice_error *e) {
     static const char extension[] = ".safetensors";
@@ -146,7 +144,8 @@ static int inputs_check_part(const char *flag, const char *name, const char *rea
     char folder[PATH_MAX];
     if (stat(path, &info)) return SLUICE_OK;
     bool is_folder = S_ISDIR(info.st_mode);
-    if ((is_folder || inputs_folder_of(path, folder)) && is_sibling_tokenizer(name, is_folder ? path : folder))
+    if ((is_folder || inputs_folder_of(path, folder)) &&
+        is_sibling_tokenizer(name, is_folder ? path : folder))
         return inputs_refuse(e, flag, name, "a file that is read with", reader);
     if (is_folder)
         return lies_in(name, path) ? inputs_refuse(e, flag, name, "a file in the folder of", reader)
@@ -156,7 +155,7 @@ static int inputs_check_part(const char *flag, const char *name, const char *rea
                : SLUICE_OK;
 }
 
-/* Checks the output `name` (whose stat is output) against one value of a flag that is read. */
+/* Checks the output file `name`, with stat `output`, against one value of an input flag. */
 static int check_value(const struct flag *reader, const char *path, const char *flag, const char *name,
                        const struct stat *output, struct sluice_error *e) {
     char folder[PATH_MAX];

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* "Q4_K 3.20 GiB, F32 1.20 MiB, 4.61 bits a weight" */
+/* Prints bytes per type: "Q4_K 3.20 GiB, F32 1.20 MiB, 4.61 bits a weight". */
 static void print_stored(const json_t *stored) {
     char bytes[32];
     const char *type;
@@ -52,7 +52,7 @@ static void print_list(const char *title, const json_t *list) {
     }
 }
 
-/* The bytes of "axes_dims" in the key "axes_dims.2" of an array's element; 0 for other keys. */
+/* Length of "axes_dims" in the key "axes_dims.2" of an array's element; 0 for other keys. */
 static size_t array_name_bytes(const char *key) {
     const char *dot = strrchr(key, '.');
     return dot && dot[1] && strspn(dot + 1, "0123456789") == strlen(dot + 1) ? (size_t)(dot - key) : 0;
@@ -83,7 +83,6 @@ static void print_config(const json_t *component) {
     putchar('\n');
 }
 
-/* Lists the tensors, with --tensors. */
 static void print_tensors(const json_t *component) {
     size_t i;
     json_t *tensor;
@@ -113,7 +112,7 @@ static void print_component(const json_t *component) {
     print_tensors(component);
 }
 
-/* "rank 16 (132), 8 (4)" */
+/* Prints values and how often they occur: "rank 16 (132), 8 (4)". */
 static void print_counts(const char *title, json_t *counts) {
     const char *key, *between = " ";
     json_t *n;
@@ -160,7 +159,7 @@ static void print_adapter(const json_t *adapter) {
     print_tensors(adapter);
 }
 
-/* "complete: all parts of zimage are there", or "incomplete: vae is missing". */
+/* Prints "complete: all parts of zimage are there" or "incomplete: vae is missing". */
 static void print_completeness(const json_t *root) {
     size_t i;
     json_t *part;

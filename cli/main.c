@@ -1,5 +1,5 @@
-/* main: runs the command and prints its error. If the exit code is not 0, the last line on stderr begins with
- * "sluice: ", and no other line does. Only main and a second Ctrl-C (interrupt.c) print that line. */
+/* main: runs the command and prints its error. With an exit code other than 0 the last line on stderr, and
+ * no other, begins with "sluice: ". Only main and a second Ctrl-C (interrupt.c) print it. */
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
@@ -21,8 +21,8 @@ static int (*const command_functions[])(const struct args *, struct sluice_error
     families_command, completion_command, manual_command,
 };
 
-/* Opens /dev/null for closed descriptors 0, 1 and 2; otherwise an output file could get number 2, and
- * messages would go into it. A closed stdout is opened read-only, so that writes to it still fail. */
+/* Opens /dev/null for closed descriptors 0, 1 and 2; an output file could otherwise become stderr and
+ * receive messages. A closed stdout is opened read-only, so that writes to it still fail. */
 static void open_standard_files(void) {
     for (int file = 0; file < 3; file++) {
         if (fcntl(file, F_GETFD) == -1 && errno == EBADF) open("/dev/null", file == 2 ? O_WRONLY : O_RDONLY);
@@ -41,7 +41,7 @@ static int unknown_command(const char *typed, struct sluice_error *e) {
     return fail_expected(e, "a command that sluice --help lists");
 }
 
-/* Writes the report of a run that was refused for a flag: scripts wait for it. */
+/* Writes the --report of a run that was refused for a flag; scripts wait for it. */
 static void report_refusal(const struct args *args, struct sluice_error *e) {
     struct sluice_error shared;
     struct report report = {.name = args->report, .seed = args->seed.value};

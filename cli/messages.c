@@ -1,5 +1,4 @@
-/* Messages on stderr: see messages.h. Uses write(2) instead of stdio, because a signal handler writes here
- * too. */
+/* Messages on stderr: see messages.h. Uses write(2), not stdio, because a signal handler calls it. */
 #include "cli/messages.h"
 
 #include "cli/sanitize.h"
@@ -53,7 +52,8 @@ void message_note(const char *format, ...) {
     int bytes = vasprintf(&text, format, list);
     va_end(list);
     if (bytes < 0) return;
-    put_line(strncmp(text, "sluice: ", 8) ? "" : " ", text); /* only the final error begins so */
+    put_line(strncmp(text, "sluice: ", 8) ? "" : " ",
+             text); /* only the final error line may begin with "sluice: " */
     free(text);
 }
 

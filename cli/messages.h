@@ -12,16 +12,13 @@
 
 /* True if stderr is a terminal that can rewrite a line. */
 bool message_on_terminal(void);
-/* Columns of the live line. */
+/* Width of the live line in columns. */
 int message_columns(void);
-/* Prints a line. Control characters are replaced (sanitize.h), so that names from files cannot begin a line.
- */
+/* Prints a line. Control characters are replaced (sanitize.h), so that file names cannot begin a line. */
 void message_note(const char *format, ...) __attribute__((format(printf, 1, 2)));
 /* Replaces the live line, cut to the width of the terminal. Only if message_on_terminal. */
 void message_live(const char *text);
-/* Ends the live line with a newline, if there is one. */
 void message_live_end(void);
-/* Removes the live line, if there is one. */
 void message_live_clear(void);
 /* Writes the escape sequence of an image in place of the live line. */
 void message_picture(const char *codes, size_t bytes);
@@ -29,8 +26,8 @@ void message_picture(const char *codes, size_t bytes);
 unsigned message_count(void);
 /* Prints the final error line. */
 void message_failure(const struct sluice_error *error);
-/* Prints "sluice: cancelled" from a signal handler that exits next. False if the final line is already
- * printed. */
+/* For signal handlers that exit next: prints "sluice: cancelled"; false if the final line is printed
+ * already. */
 bool message_cancelled_in_handler(void);
 
 #endif

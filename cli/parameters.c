@@ -1,4 +1,3 @@
-/* Generation parameters in image files: see parameters.h. */
 #include "cli/parameters.h"
 
 #include "cli/sampler_names.h"
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The last component of the model's path, after resolving "." and links. */
+/* Last component of the model's path with links and "." resolved. */
 static void model_name(const struct args *args, char out[PATH_MAX]) {
     char resolved[PATH_MAX];
     const char *path = args->model.model;
@@ -22,7 +21,7 @@ static void model_name(const struct args *args, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%s", slash && slash[1] ? slash + 1 : path);
 }
 
-/* Quotes a value with a comma or a colon as a JSON string, since readers split at them. */
+/* Prints a value, as a JSON string if it has a comma or colon, at which readers split. */
 static void print_quoted(FILE *to, const char *value) {
     char *quoted = NULL;
     json_t *string = strpbrk(value, ",:\n\"") ? json_string(value) : NULL;
@@ -36,7 +35,7 @@ static const char *sampler_name(const struct sluice_image *image) {
     return image->sampler ? sampler_webui_name(image->sampler) : "unknown";
 }
 
-/* The web UI calls the schedule of the model "Automatic", unless it has a name for it. */
+/* The web UI's name of the schedule; "Automatic" for the model's default without a name there. */
 static const char *schedule_name(const struct sluice_image *image) {
     bool mixes = image->prediction && !strcmp(image->prediction, "flow");
     if (!image->scheduler || !strcmp(image->scheduler, "leading") || !strcmp(image->scheduler, "trailing"))
@@ -45,7 +44,7 @@ static const char *schedule_name(const struct sluice_image *image) {
     return schedule_webui_name(image->scheduler);
 }
 
-/* Skip-layer guidance, with the keys of stable-diffusion.cpp. */
+/* Prints skip-layer guidance with stable-diffusion.cpp's keys. */
 static void print_skipped(FILE *to, const struct sluice_request *request) {
     fprintf(to, "SLG scale: %.9g, Skip layers: \"[", request->slg_scale);
     for (int i = 0; i < request->n_slg_layers; i++) fprintf(to, i ? ", %d" : "%d", request->slg_layers[i]);
@@ -69,7 +68,6 @@ static void print_settings(FILE *to, const struct args *args, const struct sluic
     if (args_has_flag(args, "--flow-shift")) fprintf(to, "Shift: %.9g, ", args->flow_shift);
 }
 
-/* The decoder, with the web UI's key. */
 static void print_decoder(FILE *to, const char *decoder) {
     fputs("VAE Decoder: ", to);
     for (const char *letter = decoder; *letter; letter++) fputc(toupper((unsigned char)*letter), to);

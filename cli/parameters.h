@@ -4,9 +4,8 @@
 
 #include "cli/args.h"
 
-/* The parameters in the format of AUTOMATIC1111's web UI (read by its modules/infotext_utils.py), as UTF-8.
- * The caller frees the text; NULL if memory runs out. The text of `decode` lacks prompt and sampler settings.
- */
+/* The parameters in the format of AUTOMATIC1111's web UI (read by its modules/infotext_utils.py), as
+ * UTF-8. The caller frees the text; NULL: out of memory. `decode` writes no prompt and sampler settings. */
 char *parameters_text(const struct args *args, const struct sluice_request *request,
                       const struct sluice_image *image);
 

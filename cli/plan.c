@@ -13,8 +13,7 @@
 
 #include <stdio.h>
 
-/* The error of a plan that exceeds the budget: the same as that of the run. The plan is printed all the same.
- */
+/* Error of a plan over the budget, as the run reports it; the plan itself is printed nevertheless. */
 static int does_not_fit(const char *json, struct sluice_error *e) {
     json_t *plan = json_loads(json, 0, NULL);
     const json_t *least = json_object_get(plan, "least"), *budget = json_object_get(plan, "budget"),

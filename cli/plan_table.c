@@ -1,4 +1,3 @@
-/* Prints a plan as a table: see plan_table.h. All numbers come from the library. */
 #include "cli/plan_table.h"
 
 #include "cli/fail.h"
@@ -10,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* The length of text cut to at most `most` bytes, at the end of a UTF-8 character. */
+/* Bytes of text after a cut to at most `most` bytes, at the end of a UTF-8 character. */
 static int cut_at_character(const char *text, int most) {
     int bytes = (int)strnlen(text, (size_t)most);
     while (bytes > 0 && ((unsigned char)text[bytes] & 0xc0) == 0x80) bytes--;
@@ -22,7 +21,7 @@ static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        bool elsewhere = strcmp(key, "loras") == 0; /* print_adapters */
+        bool elsewhere = strcmp(key, "loras") == 0; /* printed by print_adapters */
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -46,7 +45,6 @@ static void print_memory(FILE *to, const json_t *plan, const char *title, const 
     fputc('\n', to);
 }
 
-/* For a GPU that is not present: the numbers that are assumed instead of queried. */
 static void print_assumed(FILE *to, const json_t *plan) {
     const json_t *assumed = json_object_get(plan, "assumed");
     size_t i;
@@ -64,8 +62,8 @@ static void print_reads(FILE *to, const json_t *plan) {
         fprintf(to, "reads    with O_DIRECT, through buffers of %s\n", progress_bytes(bounce, text));
 }
 
-/* The bottleneck in words. A time of more than 1.1 times the lower bound means that neither bus nor compute
- * is busy all the time, because memory for reading ahead is short. */
+/* The bottleneck in words. More than 1.1 times the lower bound means that neither bus nor compute is
+ * always busy, because memory for reading ahead is short. */
 static const char *bound_in_words(const json_t *plan) {
     const char *bound = field_string(plan, "bound");
     bool narrow = field_number(plan, "seconds") > 1.1 * field_number(plan, "floor_seconds");
@@ -93,7 +91,7 @@ static double step_seconds(const json_t *plan) {
     return evaluations > 0 ? field_number(stage, "seconds") / evaluations * field_number(stage, "groups") : 0;
 }
 
-/* A batch that memory forces into groups. */
+/* Prints the groups of a batch whose state does not fit as a whole. */
 static void plan_table_print_groups(FILE *to, const json_t *plan) {
     double groups = field_number(plan_table_denoise_stage(plan), "groups");
     if (groups > 1)
@@ -101,7 +99,7 @@ static void plan_table_print_groups(FILE *to, const json_t *plan) {
                 field_number(json_object_get(plan, "request"), "batch"), groups);
 }
 
-/* Formats a time. Below a second with milliseconds, which progress_duration lacks. */
+/* Formats a time as progress_duration does; below a second with milliseconds. */
 static char *duration(double seconds, char out[32]) {
     if (seconds >= 1) return progress_duration(seconds, out);
     snprintf(out, 32, "%.3f s", seconds);
@@ -127,14 +125,14 @@ static void print_time(FILE *to, const json_t *plan) {
     fprintf(to, "bound    %s\n", bound_in_words(plan));
 }
 
-/* Advice for more memory: "+2.00 GiB VRAM: 0.31 s per step". */
+/* Prints advice on more memory: "+2.00 GiB VRAM: 0.31 s per step". */
 static void print_memory_advice(FILE *to, const json_t *advice, const char *kind, char *time) {
     char text[32];
     fprintf(to, "advice   +%s %s: %s\n", progress_bytes(field_number(advice, "extra_bytes"), text),
             strcmp(kind, "vram") ? "RAM" : "VRAM", time);
 }
 
-/* Prints the time per step if it improves, otherwise the total time. step: seconds per step of this plan. */
+/* Prints the new time per step if it improves, else the total time. step: seconds per step of this plan. */
 static void print_one_advice(FILE *to, const json_t *advice, double step) {
     char text[32], time[64];
     const char *kind = field_string(advice, "kind");
@@ -154,7 +152,6 @@ static void print_one_advice(FILE *to, const json_t *advice, double step) {
         print_memory_advice(to, advice, kind, time);
 }
 
-/* Prints all advice, and whether more memory would not help. */
 static void print_advice(FILE *to, const json_t *plan) {
     size_t i;
     bool memory = false;
@@ -196,7 +193,7 @@ static int column_width(int c) {
     return bytes > 11 ? bytes : 11;
 }
 
-/* The stage's name: the library's, but for "hoist". */
+/* Name of a stage; the library's "hoist" is printed as "precompute". */
 static char *stage_name(const json_t *stage, char out[32]) {
     const char *name = field_string(stage, "name");
     bool hoists = strncmp(name, "hoist", 5) == 0;
@@ -235,7 +232,7 @@ static void print_stages(FILE *to, const json_t *plan) {
     }
 }
 
-/* A limit of pinned memory, and the weights in RAM that exceed it. */
+/* Prints the limit of pinned memory, and the weights in RAM above it. */
 static void print_pins(FILE *to, const json_t *plan) {
     size_t i;
     double most = 0;
@@ -262,9 +259,9 @@ static double block_bytes(const json_t *stage) {
     return bytes;
 }
 
-/* The LoRAs, and their weights and computation in the stage where they are largest. */
+/* Prints the LoRAs with their weights and computation in the stage where they are largest. */
 static void print_adapters(FILE *to, const json_t *plan) {
-    enum { DEAR_PERCENT = 5 };
+    enum { SHOWN_PERCENT = 5 };
     size_t i;
     double most = 0, work = 0, weights = 0;
     char text[32];
@@ -282,7 +279,7 @@ static void print_adapters(FILE *to, const json_t *plan) {
         fprintf(to, "%s%s:%.9g", i ? ", " : "", field_string(of, "name"), field_number(of, "strength"));
     }
     fprintf(to, ": +%s of weights, +%.1f %% computation", progress_bytes(most, text), work);
-    if (work > DEAR_PERCENT || weights > DEAR_PERCENT)
+    if (work > SHOWN_PERCENT || weights > SHOWN_PERCENT)
         fprintf(to, "; `sluice convert --lora` merges them into the weights");
     fputc('\n', to);
 }

@@ -1,4 +1,3 @@
-/* Compares weight types in a plan: see plan_types.h. */
 #include "cli/plan_types.h"
 
 #include "cli/fail.h"
@@ -10,11 +9,11 @@
 
 static const struct {
     const char *name;
-    bool only_files; /* only `sluice convert` writes it, --type does not convert to it while reading */
+    bool only_files; /* true: only `sluice convert` writes the type, --type does not convert to it */
 } types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
              {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
 
-/* The bytes of the weights that a type applies to: all but those of the autoencoder. */
+/* Bytes of the weights that a type applies to: all but the VAE's. */
 static double weights_bytes(const json_t *plan) {
     size_t i, k;
     json_t *stage, *block;
@@ -29,7 +28,7 @@ static double weights_bytes(const json_t *plan) {
     return bytes;
 }
 
-/* Weights, time and fit of a plan, as JSON. */
+/* Weights, time and fit of a plan as JSON. */
 static json_t *outcome(const json_t *plan, bool fits) {
     json_t *seconds = json_object_get(plan, "seconds");
     return json_pack("{s:I, s:O, s:b}", "bytes", (json_int_t)weights_bytes(plan), "seconds",
@@ -81,9 +80,9 @@ static json_t *as_stored(const json_t *plan) {
 
 int plan_types_check(const struct args *args, struct sluice_error *e) {
     const char *conflict = args->type          ? "--type"
-                         : args->plan        ? "--plan"
-                         : args->operands[0] ? "a latent"
-                                             : NULL;
+                           : args->plan        ? "--plan"
+                           : args->operands[0] ? "a latent"
+                                               : NULL;
     if (!args->types || !conflict) return SLUICE_OK;
     fail(e, SLUICE_USAGE, "--types cannot be combined with %s", conflict);
     fail_where(e, "--types");

@@ -8,13 +8,11 @@
 
 /* USAGE if --types is combined with --type, --plan or a latent, which fix the type. */
 int plan_types_check(const struct args *args, struct sluice_error *e);
-/* Plans the request with the weights of transformer and text encoders in several types, and adds to the
- * plan's JSON: "types": [{"type", "bytes" (of these weights), "seconds", "fits", "convert": {"bytes",
- * "seconds", "fits"}}]. The outer values are for conversion while reading, "convert" for files converted
- * beforehand. The first entry is for the types in the files; its type and convert are null. Replaces *json.
- */
+/* Plans the request with transformer and text encoders in several types, and adds to the plan's JSON:
+ * "types": [{"type", "bytes" (of these weights), "seconds", "fits", "convert": {"bytes", "seconds",
+ * "fits"}}]. Outer values: conversion while reading; "convert": files converted beforehand. The first
+ * entry, with type and convert null, is for the types in the files. Replaces *json. */
 int plan_types_add(struct generation *generation, char **json, struct sluice_error *e);
-/* Prints the types of a plan, if it has any. */
 void plan_types_print(FILE *to, const char *json);
 
 #endif

@@ -1,4 +1,3 @@
-/* Reads prompts: see prompt.h. */
 #include "cli/prompt.h"
 
 #include "cli/fail.h"
@@ -32,7 +31,7 @@ static int too_long(const char *flag, struct sluice_error *e) {
     return fail_expected(e, "at most %d bytes", SLUICE_TEXT_BYTES_MAX);
 }
 
-/* Removes a byte order mark, CR before LF, and one final newline: editors add them. */
+/* Removes what editors add: a byte order mark, CR before LF, and one final newline. */
 static void normalise_file_text(struct prompt_text *prompt) {
     char *from = prompt->text, *end = from + prompt->bytes, *to = from;
     if (prompt->bytes >= 3 && memcmp(from, "\xEF\xBB\xBF", 3) == 0) from += 3;

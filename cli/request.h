@@ -7,7 +7,6 @@
 
 /* Refuses combinations of flags that no model supports: USAGE. */
 int request_check(const struct args *args, struct sluice_error *e);
-/* The seed of --seed, or a random one for -1. */
 int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e);
 /* Contents of the files of --plan and --rates (NULL without the flag), and the opened input images. */
 struct request_files {

@@ -1,4 +1,3 @@
-/* Names of samplers and noise schedules: see sampler_names.h. */
 #include "cli/sampler_names.h"
 
 #include <ctype.h>
@@ -9,7 +8,7 @@ enum { NAME_MAX_BYTES = 64 };
 
 struct name {
     const char *ours;
-    const char *webui, *comfy; /* NULL: the program has no name for it, or ours */
+    const char *webui, *comfy; /* NULL: that program has no name for it, or ours */
 };
 
 static const struct name samplers[] = {
@@ -60,7 +59,7 @@ static void simplify(const char *name, char out[NAME_MAX_BYTES]) {
     out[n] = 0;
 }
 
-/* The bytes of the simplified text that one of the three spellings takes up; 0 if it begins with none. */
+/* Bytes at the start of text (simplified) that match one of a name's three spellings; 0: no match. */
 static size_t prefix_bytes(const struct name *name, const char *text, int spelling) {
     const char *const spellings[] = {name->ours, name->webui, name->comfy};
     char simple[NAME_MAX_BYTES];

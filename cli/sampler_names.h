@@ -5,9 +5,8 @@
 
 #include <stddef.h>
 
-/* The value of --sampler for a name as any of these programs writes it; case, spaces, _ and - are ignored. A
- * schedule behind the name goes to *schedule as a value of --scheduler, else NULL. Returns NULL for an
- * unknown name. */
+/* The value of --sampler for a name as any of these programs writes it; case, spaces, _ and - are ignored.
+ * Sets *schedule to the --scheduler value of a schedule at its end, or NULL. NULL for an unknown name. */
 const char *sampler_parse(const char *text, const char **schedule);
 /* The value of --scheduler for a schedule's name; NULL for an unknown one. */
 const char *schedule_parse(const char *text);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Decodes the code point at text. *length: its bytes, 0 if it is not well-formed. */
+/* Decodes the code point at text. *length: its bytes, 0 if malformed. */
 static uint32_t decode(const char *text, size_t bytes, size_t *length) {
     static const uint32_t least[] = {0, 0, 0x80, 0x800, 0x10000};
     const unsigned char *c = (const unsigned char *)text;

@@ -1,4 +1,3 @@
-/* Reads text files: see textfile.h. */
 #include "cli/textfile.h"
 
 #include "cli/fail.h"
@@ -30,8 +29,7 @@ static bool is_pipe(int file) {
     return fstat(file, &s) == 0 && S_ISFIFO(s.st_mode);
 }
 
-/* Reads the next bytes; returns 0 at the end. begun: bytes have come before, so an empty read means that the
- * writer has closed the pipe. */
+/* Reads the next bytes; 0 at the end. begun: bytes came before, so an empty read means a closed pipe. */
 static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
     enum { WRITER_MS = 1000, LOOK_MS = 100 };
     struct pollfd wait = {.fd = file, .events = POLLIN};
@@ -49,7 +47,7 @@ static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
 }
 
 static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
-    bool awaited = file != STDIN_FILENO; /* stdin always has a writer, which may send nothing */
+    bool awaited = file != STDIN_FILENO; /* stdin always has a writer, even if it sends nothing */
     size_t capacity = 0;
     for (ssize_t n = 1; n > 0 && *bytes <= bytes_max; *bytes += (size_t)n) {
         if (*bytes == capacity) {
@@ -80,7 +78,7 @@ int textfile_read_bytes(const char *path, size_t bytes_max, char **text, size_t 
     return problem;
 }
 
-/* A file of this size is not of the kind; another file was meant. */
+/* Error for a file that is too large for its kind and thus probably the wrong file. */
 static int textfile_too_large(const char *path, const struct textfile_kind *kind, struct sluice_error *e) {
     struct stat s;
     fail(e, kind->too_large, "%s is too large", kind->what);

@@ -6,18 +6,18 @@
 
 #include <stddef.h>
 
-/* Reads a file, or stdin if path is "-", into *text: at most bytes_max + 1 bytes and a final NUL; the caller
- * frees it. Returns 0 or an errno. A pipe is read to its end; EPIPE if no process opens it for writing within
- * a second. EINTR after a signal. */
+/* Reads a file, or stdin if path is "-", into *text: at most bytes_max + 1 bytes and a final NUL; the
+ * caller frees it. Returns 0 or an errno: EPIPE if no process opens a pipe for writing within a second,
+ * EINTR after a signal. */
 int textfile_read_bytes(const char *path, size_t bytes_max, char **text, size_t *bytes);
 
 /* The error of textfile_read_bytes in words. */
 const char *textfile_problem(int problem);
 
 struct textfile_kind {
-    const char *what; /* for messages: "the plan" */
+    const char *what; /* name in messages, such as "the plan" */
     size_t bytes_max;
-    int too_large; /* the error code for a larger file; a regular file is then not read */
+    int too_large; /* error code for a file above bytes_max; a regular file is then not read */
 };
 
 /* Reads a text file into *text, NUL-terminated; the caller frees it. Refuses NUL bytes in the file. Other

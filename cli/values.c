@@ -1,4 +1,3 @@
-/* Parses values of flags: see values.h. */
 #include "cli/values.h"
 
 #include "cli/fail.h"
@@ -13,7 +12,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Excludes leading spaces, hexadecimal, "inf" and "nan", which strtod and strtoll accept. */
+/* False for leading spaces, hexadecimal, "inf" and "nan", which strtod and strtoll accept. */
 static bool starts_number(const char *text) {
     if (*text == '-' || *text == '+') text++;
     return isdigit((unsigned char)*text) || (*text == '.' && isdigit((unsigned char)text[1]));
@@ -44,7 +43,7 @@ int value_real(const struct flag *flag, const char *text, double *out, struct sl
     return SLUICE_OK;
 }
 
-/* Parses a number that ends at *end, and checks the range. */
+/* Parses a number within the flag's range; sets *end to the text after it. */
 static bool values_scale(const struct flag *flag, const char *text, char **end, double *out) {
     *out = strtod(text, end);
     size_t bytes = (size_t)(*end - text);
@@ -110,7 +109,7 @@ int value_seed(const struct flag *flag, const char *text, struct seed *out, stru
     return SLUICE_OK;
 }
 
-/* Bytes per unit for the suffix of a size, 0 for an unknown suffix. machine: the bytes that 100 % means. */
+/* Bytes per unit of a size's suffix, 0 for an unknown suffix. machine: bytes that 100 % means. */
 static long double unit_bytes(const char *suffix, int64_t machine) {
     static const struct {
         const char *suffix;

@@ -16,8 +16,7 @@ struct op_rates;
 
 enum { OP_PRIMITIVES_MAX = 8 };
 
-/* Type to which large products round both operands once, to nearest even. Sums and all other activations
- * are f32. */
+/* Type to which large products round both operands, to nearest even. Sums and other activations are f32. */
 enum precision { PRECISION_F32, PRECISION_BF16, PRECISION_F16, N_PRECISIONS };
 
 /* Returns "f32", "bf16" or "f16". */
@@ -27,8 +26,7 @@ const char *precision_name(enum precision precision);
 struct op_cost {
     uint64_t workspace_bytes; /* scratch passed to run() */
     uint64_t internal_bytes;  /* largest sum of temporary allocations by a library inside run() */
-    int n_primitives;         /* library objects (primitives) that prepare() builds once and the device
-                               * keeps */
+    int n_primitives;         /* library objects built once by prepare() */
     struct {
         uint64_t id;    /* operators with equal ids share one primitive */
         uint64_t bytes; /* upper bound of the primitive's memory */
@@ -41,9 +39,9 @@ struct cuda_card;
 /* Callback: reports the library algorithm chosen for an operator's shape, as the library names it. */
 typedef void device_algorithm(void *user, const char *op, const char *shape, const char *algorithm);
 
-/* Types besides f32 in which products and attention accept operands, per precision. Both round f32
- * operands to this type, so storing a tensor that only they read in this type changes no result. F32: only
- * f32 operands. */
+/* Types besides f32 in which products and attention accept operands, per precision. Both round f32 operands
+ * to this type, so storing a tensor that only they read in this type changes no result. F32: only f32
+ * operands. */
 struct operand_types {
     enum dtype in[N_PRECISIONS];
 };
@@ -57,11 +55,10 @@ struct row_chunks {
 
 /* Memory and queues of a device with its own memory. Two queues run in parallel: operators in the order of
  * run() calls, and host-to-device copies in the order of copy() calls. An event marks a position in the
- * operator queue, a fence one in the copy queue; 0 is before everything. Any thread may call these
- * functions, except record_event and await_copy: only the thread that runs operators. */
+ * operator queue, a fence one in the copy queue; 0 is before everything. Any thread may call these functions,
+ * except record_event and await_copy: only the thread that runs operators. */
 struct device_memory {
-    /* reserve address space, then commit pages in it (multiples of 4,096 bytes), like struct sys on the
-     * host. */
+    /* Reserve address space, then commit pages in it (multiples of 4,096 bytes), like struct sys does. */
     void *(*reserve)(struct device *device, size_t bytes);
     int (*commit)(struct device *device, void *memory, size_t bytes); /* returns 0 or a negative errno */
     void (*decommit)(struct device *device, void *memory, size_t bytes);
@@ -69,29 +66,29 @@ struct device_memory {
     /* Returns an event that passes when all operators queued so far have finished. */
     uint64_t (*record_event)(struct device *device);
     /* Queues a host-to-device copy that starts after the event. The source must stay unchanged until the
-     * returned fence has passed. It lies within one range pinned by one call, or outside all pinned
-     * ranges: drivers refuse anything else. */
+     * returned fence has passed. It lies within one range pinned by one call, or outside all pinned ranges:
+     * drivers refuse anything else. */
     uint64_t (*copy)(struct device *device, void *to, const void *from, size_t bytes, uint64_t event);
-    /* Makes operators queued from now on wait for the copy. Returns the seconds they wait if already
-     * known, else 0. */
+    /* Makes operators queued from now on wait for the copy. Returns the seconds of waiting if known, else
+     * 0. */
     double (*await_copy)(struct device *device, uint64_t fence);
     /* Blocks the host until the copy has finished. */
     void (*wait_copy)(struct device *device, uint64_t fence);
     /* Blocks the host until both queues are empty. The next wait() or run() reports errors. */
     void (*finish)(struct device *device);
-    /* Copies within device memory between runs; the ranges do not overlap. Blocks until done. The next
-     * wait() or run() reports errors. */
+    /* Copies within device memory between runs, without overlap. Blocks; the next wait() or run() reports
+     * errors. */
     void (*move)(struct device *device, void *to, const void *from, size_t bytes);
 
     /* The function pointers below may be NULL: the device then has nothing to do there. */
 
-    /* Allocates the physical memory of a whole run; commit() then only maps it, and fails beyond it. A
-     * later call with another size grows or shrinks the allocation. Also loads the code of prepared
-     * operators. Fails with MEMORY. */
+    /* Allocates the physical memory of a whole run; commit() then only maps it, and fails beyond it. A later
+     * call with another size grows or shrinks the allocation. Also loads the code of prepared operators.
+     * Fails with MEMORY. */
     enum status (*preallocate)(struct device *device, uint64_t bytes, struct error *e);
     /* Allocate and free zeroed host memory (whole pages) that operators read in place over the bus (CUDA:
-     * mapped pinned memory). alloc_mapped returns NULL when no memory is left. NULL functions: operators
-     * can read any host memory. */
+     * mapped pinned memory). alloc_mapped returns NULL when no memory is left. NULL functions: operators can
+     * read any host memory. */
     void *(*alloc_mapped)(struct device *device, size_t bytes);
     void (*free_mapped)(struct device *device, void *memory, size_t bytes);
     /* Pins committed host pages, so that copies from them are asynchronous and run at the bus rate; copies
@@ -99,36 +96,30 @@ struct device_memory {
      * memory. */
     int (*pin)(struct device *device, void *memory, size_t bytes);
     void (*unpin)(struct device *device, void *memory, size_t bytes);
-    /* Returns how many of these bytes of host memory (mapped and pinned together) can be pinned, found by
-     * one trial. NULL function: no limit. Called between runs. */
+    /* Returns how many of these bytes of host memory (mapped and pinned together) can be pinned, found by one
+     * trial. NULL function: no limit. Called between runs. */
     uint64_t (*pinnable)(struct device *device, uint64_t bytes);
-    /* Blocks the host until all queued operators have finished (not copies) and returns their errors. Adds
-     * to *stalled the seconds that operators waited for copies since the last call. NULL function: run()
-     * is synchronous. */
+    /* Blocks the host until all queued operators have finished (not copies) and returns their errors. Adds to
+     * *stalled the seconds that operators waited for copies since the last call. NULL function: run() is
+     * synchronous. */
     enum status (*wait)(struct device *device, double *stalled, struct error *e);
-    /* Bytes of device memory that this process has now (used), and that it could have in total
-     * (available). */
+    /* Bytes of device memory that this process has now (used) and could have in total (available). */
     uint64_t (*used)(struct device *device);
     uint64_t (*available)(struct device *device);
-    /* Measured bytes of used() that driver context and libraries take, as of the last preallocate(); 0:
-     * unknown. */
+    /* Measured bytes of used() that driver context and libraries take, as of preallocate(); 0: unknown. */
     uint64_t (*context)(struct device *device);
 };
 
 struct device {
     const char *name;
-    int threads;                   /* number of CPU threads that compute; 0 for a GPU */
-    struct row_chunks chunks;      /* row chunks of wide layers; a planning device copies those of the
-                                    * device it plans for */
-    struct operand_types operands; /* accepted operand types besides f32; a planning device copies those of
-                                    * the device it plans for */
-    const char
-        *unsupported[N_PRECISIONS];     /* reason why the device cannot compute in a precision; NULL: it
-                                         * can */
-    const struct device_memory *memory; /* memory and queues; NULL: the device computes in host memory */
+    int threads;                           /* number of CPU threads that compute; 0 for a GPU */
+    struct row_chunks chunks;              /* planning devices copy the real device's */
+    struct operand_types operands;         /* planning devices copy the real device's */
+    const char *unsupported[N_PRECISIONS]; /* reason why a precision is not supported, or NULL */
+    const struct device_memory *memory;    /* memory and queues; NULL: the device computes in host memory */
     /* Overheads for plans, in bytes. overhead_bytes: device memory for context, libraries, kernel code and
-     * allocation granularity; host_bytes: host memory of driver and libraries. Constants of the build; on
-     * a real GPU overhead_bytes grows between runs if measurement finds more. */
+     * allocation granularity; host_bytes: host memory of driver and libraries. Constants of the build; on a
+     * real GPU overhead_bytes grows between runs if measurement finds more. */
     uint64_t overhead_bytes, host_bytes;
     uint64_t memory_bytes;        /* bytes of device memory in total; 0: unknown */
     bool plan_only;               /* device for planning without hardware: assumed properties, run() fails */
@@ -140,8 +131,8 @@ struct device {
     /* Computes the operator, or queues it on a device with queues. workspace has the size that cost()
      * reports, aligned to 256 bytes. */
     enum status (*run)(struct device *device, const struct op *op, void *workspace, struct error *e);
-    /* Reports every library algorithm that has run since the device was opened. NULL function: no library
-     * chooses algorithms. */
+    /* Reports every library algorithm that has run since opening. NULL function: no library chooses
+     * algorithms. */
     void (*algorithms)(struct device *device, device_algorithm *say, void *user);
     void (*destroy)(struct device *device);
 };
@@ -172,11 +163,10 @@ struct context {
     void *await_user;
 };
 
-/* Allocates a tensor in the visit's scratch. On failure sets the context's error and returns a tensor
- * without data. */
+/* Allocates a tensor in the visit's scratch. Failure sets the context's error; the tensor has no data. */
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim);
-/* Allocates a tensor that only products and attention read, in the type to which they round operands. Rows
- * of 2-byte types may be padded to multiples of 16 bytes. */
+/* Allocates a tensor that only products and attention read, in the type to which they round operands. Rows of
+ * 2-byte types may be padded to multiples of 16 bytes. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim);
 /* Returns the f32 tensor in which an operand is computed before rounding: the operand itself if it is f32,
  * else a new tensor of its shape. */

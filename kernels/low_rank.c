@@ -1,5 +1,4 @@
-/* Low-rank adapters in products. Scratch is released when a call returns: safe, because devices run
- * operators in call order. */
+/* Low-rank adapters in products. Scratch is released on return: devices run operators in call order. */
 #include "kernels/low_rank.h"
 
 #include <string.h>
@@ -50,8 +49,7 @@ void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in,
     x->adapter_flops += x->flops - before;
 }
 
-/* Runs the `down` convolutions of all adapters before the main convolution writes out, because out may
- * overlap in. */
+/* Runs all adapters' `down` convolutions before the main one writes out, because out may overlap in. */
 void low_rank_conv(struct context *x, const struct conv_call *call, const struct low_rank *adapter) {
     const struct tensor *out = &call->out;
     struct tensor weight = call->weight;

@@ -1,14 +1,14 @@
 /* Low-rank adapters (LoRA) in products: called by the wrappers in ops.c, built from existing operators.
  *
- * OP_LINEAR gets in . down^T as an operand (op.down_product) and adds the adapter's part to each output
- * panel while the panel is in cache. OP_LINEAR_FEW and OP_CONV2D add the adapter's part in separate calls. */
+ * OP_LINEAR gets in . down^T as an operand (op.down_product) and adds the adapter's part to each output panel
+ * while the panel is in cache. OP_LINEAR_FEW and OP_CONV2D add the adapter's part in separate calls. */
 #ifndef SLUICE_KERNELS_LOW_RANK_H
 #define SLUICE_KERNELS_LOW_RANK_H
 
 #include "kernels/ops.h"
 
-/* Computes in . down^T of all adapters of the weight (op.down_product) in the visit's scratch; rank 0
- * without adapters. */
+/* Computes in . down^T of all adapters of the weight (op.down_product) in scratch; rank 0 without
+ * adapters. */
 struct tensor low_rank_product(struct context *x, struct tensor in, struct tensor weight);
 /* Computes in . down^T: op_linear with few outputs; a device may split the rows among threads. */
 void linear_skinny(struct context *x, struct tensor out, struct tensor in, struct tensor down);

@@ -1,7 +1,7 @@
 /* Operator wrappers: check all shapes and types once for all devices, then call the device.
  *
- * Invariants: a device gets only checked calls and checks nothing again. A wrapper reads tensor
- * descriptors, never elements (the dry device has none). After an error no operator runs. */
+ * Invariants: a device gets only checked calls and checks nothing again. A wrapper reads tensor descriptors,
+ * never elements (the dry device has none). After an error no operator runs. */
 #include "kernels/low_rank.h"
 
 #include <stdio.h>
@@ -87,8 +87,8 @@ static void check_fail(struct check *c, const char *what, const struct tensor *f
     c->ok = false;
 }
 
-/* True if the operator accepts a weight whose quantisation blocks cross row boundaries. Products read
- * eight values at a time, so K must be a multiple of 8. */
+/* True if the operator accepts a weight whose quantisation blocks cross row boundaries. Products read eight
+ * values at a time, so K must be a multiple of 8. */
 static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
     enum { EIGHT = 8 };
     if (kind == OP_LINEAR || kind == OP_LINEAR_FEW) return tensor_columns(t) % EIGHT == 0;
@@ -171,22 +171,21 @@ static bool no_overlap(const struct tensor *a, const struct tensor *b) {
 
 enum { OPERAND_ALIGN = 16 }; /* alignment of operand rows, in bytes */
 
-/* Checks an input of a product or of attention: f32 or the device's operand type, and these dimensions. */
+/* Checks an operand of a product or of attention: f32, or the rounded type at a multiple of 16 bytes. */
 static void check_operand(struct check *c, const char *what, const struct tensor *t, const int64_t dim[2]) {
     ops_check_tensor(c, what, t, OPERANDS, 2, dim);
     check_true(c, t->dtype == DTYPE_F32 || (uintptr_t)t->data % OPERAND_ALIGN == 0, what, t,
                "F32, or an address that is a multiple of 16");
 }
 
-/* Checks a result with the dimensions of `in`: f32, or the type of product operands. */
+/* Checks a result with the dimensions of `in`: f32 or the rounded operand type. */
 static void check_result(struct check *c, const struct tensor *out, const struct tensor *in) {
     int64_t dim[TENSOR_RANK_MAX];
     for (int i = 0; i < in->rank; i++) dim[i] = in->dim[i];
     ops_check_tensor(c, "out", out, OPERANDS, in->rank, dim);
 }
 
-/* Checks that a result that aliases its input has the input's type: elements of another size would
- * overwrite unread values. */
+/* Checks that an aliased result has its input's type: other element sizes would overwrite unread values. */
 static void check_in_place(struct check *c, const struct tensor *out, const struct tensor *in) {
     check_true(c, !in->rank || out->dtype == in->dtype || no_overlap(out, in), "out", out,
                "the type of the tensor that it overwrites");
@@ -262,8 +261,7 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     return t;
 }
 
-/* Rows of 2-byte types start at multiples of 16 bytes for any width, so a range of rows is also a valid
- * operand. */
+/* Rows of 2-byte types start at multiples of 16 bytes, so a range of rows is also a valid operand. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim) {
     enum dtype dtype = x->device->operands.in[x->precision];
     int32_t room[TENSOR_RANK_MAX], last = rank - 1, step = dtype == DTYPE_F32 ? 1 : OPERAND_ALIGN / 2;
@@ -284,8 +282,8 @@ static void check_epilogue(struct check *c, const struct tensor *out, const stru
     if (residual->rank) check_like(c, "residual", residual, out);
 }
 
-/* Checks that each adapter's factors fit the weight and have no adapters. A convolution's adapter must
- * cover all outputs. */
+/* Checks that adapters' factors fit the weight and have no adapters; a convolution's must cover all
+ * outputs. */
 static void check_adapters(struct check *c, const struct tensor *weight) {
     int32_t n = weight->dim[0];
     for (const struct low_rank *a = c->ok ? weight->adapters : NULL; a; a = a->next) {
@@ -616,8 +614,8 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
-/* True if out does not overlap the input rows that the convolution reads (with halo), or starts far enough
- * before them. */
+/* True if out does not overlap the input rows that the convolution reads, or starts far enough before
+ * them. */
 static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo,
                              int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
@@ -627,9 +625,9 @@ static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, 
     return (int64_t)(to - from) + first_row / up * in_row >= lead;
 }
 
-/* Overlap check for convolutions of stride 2. A band is gathered before it is written; later bands read
- * from twice the band's end, minus the padding row. The required distance is linear in the band's end, so
- * the first and last bands need the largest one. */
+/* Overlap check for convolutions of stride 2. A band is gathered before it is written; later bands read from
+ * twice the band's end, minus the padding row. The required distance is linear in the band's end, so the
+ * first and last bands need the largest one. */
 static bool conv_no_conflict_strided(const struct tensor *out, const struct tensor *in, int before) {
     if (no_overlap(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];

@@ -5,20 +5,20 @@
  * pixels.
  *
  * Types. Weights have any type for which dtype_is_weight is true; tensor.h defines their f32 values.
- * Activations are f32. In bf16 mode OP_LINEAR rounds input and weight to bf16 (nearest even); a device may
- * do the same for attention (device->operands). Nothing else is rounded. A tensor that only products and
- * attention read may already have the rounded type (context_operand): its producer computes in f32 and
- * rounds once, so the bits of all other results do not change. Such tensors start at multiples of 16
- * bytes. A result must not alias an operand of another type.
+ * Activations are f32. In bf16 mode OP_LINEAR rounds input and weight to bf16 (nearest even); a device may do
+ * the same for attention (device->operands). Nothing else is rounded. A tensor that only products and
+ * attention read may already have the rounded type (context_operand): its producer computes in f32 and rounds
+ * once, so the bits of all other results do not change. Such tensors start at multiples of 16 bytes. A result
+ * must not alias an operand of another type.
  *
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
- * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in
- * . weight^T (conv(in) likewise). The wrappers in ops.c do this (low_rank.h).
+ * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
+ * weight^T (conv(in) likewise). The wrappers in ops.c do this (low_rank.h).
  *
- * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once
- * for all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent
- * optional tensor has rank 0. */
+ * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
+ * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional
+ * tensor has rank 0. */
 #ifndef SLUICE_KERNELS_OPS_H
 #define SLUICE_KERNELS_OPS_H
 
@@ -26,35 +26,32 @@
 
 enum op_kind {
     OP_LINEAR,     /* out[T,N] = residual + gate * act(in[T,K] . weight[N,K]^T + bias) */
-    OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for a few rows (timestep, pooled prompt); the order
-                    * of a row's sum is fixed, whatever else is computed */
-    OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + relative bias) v; grouped heads, optionally causal;
-                      out may be q */
-    OP_RELATIVE_BIAS, /* T5's relative position bias, out[H,2T-1]: out[h][d + T - 1] = table[bucket of
-                       * d][h], d = key - query */
-    OP_RMS_NORM,      /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
-    OP_LAYER_NORM,    /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
-    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group
-                          * of in[Y,X,C], including earlier bands */
-    OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias; OP_GROUP_STATISTICS gives mean and
-                          * rstd */
-    OP_ROPE_TABLE, /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d), d = size of the axis, or D with
-                    * mrope */
-    OP_ROPE,       /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
-    OP_GLU,        /* out = act(a) * b */
-    OP_ADD,        /* out = a + b */
-    OP_COPY,       /* out = in; in has any weight type */
+    OP_LINEAR_FEW, /* out = act(in) . weight^T + bias for a few rows (timestep, pooled prompt); the order of a
+                    * row's sum is fixed, whatever else is computed */
+    OP_ATTENTION,  /* out[T,H,D] = softmax(scale q k^T + relative bias) v; optionally grouped or causal; out
+                    * may be q */
+    OP_RELATIVE_BIAS,    /* out[H,2T-1]: out[h][d + T - 1] = table[T5's bucket of d][h], d = key - query */
+    OP_RMS_NORM,         /* out = base + gate * act(in / sqrt(mean(in^2) + eps) * weight * (1 + scale)) */
+    OP_LAYER_NORM,       /* out = ((in - mean) / sqrt(var + eps) * weight + bias) * (1 + scale) + shift */
+    OP_GROUP_STATISTICS, /* out[groups,2] = mean and 1/sqrt(var + eps) over pixels and channels of a group of
+                          * in[Y,X,C], including earlier bands */
+    OP_GROUP_NORM,       /* out = (in - mean) * rstd * weight + bias; see OP_GROUP_STATISTICS */
+    OP_ROPE_TABLE,       /* out[T,D/2,2] = cos, sin of position * theta^(-2i/d); d: axis size (mrope: D) */
+    OP_ROPE,          /* out = rms_norm(in[T,H,D]) with pairs (2i,2i+1) or (i,i+D/2) rotated by the table */
+    OP_GLU,           /* out = act(a) * b */
+    OP_ADD,           /* out = a + b */
+    OP_COPY,          /* out = in; in has any weight type */
     OP_BROADCAST_ROW, /* every row of out[T,C] = in[1,C] */
     OP_PATCHIFY,      /* tokens[Y/p*X/p, p*p*C], columns in order (py,px,c), (c,py,px) or (c,px,py), from
-                         latent[C,Y,X] or image[Y,X,C] */
+                       * latent[C,Y,X] or image[Y,X,C] */
     OP_UNPATCHIFY,    /* inverse of patchify, times factor */
     OP_TIMESTEP, /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); variants: enum timestep_form */
-    OP_CONV2D, /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias); square kernel of 1
-                * or 3, "same" padding; same size as in, or half, rounded up (stride 2) */
+    OP_CONV2D, /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias); square kernel of 1 or
+                * 3, "same" padding; same size as in, or half, rounded up (stride 2) */
     OP_MEAN_DOWN, /* AvgDown3D of the Wan 2.2 VAE. out[Y/s,X/s,N] = base + means of N equal runs of the
-                     values, ordered (c, frame, row, column), of f frames of s x s pixels */
+                   * values, ordered (c, frame, row, column), of f frames of s x s pixels */
     OP_REPEAT_UP, /* DupUp3D of the Wan 2.2 VAE. out[sY,sX,N] = base + in[Y,X,C]: value number i, counted as
-                     (n, frame, row, column), copies channel i / (N f s s / C) */
+                   * (n, frame, row, column), copies channel i / (N f s s / C) */
     OP_LATENT_TO_IMAGE, /* out[Y,X,C] = limit(in[C,Y,X] / scale[C] + shift[C]) */
     OP_IMAGE_TO_RGB,    /* out u8 = round_half_even(255 clamp(in / 2 + 1/2)) */
     N_OP_KINDS,
@@ -74,21 +71,18 @@ enum activation {
 enum finishing { FINISH_NONE, FINISH_RELU, FINISH_TO_SIGNED };
 enum rope_pairs { ROPE_INTERLEAVED, ROPE_HALVES };
 
-/* Vectors and residual that a product adds or multiplies. OP_LINEAR uses all fields; OP_CONV2D bias and
- * residual only. */
+/* Vectors and residual of a product. OP_LINEAR uses all fields; OP_CONV2D bias and residual only. */
 struct epilogue {
     struct tensor bias;         /* bias vector [N] */
     enum activation activation; /* activation of product + bias */
-    struct tensor gate;         /* gate vector [N]; multiplies the activated product before the residual is
-                                 * added */
+    struct tensor gate;         /* gate vector [N]; multiplies the activated product */
     struct tensor residual;     /* residual, of out's shape; may alias out */
 };
 
 struct modulation {
     struct tensor scale;        /* modulation scale [C]; the norm is multiplied by 1 + scale */
     struct tensor gate;         /* gate vector [C]; the norm is multiplied by tanh(gate) */
-    struct tensor base;         /* residual, of out's shape, to which the gated norm is added; may alias
-                                 * out */
+    struct tensor base;         /* shape of out; the gated norm is added to it; may alias out */
     enum activation activation; /* activation of the norm; only without gate and base */
 };
 
@@ -121,8 +115,8 @@ struct rotation {
 };
 
 /* Order of an image's tokens: windows in raster order (smaller at the right and bottom edge), blocks in
- * raster order within a window, rows within a block. window 0: one window; block 0: no blocks. The
- * window's side and the image's rows and columns are multiples of the block's side. */
+ * raster order within a window, rows within a block. window 0: one window; block 0: no blocks. The window's
+ * side and the image's rows and columns are multiples of the block's side. */
 struct token_order {
     int32_t window, block; /* sides of a window and a block, in tokens */
 };
@@ -132,8 +126,11 @@ struct token_coords {
     int32_t row, column;
 };
 
-enum patch_order { PATCH_CHANNELS_LAST, PATCH_CHANNELS_FIRST, PATCH_COLUMNS_FIRST /* order of a patch's values: channel,
-                                                                                   * column, row */ };
+enum patch_order {
+    PATCH_CHANNELS_LAST,
+    PATCH_CHANNELS_FIRST,
+    PATCH_COLUMNS_FIRST /* values ordered (c,px,py) */
+};
 
 struct patches {
     int side;
@@ -155,21 +152,20 @@ struct pixel_norm {
 
 struct conv_options {
     struct group_norm norm;       /* group norm of the input; none if statistics is absent */
-    struct pixel_norm pixel_norm; /* RMS norm of each input pixel; none if its weight is absent; excludes
-                                   * norm */
+    struct pixel_norm pixel_norm; /* RMS norm of each pixel, if weight is present; excludes norm */
     enum activation activation;   /* activation of the input, after the norm */
     enum finishing finish;        /* last step, after bias and residual */
     int upsample;                 /* 1, or 2 for nearest-neighbour upsampling before the convolution */
     bool cut_row, cut_column;     /* with upsample 2: the upsampled input loses its last row or column (2Y
                                    * - 1, 2X - 1); zero padding takes its place */
     int stride;                   /* 0 or 1: stride 1; 2: stride 2, needs kernel size 3 */
-    int pad_before;    /* zero padding with stride 2. 0: one row below, one column to the right (image of
-                        * even size); 1: one row or column on all sides */
+    int pad_before;    /* zero padding with stride 2. 0: one row below, one column to the right (image of even
+                        * size); 1: one row or column on all sides */
     int32_t first_row; /* index of the first row of the result that out holds; 0 with stride 2 */
 };
 
-/* Residual shortcut around a level of the Wan 2.2 VAE (AvgDown3D, DupUp3D): one coarse pixel corresponds
- * to `frames` frames of side x side finer pixels. */
+/* Residual shortcut around a level of the Wan 2.2 VAE (AvgDown3D, DupUp3D): one coarse pixel corresponds to
+ * `frames` frames of side x side finer pixels. */
 struct shortcut {
     int32_t frames, side; /* 1 or 2 each */
     int32_t frame;        /* for op_repeat_up: index of the frame that out holds */
@@ -177,17 +173,16 @@ struct shortcut {
 
 /* Running sums for the group statistics of an image that is processed in bands from the top. */
 struct rows_before {
-    struct tensor sums; /* f64 sums [groups,2] that the caller keeps between bands; absent: in is the whole
-                         * image */
+    struct tensor sums; /* f64 [groups,2], kept by the caller between bands; absent: in is the whole image */
     int32_t rows;       /* number of image rows before this band; 0 resets sums */
 };
 
 enum { ROPE_AXES_MAX = 3 };
 
-/* Variants of the sinusoidal timestep embedding. USUAL: cos(t f), sin(t f), f_i = 10000^(-i/(D/2)).
- * TO_END: sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so the last frequency is 1/10000 (guidance
- * embedding of latent consistency models; diffusers' downscale_freq_shift 1). OF_SIGMA: t is a sigma; the
- * rounded angle t f is multiplied by 1000 (Qwen-Image). */
+/* Variants of the sinusoidal timestep embedding. USUAL: cos(t f), sin(t f), f_i = 10000^(-i/(D/2)). TO_END:
+ * sin(t f), cos(t f), f_i = 10000^(-i/(D/2-1)), so the last frequency is 1/10000 (guidance embedding of
+ * latent consistency models; diffusers' downscale_freq_shift 1). OF_SIGMA: t is a sigma; the rounded angle t
+ * f is multiplied by 1000 (Qwen-Image). */
 enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
 
 /* One grid of token positions; a RoPE table may have several. The last axis varies fastest, or token_order
@@ -203,8 +198,8 @@ enum { ROPE_GRIDS_MAX = 8 };
 struct rope_options {
     double theta;
     int n_axes, axis_dim[ROPE_AXES_MAX]; /* number of axes, and even sizes per axis that sum to D */
-    bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in
-                 * order; false: every axis starts at theta^0 and uses its own size */
+    bool mrope; /* M-RoPE: pair i of the whole head uses theta^(-2i/D), and axes share these pairs in order;
+                 * false: every axis starts at theta^0 and uses its own size */
     bool f32_frequencies; /* each step of a frequency is rounded to f32, as in PyTorch; false: double */
     bool f64_angles;      /* cos and sin of the double angle (Wan); false: of the angle rounded to f32 */
     int n_grids;
@@ -215,8 +210,8 @@ enum { OP_INPUTS = 5 };
 
 enum { LATENT_VALUES_MAX = 128 };
 
-/* Scaling between latents and VAE values z: latent = (z - shift) scale, per channel or one pair for all.
- * With a limit the decoder replaces z by limit tanh(z / limit). */
+/* Scaling between latents and VAE values z: latent = (z - shift) scale, per channel or one pair for all. With
+ * a limit the decoder replaces z by limit tanh(z / limit). */
 struct latent_format {
     int n; /* number of scale and shift values: 1, or one per channel */
     float scale[LATENT_VALUES_MAX], shift[LATENT_VALUES_MAX];
@@ -225,8 +220,8 @@ struct latent_format {
 
 /* One operator call, as passed to devices. in[] holds the wrapper's tensors in the order of its arguments.
  * Exceptions: conv2d has in, weight, bias, residual; rope has in, table, norm; layer_norm has in, weight,
- * bias, scale, shift; attention's relative bias is in[3]. Norms, modulation, linear's bias and residual
- * and conv2d's norms are in the union. The number of key heads is k's columns / (q's columns / n). */
+ * bias, scale, shift; attention's relative bias is in[3]. Norms, modulation, linear's bias and residual and
+ * conv2d's norms are in the union. The number of key heads is k's columns / (q's columns / n). */
 struct op {
     enum op_kind kind;
     struct tensor out, in[OP_INPUTS];
@@ -244,16 +239,16 @@ struct op {
         struct latent_format format; /* of op_latent_to_image */
         enum timestep_form form;     /* of op_timestep */
     };
-    struct tensor down_product; /* of op_linear with adapters: f32 [T,R], in . down^T of all adapters of
-                                 * the weight in[1], side by side; absent without adapters */
+    struct tensor down_product; /* of op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
+                                 * weight in[1], side by side; absent without adapters */
     float scale;                /* attention's scale, unpatchify's factor or the timestep t */
     float eps;
     bool causal;
     enum activation activation; /* of op_linear_few and op_glu */
     int n;                      /* number of heads or groups */
     enum precision precision;   /* of op_linear */
-    bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split
-                  * depends on the shape alone */
+    bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
+                  * on the shape alone */
 };
 
 /* weight has no gaps between rows (in all operators). Rows of in and out may be strided. in and out may be
@@ -263,18 +258,18 @@ void op_linear(struct context *x, struct tensor out, struct tensor in, struct te
 /* Like op_linear for a few rows; the activation applies to in. The bits of a row do not depend on T. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All may be operands; k and v must
- * have the same type. out may alias q, but not k or v. */
+/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All may be operands; k and v must have
+ * the same type. out may alias q, but not k or v. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct attention_options heads);
-/* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as
- * in transformers 5, models/t5/modeling_t5.py, _relative_position_bucket. */
+/* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as in
+ * transformers 5, models/t5/modeling_t5.py, _relative_position_bucket. */
 void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets);
 /* Returns the bucket of a distance (key - query), on the host, for op_relative_bias. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
-/* weight [C]. Rows of out and in have a multiple of C values; each run of C values is normed separately,
- * so [T,H*D] with weight [D] norms heads. out may alias in or base, or be an operand. */
+/* weight [C]. Rows of out and in have a multiple of C values; each run of C values is normed separately, so
+ * [T,H*D] with weight [D] norms heads. out may alias in or base, or be an operand. */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
 /* Layer norm of each row of in. out may alias in, or be an operand. */
@@ -290,8 +285,7 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* in, out [T,H*D], rows may be strided; table [T,D/2,2]; D at most 512. out may alias in, or be an
- * operand. */
+/* in, out [T,H*D], strided; table [T,D/2,2]; D at most 512. out may alias in, or be an operand. */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
 /* Rows may be strided (halves of one product). out may alias a or b, or be an operand. The activation applies
@@ -304,8 +298,8 @@ void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor
 /* Copies in to out, converting its type. Rows may be strided; out may be an operand. */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
-/* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one
- * pixel and [Y,X,C], op_unpatchify restores raster order. */
+/* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one pixel
+ * and [Y,X,C], op_unpatchify restores raster order. */
 void op_patchify(struct context *x, struct tensor tokens, struct tensor latent, struct patches patches);
 void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens, struct patches patches,
                    float factor);
@@ -314,27 +308,26 @@ void op_unpatchify(struct context *x, struct tensor latent, struct tensor tokens
 void op_timestep(struct context *x, struct tensor out, float t, enum timestep_form form);
 /* Returns element i of a timestep embedding [1, 2 half], on the host. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
-/* weight [N,C,k,k], k 1 or 3; in [Y,X,C]; out and residual [conv_size(Y),conv_size(X),N] or some rows of
- * it, out without gaps. Padding is zero after norm and activation. With stride 2 there is no norm,
- * upsampling or residual.
+/* weight [N,C,k,k], k 1 or 3; in [Y,X,C]; out and residual [conv_size(Y),conv_size(X),N] or some rows of it,
+ * out without gaps. Padding is zero after norm and activation. With stride 2 there is no norm, upsampling or
+ * residual.
  *
- * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after
- * the bands above it. So out may overlap in, and a residual other than out, if out starts conv_lead bytes
- * or more before them: then no band overwrites rows that this or a later band reads. With stride 2 a band
- * is gathered before it is written: out may start where in starts, unless a row of out is longer than two
- * rows of in (than one row with padding above). */
+ * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
+ * bands above it. So out may overlap in, and a residual other than out, if out starts conv_lead bytes or more
+ * before them: then no band overwrites rows that this or a later band reads. With stride 2 a band is gathered
+ * before it is written: out may start where in starts, unless a row of out is longer than two rows of in
+ * (than one row with padding above). */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
-/* Returns the output rows (or columns) for `in` input rows (or columns). cut: options.cut_row (or
- * cut_column). */
+/* Returns the output rows (or columns) for `in` input rows (or columns). cut: cut_row (or cut_column). */
 int32_t conv_size(int32_t in, const struct conv_options *options, bool cut);
 int32_t conv_band_rows(int32_t columns);
 /* Returns the smallest distance by which row 0 of out must start before row 0 of in, in the unit of in_row
  * and out_row. rows, columns: size of out; halo: input rows read above and below, or the sum over several
  * convolutions in sequence. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
-/* in: the later frame; before: the earlier frame, absent (zeros) before a video's first frame. base has
- * out's shape and may alias out, or is absent. All images may be the same band of rows. */
+/* in: the later frame; before: the earlier frame, absent (zeros) before a video's first frame. base has out's
+ * shape and may alias out, or is absent. All images may be the same band of rows. */
 void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
                   struct tensor base, struct shortcut shortcut);
 void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,
@@ -349,8 +342,7 @@ const char *op_name(enum op_kind kind);
  * other operators by bytes read and written (also op_linear_few, which reads the weights for a few rows). */
 enum op_class { CLASS_LINEAR, CLASS_LINEAR_BF16, CLASS_ATTENTION, CLASS_CONV, CLASS_BYTES, N_OP_CLASSES };
 
-/* Speed per cost class: FLOPs per second; for CLASS_BYTES bytes per second. 0: unknown, counted as no
- * time. */
+/* Speed per cost class: FLOPs per second; CLASS_BYTES: bytes per second. 0: unknown, counted as no time. */
 struct op_rates {
     double per_second[N_OP_CLASSES];
 };

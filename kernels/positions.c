@@ -1,5 +1,5 @@
-/* Host part of operators, for all devices: T5 distance buckets, timestep embeddings, RoPE frequencies,
- * token order. Values are rounded where the reference implementation rounds. */
+/* Host part of operators, for all devices: T5 distance buckets, timestep embeddings, RoPE frequencies, token
+ * order. Values are rounded where the reference implementation rounds. */
 #include "kernels/ops.h"
 
 #include <math.h>
@@ -15,8 +15,7 @@ int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distanc
     return after + (part < (float)(half - exact) ? exact + (int32_t)part : half - 1);
 }
 
-/* First dimension of a RoPE pair, and the size that theta's exponent divides by: of its axis, or of the
- * whole head (mrope). */
+/* First dimension of a RoPE pair, and the size in theta's exponent: of its axis, or of the head (mrope). */
 static struct rope_place {
     int32_t dimension, of;
 } rope_place(const struct rope_options *options, int32_t pair) {
@@ -29,8 +28,8 @@ static struct rope_place {
     return place;
 }
 
-/* f32_frequencies: exponent, power and inverse are each rounded to f32, as in diffusers (QwenEmbedRope)
- * and transformers (inv_freq). PyTorch's power is one ulp off in 1 of 64 values of Qwen2.5; this power is
+/* f32_frequencies: exponent, power and inverse are each rounded to f32, as in diffusers (QwenEmbedRope) and
+ * transformers (inv_freq). PyTorch's power is one ulp off in 1 of 64 values of Qwen2.5; this power is
  * correctly rounded. */
 double rope_frequency(const struct rope_options *options, int32_t i) {
     struct rope_place place = rope_place(options, i);
@@ -62,8 +61,8 @@ struct token_coords token_coords_at(struct token_order order, int32_t rows, int3
 }
 
 /* Rounds to f32 wherever diffusers does (TimestepEmbedder; get_guidance_scale_embedding of
- * pipelines/latent_consistency_models): at t = 1000 a double angle differs by 3e-5. PyTorch's exp differs
- * by one ulp in 2 of 128 frequencies. */
+ * pipelines/latent_consistency_models): at t = 1000 a double angle differs by 3e-5. PyTorch's exp differs by
+ * one ulp in 2 of 128 frequencies. */
 float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i) {
     float all = (float)log(10000), place = (float)(i % half);
     float exponent =

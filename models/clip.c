@@ -21,8 +21,8 @@ struct clip_settings {
     struct clip_layer_settings layer;
     int layers;
     int hidden_state_from_end; /* token rows are hidden_states[-1 - n] in lanes without clip_skip */
-    int n_absent_layers;       /* number of last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
-    bool normed;               /* apply the final norm to token rows of any layer */
+    int n_absent_layers; /* number of last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
+    bool normed;         /* apply the final norm to token rows of any layer */
     bool projected;
 };
 
@@ -47,8 +47,7 @@ struct projection_weights {
     struct tensor projection;
 };
 
-/* Tensor names: transformers 4 and 5 (which saves a text model without the prefix), clip.cpp
- * (models/convert_hf_to_gguf.py). */
+/* Tensor names: transformers 4, transformers 5 (no prefix), clip.cpp (models/convert_hf_to_gguf.py). */
 #define TEXT_NAMES(name, gguf, wan)                                                                          \
     { "text_model." name, name, "t." gguf }
 #define WEIGHT_ROW(structure, field, init_scale_, name, gguf, rank_, ...)                                    \
@@ -285,7 +284,7 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Skips layers behind the one whose output is read, unless the pooled row needs them. */
+/* Skips layers after the one whose output is read, unless the pooled row needs them. */
 static bool clip_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (lane->pooled.rank) return false;
@@ -320,8 +319,7 @@ static enum status clip_check_lanes(const struct component *c, const struct lane
     return OK;
 }
 
-/* Ignored tensors: unused projections, the vision model, and position_ids (0, 1, 2, ...) of older
- * transformers. */
+/* Ignored tensors: unused projections, the vision model, and position_ids of older transformers. */
 static const char *const clip_ignorable[] = {"text_model.embeddings.position_ids",
                                              "embeddings.position_ids",
                                              "text_projection",

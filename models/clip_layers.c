@@ -1,4 +1,3 @@
-/* Transformer layers of CLIP: see clip_layers.h. */
 #include "models/clip_layers.h"
 
 #include <math.h>

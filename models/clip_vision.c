@@ -14,7 +14,7 @@ enum { HIDDEN_STATE_FROM_END = 1 }; /* the output is hidden_states[-2] */
 enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
 
 struct clip_vision_settings {
-    struct clip_layer_settings layer; /* heads 0: absent in the configuration */
+    struct clip_layer_settings layer; /* layer settings; heads 0: absent in the configuration */
     int last_layer;                   /* index of the layer whose output is read */
     /* Size of images before the centre crop: the shorter edge, or width and height; 0: absent in the
      * configuration. */

@@ -1,4 +1,3 @@
-/* Building blocks of MMDiT transformers: see mmdit.h. */
 #include "models/mmdit.h"
 
 #include "models/row_chunk.h"

@@ -38,14 +38,15 @@ struct mmdit_time_text_embed_weights {
  * stream has only keys and values; the other tensors are absent. */
 struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
-    struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added to the joint attention; absent: none */
+    struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
+                                                  to the joint attention; absent: none */
     struct linear_weights up, down;
 };
 
 /* Sizes of an MMDiT transformer, read from its weights. */
 struct mmdit_sizes {
-    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values of one token */
-    const int *axis;                                     /* three rope axes (axes_dims_rope in config.json); NULL: no rope */
+    int32_t dim, feed_forward, head, frequencies, patch; /* patch: number of values of one token */
+    const int *axis; /* three rope axes (axes_dims_rope in config.json); NULL: no rope */
     int layers, n_blocks;
 };
 

@@ -1,5 +1,4 @@
-/* The tables of all families and recipes (models.h). They are alone in this file, so that a test can link its
- * own tables instead. */
+/* The tables of all families and recipes (models.h), in their own file so that tests can link others. */
 #include "models/models.h"
 
 #define FAMILY_ROW(name) &family_##name,

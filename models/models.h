@@ -37,15 +37,15 @@ bool clip_is_g(const struct tensor_index *view);
 /* Variants of Flux.1: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
-/* Variants of WAN that tensor shapes tell apart; the number of transformers and the VAE tell the others.
+/* Variants of WAN that tensor shapes distinguish; others differ in the number of transformers or the VAE.
  * WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not. */
 enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
 
-/* Variants of Stable Diffusion 3 that tensor shapes tell apart: 3.5 large has query and key norms, 3.5 medium
- * also has dual attention layers. */
+/* Variants of Stable Diffusion 3 that tensor shapes distinguish: 3.5 large has query and key norms, 3.5
+ * medium also has dual attention layers. */
 enum { SD3_MEDIUM, SD35_MEDIUM, SD35_LARGE };
 
-/* Variants of the UNet that tensor shapes tell apart. GUIDED: with a guidance scale embedding (LCM). */
+/* Variants of the UNet that tensor shapes distinguish. GUIDED: with a guidance scale embedding (LCM). */
 enum {
     UNET_SD1,
     UNET_SD1_INPAINT,
@@ -74,15 +74,15 @@ struct image_prompt {
 struct text_recipe {
     const char *template_before, *template_after; /* text around the prompt; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
-    const char *bos, *eos; /* tokens around the prompt, kept when it is truncated; NULL: none */
+    const char *bos, *eos; /* tokens before and after the prompt, also of a truncated one; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
-    bool pad_with_id_0;    /* pad with token id 0 instead */
+    bool pad_with_id_0;    /* pad with token id 0 instead of the token `pad` */
     int tokens_max;        /* maximum length with template, bos and eos; longer prompts are truncated */
-    int windows_max;       /* a long prompt uses up to this many windows of tokens_max instead; 0: truncate */
+    int windows_max;       /* maximum windows of tokens_max for a long prompt; 0: it is truncated */
     const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
-    const char *tokenizer;        /* tokenizer_kind() that is required: "BPE", "CLIP BPE", "unigram" */
+    const char *tokenizer;        /* required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram" */
     const char *tokenizer_folder; /* subfolder of the tokenizer in a Hugging Face folder */
     const char *tokenizer_from;   /* advice in the error for a missing tokenizer */
     const char *classes[2];       /* classes of encoder and tokenizer in model_index.json */
@@ -114,8 +114,8 @@ struct slot {
     /* Words in the file name that select among slots of equal shapes, such as "high"; a word ends at every
      * character that is no letter or digit. NULL-terminated. */
     const char *name_words[3];
-    struct text_recipe text; /* for a text encoder */
-    const char *class;       /* class in model_index.json of a vision encoder in a folder of its own */
+    struct text_recipe text; /* how a text encoder's prompt becomes tokens */
+    const char *class;       /* class in model_index.json, for a vision encoder with its own folder */
     /* Dimensions whose published value differs from the family's. */
     struct {
         const char *name;
@@ -136,8 +136,8 @@ struct flow_shift_line {
     int base_tokens, max_tokens;
 };
 
-/* Tells v-prediction weights from epsilon weights of the same shapes: v if the standard deviation of the
- * values of a bias vector is above a threshold. */
+/* Distinguishes v-prediction weights from epsilon weights of the same shapes: v if the standard deviation
+ * of the values of a bias vector is above a threshold. */
 enum { PREDICTION_PROBE_NAMES = 2 };
 struct prediction_probe {
     const char *name[PREDICTION_PROBE_NAMES]; /* checkpoint name, diffusers name; NULL: no probe */
@@ -150,7 +150,7 @@ struct latent_colours {
     int n; /* latent channels */
     const float (*rgb)[3];
     float bias[3];
-    float scale; /* scaling_factor of the VAE that the values were fitted to; 0: identified by n alone */
+    float scale; /* scaling_factor of the VAE that the values were fitted to; 0: n alone identifies the VAE */
 };
 
 extern const struct latent_colours latent_colours_sd1, latent_colours_sdxl, latent_colours_sd3,
@@ -194,9 +194,8 @@ enum concat_rule {
     CONCAT_INPAINT, /* Stable Diffusion inpainting: the mask, one channel, sampled at the top left pixel of
                        each latent pixel, then the latent of the masked image */
     /* Needs --init-img, takes no mask: */
-    CONCAT_I2V, /* WAN image-to-video: a mask with one channel for each video frame of a latent frame, 1 for
-                   first (and last) frames that are given; then the latent of a video of these frames, grey
-                   elsewhere */
+    CONCAT_I2V, /* WAN image-to-video: mask with one channel per video frame of a latent frame, 1 for input
+                   frames (first, last); then the latent of a video of the input frames, grey elsewhere */
     /* Takes a control video, a mask and reference images, which become leading frames: */
     CONCAT_CONTROL, /* WAN VACE: latent of the control video outside the mask, latent inside the mask, then
                        the mask, one channel for each pixel under a latent pixel */
@@ -221,15 +220,15 @@ enum add_time_ids_rule {
 /* Areas in pixels that reference images and the output are resized to. Images keep their aspect ratio;
  * sides are rounded to multiples of `multiple`. */
 struct picture_areas {
-    int64_t vision; /* input of the vision encoder, which may resize again; 0: the image's own size */
-    int64_t vae;    /* input of the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
+    int64_t vision; /* area for the vision encoder, which may resize again; 0: the image's own size */
+    int64_t vae;    /* area for the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
     int64_t output; /* default output area, with the aspect of the last reference; 0: recipe.width, height */
     int multiple;
 };
 
 /* A pipeline as data. The same session code runs every recipe. */
 struct recipe {
-    const char *name; /* as in --family, such as "zimage" */
+    const char *name; /* value of --family, such as "zimage" */
     /* Components in the order of their stages. The VAE encoder comes last and may be absent, which
      * disables image inputs. A tiny decoder (TAESD), which is no part of a model, follows it. */
     struct slot slot[SLOTS_MAX + 1]; /* ends with an empty slot */
@@ -256,14 +255,15 @@ struct recipe {
     enum concat_rule concat;
     enum init_image_rule init;
     enum add_time_ids_rule add_time_ids;
-    bool force_zeros_for_empty_prompt; /* default for model_index.json: embeddings of an absent negative prompt are zeros, not those of "" */
-    const char *default_negative;      /* used for an absent negative prompt; NULL: "" or zeros */
+    bool force_zeros_for_empty_prompt;    /* default of this key of model_index.json: embeddings of an absent
+                                             negative prompt are zeros, not those of "" */
+    const char *default_negative;         /* used for an absent negative prompt; NULL: "" or zeros */
     const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
     /* Timestep shift, where scheduler_config.json does not set it. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
-    double shift_terminal; /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
+    double shift_terminal;  /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
     bool samples_posterior; /* input image latents are sampled from the VAE posterior, else its mode */
     int references_min, references_max; /* number of reference images (-r) */
     bool references_if_unnamed; /* references are accepted only if no model_index.json names a pipeline */

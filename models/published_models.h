@@ -14,7 +14,7 @@ struct hf_source {
     const char
         *flag; /* flag that takes these files; NULL: -m, a complete model or one without text encoders */
     const char *files; /* file name in the repository; NULL: the whole repository, in diffusers' layout */
-    int megabytes;     /* 10^6 bytes, three digits, as the repository lists them; 0: unknown */
+    int megabytes;     /* file size in 10^6 bytes, three digits, as the repository lists it; 0: unknown */
     const struct recipe
         *recipe[HF_SOURCE_RECIPES_MAX + 1]; /* recipes that can use the files, NULL-terminated */
 };

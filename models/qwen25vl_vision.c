@@ -36,7 +36,7 @@ enum { FULL_LAYERS_MAX = 16 };
 
 struct vision_settings {
     double rope_theta;
-    int heads;      /* 0: absent in the configuration */
+    int heads;      /* number of heads; 0: absent in the configuration */
     int merge_size; /* side of a merge block, in tokens */
     int window;     /* window size in pixels */
     int full_layers[FULL_LAYERS_MAX];
@@ -256,7 +256,8 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
     struct tensor n =
-        context_tensor(x, inner.dtype, 2, tokens.dim); /* contiguous, so that the tokens of a merge block can be joined */
+        context_tensor(x, inner.dtype, 2,
+                       tokens.dim); /* contiguous copy, so that the tokens of a merge block can be joined */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
     op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,

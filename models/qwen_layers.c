@@ -1,4 +1,3 @@
-/* Shared code of Qwen's language models: see qwen_layers.h. */
 #include "models/qwen_layers.h"
 
 #include "kernels/ops.h"

@@ -35,8 +35,9 @@ struct qwen_settings {
 };
 
 struct qwen_state {
-    struct tensor rope;   /* [T, HEAD/2, 2] */
-    struct tensor tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
+    struct tensor rope; /* [T, HEAD/2, 2] */
+    struct tensor
+        tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
 };
 
 struct qwen_layer_weights {
@@ -78,9 +79,10 @@ bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const 
 void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope);
 /* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs);
-/* family.configure. SHAPE if dims are inconsistent, META if a file gives another number of layers. */
+/* Callback family.configure. SHAPE if dims are inconsistent, META if a file gives another number of
+ * layers. */
 enum status qwen_configure(struct component *c, const struct config *config, struct error *e);
-/* family.derive; settings->heads must be set. */
+/* Callback family.derive; settings->heads must be set. */
 void qwen_derive(struct component *c);
 int qwen_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
 void qwen_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,

@@ -1,4 +1,3 @@
-/* Lookups in recipes and slots: see models.h. */
 #include "models/models.h"
 
 #include <string.h>

@@ -1,5 +1,4 @@
-/* The recipes: components, conditioning, sampling and defaults of each pipeline (struct recipe in
- * models.h). */
+/* The recipes: components, conditioning, sampling and defaults of each pipeline (struct recipe, models.h). */
 #include "models/models.h"
 
 #include <math.h>

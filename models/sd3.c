@@ -345,8 +345,7 @@ static void sd3_block_dims(const struct component *c, const struct block_ref *re
     dims[IMAGE_PARTS_DIM] = sd3_image_parts(s, ref->number) * dims[DIM];
 }
 
-/* Rows of the position table: a centred rectangle of the image's size; an odd margin is larger below and
- * right. */
+/* Position table rows: a centred rectangle of the image's size; an odd margin is larger below and right. */
 static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
     int32_t h = lane->latent.dim[2] / MMDIT_PATCH, w = lane->latent.dim[3] / MMDIT_PATCH;

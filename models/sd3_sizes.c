@@ -1,4 +1,3 @@
-/* Sizes of Stable Diffusion 3 transformers: see sd3_sizes.h. */
 #include "models/sd3_sizes.h"
 
 #include "models/mmdit.h"

@@ -44,7 +44,7 @@ struct sd3_settings {
     int head, layers, table_side;
     int latent_side; /* sample_size: latent side of the training images */
     int n_dual_layers;
-    float dual_layer[SD3_DUAL_LAYERS_MAX]; /* numbers of the blocks with attn2, ascending (dual_attention_layers) */
+    float dual_layer[SD3_DUAL_LAYERS_MAX]; /* blocks with attn2, ascending (dual_attention_layers) */
 };
 
 enum { N_SD3_DIMENSIONS = 14, N_SD3_SETTINGS = 1, N_SD3_LISTS = 1 };

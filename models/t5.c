@@ -10,8 +10,7 @@ static bool t5_probe(const struct tensor_index *index) {
     return ends && t5_has_bias(index, 0) && !t5_has_bias(index, 1);
 }
 
-/* Refuses T5 1.0, whose feed-forward has no gate, and umT5, where every layer has its own relative position
- * bias. */
+/* Refuses T5 1.0 (no gate in the feed-forward) and umT5 (a relative position bias in every layer). */
 static enum status t5_refuse(const struct component *c, struct error *e) {
     bool gated = t5_is_gated(&c->index);
     if (gated && !t5_has_bias(&c->index, 1)) return OK;

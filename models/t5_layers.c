@@ -1,10 +1,9 @@
-/* Shared code of T5 and umT5 encoders: see t5_layers.h. */
 #include "models/t5_layers.h"
 
 #include "models/row_chunk.h"
 
 struct embedding_weights {
-    struct tensor rows; /* [T, T5_HIDDEN], embeddings of the prompt's tokens */
+    struct tensor rows; /* [T, T5_HIDDEN]: embeddings of the prompt's tokens */
 };
 
 struct bias_weights {

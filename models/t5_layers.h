@@ -32,7 +32,8 @@ struct t5_settings {
 struct t5_state {
     struct tensor
         bias; /* [HEADS, 2T-1]: relative position bias for distances 1-T to T-1, of the current layer */
-    struct tensor tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
+    struct tensor
+        tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
 };
 
 /* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py) and the WAN authors' umT5. */
@@ -98,12 +99,12 @@ extern const struct state_tensor t5_state_tensors[1];
 bool t5_has_bias(const struct tensor_index *index, int layer);
 /* True if the feed-forward of the first layer has a gate, which T5 1.0 lacks. */
 bool t5_is_gated(const struct tensor_index *index);
-/* family.configure. SHAPE if dims are inconsistent, META if a file gives another number of layers. */
+/* Callback family.configure. SHAPE if dims are inconsistent, META if a file gives another number of
+ * layers. */
 enum status t5_configure(struct component *c, const struct config *config, struct error *e);
 void t5_derive_dims(struct component *c);
 void t5_derive(struct component *c);
-/* Lists the encoder's blocks; the relative position bias, of every layer or of the first, precedes the
- * layer. */
+/* Lists the encoder's blocks; a relative position bias, of every or the first layer, precedes its layer. */
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs);
 void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                 struct arena *pictures, bool *ok);

@@ -49,8 +49,7 @@ struct taehv_settings {
 };
 
 struct taehv_state {
-    /* [slots, Y, X, C]: ring of frames of each level. With a single-frame latent the levels overlap in
-     * memory. */
+    /* [slots, Y, X, C]: rings of frames. With a single-frame latent the levels overlap in memory. */
     struct tensor level[TAEHV_LEVELS];
     bool single_frame;
 };
@@ -68,10 +67,10 @@ struct taehv_out_weights {
     struct tensor weight, bias;
 };
 
-#define TAEHV_BIAS(structure, field, name, checkpoint, rows)                                                   \
+#define TAEHV_BIAS(structure, field, name, checkpoint, rows)                                                 \
     BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".bias", "decoder." checkpoint ".bias", 1, rows)
-#define TAEHV_CONV(structure, field, name, checkpoint, rows, inputs, side)                                     \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." checkpoint ".weight", 4,     \
+#define TAEHV_CONV(structure, field, name, checkpoint, rows, inputs, side)                                   \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder." name ".weight", "decoder." checkpoint ".weight", 4,   \
                        rows, inputs, side, side)
 #define TAEHV_BLOCK "blocks.%d.mem_blocks.%d."
 /* A block's first convolution reads the current and the previous frame, concatenated by channel. */
@@ -82,13 +81,13 @@ struct taehv_out_weights {
         .rank = 4, .dim = {TAEHV_IN, TAEHV_IN, TAEHV_K3, TAEHV_K3}, .input_parts = 2, .input_part = part,    \
         .init_scale = 1                                                                                      \
     }
-#define TAEHV_ONE_FRAME_CONV(i, name, checkpoint)                                                              \
-    TAEHV_CONV(tiny_block_weights, conv[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN, TAEHV_IN, TAEHV_K3),       \
+#define TAEHV_ONE_FRAME_CONV(i, name, checkpoint)                                                            \
+    TAEHV_CONV(tiny_block_weights, conv[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN, TAEHV_IN, TAEHV_K3),     \
         TAEHV_BIAS(tiny_block_weights, bias[i], TAEHV_BLOCK name, checkpoint, TAEHV_IN)
-#define TAEHV_UP(structure, field, level, checkpoint_grow, checkpoint)                                           \
-    TAEHV_CONV(structure, field grow, "blocks." level ".time_grow", checkpoint_grow ".conv", TAEHV_GROW,       \
+#define TAEHV_UP(structure, field, level, checkpoint_grow, checkpoint)                                       \
+    TAEHV_CONV(structure, field grow, "blocks." level ".time_grow", checkpoint_grow ".conv", TAEHV_GROW,     \
                TAEHV_IN, TAEHV_K1),                                                                          \
-        TAEHV_CONV(structure, field weight, "blocks." level ".conv_out", checkpoint, TAEHV_OUT, TAEHV_IN,      \
+        TAEHV_CONV(structure, field weight, "blocks." level ".conv_out", checkpoint, TAEHV_OUT, TAEHV_IN,    \
                    TAEHV_K3)
 
 static const struct weight_spec taehv_in_table[] = {
@@ -115,8 +114,7 @@ static int32_t taehv_rate(int level) {
     return level < 2 ? 1 : 2;
 }
 
-/* Input frame k of a block (-1: last frame of the previous chunk). A block's output is the next block's
- * input. */
+/* Input frame k of a block (-1: the previous chunk's last). A block's output is the next block's input. */
 static struct tensor taehv_frame(const struct visit_scope *scope, int level, int block, int32_t k) {
     const struct taehv_state *state = scope->lane->state;
     struct tensor ring = state->level[level];

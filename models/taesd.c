@@ -41,20 +41,20 @@ struct taesd_out_weights {
 };
 
 /* The authors' layer numbers are one higher because they count the clamp. */
-#define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                            \
-    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,       \
+#define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                          \
+    BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,     \
                        __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
-        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", checkpoint ".bias", 1,         \
+        BLOCK_WEIGHT_NAMED(structure, bias_, 1, "decoder.layers." name ".bias", checkpoint ".bias", 1,       \
                            __VA_ARGS__)
-#define BLOCK_ROWS(structure, field, name, checkpoint)                                                         \
-    CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", checkpoint ".conv.0", TAESD_WIDTH,      \
+#define BLOCK_ROWS(structure, field, name, checkpoint)                                                       \
+    CONV_ROWS(structure, field conv[0], field bias[0], name ".conv.0", checkpoint ".conv.0", TAESD_WIDTH,    \
               TAESD_WIDTH),                                                                                  \
-        CONV_ROWS(structure, field conv[1], field bias[1], name ".conv.2", checkpoint ".conv.2", TAESD_WIDTH,  \
-                  TAESD_WIDTH),                                                                              \
-        CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", checkpoint ".conv.4", TAESD_WIDTH,  \
-                  TAESD_WIDTH)
-#define UP_ROW(structure, field, name, checkpoint)                                                             \
-    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,         \
+        CONV_ROWS(structure, field conv[1], field bias[1], name ".conv.2", checkpoint ".conv.2",             \
+                  TAESD_WIDTH, TAESD_WIDTH),                                                                 \
+        CONV_ROWS(structure, field conv[2], field bias[2], name ".conv.4", checkpoint ".conv.4",             \
+                  TAESD_WIDTH, TAESD_WIDTH)
+#define UP_ROW(structure, field, name, checkpoint)                                                           \
+    BLOCK_WEIGHT_NAMED(structure, field, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,       \
                        TAESD_WIDTH, TAESD_WIDTH, TAESD_K3, TAESD_K3)
 
 static const struct weight_spec taesd_in_table[] = {
@@ -87,8 +87,7 @@ static void taesd_forward_in(struct context *x, const void *weights, const struc
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
 
-/* diffusers' number of a level's upsampling convolution: TAESD_BLOCKS blocks and an upsampling layer
- * precede it. */
+/* diffusers' number of a level's upsampling convolution; TAESD_BLOCKS blocks and an upsampling precede it. */
 static int taesd_up_number(int level) {
     return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
 }

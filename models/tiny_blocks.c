@@ -1,4 +1,3 @@
-/* Tiny decoder blocks: see tiny_blocks.h. */
 #include "models/tiny_blocks.h"
 
 /* Rows of a strip beyond one band: rows above the band, and rows left for the last band. */
@@ -14,13 +13,15 @@ int32_t tiny_next_row(int32_t end, int32_t band, int32_t Y) {
 
 struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C) {
     int32_t capacity = tiny_band(X) + STRIP_EXTRA_ROWS;
-    return (struct strip){context_tensor(x, DTYPE_F32, 3, (int32_t[]){capacity < Y ? capacity : Y, X, C}), 0, 0};
+    return (struct strip){context_tensor(x, DTYPE_F32, 3, (int32_t[]){capacity < Y ? capacity : Y, X, C}), 0,
+                          0};
 }
 
 struct tensor strip_advance(struct context *x, struct strip *s, int32_t keep_from, int32_t end) {
     int32_t n_overlap = keep_from < s->end ? s->end - keep_from : 0;
     if (n_overlap && keep_from > s->first)
-        op_copy(x, tensor_slice(s->rows, 0, n_overlap), tensor_slice(s->rows, keep_from - s->first, n_overlap));
+        op_copy(x, tensor_slice(s->rows, 0, n_overlap),
+                tensor_slice(s->rows, keep_from - s->first, n_overlap));
     struct tensor fresh = tensor_slice(s->rows, n_overlap, end - s->end);
     s->first = s->end - n_overlap;
     s->end = end;

@@ -65,24 +65,24 @@ struct layer_weights {
     struct linear_weights text_out, norm3, up, down;
 };
 
-#define WEIGHTED(structure, field, name, checkpoint, rank_, ...)                                               \
+#define WEIGHTED(structure, field, name, checkpoint, rank_, ...)                                             \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", rank_, __VA_ARGS__)
-#define BIASED(structure, field, init_scale_, name, checkpoint, columns)                                           \
+#define BIASED(structure, field, init_scale_, name, checkpoint, columns)                                     \
     BLOCK_WEIGHT_NAMED(structure, field.bias, init_scale_, name ".bias", checkpoint ".bias", 1, columns)
-#define LINEAR(structure, field, name, checkpoint, rows, columns)                                              \
-    WEIGHTED(structure, field, name, checkpoint, 2, rows, columns),                                            \
+#define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
+    WEIGHTED(structure, field, name, checkpoint, 2, rows, columns),                                          \
         BIASED(structure, field, 1, name, checkpoint, rows)
-#define CONV(structure, field, name, checkpoint, out, in, side)                                                \
-    WEIGHTED(structure, field, name, checkpoint, 4, out, in, side, side),                                      \
+#define CONV(structure, field, name, checkpoint, out, in, side)                                              \
+    WEIGHTED(structure, field, name, checkpoint, 4, out, in, side, side),                                    \
         BIASED(structure, field, 1, name, checkpoint, out)
-#define NORM(structure, field, name, checkpoint, columns)                                                      \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),          \
+#define NORM(structure, field, name, checkpoint, columns)                                                    \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
         BIASED(structure, field, 1, name, checkpoint, columns)
 /* Some files store linear layers as 1x1 convolutions. */
-#define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                         \
+#define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                       \
     {.offset = offsetof(struct structure, field.weight),                                                     \
      .names = {name ".weight"},                                                                              \
-     .checkpoint_name = checkpoint_ ".weight",                                                                 \
+     .checkpoint_name = checkpoint_ ".weight",                                                               \
      .rank = 2,                                                                                              \
      .dim = {rows, columns},                                                                                 \
      .ones = CONV_AXES,                                                                                      \
@@ -119,12 +119,12 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
     CONV(linear_block_weights, product, "up_blocks.%d.upsamplers.0.conv", "output_blocks.%d.2.conv", OUT, OUT,
          K3)};
 
-#define RESNET(name, checkpoint)                                                                               \
-    NORM(resnet_weights, norm1, name ".norm1", checkpoint ".in_layers.0", IN),                                 \
-        CONV(resnet_weights, conv1, name ".conv1", checkpoint ".in_layers.2", OUT, IN, K3),                    \
-        NORM(resnet_weights, norm2, name ".norm2", checkpoint ".out_layers.0", OUT),                           \
+#define RESNET(name, checkpoint)                                                                             \
+    NORM(resnet_weights, norm1, name ".norm1", checkpoint ".in_layers.0", IN),                               \
+        CONV(resnet_weights, conv1, name ".conv1", checkpoint ".in_layers.2", OUT, IN, K3),                  \
+        NORM(resnet_weights, norm2, name ".norm2", checkpoint ".out_layers.0", OUT),                         \
         CONV(resnet_weights, conv2, name ".conv2", checkpoint ".out_layers.3", OUT, OUT, K3)
-#define SHORTCUT(name, checkpoint)                                                                             \
+#define SHORTCUT(name, checkpoint)                                                                           \
     CONV(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
 
 /* Name part of a transformer layer in diffusers' files and the authors' checkpoints. */

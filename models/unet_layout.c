@@ -1,4 +1,3 @@
-/* UNet layout: see unet_layout.h. */
 #include "models/unet_layout.h"
 
 /* First block number of a side: down, mid and up blocks have separate number ranges. */

@@ -1,4 +1,3 @@
-/* Sizes of a UNet: see unet_sizes.h. */
 #include "models/models.h"
 #include "models/unet_sizes.h"
 

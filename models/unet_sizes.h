@@ -4,7 +4,7 @@
 
 #include "models/unet_layout.h"
 
-enum { UNET_CONV_AXES = 2 }; /* axes of size 1 behind a matrix that files store as a 1x1 convolution */
+enum { UNET_CONV_AXES = 2 }; /* trailing axes of size 1 of a matrix that files store as a 1x1 convolution */
 
 /* Indices into component.dims. */
 enum unet_dim {
@@ -17,7 +17,7 @@ enum unet_dim {
     GUIDANCE, /* columns of the guidance embedding (LCM); 0: none */
     TIME_IDS, /* number of add_time_ids values (SDXL) */
     CONTEXT,
-    CONV_AXES, /* axes of size 1 behind transformer projections in files: 0 linear, 2 convolution */
+    CONV_AXES, /* trailing axes of size 1 of transformer projections in files: 0 linear, 2 convolution */
     K1,
     K3, /* kernel sizes 1 and 3 */
     IN,
@@ -30,10 +30,12 @@ enum unet_dim {
     EQUAL_HEADS, /* attention heads of every level, if equal; 0: heads are 64 wide */
     GROUPS,
     INPAINTS, /* 1: inpainting model, which also reads the mask and the masked image's latent */
-    CHANNELS, /* + i: width of level i */
-    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* + i: layers of each transformer of level i */
-    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* + i: this and the following dims only fill config.json */
-    CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* + i: transformer layers, never 0; the last entry may be the mid block's */
+    CHANNELS, /* CHANNELS + i: width of level i */
+    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* LAYERS + i: layers of each transformer of level i */
+    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* CONFIG_HEADS + i: heads of level i; this and the following
+                                                dims only fill config.json */
+    CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* CONFIG_LAYERS + i: transformer layers of level i, never
+                                                       0; the last entry may be the mid block's */
     DOWN_TYPE = CONFIG_LAYERS + UNET_LEVELS_MAX,
     UP_TYPE = DOWN_TYPE + UNET_LEVELS_MAX,
     CONFIG_LINEAR = UP_TYPE + UNET_LEVELS_MAX,

@@ -1,4 +1,3 @@
-/* Image VAE blocks: see vae_blocks.h. */
 #include "models/vae_blocks.h"
 
 #include <math.h>
@@ -103,8 +102,7 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     vae_resnet_second(x, w, &bands);
 }
 
-/* Keys and values are in scratch memory because they are read repeatedly; the buffer may lie in host
- * memory. */
+/* Keys and values are scratch because they are read repeatedly; the buffer may lie in host memory. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor in, struct tensor normed, struct tensor queries) {
     int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};

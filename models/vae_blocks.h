@@ -29,8 +29,8 @@ enum vae_dim {
     QUANT, /* 1: a 1x1 convolution (quant_conv or post_quant_conv) next to the latent */
     IN,
     OUT,                                     /* input and output channels of one block, set by block_dims */
-    CHANNELS,                                /* + i: channels of level i, in execution order */
-    IN_CHANNELS = CHANNELS + VAE_LEVELS_MAX, /* + i: input channels of level i's first resnet */
+    CHANNELS,                                /* CHANNELS + i: channels of level i, in execution order */
+    IN_CHANNELS = CHANNELS + VAE_LEVELS_MAX, /* IN_CHANNELS + i: input channels of level i's first resnet */
     N_DIMS = IN_CHANNELS + VAE_LEVELS_MAX,
 };
 
@@ -72,8 +72,7 @@ struct attention_weights {
 /* RMS norm epsilon that reproduces x / max(|x|, 1e-12) * sqrt(C). weight: [C]. */
 float vae_pixel_eps(struct tensor weight);
 
-/* Single-head self-attention over the pixels of a feature map, in place. normed, queries: scratch of its
- * shape. */
+/* Single-head self-attention over a feature map's pixels, in place. normed, queries: scratch of its shape. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 

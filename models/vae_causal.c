@@ -1,4 +1,3 @@
-/* Causal video VAE blocks: see vae_causal.h. */
 #include "models/vae_causal.h"
 
 static const struct conv_options causal_plain = {.upsample = 1};

@@ -1,4 +1,3 @@
-/* Full-frame activation buffer: see vae_full_frame.h. */
 #include "models/vae_full_frame.h"
 
 static int64_t full_frame_max(int64_t a, int64_t b) {
@@ -22,8 +21,7 @@ static int64_t full_frame_lead_rows(int64_t lead, int64_t out_rows) {
     return full_frame_min(full_frame_rows(lead), out_rows);
 }
 
-/* Lead of a banded resnet, with a halo of 2: a band's h starts one row above it, and reads one input row
- * more. */
+/* Lead of a banded resnet: a band's h starts one row above the band and reads one more input row. */
 static int64_t full_frame_resnet_lead(int32_t Y, int32_t X, int32_t in_channels, int32_t channels) {
     enum { HALO = 2 };
     int64_t lead = conv_lead(Y, X, HALO, 1, (int64_t)X * in_channels, (int64_t)X * channels);

@@ -1,4 +1,3 @@
-/* AutoencoderKL, both halves: see vae_kl_half.h. */
 #include "models/vae_kl_half.h"
 
 #include <stdio.h>

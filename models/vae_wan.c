@@ -148,7 +148,8 @@ static const struct vae_wan_half vae_wan_half = {
 /* Refuses VAEs whose images are not RGB. Four channels mean Qwen-Image-Layered. */
 static enum status vae_wan_refuse(const struct component *c, struct error *e) {
     enum { COLOURS_OF_LAYERS = 4 };
-    const char *name = component_first_existing(c, "decoder.conv_out.bias", "decoder.head.2.bias"), *model = "";
+    const char *name = component_first_existing(c, "decoder.conv_out.bias", "decoder.head.2.bias"),
+               *model = "";
     int32_t colours = component_dim(c, name, 1, 0, e);
     if (e->code != OK || colours == 3) return e->code;
     if (colours == COLOURS_OF_LAYERS) model = " (this is Qwen-Image-Layered's VAE)";

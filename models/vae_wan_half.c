@@ -1,4 +1,3 @@
-/* VAEs of Wan and Qwen-Image, both halves: see vae_wan_half.h. */
 #include "models/vae_wan_half.h"
 
 #include <stdio.h>
@@ -52,7 +51,7 @@ void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
     causal_forward_downsample(x, weights, scope, vae_wan_resample_level(scope));
 }
 
-/* Conversion from the VAE's latent scale to the denoiser's: (x - mean) / std per channel. */
+/* Latent scales: a denoiser's value is (VAE's value - mean) / std, per channel. */
 struct latent_format vae_wan_format(const struct vae_wan_settings *settings, int32_t channels) {
     struct latent_format format = {.n = channels};
     for (int32_t i = 0; i < channels; i++) {
@@ -136,7 +135,7 @@ static enum status vae_wan_check_shortcuts(const struct component *c, const stru
                   half->word, i);
         error_where(e, "%s", c->index.sources[0].path);
         error_found(e, "%d input and %d output channels", in, out);
-        return error_expected(e, "numbers of channels of which one divides the other");
+        return error_expected(e, "channel counts where one divides the other");
     }
     return OK;
 }
@@ -232,8 +231,9 @@ static int vae_wan_list_level(const struct component *c, const struct vae_wan_ha
             .number_offset = checkpoint_offset};
     if (level + 1 == c->dims[LEVELS]) return n;
     int number = half->level ? level : row + resnets;
-    struct block_ref step = {
-        .kind = kinds->resample, .number = number, .number_offset = checkpoint_offset + first + resnets - number};
+    struct block_ref step = {.kind = kinds->resample,
+                             .number = number,
+                             .number_offset = checkpoint_offset + first + resnets - number};
     bool in_time = vae_wan_resamples_time(c, half, level);
     if (in_time && kinds->resample_time) step.kind = kinds->resample_time;
     refs[n++] = step;
@@ -266,7 +266,8 @@ void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half 
                            const struct block_ref *ref, int32_t *dims) {
     const struct vae_wan_kinds *kinds = vae_wan_kinds(c, half);
     const struct vae_wan_settings *s = (const struct vae_wan_settings *)c->settings;
-    int last = c->dims[LEVELS] - 1, level = half->from_deepest ? 0 : last; /* level of the mid block, in execution order */
+    int last = c->dims[LEVELS] - 1,
+        level = half->from_deepest ? 0 : last; /* level of the mid block, in execution order */
     bool wider = ref->kind == kinds->wider_resnet;
     bool steps = ref->kind == kinds->resample || (kinds->time_conv && ref->kind == kinds->time_conv) ||
                  (kinds->resample_time && ref->kind == kinds->resample_time);

@@ -16,9 +16,9 @@ enum vae_wan_dim {
     TIME_CHANNELS, /* rows of one block's time_conv, set by block_dims */
     BASE,          /* base_dim of this half: level widths are multiples of it */
     OTHER_BASE,    /* base_dim of the other half, if different */
-    NORM_AXES,     /* axes of size 1 behind a norm's weight in files */
-    PICTURE_AXES,  /* axes of size 1 behind weights without a time axis in files */
-    CHANNEL_MULT,  /* + i: dim_mult of level i, counted from the image */
+    NORM_AXES,     /* trailing axes of size 1 of a norm's weight in files */
+    PICTURE_AXES,  /* trailing axes of size 1 of weights without a time axis in files */
+    CHANNEL_MULT,  /* CHANNEL_MULT + i: dim_mult of level i, counted from the image */
 };
 
 enum {
@@ -43,22 +43,22 @@ struct vae_wan_attention_weights {
 };
 
 /* Common fields of a weight table row: structure member and tensor names. */
-#define VAE_WAN_NAMED(structure, field, name, checkpoint_)                                                     \
+#define VAE_WAN_NAMED(structure, field, name, checkpoint_)                                                   \
     .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = checkpoint_
 
-#define VAE_WAN_BIAS(structure, field, rows, name, checkpoint_)                                                \
+#define VAE_WAN_BIAS(structure, field, rows, name, checkpoint_)                                              \
     {                                                                                                        \
-        VAE_WAN_NAMED(structure, field, name ".bias", checkpoint_ ".bias"), .rank = 1, .dim = {rows},          \
-                                                                          .init_scale = 1                    \
+        VAE_WAN_NAMED(structure, field, name ".bias", checkpoint_ ".bias"), .rank = 1, .dim = {rows},        \
+                                                                            .init_scale = 1                  \
     }
-#define VAE_WAN_NORM(structure, field, channels, axes, name, checkpoint_)                                      \
+#define VAE_WAN_NORM(structure, field, channels, axes, name, checkpoint_)                                    \
     {                                                                                                        \
-        VAE_WAN_NAMED(structure, field, name ".gamma", checkpoint_ ".gamma"), .rank = 1, .dim = {channels},    \
-                                                                            .ones = axes                     \
+        VAE_WAN_NAMED(structure, field, name ".gamma", checkpoint_ ".gamma"), .rank = 1, .dim = {channels},  \
+                                                                              .ones = axes                   \
     }
 /* Causal 3D convolution, side x side x side, of which one image uses only the last time slice. */
-#define VAE_WAN_LAST_SLICE(structure, field, bias_field, outputs, inputs, side, name, checkpoint_)             \
-    {VAE_WAN_NAMED(structure, field, name ".weight", checkpoint_ ".weight"), .rank = 4,                        \
+#define VAE_WAN_LAST_SLICE(structure, field, bias_field, outputs, inputs, side, name, checkpoint_)           \
+    {VAE_WAN_NAMED(structure, field, name ".weight", checkpoint_ ".weight"), .rank = 4,                      \
      .dim = {outputs, inputs, side, side}, .slices = side, .init_scale = 1},                                 \
         VAE_WAN_BIAS(structure, bias_field, outputs, name, checkpoint_)
 
@@ -68,69 +68,69 @@ struct vae_wan_attention_weights {
     VAE_WAN_NORM(out_weights, norm, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),                      \
         VAE_WAN_LAST_SLICE(out_weights, weight, bias, outputs, IN, K3, prefix "conv_out", prefix "head.2")
 
-#define VAE_WAN_RESNET(prefix, checkpoint)                                                                     \
-    VAE_WAN_NORM(resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),               \
+#define VAE_WAN_RESNET(prefix, checkpoint)                                                                   \
+    VAE_WAN_NORM(resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),             \
         VAE_WAN_LAST_SLICE(resnet_weights, conv1, conv1_bias, OUT, IN, K3, prefix "conv1",                   \
-                           checkpoint "residual.2"),                                                           \
-        VAE_WAN_NORM(resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"),          \
+                           checkpoint "residual.2"),                                                         \
+        VAE_WAN_NORM(resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"),        \
         VAE_WAN_LAST_SLICE(resnet_weights, conv2, conv2_bias, OUT, OUT, K3, prefix "conv2",                  \
                            checkpoint "residual.6")
 /* Shortcut of a level's first resnet, present if the level changes the number of channels. */
-#define VAE_WAN_SHORTCUT(prefix, checkpoint)                                                                   \
+#define VAE_WAN_SHORTCUT(prefix, checkpoint)                                                                 \
     VAE_WAN_LAST_SLICE(resnet_weights, shortcut, shortcut_bias, OUT, IN, K1, prefix "conv_shortcut",         \
                        checkpoint "shortcut")
 
-#define VAE_WAN_PRODUCT(field, rows, name, checkpoint_)                                                        \
-    {VAE_WAN_NAMED(vae_wan_attention_weights, field, name ".weight", checkpoint_ ".weight"), .rank = 2,        \
+#define VAE_WAN_PRODUCT(field, rows, name, checkpoint_)                                                      \
+    {VAE_WAN_NAMED(vae_wan_attention_weights, field, name ".weight", checkpoint_ ".weight"), .rank = 2,      \
      .dim = {rows, OUT}, .ones = PICTURE_AXES, .init_scale = 1},                                             \
         VAE_WAN_BIAS(vae_wan_attention_weights, field##_bias, rows, name, checkpoint_)
-#define VAE_WAN_ATTENTION(prefix, checkpoint)                                                                  \
-    VAE_WAN_NORM(vae_wan_attention_weights, norm, OUT, PICTURE_AXES, prefix "norm", checkpoint "norm"),        \
-        VAE_WAN_PRODUCT(qkv, QKV, prefix "to_qkv", checkpoint "to_qkv"),                                       \
+#define VAE_WAN_ATTENTION(prefix, checkpoint)                                                                \
+    VAE_WAN_NORM(vae_wan_attention_weights, norm, OUT, PICTURE_AXES, prefix "norm", checkpoint "norm"),      \
+        VAE_WAN_PRODUCT(qkv, QKV, prefix "to_qkv", checkpoint "to_qkv"),                                     \
         VAE_WAN_PRODUCT(out, OUT, prefix "proj", checkpoint "proj")
 
-#define VAE_WAN_RESAMPLE(prefix, checkpoint_)                                                                  \
-    {VAE_WAN_NAMED(conv_weights, weight, prefix "resample.1.weight", checkpoint_ "resample.1.weight"),         \
+#define VAE_WAN_RESAMPLE(prefix, checkpoint_)                                                                \
+    {VAE_WAN_NAMED(conv_weights, weight, prefix "resample.1.weight", checkpoint_ "resample.1.weight"),       \
      .rank = 4, .dim = {OUT, IN, K3, K3}, .init_scale = 1},                                                  \
         VAE_WAN_BIAS(conv_weights, bias, OUT, prefix "resample.1", checkpoint_ "resample.1")
 
-#define VAE_WAN_SLICE(structure, field, at, outputs, inputs, side, name, checkpoint_)                          \
+#define VAE_WAN_SLICE(structure, field, at, outputs, inputs, side, name, checkpoint_)                        \
     {                                                                                                        \
-        VAE_WAN_NAMED(structure, field.weight[at], name ".weight", checkpoint_ ".weight"),                     \
+        VAE_WAN_NAMED(structure, field.weight[at], name ".weight", checkpoint_ ".weight"),                   \
             .rank = 4, .dim = {outputs, inputs, side, side}, .slices = K3, .before_last = 2 - (at),          \
             .init_scale = 1                                                                                  \
     }
-#define CAUSAL_CONV(structure, field, outputs, inputs, side, name, checkpoint_)                                \
-    VAE_WAN_SLICE(structure, field, 0, outputs, inputs, side, name, checkpoint_),                              \
-        VAE_WAN_SLICE(structure, field, 1, outputs, inputs, side, name, checkpoint_),                          \
-        VAE_WAN_SLICE(structure, field, 2, outputs, inputs, side, name, checkpoint_),                          \
+#define CAUSAL_CONV(structure, field, outputs, inputs, side, name, checkpoint_)                              \
+    VAE_WAN_SLICE(structure, field, 0, outputs, inputs, side, name, checkpoint_),                            \
+        VAE_WAN_SLICE(structure, field, 1, outputs, inputs, side, name, checkpoint_),                        \
+        VAE_WAN_SLICE(structure, field, 2, outputs, inputs, side, name, checkpoint_),                        \
         VAE_WAN_BIAS(structure, field.bias, outputs, name, checkpoint_)
 
 #define CAUSAL_OUT(outputs, prefix)                                                                          \
     VAE_WAN_NORM(causal_out_weights, norm, IN, NORM_AXES, prefix "norm_out", prefix "head.0"),               \
         CAUSAL_CONV(causal_out_weights, conv, outputs, IN, K3, prefix "conv_out", prefix "head.2")
 
-#define CAUSAL_RESNET(prefix, checkpoint)                                                                      \
-    VAE_WAN_NORM(causal_resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),        \
-        CAUSAL_CONV(causal_resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),       \
-        VAE_WAN_NORM(causal_resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"),   \
+#define CAUSAL_RESNET(prefix, checkpoint)                                                                    \
+    VAE_WAN_NORM(causal_resnet_weights, norm1, IN, NORM_AXES, prefix "norm1", checkpoint "residual.0"),      \
+        CAUSAL_CONV(causal_resnet_weights, conv1, OUT, IN, K3, prefix "conv1", checkpoint "residual.2"),     \
+        VAE_WAN_NORM(causal_resnet_weights, norm2, OUT, NORM_AXES, prefix "norm2", checkpoint "residual.3"), \
         CAUSAL_CONV(causal_resnet_weights, conv2, OUT, OUT, K3, prefix "conv2", checkpoint "residual.6")
-#define CAUSAL_SHORTCUT(prefix, checkpoint)                                                                    \
+#define CAUSAL_SHORTCUT(prefix, checkpoint)                                                                  \
     VAE_WAN_LAST_SLICE(causal_resnet_weights, shortcut, shortcut_bias, OUT, IN, K1, prefix "conv_shortcut",  \
                        checkpoint "shortcut")
 
-#define CAUSAL_RESAMPLE(prefix, checkpoint_)                                                                   \
+#define CAUSAL_RESAMPLE(prefix, checkpoint_)                                                                 \
     {VAE_WAN_NAMED(causal_resample_weights, weight, prefix "resample.1.weight",                              \
-                   checkpoint_ "resample.1.weight"),                                                           \
+                   checkpoint_ "resample.1.weight"),                                                         \
      .rank = 4, .dim = {OUT, IN, K3, K3}, .init_scale = 1},                                                  \
         VAE_WAN_BIAS(causal_resample_weights, bias, OUT, prefix "resample.1", checkpoint_ "resample.1")
-#define CAUSAL_RESAMPLE_TIME(prefix, checkpoint_)                                                              \
-    CAUSAL_RESAMPLE(prefix, checkpoint_), CAUSAL_CONV(causal_resample_weights, time, TIME_CHANNELS, IN, K1,    \
-                                                    prefix "time_conv", checkpoint_ "time_conv")
+#define CAUSAL_RESAMPLE_TIME(prefix, checkpoint_)                                                            \
+    CAUSAL_RESAMPLE(prefix, checkpoint_), CAUSAL_CONV(causal_resample_weights, time, TIME_CHANNELS, IN, K1,  \
+                                                      prefix "time_conv", checkpoint_ "time_conv")
 
 /* time_conv weights of a model that generates one image: in files, unused. */
-#define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                                 \
-    {VAE_WAN_NAMED(conv_weights, weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),           \
+#define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                               \
+    {VAE_WAN_NAMED(conv_weights, weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),         \
      .rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .ones = PICTURE_AXES, .init_scale = 1},                     \
         VAE_WAN_BIAS(conv_weights, bias, TIME_CHANNELS, prefix "time_conv", checkpoint_ "time_conv")
 
@@ -163,13 +163,14 @@ struct vae_wan_half {
     const char *word;  /* "encoder" or "decoder" */
     bool from_deepest; /* true in decoders: level 0 is the deepest; upsampling halves the channels */
     bool is_residual;  /* Wan 2.2: resampling keeps channels; levels have shortcuts */
-    const char
-        *level; /* diffusers' name prefix of a level, "decoder.up_blocks."; NULL: blocks are numbered consecutively */
+    const char *level; /* diffusers' name prefix of a level, "decoder.up_blocks."; NULL: blocks are numbered
+                          consecutively */
     const char
         *row[2]; /* name prefix before a consecutive block number: [0] diffusers' or NULL, [1] the authors' */
-    const char *row_bias[2]; /* name suffix of the bias of a resnet's first convolution, as row[0] and row[1] */
     const char
-        *nested[2]; /* name prefixes of the Wan 2.2 authors: before the level number, then before the block number */
+        *row_bias[2]; /* name suffix of the bias of a resnet's first convolution, for row[0] and row[1] */
+    const char *nested[2]; /* name prefixes of the Wan 2.2 authors: before the level number, then before the
+                              block number */
 };
 
 extern const struct block_kind vae_wan_causal_in, vae_wan_causal_mid_resnet, vae_wan_causal_attention,

@@ -54,13 +54,13 @@ struct wan_final_weights {
     struct linear_weights linear;
 };
 
-#define VECTOR(structure, field, init_scale, name, checkpoint, rows)                                           \
+#define VECTOR(structure, field, init_scale, name, checkpoint, rows)                                         \
     BLOCK_WEIGHT_NAMED(structure, field, init_scale, name, checkpoint, 1, rows)
-#define LINEAR(structure, field, name, checkpoint, rows, columns)                                              \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),    \
+#define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
+    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),  \
         VECTOR(structure, field.bias, 1, name ".bias", checkpoint ".bias", rows)
-#define NORM(structure, field, name, checkpoint, rows)                                                         \
-    VECTOR(structure, field.weight, 0, name ".weight", checkpoint ".weight", rows),                            \
+#define NORM(structure, field, name, checkpoint, rows)                                                       \
+    VECTOR(structure, field.weight, 0, name ".weight", checkpoint ".weight", rows),                          \
         VECTOR(structure, field.bias, 1, name ".bias", checkpoint ".bias", rows)
 
 static const struct weight_spec wan_text_table[] = {
@@ -106,11 +106,11 @@ static const struct weight_spec wan_control_embedder_table[] = {
 };
 
 /* Weight rows of a block's key and value projections. of: name prefix, "" or "vace_". */
-#define CROSS_KV(of, field, k_, v_, norm_, k_checkpoint, v_checkpoint, norm_checkpoint)                            \
-    LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_checkpoint,   \
+#define CROSS_KV(of, field, k_, v_, norm_, k_checkpoint, v_checkpoint, norm_checkpoint)                      \
+    LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_checkpoint, \
            DIM, DIM),                                                                                        \
         VECTOR(wan_block_kv_weights, field.k_norm, 0, of "blocks.%d.attn2." norm_ ".weight",                 \
-               of "blocks.%d.cross_attn." norm_checkpoint ".weight", DIM),                                     \
+               of "blocks.%d.cross_attn." norm_checkpoint ".weight", DIM),                                   \
         LINEAR(wan_block_kv_weights, field.v, of "blocks.%d.attn2." v_,                                      \
                of "blocks.%d.cross_attn." v_checkpoint, DIM, DIM)
 #define TEXT_KV(of) CROSS_KV(of, text, "to_k", "to_v", "norm_k", "k", "v", "norm_k")
@@ -121,11 +121,11 @@ static const struct weight_spec wan_text_image_kv_table[] = {
     CROSS_KV("", image, "add_k_proj", "add_v_proj", "norm_added_k", "k_img", "v_img", "norm_k_img"),
 };
 
-#define OF_BLOCK(of, field, name, checkpoint)                                                                  \
+#define OF_BLOCK(of, field, name, checkpoint)                                                                \
     LINEAR(wan_block_weights, field, of "blocks.%d." name, of "blocks.%d." checkpoint, DIM, DIM)
-#define WIDE_NORM(of, field, name, checkpoint)                                                                 \
-    VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight", of "blocks.%d." checkpoint ".weight",  \
-           DIM)
+#define WIDE_NORM(of, field, name, checkpoint)                                                               \
+    VECTOR(wan_block_weights, field, 0, of "blocks.%d." name ".weight",                                      \
+           of "blocks.%d." checkpoint ".weight", DIM)
 #define BLOCK(of)                                                                                            \
     BLOCK_WEIGHT_NAMED(wan_block_weights, modulation, 1, of "blocks.%d.scale_shift_table",                   \
                        of "blocks.%d.modulation", 3, ONE, SIX, DIM),                                         \
@@ -241,8 +241,7 @@ static void wan_forward_embedder(struct context *x, const void *weights, const s
     wan_embed(x, state->tokens, patches, &w->linear);
 }
 
-/* Control tokens (VACE): embedded control channels plus the video tokens. Later hint blocks read no video
- * tokens. */
+/* Control tokens (VACE): embedded control channels plus video tokens, which later hint blocks do not read. */
 static void wan_forward_control_embedder(struct context *x, const void *weights,
                                          const struct visit_scope *scope) {
     const struct wan_control_weights *w = weights;

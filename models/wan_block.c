@@ -48,7 +48,7 @@ static struct attention_options wan_heads(int32_t dim, int32_t head) {
         .queries = dim / head, .keys = dim / head, .scale = 1 / sqrtf((float)head)};
 }
 
-/* RMS norm over all heads, then rope, of queries or keys. heads: f32, may be out. */
+/* RMS norm over all heads, then rope, of queries or keys. heads: f32, in the shape of out. */
 static void wan_norm_rope(struct context *x, struct tensor out, struct tensor heads, struct tensor norm,
                           const struct wan_block_args *call, const struct wan_rows *at) {
     op_rms_norm(x, heads, heads, norm, call->eps, (struct modulation){0});

@@ -1,4 +1,3 @@
-/* Sizes of WAN's transformers: see wan_sizes.h. */
 #include "models/wan_sizes.h"
 
 #include "models/mmdit.h"

@@ -10,7 +10,7 @@
 
 /* Indices into component.dims. */
 enum wan_dim {
-    DIM, /* first, because index 0 means "none" for weight_spec.slices */
+    DIM, /* has index 0, because 0 means "none" in weight_spec.slices and DIM is no slice count */
     ONE,
     TWO,
     SIX,

@@ -1,6 +1,5 @@
 #!/bin/sh
-# The house's rules, from the source text: which room may include what, how long a file may be, words that may not
-# occur. The table is the design's.
+# Source rules: which headers a folder may include, file sizes, forbidden calls and names, READMEs.
 set -u
 cd "$(dirname "$0")/.." || exit 1
 failed=0
@@ -9,12 +8,12 @@ complain() {
     echo "house: $1"
     failed=$((failed + 1))
 }
-# may ROOM PATTERN...: files of the room include only our headers that match one of the patterns.
+# may FOLDER PATTERN...: files of the folder may include only project headers that match a pattern.
 may() {
-    room=$1
+    folder=$1
     shift
-    for file in $(git ls-files --cached --others --exclude-standard -- "$room/*.c" "$room/*.h" "$room/*.cu" "$room/*.cuh"); do
-        case "$file" in kernels/*/*) [ "$room" = kernels ] && continue ;; esac
+    for file in $(git ls-files --cached --others --exclude-standard -- "$folder/*.c" "$folder/*.h" "$folder/*.cu" "$folder/*.cuh"); do
+        case "$file" in kernels/*/*) [ "$folder" = kernels ] && continue ;; esac
         for header in $(sed -n 's/^#include "\(.*\)"/\1/p' "$file"); do
             ok=0
             for pattern in "$@"; do
@@ -30,10 +29,10 @@ may kernels 'engine/base/*' 'kernels/*.h'
 may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
 may kernels/paced 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/paced/*'
 may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
-# (ptx_emulated.h is test/emu's, where the kernels are compiled for the CPU.)
+# ptx_emulated.h is in test/emu: kernels compiled for the CPU include it.
 may kernels/cuda 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cuda/*' ptx_emulated.h
 may loaders 'engine/base/*' 'loaders/*'
-# (The dry device is where sizes come from.)
+# The dry device computes the planner's sizes.
 may engine/run 'engine/base/*' 'engine/run/*' kernels/ops.h kernels/device.h kernels/dry/dry.h
 may engine/sample 'engine/base/*' 'engine/sample/*'
 may models 'engine/base/*' 'engine/run/*' 'engine/sample/*' kernels/ops.h 'models/*'
@@ -46,41 +45,41 @@ may cli engine/sluice.h engine/sluice_bench.h 'cli/*'
 for file in $(git ls-files --cached --others --exclude-standard | grep -E '\.(c|h|cu|cuh|py|sh|mk)$'); do
     [ -f "$file" ] || continue
     lines=$(wc -l <"$file")
-    [ "$lines" -le 800 ] && passed=$((passed + 1)) || complain "$file has $lines lines; 800 are the most"
-    case "${file##*/}" in *util* | *common* | *misc*) complain "$file: no utils, common or misc" ;; esac
+    [ "$lines" -le 800 ] && passed=$((passed + 1)) || complain "$file has $lines lines; the maximum is 800"
+    case "${file##*/}" in *util* | *common* | *misc*) complain "$file: a file name must not contain util, common or misc" ;; esac
 done
-# The library must not exit, abort, read the environment, print or raise signals; bits must not depend on fast mathematics.
+# The library must not exit, abort, read the environment, print or raise signals. Results must not depend on fast-math options (below).
 hits=$(grep -nE '\b(getenv|_?exit|quick_exit|abort|raise|kill|signal|sigaction|system|popen|alloca|longjmp|perror|v?f?printf|f?puts|f?putc|putchar)\(' \
     -r engine kernels loaders models --include='*.c' --include='*.h' --include='*.cu' --include='*.cuh' | grep -vE '^[^:]*:[0-9]*: (\*|/\*)')
-[ -z "$hits" ] && passed=$((passed + 1)) || complain "the library must not do this:
+[ -z "$hits" ] && passed=$((passed + 1)) || complain "forbidden call in the library:
 $hits"
-# Jansson's allocator is the whole process's, and so not ours to set.
+# Jansson's allocator belongs to the whole process: a library must not set it.
 hits=$(grep -rn json_set_alloc_funcs engine kernels loaders models cli)
 [ -z "$hits" ] && passed=$((passed + 1)) || complain "$hits"
-# A document that lost a member must not be handed out: json_put and json_push count what they lose.
+# json_put and json_push of loaders/json.h count failed allocations, so that incomplete documents are not returned.
 hits=$(grep -rnE 'json_(object_set|array_append)_new\(' engine loaders --include='*.c' | grep -vE '^loaders/json|if \(|return ')
-[ -z "$hits" ] && passed=$((passed + 1)) || complain "through loaders/json.h:
+[ -z "$hits" ] && passed=$((passed + 1)) || complain "use json_put and json_push of loaders/json.h:
 $hits"
-# What a file holds must never reach an assertion: readers have none. (The writer's is about its caller.)
+# A file's content must never cause an assertion. The assertion in safetensors_write.c checks its caller.
 hits=$(grep -rnE '\bassert\(' loaders --include='*.c' | grep -v '^loaders/safetensors_write.c:')
-[ -z "$hits" ] && passed=$((passed + 1)) || complain "no assertions where files are read:
+[ -z "$hits" ] && passed=$((passed + 1)) || complain "assertion in a file reader:
 $hits"
 hits=$(grep -nE 'ffast-math|use_fast_math|Ofast' Makefile test/check.mk)
 [ -z "$hits" ] && passed=$((passed + 1)) || complain "$hits"
-# READMEs are read in terminals, and the first one to its end. What they say lies somewhere lies there.
+# READMEs: line length for terminals, length of the first README, existing files.
 newline='
 '
 sources=$(git ls-files --cached --others --exclude-standard | sed 's/^/\//')
 for file in $(echo "$sources" | sed -n 's/^\/\(.*README\.md\)$/\1/p'); do
     long=$(awk 'length > 120 { print FNR }' "$file" | tr '\n' ' ')
-    [ -z "$long" ] && passed=$((passed + 1)) || complain "$file: longer than 120: line $long"
+    [ -z "$long" ] && passed=$((passed + 1)) || complain "$file: more than 120 characters in line $long"
     for name in $(grep -oE '`[A-Za-z0-9_./-]+\.(c|h|cu|cuh|py|sh|md)`' "$file" | tr -d '`' | sort -u); do
-        case "$sources$newline" in *"/$name$newline"*) ;; *) complain "$file: no file is called $name" ;; esac
+        case "$sources$newline" in *"/$name$newline"*) ;; *) complain "$file: mentions $name, which does not exist" ;; esac
     done
 done
 lines=$(wc -l <README.md)
-[ "$lines" -le 150 ] && passed=$((passed + 1)) || complain "README.md has $lines lines; 150 are the most"
-# A seeded fault (test/emu/faults.sh, which takes minutes) changes one line of the file that it names, or none would notice.
+[ "$lines" -le 150 ] && passed=$((passed + 1)) || complain "README.md has $lines lines; the maximum is 150"
+# Each seeded fault (test/emu/faults.sh) must change exactly one line of its file; faults.sh itself takes minutes.
 sed -n 's/^fault \([a-z]*\) \([^ ]*\) .*/\1 \2/p' test/emu/faults.sh >build/seeded
 while read -r name file; do
     changed=$(sed -f "test/emu/faults/$name.sed" "$file" | diff "$file" - | grep -c '^<')

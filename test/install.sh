@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the distribution packages that are missing, of the kinds named as arguments (test/packages.txt). Prints what
-# it installs, uses sudo only when not root, does nothing when all are there; elsewhere it lists what is missing.
+# Installs missing distribution packages of the kinds given as arguments (test/packages.txt), with sudo unless root. Prints their names.
+# On other systems than Debian and Ubuntu it only lists missing tools and package names.
 set -eu
 list=$(dirname "$0")/packages.txt
 wanted=
@@ -9,7 +9,7 @@ for kind in "$@"; do
 done
 if ! command -v dpkg-query >/dev/null || ! command -v apt-get >/dev/null; then
     for tool in gcc make pkg-config; do command -v "$tool" >/dev/null || echo "missing: $tool"; done
-    echo "not a Debian or Ubuntu: install the equivalents of:$wanted"
+    echo "not Debian or Ubuntu; install the equivalents of:$wanted"
     exit 0
 fi
 missing=
@@ -20,7 +20,7 @@ done
 echo "installing:$missing"
 as_root=
 [ "$(id -u)" = 0 ] || as_root=sudo
-# Lists may be absent or old: refresh them only if the first try fails.
+# Package lists may be absent or old: update them only if the first try fails.
 # shellcheck disable=SC2086
 DEBIAN_FRONTEND=noninteractive $as_root apt-get install -y --no-install-recommends $missing >/dev/null 2>&1 || {
     $as_root apt-get update >/dev/null

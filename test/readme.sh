@@ -1,8 +1,8 @@
 #!/bin/sh
-# A README's tables that a program makes, between two comments: what the program prints and nothing else.
-#   sh test/readme.sh check|near|write README NAME COMMAND...     between <!-- NAME ... and <!-- end of NAME
-# check: to the letter. near: but for memory, between | and +, which may differ by one in the last digit or by 2 %: what
-# oneDNN takes differs by instructions and version (measured: by up to 37 MiB between AVX2 and AVX-512).
+# Generated tables in READMEs, between <!-- NAME ... and <!-- end of NAME: must equal the output of a program.
+#   sh test/readme.sh check|near|write README NAME COMMAND...
+# check: exactly. near: memory sizes between | and + may differ by one in the last digit or by 2 %: oneDNN's memory depends on
+# instruction set and version (measured: up to 37 MiB between AVX2 and AVX-512).
 set -eu
 how=$1 readme=$2 name=$3
 shift 3
@@ -14,7 +14,7 @@ awk -v table="$made.table" -v name="$name" 'index($0, "<!-- end of " name) == 1 
     !skip { print }
     index($0, "<!-- " name) == 1 { while ((getline line <table) > 0) print line; skip = 1 }
     END { exit !ended }' "$readme" >"$made" || {
-    echo "$readme has no place for $name"
+    echo "$readme has no markers for the table $name"
     echo "0 passed, 1 failed"
     exit 1
 }
@@ -30,24 +30,24 @@ same() {
             most = unit(x) > 0.02 * x ? unit(x) : 0.02 * x
             return words(a) == words(b) && x - y <= 1.001 * most && y - x <= 1.001 * most
         }
-        # Up to the next of such numbers; the rest stays in tail.
+        # Text before the next memory size (in found); the rest is in tail.
         function head(text) {
             if (!match(text, /[|+] [0-9]+\.[0-9] [|+]/)) RSTART = 0
             found = RSTART ? substr(text, RSTART, RLENGTH) : ""
             tail = RSTART ? substr(text, RSTART + RLENGTH) : ""
             return RSTART ? substr(text, 1, RSTART - 1) : text
         }
-        function alike(a, b,    before, told) {
+        function alike(a, b,    before, size) {
             gsub(/[|+]/, "&&", a)
             gsub(/[|+]/, "&&", b)
             do {
                 before = head(a)
-                told = found
+                size = found
                 a = tail
-                if (before != head(b) || (told == "") != (found == "")) return 0
+                if (before != head(b) || (size == "") != (found == "")) return 0
                 b = tail
-                if (told != "" && !near(told, found)) return 0
-            } while (told != "")
+                if (size != "" && !near(size, found)) return 0
+            } while (size != "")
             return 1
         }
         {
@@ -61,7 +61,7 @@ if [ "$how" = write ]; then
 elif same; then
     echo "1 passed, 0 failed"
 else
-    echo "$readme says other than $name: make readme"
+    echo "$readme: table $name is out of date; run make readme"
     echo "0 passed, 1 failed"
     exit 1
 fi

@@ -1,13 +1,12 @@
-# One suite of test/suites, for check.sh, which reads this: runs its command, prints its name, sums and core-seconds (processor time of all its
-# processes), keeps what it said and what it took under $results. The command's output holds a line "N passed, N failed" or cmocka's summary;
-# a suite that prints neither counts as failed.
+# Functions for check.sh: run one suite of test/suites, print its name, counts and core-seconds (processor time of all its processes), and write log and
+# counts to $results. The command must print "N passed, N failed" or cmocka's summary; otherwise the suite fails.
 set -u
-# OpenMP's threads sleep rather than spin while they wait: suites share the machine with others.
+# OpenMP threads sleep while they wait instead of spinning: suites run side by side.
 export OMP_WAIT_POLICY=passive
 lacks_bf16=1
 grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && lacks_bf16=0
 
-# ---- suites that are no program ----
+# ---- suites without a test program ----
 
 house_holds() {
     sh test/house.sh
@@ -15,8 +14,8 @@ house_holds() {
 format_holds() {
     if clang-format --dry-run -Werror $(git ls-files '*.c' '*.h' '*.cu' '*.cuh' '*.cc'); then echo "1 passed, 0 failed"; else echo "0 passed, 1 failed"; fi
 }
-# The second compiler: warnings are errors there too. Nothing of it is linked: it has its own OpenMP. CUDA's headers are the
-# emulator's; what includes those of cuBLASLt and cuDNN is read by gcc alone, where they are.
+# Compiles all C files with clang, warnings as errors, without linking (clang has its own OpenMP). CUDA headers are the emulator's; files that include
+# cuBLASLt or cuDNN headers are skipped.
 clang_holds() {
     n=0
     bad=0
@@ -29,17 +28,17 @@ clang_holds() {
     echo "$((n - bad)) passed, $bad failed"
     [ $bad = 0 ]
 }
-# Where nvcc and CUDA's headers are: the rest is built for the CPU alone.
+# Runs a command only if nvcc and CUDA's headers are installed.
 with_toolkit() {
     unset CUDA
-    said=$(make -s cuda-said)
-    echo "$said"
-    case $said in *"built for GPUs"*) "$@" ;; *) echo "0 passed, 0 failed" ;; esac
+    report=$(make -s cuda-said)
+    echo "$report"
+    case $report in *"built for GPUs"*) "$@" ;; *) echo "0 passed, 0 failed" ;; esac
 }
 nvcc_holds() {
     make -s -j"$(nproc)" B=build/release-nvcc CUDA_STRICT=1 all && echo "1 passed, 0 failed"
 }
-# One order of the emulated threads, or all three, whose results are the same bits.
+# Runs a test with each order of emulated threads; all must give the same bits.
 emulated_orders() {
     good=0
     bad=0
@@ -52,23 +51,22 @@ emulated_orders() {
     done
     echo "$good passed, $bad failed"
 }
-# Faults put into the engine, in copies of what these two hold.
+# Seeds faults in copies of the sources: the emulator's tests must detect each (test/emu/faults.sh).
 emulator_finds_faults() {
     for config in asan tsan emu; do make -s CONFIG=$config cuda-tests || return; done
     sh test/emu/faults.sh
 }
 
-# ---- running one ----
+# ---- running a suite ----
 
-# build CONFIG FILE...: of build/CONFIG.
+# build CONFIG FILE...: makes files of build/CONFIG.
 build() {
     config=$1
     shift
     make -s -j"$(nproc)" CONFIG="$config" $(printf "build/$config/%s " "$@")
 }
 
-# Nothing is skipped but bf16, and that only where the processor, or what the suite lets oneDNN use of it, has no
-# instructions for it; there it is skipped and never computed.
+# Only bf16 tests may be skipped, and must be where the processor, or the instruction set that the suite allows oneDNN, has no bf16.
 expect_skips() {
     case $1 in
     emu* | cuda* | packed_blocks) expected=0 ;;
@@ -104,6 +102,6 @@ suite() {
         [ $skips = as_expected ] || echo "skips other than expected:"
         grep '^SKIP ' "$file.log"
         [ "$bad" = 0 ] || grep -vE '^(SKIP|\[ +(OK|RUN))' "$file.log" | tail -40
-    } >"$file.said"
-    cat "$file.said"
+    } >"$file.summary"
+    cat "$file.summary"
 }

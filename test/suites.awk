@@ -1,5 +1,5 @@
-# Reads test/suites, prints a line a suite, fields apart by tabs: tier (check, all; + behind: alone), name, CONFIG or -, targets, command.
-# -v programs="...": the test programs' names.
+# Expands test/suites to one line per suite, tab-separated: tier (check, all; with +: runs alone), name, CONFIG or -, targets, command.
+# -v programs="...": names of all test programs.
 BEGIN { FS = " *\\| *" }
 /^ *(#|$)/ { next }
 {

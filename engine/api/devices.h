@@ -10,8 +10,7 @@
  * Returns NULL with USAGE, DEVICE or MEMORY. The caller ends it with device->destroy. */
 struct device *device_open(struct sys *sys, const char *name, int threads, bool plans_only, struct error *e);
 
-/* Returns true if this machine has a GPU or driver that the default device cannot use; writes the reason to
- * why. */
+/* True if this machine has a GPU or driver that the default device cannot use; writes the reason to why. */
 bool device_skipped(char *why, size_t why_bytes);
 
 /* Writes all that the device's results depend on bit for bit: processor, instruction set, library versions.

@@ -13,8 +13,7 @@
 struct initial_latents {
     struct job *job;
     struct generator *generators; /* one per image; owned */
-    const char *latent_file; /* file with the initial noise (--init-latent), in a decode-only job with the
-                                latent to decode; or NULL */
+    const char *latent_file;      /* file of initial noise (--init-latent) or latent to decode; NULL: none */
 };
 
 /* Call before the first visit: seeds the generators and fills the latents that need no encoded picture.
@@ -37,8 +36,7 @@ void scale_model_input(const struct job *job, int image, int i_call);
 /* True if the latents are complete before the first visit: no initial image has to be encoded. */
 bool initial_latents_need_no_picture(const struct job *job);
 
-/* Fails with NONFINITE, naming stage and step (from 0; negative: no step), if t has NaN or infinite
- * values. */
+/* Fails with NONFINITE, naming stage and step (from 0; negative: no step), if t has NaN or infinity. */
 enum status check_finite(struct tensor t, const char *what, const char *stage, int step, struct error *e);
 
 #endif

@@ -80,8 +80,7 @@ static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     return e->code;
 }
 
-/* Gives an absent text encoder the token count of the longest prompt: as many rows of zeros replace its
- * output. */
+/* Gives an absent text encoder the longest prompt's token count: as many zero rows replace its output. */
 static void job_set_absent_tokens(struct job *job, int slot) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
     for (int i = 0; i < job->n_prompts; i++)

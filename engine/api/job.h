@@ -100,8 +100,7 @@ struct job {
     enum preview preview;
     struct job *preview_job;  /* job that decodes previews (preview_run.h); owned; NULL: none */
     enum precision precision; /* precision of text encoders and denoiser */
-    enum dtype weights;       /* type that weights of text encoders and denoiser are converted to (--type);
-                                 N_DTYPES: none */
+    enum dtype weights;       /* --type of text encoder and denoiser weights; N_DTYPES: not converted */
 
     int n_prompts, batch;  /* number of prompts (0 is positive, 1 negative) and of images */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
@@ -109,8 +108,7 @@ struct job {
     int n_texts, text_slot[SLOTS_MAX]; /* slots of the text encoders, in order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits prompt_cache_hits;
-    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] per slot: blocks of embedding rows that this request
-                                          reads; or NULL */
+    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] blocks of embedding rows in use; or NULL */
     struct sampling sampling;          /* the model's sampling with the request's choices */
     double terminal;                   /* terminal value of the schedule (schedule_options.terminal) */
     struct noise_table *noise;         /* noise levels by timestep; owned; NULL for flow models */
@@ -122,8 +120,7 @@ struct job {
     bool scales_input;      /* true if the input_scale of some call is not 1 */
     int n_spans;
     struct job_span spans[DENOISER_SPANS_MAX];
-    struct picture_size
-        reference_size[LANE_REFERENCES_MAX]; /* size at which each reference image is encoded */
+    struct picture_size reference_size[LANE_REFERENCES_MAX]; /* encoded size of each reference image */
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;
     int n_chunks; /* number of chunks; the VAE decodes the frames of a chunk together */
@@ -180,8 +177,7 @@ const struct sluice_picture *job_input_picture(const struct job *job, const stru
 bool job_resizes(const struct job *job, const struct encoded *encoded);
 /* Temporary bytes for reading the input images one at a time, without their pixels. */
 uint64_t job_reading_bytes(const struct job *job);
-/* Bytes of the control video during the run: the caller's pixels, and buffers for reading one frame at a
- * time. */
+/* Bytes of the control video during the run: the caller's pixels, and buffers for reading one frame. */
 uint64_t job_control_bytes(const struct job *job);
 /* Reads and fits the input images, after the plan is known to fit. Returns the status of the image-reading
  * callback, or MEMORY. */

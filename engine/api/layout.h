@@ -25,8 +25,7 @@ struct layout_choice {
 
 /* Tensors of one encoded picture (struct encoded in job.h); pictures and moments share one memory. */
 struct encoded_tensors {
-    struct tensor
-        resized; /* [Y, X, 3] U8: the picture at the vision encoder's size; rank 0: no resizing needed */
+    struct tensor resized; /* [Y, X, 3] U8 at the vision encoder's size; rank 0: not resized */
     struct tensor picture; /* [N, Y, X, 3] F32: frames of one chunk */
     struct tensor moments; /* VAE output of one latent frame: [y, x, 2 C] mean and log variance */
     struct tensor tokens;  /* vision encoder output [tokens, columns], not in shared memory */
@@ -57,17 +56,14 @@ struct layout {
     struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX],
         noise;                       /* past outputs of the sampler; fresh noise */
-    struct tensor concat[BATCH_MAX]; /* channels concatenated to the denoiser's input; rank 0: none. Shared by
-                                        all images unless random */
+    struct tensor concat[BATCH_MAX]; /* concat channels of the denoiser; shared by all images unless random */
     struct tensor image;             /* vision tokens that the denoiser reads; rank 0: none */
-    struct tensor clean_frame;       /* [C, 1, Y, X]: latent of the input image, the first latent frame
-                                        (image-to-video); else rank 0 */
+    struct tensor clean_frame;       /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
     /* Inpainting blend (job_blends_mask), else rank 0: mask [Y, X], 1 where the image is repainted; latent of
      * the input image; initial noise. */
     struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
     struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
-    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of one group, at branch *
-                                                           images_per_group + image */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* of a group: branch * images_per_group + image */
     struct tensor denoised,
         preview; /* previews, else rank 0: predicted clean latent [C, F, Y, X]; RGB [Y, X, 3] U8 */
     struct tensor control_rgb;  /* a frame of the control video [Y, X, 3] U8; rank 0: none */
@@ -75,9 +71,8 @@ struct layout {
     struct encoded_tensors encoded[ENCODED_MAX];
 };
 
-/* Makes a layout of the job. memory: the inter-stage buffers, of layout->interstage.peak bytes as a layout of
- * the same choice without memory gives; NULL: tensors have no data. The caller closes the layout, also after
- * failure. */
+/* Makes a layout of the job. memory: for the inter-stage buffers, interstage.peak bytes of the same layout
+ * without memory; NULL: tensors have no data. The caller closes the layout, also after failure. */
 enum status layout_open(const struct job *job, struct layout_choice choice, void *memory,
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);

@@ -11,8 +11,7 @@ uint64_t machine_base_bytes(void);
 /* Resident set size of this process, now (VmRSS) and at its peak (VmHWM); 0 if unknown. */
 uint64_t machine_resident_bytes(void);
 uint64_t machine_peak_bytes(void);
-/* CPU seconds of this process, summed over its threads: user time, and system time (file reads, page
- * faults). */
+/* CPU seconds of all threads of this process: user time, and system time (file reads, page faults). */
 struct processor_time {
     double user, system;
 };

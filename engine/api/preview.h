@@ -1,7 +1,6 @@
 /* Previews after each step (--preview): the denoiser's current estimate of the finished image
- * (pred_original_sample in diffusers), one per image of the batch. The estimate comes from the guided
- * prediction, before the sampler moves the sample. The run never reads the estimate, so previews change no
- * pixel. */
+ * (pred_original_sample in diffusers), one per image of the batch. Computed from the guided prediction,
+ * before the sampler moves the sample. The run never reads the estimate, so previews change no pixels. */
 #ifndef SLUICE_API_PREVIEW_H
 #define SLUICE_API_PREVIEW_H
 

@@ -10,8 +10,7 @@
 /* Makes job->preview_job from a resolved request. Fails as job_open does; the parent job closes it, also
  * after failure. */
 enum status preview_run_open(struct job *job, struct error *e);
-/* Host bytes of the preview job's descriptors, which live as long as the parent job; 0 without a preview
- * job. */
+/* Host bytes of the preview job's descriptors during the parent job; 0 without a preview job. */
 uint64_t preview_run_host_bytes(const struct job *job);
 /* Adds the preview job's memory and time to a stage's need: all of it for the stage that shows previews
  * (runs_previews), else only what libraries hold for the whole run. */

@@ -15,8 +15,7 @@ void progress_evaluation_ends(struct running *r);
 /* Call after the stage callback of an evaluation; after the last evaluation of a step. */
 void progress_evaluation_ended(struct running *r, const struct visit *visit);
 void progress_step_ended(struct running *r, int step);
-/* Call after a stage's callback: records the stage's times. progress_stage_begins starts those of the
- * next. */
+/* Call after a stage's callback: records the stage's times; progress_stage_begins starts the next ones. */
 void progress_stage_ended(struct running *r, int stage);
 void progress_stage_begins(struct running *r);
 
@@ -24,12 +23,10 @@ void progress_stage_begins(struct running *r);
 void progress_ended(struct running *r);
 
 /* Logs the estimated time if it is 2 seconds or more: from the plan if it has measured rates, else from the
- * rate measured before the run. From one minute on, also names an output size that takes a quarter of the
- * time. */
+ * rate measured before the run. From one minute on, also names a size that takes a quarter of the time. */
 void progress_log_estimate(struct running *r);
 
-/* Free host memory in bytes below which residents are evicted; 0: never. Call before the run allocates
- * memory. */
+/* Free host memory in bytes below which residents are evicted; 0: never. Call before allocating the run. */
 uint64_t progress_pressure_reserve(const struct sluice_session *s, const struct job *job);
 
 #endif

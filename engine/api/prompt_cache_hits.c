@@ -104,8 +104,8 @@ void prompt_cache_find_hits(struct job *job) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) add_vision_misses(job, slot);
     if (!c) return;
     sum_entry_bytes(job, &cached, &added);
-    r->has_room = cached + added <= c->limit_bytes;
-    if (!r->has_room) added = 0;
+    r->misses_fit = cached + added <= c->limit_bytes;
+    if (!r->misses_fit) added = 0;
     prompt_cache_evict(c, c->limit_bytes - added);
     r->peak_bytes = c->bytes + added;
 }
@@ -145,7 +145,7 @@ void prompt_cache_store(const struct job *job, int slot, int prompt, struct erro
     if (!r->cacheable[slot]) return;
     struct prompt_cache_location place = file_location(job, slot, prompt);
     if (c->folder) prompt_cache_file_write(&place, &t, e);
-    float *values = r->has_room ? prompt_cache_insert(c, r->key[slot][prompt], n_values_of(t)) : NULL;
+    float *values = r->misses_fit ? prompt_cache_insert(c, r->key[slot][prompt], n_values_of(t)) : NULL;
     if (!values) return;
     if (bytes) memcpy(values, t.text.data, bytes);
     if (t.pooled.rank) memcpy((char *)values + bytes, t.pooled.data, tensor_bytes_or_0(t.pooled));

@@ -14,7 +14,7 @@ struct prompt_cache_hits {
     uint8_t key[SLOTS_MAX][PROMPTS_MAX][PROMPT_CACHE_KEY_BYTES];
     bool cacheable[SLOTS_MAX]; /* prompts of the encoder in this slot can be cached */
     int n_misses[SLOTS_MAX], misses[SLOTS_MAX][PROMPTS_MAX]; /* prompts to encode, in prompt order */
-    bool has_room;       /* the entries of all misses fit the cache's memory limit */
+    bool misses_fit;     /* the entries of all misses fit the cache's memory limit */
     uint64_t peak_bytes; /* planned bytes of the session's prompt cache after the last text stage */
 };
 

@@ -59,8 +59,7 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
         if (index_contains(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
 }
 
-/* Adds adapters in the request's order, which sums depend on. Scales may be in another file than the
- * factors. */
+/* Adds adapters in the request's order, which sums depend on. Scales and factors may be in two files. */
 static void add_adapters(struct sha256_ctx *sha, const struct session_adapters *a, int slot) {
     for (int i = 0; a && i < a->n_files; i++) {
         const struct adapter_part *part = &a->file[i]->match.part[slot];

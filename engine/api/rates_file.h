@@ -3,9 +3,9 @@
  * {"version":1,"machine":"...","threads":N,"disk":B/s,"host_copy":B/s,"h2d":B/s,
  * "ops":{"linear":FLOP/s,"linear_bf16":FLOP/s,"attention":FLOP/s,"conv":FLOP/s,"bytes":B/s},
  * "cuda":{the same}}, every key but version optional. "ops" are the CPU's.
- * Benches write these files, people edit them, plans read them: any content must be handled. A missing
- * rate is the device's default. An unknown key is refused, because a mistyped one would silently give a
- * default. */
+ *
+ * Benches write these files, people edit them, plans read them: any content must be handled. A missing rate
+ * is the device's default. Unknown keys are refused, because a mistyped key would silently give a default. */
 #ifndef SLUICE_API_RATES_FILE_H
 #define SLUICE_API_RATES_FILE_H
 

@@ -56,8 +56,7 @@ struct report {
     struct step_record *step; /* one record a step; owned, from sys */
     float *sigma;             /* sigma of each step; owned, from sys */
     uint64_t base_bytes, peak_bytes, library_bytes;
-    uint64_t device_bytes; /* device memory, all allocated before the first visit; 0: the device has no memory
-                              of its own */
+    uint64_t device_bytes;  /* device memory, all allocated before the first visit; 0: none of its own */
     uint64_t context_bytes; /* part of device_bytes that the driver's context takes, measured; 0: unknown */
     json_t *algorithms;     /* algorithms that cuBLASLt or cuDNN chose; NULL: none to report */
     struct error error;

@@ -10,8 +10,7 @@
 struct requantised {
     bool made, scaled[SLOTS_MAX];
     enum dtype type;
-    struct component component[SLOTS_MAX]; /* converted layout of each slot; family NULL: the model's own
-                                              component is used */
+    struct component component[SLOTS_MAX]; /* layout after conversion; family NULL: not converted */
 };
 
 /* Finds a type by name; N_DTYPES for NULL. converted: also allow types that only converted files have. USAGE,

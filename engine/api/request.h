@@ -40,7 +40,7 @@ int request_vision_frames(const struct sluice_model *model);
 struct picture_size request_control_size(const struct sluice_request *request);
 
 /* Default output size (request_pictures.c): that of the input image; for image-to-video, the model's area
- * with the input image's aspect ratio; for editing models, the model's area with the last reference image's
+ * with the input image's aspect ratio; for editing models, the model's area with the last reference's
  * ratio. */
 struct picture_size request_output_size(const struct request_resolver *s);
 /* Checks the input images of a request whose sizes and counts are resolved. */

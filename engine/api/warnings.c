@@ -32,8 +32,7 @@ static void warn_of_prompt_weights(struct sluice_session *s, const struct job *j
                 i ? "negative prompt" : "prompt");
 }
 
-/* requested: cfg_scale as the caller set it. If it is the model's default, the line is information, not a
- * warning. */
+/* requested: cfg_scale as the caller set it. At the model's default the line is information, no warning. */
 static void warn_of_guidance(struct sluice_session *s, const struct job *job, double requested) {
     if (job->decode_only) return;
     if (job->request.cfg_scale == 0)

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-
 const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]) {
     char name[PATH_MAX];
     bool fits = snprintf(name, sizeof name, "%s%s", root, path) < (int)sizeof name;
@@ -29,7 +28,6 @@ uint64_t control_groups_number(const char *text, const char *name) {
     }
     return 0;
 }
-
 
 struct group {
     const char *root;
@@ -95,7 +93,6 @@ static double group_processors(const struct group *g, const struct version *v) {
     double period = v->usage ? (double)group_number(g, v->usage) : strtod(behind, NULL);
     return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
 }
-
 
 typedef double group_limit(const struct group *group, const struct version *version);
 

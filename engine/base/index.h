@@ -19,7 +19,7 @@ struct index_scales {
 
 struct index_entry {
     const char *name;
-    enum dtype dtype; /* element type of the bytes; may differ from the file's name for packed types */
+    enum dtype dtype;      /* element type of the bytes; may differ from the file's name for packed types */
     const char *type_name; /* file's name of an element type that is DTYPE_OTHER here; NULL: not recorded */
     int rank;              /* up to 8, the limit of files; families use at most TENSOR_RANK_MAX */
     int32_t dim[8]; /* shape in values, outermost first, even if one file element packs several values */

@@ -13,9 +13,9 @@
 
 struct byte_source {
     struct sys *sys;
-    char *path;                    /* owned; for a memory source a borrowed name for messages */
-    int file;                      /* descriptor; -1 for a memory source */
-    int direct;                    /* descriptor that bypasses the page cache, or -1; see source_open_direct */
+    char *path; /* owned; for a memory source a borrowed name for messages */
+    int file;   /* descriptor; -1 for a memory source */
+    int direct; /* descriptor that bypasses the page cache, or -1; see source_open_direct */
     struct file_identity identity; /* all 0 except the size for a memory source */
     const char *memory;            /* bytes of a memory source, borrowed; NULL for a file */
 };

@@ -173,9 +173,8 @@ static int machine_create(struct sys *sys, const char *path) {
     (void)sys;
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return -errno;
-    flock(file,
-          LOCK_EX |
-              LOCK_NB); /* without lock support, temporary files of killed processes may be left over; no other effect */
+    flock(file, LOCK_EX | LOCK_NB); /* without lock support, temporary files of killed processes may be left
+                                       over; no other effect */
     return file;
 }
 
@@ -186,7 +185,8 @@ static int machine_create_unnamed(struct sys *sys, const char *folder) {
     int file = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (file >= 0) flock(file, LOCK_EX | LOCK_NB);
     if (file >= 0) return file;
-    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno; /* older kernels' errors for O_TMPFILE */
+    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP
+                                              : -errno; /* older kernels' errors for O_TMPFILE */
 }
 
 static int machine_link(struct sys *sys, int file, const char *path) {

@@ -31,7 +31,8 @@ struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
     int64_t modified_ns;
-    int64_t changed_ns; /* change time of the inode, which cannot be set back: for identities that outlive the process */
+    int64_t changed_ns; /* change time of the inode, which cannot be set back: for identities that outlive the
+                           process */
     bool regular;
 };
 
@@ -117,7 +118,8 @@ struct sys {
     double (*clock)(struct sys *sys);
 
     struct sys_header_limit header_limit; /* memory limit for the headers of files that are opened */
-    struct memory_use use; /* byte counters, updated by alloc, release, map and unmap; read with sys_memory_use */
+    struct memory_use
+        use; /* byte counters, updated by alloc, release, map and unmap; read with sys_memory_use */
 };
 
 /* Initialises a condition for sys->wait on the monotonic clock (the C library's default is the wall

@@ -93,7 +93,8 @@ struct tensor {
     uint64_t weight_end;
     /* For weights: a borrowed chain of low-rank adapters, which only matrix products with the weight add. */
     const struct low_rank *adapters;
-    int32_t adapter_row; /* for slices of weights: the whole weight's row that is row 0 here, for matching adapters */
+    int32_t adapter_row; /* for slices of weights: the whole weight's row that is row 0 here, for matching
+                            adapters */
 };
 
 /* A low-rank adapter: adds up . down to rows [row, row + n) of a weight [N, ...] during products. A fused

@@ -1,5 +1,5 @@
-/* Naming conventions of random test adapters: see adapter_dialects.h. Names are those of sd-scripts (kohya),
- * diffusers, peft, ComfyUI and LyCORIS. */
+/* Naming conventions of random test adapters: those of sd-scripts (kohya), diffusers, peft, ComfyUI and
+ * LyCORIS. */
 #include "engine/bench/adapter_dialects.h"
 
 #include <math.h>
@@ -95,9 +95,7 @@ const struct adapter_naming *adapter_naming_find(const char *name, struct error 
     return NULL;
 }
 
-/* ---- prefixes ---- */
-
-/* Number of a text encoder in sd-scripts, if there are several. */
+/* Number of a text encoder in sd-scripts' names; 0 if there is only one. */
 static int text_number(const struct slot *slot) {
     if (!strcmp(slot->flag, "--clip_l")) return 1;
     return strcmp(slot->flag, "--clip_g") ? 3 : 2;
@@ -136,9 +134,7 @@ bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct re
     return snprintf(prefix, BLOCK_NAME_MAX, "%s", of_denoiser) >= 0;
 }
 
-/* ---- factors ---- */
-
-static const double strength = 0.25; /* of the change, relative to the weight's deviation */
+static const double strength = 0.25; /* the adapter's change, relative to the weight's standard deviation */
 
 static int64_t columns_of(int n_dims, const int32_t *dim) {
     int64_t columns = 1;
@@ -157,7 +153,7 @@ static struct adapter_factor factor(const char *end, int32_t rows, int64_t colum
         .end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .init_scale = init_scale};
 }
 
-/* Convolutions: `down` has the kernel; both factors keep all axes. */
+/* LoRA of a convolution: `down` has the kernel; both factors keep all axes. */
 static int make_lora(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int32_t rank,
                      struct adapter_factor *factors) {
     struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .init_scale = 1};
@@ -170,8 +166,8 @@ static int make_lora(const struct adapter_naming *dialect, int n_dims, const int
     return 2;
 }
 
-/* Values of the second product are about 1. The change has rank^2 as its rank; it is limited to half of the
- * possible rank. */
+/* LoHa: values of the second product are about 1. The change has rank^2 as its rank; it is limited to half of
+ * the possible rank. */
 static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter_factor *factors) {
     int64_t least = columns < rows ? columns : rows;
     while (rank > 1 && 2 * (int64_t)rank * rank > least) rank--;
@@ -190,7 +186,7 @@ static int32_t outer_side(int32_t n) {
     return side;
 }
 
-/* Values of the outer matrix are about 1. The inner matrix has at most half of its possible rank. */
+/* LoKr: values of the outer matrix are about 1. The inner matrix has at most half of its possible rank. */
 static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_factor *factors) {
     int32_t rows = outer_side(dim[0]), columns = outer_side(dim[1]);
     int32_t inner[WEIGHT_FILE_RANK_MAX] = {dim[0] / rows, dim[1] / columns};

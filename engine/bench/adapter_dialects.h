@@ -7,25 +7,25 @@
 
 /* Prefix of a text encoder's module names. */
 enum adapter_texts {
-    TEXTS_NONE,      /* not supported */
+    TEXTS_NONE,      /* the trainer supports no text encoders */
     TEXTS_BY_FOLDER, /* "text_encoder_2." */
     TEXTS_BY_NUMBER, /* "lora_te2_" */
-    TEXTS_BY_PREFIX, /* as in ComfyUI's whole-pipeline files: "text_encoders.clip_g.transformer." */
+    TEXTS_BY_PREFIX, /* "text_encoders.clip_g.transformer.", as in ComfyUI's whole-pipeline files */
 };
 
 enum adapter_alphas {
-    ALPHAS_NONE, /* alpha is the rank */
+    ALPHAS_NONE, /* no alpha tensors: alpha is the rank */
     ALPHAS_OF_MODULES,
-    ALPHAS_IN_METADATA, /* in peft's configuration */
+    ALPHAS_IN_METADATA, /* alphas are in peft's configuration */
 };
 
 struct adapter_naming {
     const char *name;
     const char *transformer, *unet; /* prefixes of a denoiser's module names */
-    bool authors;           /* denoiser modules have the authors' checkpoint names, not diffusers' names */
-    bool flattened;         /* dots are replaced by underscores */
-    bool vectors;           /* norms and biases are changed too */
-    enum adapter_form form; /* LoKr: the first matrix is not factored */
+    bool authors;                   /* denoiser modules have the authors' checkpoint names, not diffusers' */
+    bool flattened;                 /* dots in module names are replaced by underscores */
+    bool vectors;                   /* adapters change norms and biases too */
+    enum adapter_form form;         /* LoRA, LoHa or LoKr (its first matrix is not factored) */
     enum adapter_texts texts;
     enum adapter_alphas alphas;
     const char *down, *up; /* name endings of LoRA factors */
@@ -34,22 +34,21 @@ struct adapter_naming {
 /* Returns the dialect of a name; NULL with USAGE and the list of names. */
 const struct adapter_naming *adapter_naming_find(const char *name, struct error *e);
 
-/* Writes the prefix of a slot's module names to prefix (BLOCK_NAME_MAX bytes). False: the dialect has no
- * names for this slot. */
+/* Writes the prefix of a slot's module names to prefix (BLOCK_NAME_MAX bytes). False: the dialect has
+ * none. */
 bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
                            char *prefix);
 
-/* One tensor of an adapter module. */
 struct adapter_factor {
     const char *end; /* name ending, after the module's name */
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
-    double init_scale; /* see weight_spec.init_scale */
-    float alpha;       /* value of a scalar (rank 0) */
+    double init_scale; /* standard deviation, as in weight_spec.init_scale */
+    float alpha;       /* value of a scalar tensor (rank 0) */
 };
 
 /* Lists the factors for a weight of shape dim; their change is about a quarter of the weight's deviation,
- * with at most this rank. alpha: an alpha tensor of alpha times the rank is added; 0: none. Returns the
+ * with at most this rank. alpha: also lists an alpha tensor of alpha times the rank; 0: none. Returns the
  * number of factors. */
 enum { ADAPTER_FACTORS_MAX = 5 };
 int adapter_naming_factors(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int rank,

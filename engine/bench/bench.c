@@ -1,4 +1,3 @@
-/* Shared by all benchmarks: see bench.h. */
 #include "engine/bench/bench.h"
 
 #include "engine/api/machine.h"

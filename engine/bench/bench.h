@@ -14,7 +14,7 @@ struct bench {
     int threads;
     json_t *rows;
     unsigned json_failures; /* failed_json_allocations() before the first row */
-    struct rates measured;  /* 0: not measured */
+    struct rates measured;  /* rates for the rates file; 0: not measured */
 };
 
 /* Reads the options and checks the existing rates file before any measurement. USAGE for an invalid thread
@@ -23,8 +23,8 @@ enum status bench_start(struct bench *bench, const struct sluice_bench_options *
 /* Reports progress; CANCELLED if the caller cancels. */
 enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e);
 /* Writes the report and the rates text unless *e holds an error, and frees the bench. rest: more members of
- * the report, consumed, or NULL. rates may be NULL. threads: of the operators, 0 if none were measured.
- * Returns the value of the public function. */
+ * the report, consumed, or NULL. rates may be NULL. threads: thread count of measured operators, or 0.
+ * Returns the exit value of the public function. */
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error);
 /* Sorts n values and returns their median. */

@@ -1,8 +1,8 @@
 /* `sluice bench block`: compares a real block and a real VAE decoder with the rate of oneDNN's own products.
  *
  * Each round runs the family's forward with random weights, then every product and convolution of it once in
- * oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates thus come from the same
- * seconds, on a machine that others may use too. Medians over rounds are reported. */
+ * oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates are thus measured
+ * within the same seconds, on a machine that others may use too. Medians over rounds are reported. */
 #include "engine/bench/block.h"
 #include "engine/bench/predict.h"
 #include "loaders/json.h"
@@ -17,25 +17,21 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- timing device ---- */
-
 enum { PRODUCTS_MAX = 64 };
 
-/* A product or convolution as one oneDNN call, not split. */
 struct product {
     struct onednn_key key;
-    int calls;    /* per pass */
-    double flops; /* of one call, without padding */
+    int calls;    /* calls per forward */
+    double flops; /* FLOPs of one call, without padding */
 };
 
-/* Wraps a device and records the time per operator class, and the matrix products and convolutions of a
- * forward. */
+/* Device wrapper: records the time per operator class, and the products and convolutions of a forward. */
 struct watch {
     struct device device;
     struct sys *sys;
     struct device *target;
     struct {
-        double seconds, flops; /* flops: 0 for memory-bound classes */
+        double seconds, flops; /* per operator class; FLOPs are 0 for memory-bound classes */
     } class[N_OP_CLASSES];
     struct product products[PRODUCTS_MAX];
     int n_products;
@@ -51,7 +47,7 @@ static enum status watch_prepare(struct device *device, const struct op *op, str
     return target->prepare(target, op, e);
 }
 
-/* oneDNN needs a multiple of 8 channels. */
+/* Rounds up to a multiple of 8 channels, as oneDNN needs. */
 static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
@@ -67,7 +63,7 @@ static struct onednn_key watch_key(const struct op *op) {
     return key;
 }
 
-/* Products beyond the table's size are not compared; no supported model comes near. */
+/* Counts a product. Those beyond the table's size are not compared; no supported model comes near. */
 static void count_product(struct watch *w, const struct op *op) {
     struct onednn_key key = watch_key(op);
     int i = 0;
@@ -101,25 +97,23 @@ static void watch_init(struct watch *watch, struct sys *sys, struct device *targ
                             .target = target};
 }
 
-/* Resets everything but the products' shapes. */
+/* Resets all measurements but keeps the products' shapes. */
 static void watch_reset(struct watch *watch) {
     memset(watch->class, 0, sizeof watch->class);
     for (int i = 0; i < watch->n_products; i++) watch->products[i].calls = 0;
 }
 
-/* ---- state of a measurement ---- */
-
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* per class; oneDNN's own products; the forward; the forward to compare with */
+    double seconds[N_TIMES]; /* per operator class; oneDNN's own products; the forward; the forward to compare
+                              * with */
 };
 
 struct block_bench {
     struct bench *bench;
     const struct bench_block_case *c;
-    struct random_component component,
-        plain; /* plain: for comparison, with bf16 weights or without adapter */
+    struct random_component component, plain; /* component to compare with: bf16 weights or no adapter */
     struct watch watch;
     struct onednn *onednn;
     char *memory; /* buffer for the largest of oneDNN's own products */
@@ -130,8 +124,6 @@ struct block_bench {
     double fraction;
     struct error *error;
 };
-
-/* ---- oneDNN's own products ---- */
 
 struct product_layout {
     uint64_t in, weights, bias, out, scratch, end;
@@ -159,7 +151,7 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     return l;
 }
 
-/* Allocates and fills a buffer for the largest product: untouched pages would all map to one zero page. */
+/* Allocates and fills a buffer for the largest product: untouched pages all map to one zero page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct tensor numbers = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
@@ -193,15 +185,13 @@ static double time_product(struct block_bench *b, const struct onednn_key *key, 
     return clock_of(b) - start;
 }
 
-/* ---- rounds ---- */
-
 /* Called between operators, so that a cancellation takes effect at once. */
 static bool block_tick(void *user) {
     struct block_bench *b = user;
     return bench_go_on(b->bench, b->fraction, b->what, b->error) == OK;
 }
 
-/* Reports a round before its clock starts, so that a listener's work is not measured. */
+/* Reports a round before its clock starts, so that the caller's work is not measured. */
 static enum status announce(struct block_bench *b, int round, struct error *e) {
     double share = (double)round / (b->c->rounds + 1);
     b->fraction = b->c->from + share * (b->c->to - b->c->from);
@@ -236,8 +226,6 @@ static double median_of(const struct block_bench *b, int time, int over) {
         values[i] = b->rounds[i].seconds[time] / (over < 0 ? 1 : b->rounds[i].seconds[over]);
     return bench_median(values, b->n_rounds);
 }
-
-/* ---- rows ---- */
 
 static json_t *block_add_row(const struct block_bench *b, const char *what, double seconds, double flops) {
     json_t *row = json_pack("{s:s, s:s, s:s, s:s, s:i, s:s, s:i, s:f}", "part", b->c->name, "shape",
@@ -300,8 +288,6 @@ enum status bench_block_measure(struct bench *bench, struct device *device, cons
     onednn_close(b.onednn);
     return e->code;
 }
-
-/* ---- the bench ---- */
 
 #define BLOCK_SIZES(side)                                                                                    \
     .sizes = {.family = &family_zimage,                                                                      \

@@ -10,7 +10,7 @@
 struct bench_block_case {
     const char *name, *shape;
     struct random_component_sizes sizes;
-    int rounds; /* 1 to BENCH_ROUNDS_MAX */
+    int rounds; /* number of rounds, 1 to BENCH_ROUNDS_MAX */
     double from, to;
 };
 

@@ -21,16 +21,16 @@
 enum { READERS = 4, LARGEST = 32 << 20, FILE_BYTES = 256 << 20, COPIERS = 4 };
 #define BUFFER_BYTES ((uint64_t)READERS * LARGEST)
 
-/* From less than a disk needs to be busy, up to a whole block. */
+/* Sizes of reads in bytes: from less than a disk needs to be busy, up to a whole block. */
 static const int64_t piece_bytes[] = {64 << 10, 1 << 20, 8 << 20, 32 << 20};
 enum { N_PIECES = sizeof piece_bytes / sizeof *piece_bytes };
-/* Rates of smaller pieces are shown but not saved; blocks are read in larger pieces where the file has
+/* Rates of smaller reads are shown but not saved; blocks are read in larger pieces where the file has
  * them. */
 enum { SAVED_FROM = 8 << 20 };
 
 struct bus {
     struct bench *bench;
-    char *buffer; /* BUFFER_BYTES */
+    char *buffer; /* read and copy buffer of BUFFER_BYTES */
     int file;
     int64_t file_bytes;
     double done;    /* progress, 0 to 1 */
@@ -107,8 +107,6 @@ static double measure_movers(struct bus *bus, int n, int file, int64_t piece, do
     *problem = failed;
     return failed || spent <= 0 ? 0 : (double)moved / spent;
 }
-
-/* ---- disk ---- */
 
 /* Returns the share of the file's pages in the page cache; 1 if unknown. */
 static double cached_share(int file, int64_t bytes) {
@@ -244,8 +242,6 @@ static enum status bus_open_file(struct bus *bus, const char *path, struct error
     return OK;
 }
 
-/* ---- host ---- */
-
 static enum status measure_copies(struct bus *bus, int threads, struct error *e) {
     struct bench *bench = bus->bench;
     for (int i = 0; i < N_PIECES; i++) {
@@ -261,9 +257,7 @@ static enum status measure_copies(struct bus *bus, int threads, struct error *e)
     return e->code;
 }
 
-/* ---- GPU ---- */
-
-/* Measures a path; raises *best to its best rate. */
+/* Measures a copy path between host and GPU; raises *best to its best rate. */
 static enum status measure_path(struct bus *bus, enum cuda_path path, double *best, struct error *e) {
     for (int i = 0; i < N_PIECES; i++) {
         double rate;
@@ -288,7 +282,7 @@ static enum status measure_pins(struct bus *bus, struct error *e) {
     return OK;
 }
 
-/* Measures the GPU. An unusable GPU is not an error: the reason is reported instead of its rows. */
+/* Measures the GPU. An unusable GPU is not an error: the report has the reason instead of its rows. */
 static enum status measure_gpu(struct bus *bus, struct error *e) {
     static const enum cuda_path paths[] = {CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED};
     char line[1024];
@@ -307,12 +301,10 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
     return e->code == OK ? measure_pins(bus, e) : e->code;
 }
 
-/* ---- names of links ---- */
-
-/* Limits are geometric means of the rates that adjacent links reach in practice, so a 15 % deviation does not
- * change the name. */
+/* A disk or PCIe link. Limits are geometric means of the rates that adjacent links reach in practice, so a 15
+ * % deviation does not change the name. */
 struct link {
-    double below_gbytes; /* rates below this have this name */
+    double below_gbytes; /* rates below this have this name, in GB/s */
     const char *name;
 };
 
@@ -344,8 +336,6 @@ const char *link_of_disk(double bytes_per_second) {
 const char *link_of_pinned(double bytes_per_second) {
     return link_name(pinned_links, bytes_per_second);
 }
-
-/* ---- the benchmark ---- */
 
 static enum status measure_all(struct bus *bus, struct error *e) {
     const char *file = bus->bench->options.file;

@@ -23,12 +23,12 @@ enum { CHECKPOINT_SHARDS_MAX = 99 };
 enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
-/* Maximum shard size as in published models. At least two shards are written, so that small models are read
- * like large ones. */
+/* Largest shard in bytes, as in published models. At least two shards are written, so that small models are
+ * read like large ones. */
 static const uint64_t shard_bytes_most = 5000000000;
 enum { SHARDS_LEAST = 2 };
 
-/* File name of the weights, as in transformers and diffusers. */
+/* Returns the file name of a component's weights, as in transformers and diffusers. */
 static const char *file_name(const struct slot *slot) {
     bool encodes = slot->family->kind == FAMILY_TEXT || slot->family->kind == FAMILY_VISION;
     return encodes ? "model" : "diffusion_pytorch_model";
@@ -38,7 +38,7 @@ static bool is_sharded(const struct slot *slot) {
     return !family_decodes(slot->family);
 }
 
-/* Extra components (not part of a model) are written to the checkpoint's top folder. */
+/* Components that are not part of a model are written to the checkpoint's top folder. */
 static const char *folder_of(const struct slot *slot) {
     return slot_is_extra(slot) ? NULL : slot->folder;
 }
@@ -50,17 +50,15 @@ struct writer {
     struct sizes sizes;
     struct stored_types types;
     uint64_t random;
-    /* state of the component being written */
+    /* tensors of the component being written */
     struct named_tensor *tensors;
     struct synthetic_tensor *made;
-    struct stored_types listed; /* types of its weights */
+    struct stored_types listed; /* types of the tensors' weights */
     int n_tensors, shard_first; /* shard_first: first tensor of the file being written */
-    uint64_t done, all;         /* bytes */
+    uint64_t done, all;         /* bytes written so far, and in total */
     void (*on_progress)(void *user, double fraction);
     void *user;
 };
-
-/* ---- weights ---- */
 
 static enum status make_tensor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct writer *w = user;
@@ -125,8 +123,6 @@ static enum status list_tensors(struct writer *w, const char *prefix, const stru
     return e->code;
 }
 
-/* ---- files ---- */
-
 static enum status make_folder(const char *path, struct error *e) {
     if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
     error_set(e, OUTPUT, "cannot create folder");
@@ -145,8 +141,8 @@ static enum status checkpoint_check_disk(const struct writer *w, struct error *e
     return error_expected(e, "%.2f GB", (double)w->all / 1e9);
 }
 
-/* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), which is created. NULL with
- * an error. */
+/* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), and creates the folder. NULL
+ * with an error. */
 static char *place_file(struct writer *w, const char *folder, const char *file, struct error *e) {
     char *inner = folder ? path_join(w->sys, w->folder, folder) : path_copy(w->sys, w->folder, e);
     char *path = inner ? path_join(w->sys, inner, file) : NULL;
@@ -179,7 +175,7 @@ static enum status write_small(struct writer *w, const char *folder, const char 
     return e->code;
 }
 
-/* Writes JSON; `losses` is failed_json_allocations() before it was built. */
+/* Writes JSON. json_failures: failed_json_allocations() before the JSON was built. */
 static enum status write_json(struct writer *w, const char *folder, const char *file, json_t *json,
                               unsigned json_failures, struct error *e) {
     char *text = json_to_text(json, JSON_INDENT(2), json_failures);
@@ -289,8 +285,7 @@ static enum status list_slot(struct writer *w, int slot, struct component *c, st
     return list_tensors(w, w->recipe->slot[slot].prefix, c, e);
 }
 
-/* Components that share a folder: a VAE encoder shares its decoder's configuration. The slot that owns the
- * folder is first. */
+/* Components that share a folder and its configuration, as VAE encoder and decoder do. The owner is first. */
 struct sharing {
     struct component components[SLOTS_MAX];
     const struct component *configured[SLOTS_MAX];
@@ -362,8 +357,6 @@ static enum status write_tokenizer(struct writer *w, int slot, struct error *e) 
     return e->code;
 }
 
-/* ---- configuration files ---- */
-
 static enum status write_processor(struct writer *w, struct error *e) {
     struct component c;
     char config[1024];
@@ -377,7 +370,7 @@ static enum status write_processor(struct writer *w, struct error *e) {
     return e->code;
 }
 
-/* Noise schedule as in the published models. */
+/* Adds the scheduler's noise schedule, as in the published models. */
 static void add_noise_schedule(json_t *json, const struct sampling *s) {
     bool scaled = s->noise.beta_schedule == BETAS_SCALED_LINEAR;
     json_count_failure(json_object_update_new(
@@ -415,7 +408,7 @@ static void add_class(json_t *json, const char *name, const char *library, const
     json_put(json, name, json_pack("[s, s]", library, class_name));
 }
 
-/* Class of a diffusers component. */
+/* Returns the diffusers class of a component. */
 static const char *class_of_model(const struct writer *w, int slot) {
     struct component c;
     configuration_begin(w->recipe, slot, w->sys, &c);
@@ -443,8 +436,7 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     return write_json(w, NULL, "model_index.json", json, json_failures, e);
 }
 
-/* Writes sluice.json for recipes that only the folder's name distinguishes, because this folder may have any
- * name. */
+/* Writes sluice.json for recipes that only the folder's name distinguishes: this folder may have any name. */
 static enum status write_defaults(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned json_failures = failed_json_allocations();
@@ -495,8 +487,6 @@ int sluice_checkpoint_write(const char *family, const char *folder, const char *
     sys.release(&sys, w.made);
     return publish_error(&e, error);
 }
-
-/* ---- list of families ---- */
 
 static void list_dimensions(const struct slot *s, json_t *list) {
     for (int i = 0; i < s->family->n_dimensions; i++) {

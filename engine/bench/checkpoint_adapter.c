@@ -17,9 +17,9 @@
 /* Parts of one fused tensor are at most this many modules apart. */
 enum { PARTS_APART = 24 };
 
-/* A module as named in the file: a layer with a weight, or a norm or bias vector. */
+/* A module of the adapter file: a layer with a weight, or a norm or bias vector. */
 struct module {
-    char *name; /* owned */
+    char *name; /* owned; the file's name of the module */
     enum { MODULE_PRODUCT, MODULE_NORM, MODULE_BIAS } what;
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
@@ -35,15 +35,13 @@ struct adapter_writer {
     uint64_t random;
     struct module *modules;
     int n_modules, modules_max;
-    struct named_tensor *tensors; /* names are owned */
+    struct named_tensor *tensors; /* tensors of the file; names are owned */
     struct synthetic_tensor *made;
     int n_tensors;
-    uint64_t done, all; /* bytes */
+    uint64_t done, all; /* bytes written so far, and in total */
 };
 
-/* ---- modules ---- */
-
-/* True for weights of matrix products; embedding tables are excluded. */
+/* True for weights of matrix products; false for embedding tables. */
 static bool is_product(const struct weight_spec *spec, const struct block_kind *kind, const char *name) {
     return spec->rank >= 2 && !spec->embedding_lookup && !kind->embedding_table && ends_with(name, ".weight");
 }
@@ -108,7 +106,6 @@ static enum status list_weight(struct adapter_writer *w, const char *prefix, con
     return ends_with(place.name, ".weight") ? add_module(w, prefix, &place, MODULE_NORM, e) : OK;
 }
 
-/* Grows the array for n more modules. */
 static enum status grow_modules(struct adapter_writer *w, int n, struct error *e) {
     struct module *modules =
         w->sys->alloc(w->sys, LINE_HOST, (size_t)(w->n_modules + n) * sizeof *w->modules);
@@ -162,8 +159,6 @@ static enum status list_modules(struct adapter_writer *w, struct error *e) {
     return e->code;
 }
 
-/* ---- tensors ---- */
-
 static enum status add_factor(struct adapter_writer *w, const struct module *module,
                               const struct adapter_factor *factor, struct error *e) {
     size_t bytes = strlen(module->name) + strlen(factor->end) + 1;
@@ -183,7 +178,7 @@ static enum status add_factor(struct adapter_writer *w, const struct module *mod
     return OK;
 }
 
-/* Modules alternate between two alphas: the rank, and half of it. */
+/* Adds a module's factors. Modules alternate between two alphas: the rank, and half of it. */
 static enum status add_factors(struct adapter_writer *w, int i_module, struct error *e) {
     const struct module *module = &w->modules[i_module];
     struct adapter_factor factors[ADAPTER_FACTORS_MAX] = {
@@ -208,8 +203,6 @@ static enum status make_factors(struct adapter_writer *w, struct error *e) {
     return e->code;
 }
 
-/* ---- the file ---- */
-
 static enum status make_factor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct adapter_writer *w = user;
     const struct sluice_adapter_options *o = w->options;
@@ -219,7 +212,7 @@ static enum status make_factor(void *user, int i, void *to, uint64_t bytes, stru
     return error_set(e, CANCELLED, "cancelled");
 }
 
-/* peft's rank_pattern: modules of lower rank, by name without the component's prefix. */
+/* Returns peft's rank_pattern: modules of lower rank, by name without the component's prefix. */
 static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) {
     json_t *pattern = json_object();
     for (int i = 0; i < w->n_modules; i++) {
@@ -231,7 +224,7 @@ static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) 
     return pattern;
 }
 
-/* peft's target_modules; diffusers rejects a configuration without it. */
+/* Returns peft's target_modules; diffusers rejects a configuration without them. */
 static json_t *target_modules(const struct adapter_writer *w, const char *prefix) {
     json_t *names = json_array();
     size_t n = strlen(prefix);
@@ -246,7 +239,7 @@ static void put_of_component(json_t *json, const char *prefix, const char *key, 
     json_decref(name);
 }
 
-/* peft's configuration as diffusers saves it in metadata: every module's alpha is half the rank. */
+/* Returns peft's configuration as diffusers saves it in metadata: every module's alpha is half the rank. */
 static char *peft_text(const struct adapter_writer *w) {
     unsigned json_failures = failed_json_allocations();
     json_t *json = json_object();
@@ -281,8 +274,6 @@ static enum status write_adapter(struct adapter_writer *w, const char *path, str
     free(peft);
     return e->code;
 }
-
-/* ---- public function ---- */
 
 static enum status read_options(struct adapter_writer *w, struct error *e) {
     const struct sluice_adapter_options *o = w->options;

@@ -1,4 +1,3 @@
-/* Types of random checkpoints: see checkpoint_types.h. */
 #include "engine/bench/checkpoint_types.h"
 
 #include "engine/bench/random_weights.h"
@@ -15,7 +14,7 @@ struct stored_type {
     enum dtype dtype;
     enum files files;
     enum scales scales;
-    bool described; /* has a comfy_quant tensor */
+    bool described; /* the file has a comfy_quant tensor for the weight */
 };
 
 static const struct stored_type known[] = {
@@ -107,9 +106,6 @@ enum status stored_types_read(const char *text, size_t length, struct stored_typ
     return stored_type_fail(text, length, "is in no file: some types are of GGUF, others of safetensors", e);
 }
 
-/* ---- tensors of a weight ---- */
-
-/* Chooses the stored type of a weight. */
 static const struct stored_type *stored_type_choose(struct stored_types *types, const struct block_kind *kind,
                                                     const struct tensor *shape) {
     struct index_entry entry = {.dtype = DTYPE_BF16, .rank = shape->rank};
@@ -134,7 +130,7 @@ static struct tensor file_tensor(enum dtype dtype, int rank, int32_t rows, int32
     return tensor_make(NULL, dtype, rank, (int32_t[]){rows, columns});
 }
 
-/* Declared type and shape of a weight's bytes in the file. */
+/* Returns the declared type and shape of a weight's bytes in the file. */
 static struct tensor file_values(const struct tensor *values) {
     int32_t rows = values->dim[0], columns = values->dim[1];
     if (values->dtype == DTYPE_NVFP4_TILED) return file_tensor(DTYPE_U8, 2, rows, columns / 2);

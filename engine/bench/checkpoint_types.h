@@ -7,21 +7,21 @@
 
 struct stored_type;
 
-/* Types that a checkpoint's matrices use in rotation; usually one. */
+/* TYPES_MAX: types that a checkpoint's matrices use in rotation, usually one. */
 enum { TYPES_IN_TURN_MAX = 8, TENSORS_OF_WEIGHT_MAX = 4 };
 struct stored_types {
     const struct stored_type *in_turn[TYPES_IN_TURN_MAX];
     int n, next;
 };
 
-/* Parses "bf16", "f8_e4m3_scaled" or "q4_k/q6_k" of length bytes. USAGE lists the known types. */
+/* Parses "bf16", "f8_e4m3_scaled" or "q4_k/q6_k" of length bytes. USAGE lists the supported types. */
 enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e);
 /* True if the types exist only in GGUF files. */
 bool stored_types_are_gguf(const struct stored_types *types);
 /* True for one type of unquantised numbers for all tensors. */
 bool stored_types_are_plain(const struct stored_types *types);
 
-/* Returns that type; only if stored_types_are_plain. */
+/* Returns the only type; requires stored_types_are_plain. */
 enum dtype stored_types_plain(const struct stored_types *types);
 
 /* Contents of one tensor of a file. */
@@ -37,7 +37,7 @@ struct synthetic_tensor {
  * number of tensors. */
 struct weight_tensors {
     const char *end[TENSORS_OF_WEIGHT_MAX];
-    struct tensor tensor[TENSORS_OF_WEIGHT_MAX]; /* as declared in the file */
+    struct tensor tensor[TENSORS_OF_WEIGHT_MAX]; /* tensors as declared in the file */
     struct synthetic_tensor made[TENSORS_OF_WEIGHT_MAX];
 };
 int stored_types_divide(struct stored_types *types, const struct block_kind *kind,

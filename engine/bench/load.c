@@ -1,5 +1,5 @@
 /* `sluice bench load`: measures how fast a model's blocks are read as in a stage: through the store, its
- * readers and a ring for two blocks, without computing. For comparison, dd's way: one thread reads the same
+ * readers and a ring for two blocks, without computing. For comparison, as dd does: one thread reads the same
  * files in order, 16 MiB at a time, into one buffer. The two alternate; medians are reported.
  *
  * Three modes: from the page cache; through the page cache after dropping it; bypassing it (O_DIRECT), if the
@@ -16,7 +16,7 @@
 #include <string.h>
 
 enum { DD_PIECE = 16 << 20, ROUNDS = 3 };
-/* A larger amount would only repeat the measurement, and the page cache must hold it. */
+/* Limit of bytes to read: more would only repeat the measurement, and the page cache must hold them. */
 static const uint64_t most_bytes = (uint64_t)4 << 30;
 
 enum way { WAY_CACHED, WAY_COLD, WAY_DIRECT, N_WAYS };
@@ -34,10 +34,8 @@ struct load {
     struct visit_list visits;
     struct run_need *need;
     struct plan *plan;
-    char *buffer; /* dd's buffer */
+    char *buffer; /* read buffer of the dd comparison */
 };
-
-/* ---- blocks to read ---- */
 
 /* Opens only the headers of all files and measures the time. */
 static enum status open_headers(struct load *l, const struct sluice_model_options *from, struct error *e) {
@@ -52,7 +50,7 @@ static enum status open_headers(struct load *l, const struct sluice_model_option
     return e->code;
 }
 
-/* Opens the whole model first, so that headers are then read from warm files. The difference is the
+/* Opens the whole model first, so that headers are then read from cached files. The difference is the
  * tokenizer's time. */
 static enum status open_model(struct load *l, struct error *e) {
     struct sys *sys = &l->bench->sys;
@@ -109,8 +107,6 @@ each_source(struct load *l, enum status (*call)(struct load *, struct byte_sourc
     }
     return e->code;
 }
-
-/* ---- dd and the store ---- */
 
 struct dd {
     enum way way;
@@ -180,8 +176,6 @@ static enum status read_with_store(struct load *l, enum way way, double *rate, s
     residents_destroy(&none);
     return e->code;
 }
-
-/* ---- rows ---- */
 
 static enum status drop(struct load *l, struct byte_source *source, void *unused, struct error *e) {
     (void)l, (void)unused;

@@ -14,16 +14,16 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Z-Image: width of a block, feed-forward, heads of 128; tokens of a 512 x 256 image. */
+/* Z-Image: tokens of a 512 x 256 image, width of a block, feed-forward width, head size. */
 enum { T = 512, C = 3840, F = 10240, D = 128 };
 
 struct ops_case {
     enum op_class class;
     const char *shape;
     enum dtype weights;
-    bool counts; /* counts for the class's rate: weights are nearly always bf16 */
+    bool counts; /* counts for the rate of its class: weights are nearly always bf16 */
     void (*forward)(struct context *x, const struct ops_case *c);
-    int32_t size[3]; /* meaning depends on forward */
+    int32_t size[3]; /* sizes; their meaning depends on forward */
 };
 
 static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
@@ -45,7 +45,7 @@ static void ops_attend(struct context *x, const struct ops_case *c) {
     op_attention(x, q, q, k, v, (struct attention_options){.queries = heads, .keys = heads, .scale = 0.1f});
 }
 
-/* size: side, channels. */
+/* size: side of the image, channels. */
 static void ops_convolve(struct context *x, const struct ops_case *c) {
     int32_t side = c->size[0], channels = c->size[1];
     int32_t dim[3] = {side, side, channels}, kernel[4] = {channels, channels, 3, 3};
@@ -54,8 +54,8 @@ static void ops_convolve(struct context *x, const struct ops_case *c) {
               (struct conv_options){.upsample = 1});
 }
 
-/* The memory-bound operators of a block: two gated norms, RoPE, the feed-forward's gate, conditioning
- * rows. */
+/* The memory-bound operators of a block: two gated norms, RoPE, the feed-forward's gate, and products of one
+ * row. */
 static void ops_move(struct context *x, const struct ops_case *c) {
     struct tensor h = matrix(x, DTYPE_F32, T, C), out = matrix(x, DTYPE_F32, T, C);
     struct tensor row = context_tensor(x, DTYPE_F32, 1, (int32_t[]){C});
@@ -96,7 +96,7 @@ struct ops_bench {
     struct bench *bench;
     struct device *device;
     int threads;
-    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* of the cases with `counts` */
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* sums over the cases with `counts` */
 };
 
 /* Finds the memory of a case and its work in its class's unit (seconds at a rate of 1) by a dry run, which
@@ -166,7 +166,7 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     return e->code;
 }
 
-/* Runs all cases with one thread count; from, to: range of the progress. */
+/* Runs all cases with one thread count; from, to: range of the benchmark's progress. */
 static enum status run_cases(struct bench *bench, int threads, double from, double to, struct error *e) {
     struct ops_bench b = {.bench = bench, .threads = threads, .device = cpu_open(&bench->sys, threads, e)};
     if (!b.device) return e->code;
@@ -182,8 +182,6 @@ static enum status run_cases(struct bench *bench, int threads, double from, doub
     return e->code;
 }
 
-/* If other programs use the cores, threads that wait for each other can be slower than one thread. Such rates
- * describe this machine now, so the report warns about them. */
 json_t *ops_slower(const struct op_rates *one, const struct op_rates *all, int threads) {
     json_t *slower = json_array();
     for (int i = 0; i < N_OP_CLASSES; i++) {

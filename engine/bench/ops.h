@@ -1,4 +1,3 @@
-/* Additional results of `sluice bench ops`: see ops.c. */
 #ifndef SLUICE_BENCH_OPS_H
 #define SLUICE_BENCH_OPS_H
 
@@ -6,9 +5,9 @@
 
 #include <jansson.h>
 
-/* Returns the operator classes that are slower with `threads` threads than with one:
- * [{"op","threads","of_one_thread"}], the last as a share of one thread's rate. Classes that only one of the
- * two measured are left out. The caller owns the result. */
+/* Returns the operator classes that are slower with `threads` threads than with one, as when other programs
+ * use the cores: [{"op","threads","of_one_thread"}], the last as a share of one thread's rate. Classes that
+ * only one of the two measured are left out. The caller owns the result. */
 json_t *ops_slower(const struct op_rates *one, const struct op_rates *all, int threads);
 
 #endif

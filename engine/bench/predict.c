@@ -9,18 +9,16 @@
 
 #include <string.h>
 
-/* ---- blocks ---- */
-
-/* An image of 1024 x 1024 (Stable Diffusion 1: 512 x 512) or a video of 832 x 480 in 81 frames, with the
- * longest prompts. Flux.1: the kind of block in which it spends more time. Vision encoders: a layer with
- * window attention. UNets: a transformer layer at full size. VAEs: a resnet at full size. Tiny VAEs: a block
- * at half size. */
+/* Sizes of the predicted blocks: an image of 1024 x 1024 (Stable Diffusion 1: 512 x 512) or a video of 832 x
+ * 480 in 81 frames, with the longest prompts. Flux.1: the kind of block in which it spends more time. Vision
+ * encoders: a layer with window attention. UNets: a transformer layer at full size. VAEs: a resnet at full
+ * size. Tiny VAEs: a block at half size. */
 #define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \
     .type = DTYPE_BF16
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
-/* Four frames of 1280 x 704; the decoder produces 2x2 pixels at a time. */
+/* Wan 2.2: four frames of 1280 x 704; the decoder produces 2x2 pixels at a time. */
 #define WAN22_VIDEO                                                                                          \
     .text_rows = 1, .text_columns = 1, .latent_channels = 48, .latent_frames = 3, .latent_side = 44,         \
     .latent_columns = 80, .picture_side = 704, .chunk = 2, .type = DTYPE_BF16
@@ -114,8 +112,6 @@ const struct predict_case *predict_cases(int *n) {
     return cases;
 }
 
-/* ---- counting device ---- */
-
 struct predicting {
     struct device device; /* first member */
     const struct cuda_card *card;
@@ -154,7 +150,7 @@ static enum status predicting_run(struct device *device, const struct op *op, vo
 
 static void predicting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
-    *cost = (struct op_cost){0}; /* nothing is computed */
+    *cost = (struct op_cost){0}; /* the counting device computes nothing */
 }
 
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
@@ -176,8 +172,6 @@ enum status predict_block(struct sys *sys, const struct device *cuda, const stru
     random_component_destroy(&component);
     return e->code;
 }
-
-/* ---- the bench ---- */
 
 static void add_row(struct bench *bench, const struct predict_case *c, const struct predict_row *row) {
     json_push(bench->rows,

@@ -1,4 +1,3 @@
-/* Components with random weights: see random_component.h. */
 #include "engine/bench/random_component.h"
 
 #include "engine/api/request.h"
@@ -55,7 +54,7 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
                                  struct arena *arena, bool *ok) {
     struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
     t.scale = random_weights_scale(&t, spec->init_scale);
-    t.scales = &t; /* any non-NULL value: only the size of the scales is asked for */
+    t.scales = &t; /* any non-NULL value: only the size of the scales is needed */
     int32_t bytes = dtype_is_quantised(t.dtype) ? (int32_t)tensor_scales_bytes(&t) : 0;
     bool apart = bytes && (dtype_tiled_values(t.dtype) || dtype_scales_rows(t.dtype));
     t.scales = apart ? arena_tensor(arena, DTYPE_U8, 1, &bytes, ok).data : NULL;
@@ -63,11 +62,10 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
     if (t.scales)
         random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales,
                                    (uint64_t)bytes);
-    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* the rows' scales contain it */
+    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* the rows' scales contain the tensor's scale */
     return t;
 }
 
-/* Allocates a bf16 adapter factor in the arena. */
 static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random, struct arena *arena,
                                  bool *ok) {
     static const struct weight_spec spec = {.init_scale = 0.25};
@@ -100,7 +98,6 @@ static void make_weights(const struct random_component *c, const struct block_re
     }
 }
 
-/* Lays out weights, the lane and its state. */
 static void random_component_lay_out(struct random_component *c, const struct random_component_sizes *sizes,
                                      struct arena *arena, bool *ok) {
     int32_t frames = sizes->latent_frames ? sizes->latent_frames : 1;

@@ -1,5 +1,5 @@
-/* One component of a pipeline with random weights in memory, of any size and type. Its blocks run through the
- * family's forwards on the real CPU device, without files, plan or store. For compute benchmarks. */
+/* One component of a pipeline with random weights in memory, of any size and type, for compute benchmarks.
+ * Its blocks run through the family's forwards on the CPU device, without files, plan or store. */
 #ifndef SLUICE_BENCH_RANDOM_COMPONENT_H
 #define SLUICE_BENCH_RANDOM_COMPONENT_H
 
@@ -13,9 +13,9 @@ struct random_component_sizes {
     int32_t latent_channels, latent_side, picture_side;
     int32_t latent_frames, latent_columns; /* 0: one frame; as many columns as rows */
     int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
-    enum dtype type;  /* type of matrices whose columns fill its blocks; other weights are bf16 */
+    enum dtype type;  /* type of matrices whose rows its quantisation blocks fill; other weights are bf16 */
     int adapter_rank; /* rank of a bf16 adapter on every matrix; 0: none. Only for blocks whose matrices are
-                         all used in products */
+                       * all used in products */
     struct {
         const char *kind;
         int number;
@@ -35,7 +35,7 @@ struct random_component {
     int running;               /* index in refs of the running block */
     char *structures;          /* the blocks' weight structs, consecutive */
     struct low_rank *adapters; /* adapters of all weights in order; NULL: none */
-    char *memory;              /* weights, state and workspace */
+    char *memory;              /* memory of weights, state and workspace */
     uint64_t bytes;
     struct context context;
     struct arena scratch;
@@ -43,14 +43,14 @@ struct random_component {
 
 /* True if ref is the block sizes->last. */
 bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref);
-/* Allocates, fills and prepares a component on the device. MEMORY. It must not move, and must be destroyed
- * even after a failure. */
+/* Allocates, fills and prepares a component on the device. MEMORY. The component must not move, and must be
+ * destroyed even after a failure. */
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e);
 /* As random_component_make without memory, for devices that only count. MEMORY. */
 enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
-/* Runs every block once, on its own device or on another one with equal results. */
+/* Runs every block once, on the component's device or on another one with equal results. */
 enum status random_component_run(struct random_component *c, struct device *device, struct error *e);
 void random_component_destroy(struct random_component *c);
 

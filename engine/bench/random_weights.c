@@ -1,4 +1,3 @@
-/* Random weights: see random_weights.h. */
 #include "engine/bench/random_weights.h"
 
 #include "engine/base/random.h"
@@ -10,7 +9,7 @@
  * over all codes, and the minimum that centres them. Measured with gguf 0.17's dequantize over 40,000 random
  * blocks. */
 static const struct {
-    int scale_at, minimum_at; /* -1: none */
+    int scale_at, minimum_at; /* byte offsets in a block; -1: none */
     double size, minimum;
 } halves[N_DTYPES] = {
     [DTYPE_Q4_0] = {0, -1, 4.63, 0},    [DTYPE_Q4_1] = {0, 2, 4.61, -7.5},
@@ -42,7 +41,7 @@ static uint16_t to_f16(double value) {
     return sign | (uint16_t)((exponent + 14) << 10) | (uint16_t)((int)ldexp(fraction, 11) & 1023);
 }
 
-/* Width of the uniform range. Matrices: by the number of inputs that a product sums over. */
+/* Half width of the uniform range. Matrices: by the number of inputs that a product sums over. */
 static double random_range(const struct tensor *t, double init_scale) {
     double inputs = 1;
     for (int i = 1; i < t->rank; i++) inputs *= t->dim[i];
@@ -63,8 +62,6 @@ static void fill_random(uint64_t *random, unsigned char *to, uint64_t bytes) {
         memcpy(to + at, &bits, bytes - at < 8 ? bytes - at : 8);
     }
 }
-
-/* ---- eight bits ---- */
 
 /* Value of code 0 to 126 of E4M3, or 0 to 123 of E5M2, without sign. */
 static double f8_value(enum dtype dtype, int code) {
@@ -89,7 +86,7 @@ static bool takes_upper(uint64_t *random, double size, double lower, double uppe
     return random_unit(random) * (upper * upper - lower * lower) < size * size - lower * lower;
 }
 
-/* Draws codes from 0 to a limit such that their root mean square is size. */
+/* Draws 8-bit float codes from 0 to a limit such that their root mean square is size. */
 static void make_f8(uint64_t *random, enum dtype dtype, double size, unsigned char *to, uint64_t bytes) {
     int least = 1;
     while (least + 1 < f8_codes(dtype) && f8_size(dtype, least + 1) <= size) least++;
@@ -99,8 +96,6 @@ static void make_f8(uint64_t *random, enum dtype dtype, double size, unsigned ch
         to[i] = (unsigned char)((bits >> 32) % n | (bits & 1) << 7);
     }
 }
-
-/* ---- block scales ---- */
 
 static unsigned char pick_e4m3(uint64_t *random, double size) {
     int code = 0;
@@ -135,8 +130,6 @@ static void make_blocks(uint64_t *random, enum dtype dtype, double size, unsigne
         else
             set_halves(random, dtype, size, to + at);
 }
-
-/* ---- numbers ---- */
 
 static void make_numbers(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                          uint64_t bytes) {
@@ -202,7 +195,7 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double in
 
 void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                                 uint64_t bytes) {
-    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3, 0.75 to 1.5 */
+    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes of 0.75 to 1.5 */
     unsigned char *codes = to;
     double size = random_size(shape, init_scale) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_NVFP4_TILED; i++)

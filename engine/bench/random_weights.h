@@ -1,15 +1,13 @@
 /* Random weights for checkpoints and benchmarks, with the deviation given in weight tables
- * (weight_spec.init_scale), so that a forward neither overflows nor vanishes.
- *
- * Numbers are uniform. Quantised weights have random codes and scales of one magnitude, so that their root
- * mean square equals that of the uniform numbers. */
+ * (weight_spec.init_scale), so that a forward neither overflows nor vanishes. Numbers are uniform. Quantised
+ * weights have random codes and scales of one magnitude, so that their root mean square equals that of the
+ * uniform numbers. */
 #ifndef SLUICE_BENCH_RANDOM_WEIGHTS_H
 #define SLUICE_BENCH_RANDOM_WEIGHTS_H
 
 #include "engine/base/tensor.h"
 
-/* Returns the scale (whole tensor or per row) for random values of this type and shape. 1 for types without a
- * whole-tensor scale. */
+/* Returns the scale (whole tensor or per row) for random values of this type and shape; 1 for other types. */
 float random_weights_scale(const struct tensor *shape, double init_scale);
 
 /* Generates the next bytes (whole blocks) of a weight of any type and of this shape, to be multiplied by

@@ -1,5 +1,5 @@
-/* `bench stream`: see stream.h. A layout is a plan built by hand or a list of visits; the store does not
- * distinguish them. */
+/* `bench stream`. A layout is a plan built by hand or a list of visits; the store does not distinguish
+ * them. */
 #include "engine/bench/stream_async.h"
 #include "engine/bench/stream_shapes.h"
 #include "loaders/json.h"
@@ -13,8 +13,6 @@
 static const char *const layout_names[N_STREAM_LAYOUTS] = {
     "ours", "prefix", "suffix", "even", "depth1", "no_wrap", "sync", "branches_apart",
 };
-
-/* ---- layouts ---- */
 
 static uint64_t all_bytes(const struct stage_need *need) {
     uint64_t sum = 0;
@@ -54,8 +52,8 @@ static void take_evenly(const struct stage_need *need, struct plan_stage *p, uin
     for (int k = 0; k < best; k++) plan_set_resident(p, (2 * k + 1) * need->n_blocks / (2 * best), true);
 }
 
-/* Another program's layout: residents of resident_bytes, a ring for two of the largest blocks, all weights in
- * the host's pool. */
+/* Plans another program's layout: residents of resident_bytes, a ring for two of the largest blocks, all
+ * weights in the host's pool. */
 static void plan_by_hand(const struct run_need *need, enum stream_layout layout, uint64_t resident_bytes,
                          struct plan *plan) {
     const struct stage_need *n = &need->stage[0];
@@ -99,8 +97,6 @@ static void plan_layout(const struct run_need *need, enum stream_layout layout, 
     plan_by_hand(need, layout, share_of(need, resident_percent), plan);
 }
 
-/* ---- one row ---- */
-
 /* Bytes that one pass over the blocks must stream: at most those that exceed the residents' share, so that a
  * layout that wastes memory gets no easier bound. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
@@ -109,12 +105,11 @@ static double least_bytes(const struct run_need *need, const struct plan *plan, 
     return own < rest ? own : rest;
 }
 
-/* Lower bound of a step: the larger of compute time and bus time. */
+/* Sets the lower bound of a step: the larger of compute time and bus time. */
 static void set_floor(struct stream_row *row, double compute) {
     row->floor_seconds = compute > row->copy_seconds ? compute : row->copy_seconds;
 }
 
-/* A model with a layout. */
 struct stream_case {
     const char *blocks;
     enum stream_layout layout;
@@ -162,9 +157,7 @@ static void watch_row(struct stream_watch *watch, int n_done, int n_rows) {
     if (watch) watch->fraction = (double)n_done / n_rows;
 }
 
-/* ---- the virtual clock ---- */
-
-static const double timed_buses[] = {12e9, 24e9, 56e9}; /* PCIe Gen3, Gen4, Gen5 x16 */
+static const double timed_buses[] = {12e9, 24e9, 56e9}; /* bytes per second: PCIe Gen3, Gen4, Gen5 x16 */
 enum { N_TIMED = STREAM_SHAPES * COUNT_OF(timed_buses) * 4 * N_STREAM_LAYOUTS };
 
 /* State of a timed run, built in place because it contains pointers to itself. */
@@ -222,8 +215,6 @@ enum status stream_timed_row(struct stream_view *view, struct error *e) {
     return make_row(&b.run, &c, &view->need, &view->plan, &view->row, e);
 }
 
-/* ---- the real clock ---- */
-
 /* Reads zeros instead of weights, at memory speed; everything else is real. */
 static int64_t read_zeros(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
     (void)sys, (void)file, (void)offset;
@@ -237,7 +228,7 @@ static int identify_zero_file(struct sys *sys, int file, struct file_identity *i
     return 0;
 }
 
-/* Bus rate at which copying a block takes as long as computing it. */
+/* Bus rate (bytes per second) at which copying a block takes as long as computing it. */
 #define PACED_BALANCE 0.5e9
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
 enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
@@ -256,7 +247,7 @@ struct paced_bench {
     struct stream_model model;
     struct stream_table *table;
     struct stream_watch *watch;
-    double step_seconds; /* compute time of this model: the least measured so far; 0: not yet measured */
+    double step_seconds; /* least compute time of this model so far; 0: not yet measured */
 };
 
 /* Measures a step with everything resident, i.e. compute time. Repeated, because other load only makes it
@@ -287,7 +278,7 @@ static double model_flops(const struct stream_model *m) {
     return flops;
 }
 
-/* FLOPs per second of the models' products: a guess determines the sizes, their measured time the rate. */
+/* Measures FLOPs per second of the models' products: a guess determines the sizes, their time the rate. */
 static enum status measure_rate(struct paced_bench *b, struct stream_run *run, double *flops,
                                 struct error *e) {
     const double guess = 50e9;
@@ -378,13 +369,11 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
     return e->code;
 }
 
-/* ---- public function ---- */
-
 struct stream_bench {
     struct bench bench;
     struct stream_table table;
-    struct stream_async_table async; /* only for the virtual clock */
-    double last_progress;            /* time of the last progress call */
+    struct stream_async_table async; /* rows with asynchronous launches; only for the virtual clock */
+    double last_progress;            /* time of the last progress call, in seconds */
 };
 
 /* Calls the caller's progress function at most ten times per second. */

@@ -7,23 +7,23 @@
 #include "kernels/dry/timed.h"
 
 enum stream_layout {
-    LAYOUT_OURS,           /* as planned by the solver */
+    LAYOUT_OURS,           /* the planner's layout */
     LAYOUT_PREFIX,         /* the first blocks are resident */
     LAYOUT_SUFFIX,         /* the last blocks are resident */
     LAYOUT_EVEN,           /* every n-th block is resident */
-    LAYOUT_DEPTH1,         /* even; prefetches only the next visit's block */
-    LAYOUT_NO_WRAP,        /* even; no prefetch across steps */
-    LAYOUT_SYNC,           /* even; a block is copied on demand, without overlap */
-    LAYOUT_BRANCHES_APART, /* ours, but each of two guidance branches streams separately */
+    LAYOUT_DEPTH1,         /* like LAYOUT_EVEN; prefetches only the next visit's block */
+    LAYOUT_NO_WRAP,        /* like LAYOUT_EVEN; no prefetch across steps */
+    LAYOUT_SYNC,           /* like LAYOUT_EVEN; a block is copied on demand, without overlap */
+    LAYOUT_BRANCHES_APART, /* like LAYOUT_OURS, but each of two guidance branches streams separately */
     N_STREAM_LAYOUTS,
 };
 
 struct stream_row {
     const char *blocks, *layout;
     int resident_percent;
-    double bus;          /* bytes per second */
-    double seconds;      /* per step in the steady state */
-    double copy_seconds; /* bus time for the bytes that a step must stream */
+    double bus;          /* bus rate in bytes per second */
+    double seconds;      /* seconds per step in the steady state */
+    double copy_seconds; /* bus time for the bytes that a step must stream, in seconds */
     double floor_seconds;
 };
 
@@ -34,11 +34,10 @@ struct stream_table {
     int n_rows;
 };
 
-/* Progress callback of a benchmark. */
 struct stream_watch {
     bool (*go_on)(void *user, double fraction); /* called often; false cancels (CANCELLED) */
     void *user;
-    double fraction; /* done so far; set by the benchmark */
+    double fraction; /* progress, 0 to 1; set by the benchmark */
 };
 
 /* Fills the whole table under a virtual clock: equal on every machine. watch may be NULL. */
@@ -63,7 +62,7 @@ struct stream_view {
     enum stream_layout layout;
     int resident_percent;
     double bus;
-    /* Optional; as in struct timed. Every visit is one operator; STREAM_EVALUATIONS steps are run. */
+    /* Optional trace callback, as in struct timed. A visit is one operator; STREAM_EVALUATIONS steps run. */
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
     void *user;
     /* Results. */

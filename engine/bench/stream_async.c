@@ -1,4 +1,3 @@
-/* Streaming with asynchronous launches: see stream_async.h. */
 #include "engine/bench/stream_async.h"
 #include "engine/bench/stream_shapes.h"
 
@@ -7,7 +6,7 @@
 
 #include <string.h>
 
-/* Host memory left for a model that streams from the disk: less than a block. */
+/* Host memory for weights that stream from the disk, in bytes: less than a block. */
 static const uint64_t disk_ram_bytes = 256 << 20;
 /* 60 ms for 64 MiB: the worst published measurement with 4 KiB pages. */
 static const double pin_seconds_a_byte = 60e-3 / (64 << 20);

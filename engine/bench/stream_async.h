@@ -8,12 +8,12 @@
 struct stream_async_row {
     const char *blocks;
     int resident_percent, readers;
-    double bus, disk;                    /* bytes per second */
+    double bus, disk;                    /* rates in bytes per second */
     bool pooled;                         /* weights stay in host memory: no disk reads after the first step */
-    double host_seconds, reader_seconds; /* host time per visit, reader time per piece */
-    double first_seconds;                /* first step, read from the disk */
-    double pinning_seconds;              /* pinning of the host pool, chunk by chunk */
-    double seconds;                      /* per step in the steady state */
+    double host_seconds, reader_seconds; /* host seconds per visit, reader seconds per piece */
+    double first_seconds;                /* seconds of the first step, read from the disk */
+    double pinning_seconds;              /* seconds of pinning the host pool, chunk by chunk */
+    double seconds;                      /* seconds per step in the steady state */
     double floor_seconds, law_seconds;   /* lower bound, and the planner's prediction of a steady step */
 };
 

@@ -1,4 +1,3 @@
-/* Synthetic models: see stream_model.h. */
 #include "engine/bench/stream_model.h"
 
 #include "kernels/ops.h"
@@ -73,11 +72,10 @@ void stream_model_make(struct stream_model *model, struct sys *sys) {
                                           .index = {.sys = sys, .sources = &model->source, .n_sources = 1},
                                           .blocks = model->blocks,
                                           .n_blocks = model->n_blocks};
-    memcpy(model->component.settings, &self, sizeof self); /* read by forward_product */
+    memcpy(model->component.settings, &self, sizeof self); /* forward_product reads the model's address
+                                                            * here */
     for (int i = 0; i < model->n_blocks; i++) make_block(model, i, &offset);
 }
-
-/* ---- running ---- */
 
 /* Arguments and hooks of the executor, and the times that the hooks record. */
 struct stream_runner {

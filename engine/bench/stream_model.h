@@ -32,15 +32,14 @@ struct stream_block stream_block_of(double bytes, double seconds, double flops);
  * which need not exist: sys->read_at provides them. Nothing to destroy. */
 void stream_model_make(struct stream_model *model, struct sys *sys);
 
-/* How to run a model. */
 struct stream_run {
     const struct stream_model *model;
     struct device *device;
-    struct rates rates; /* ops: rates of the device; h2d: rate of its bus */
+    struct rates rates; /* rates of the device (ops) and of its bus (h2d) */
     int lanes;
     bool branches_apart; /* each lane has its own visits: every block passes once per lane */
     int readers;
-    int evaluations; /* 3 to STREAM_EVALUATIONS */
+    int evaluations; /* number of steps, 3 to STREAM_EVALUATIONS */
     /* Optional; called between operators and while they wait for weights; false cancels (CANCELLED). */
     bool (*go_on)(void *user);
     void *user;
@@ -54,7 +53,6 @@ struct stream_times {
     double first, steady;
 };
 
-/* Runs the model under the plan. */
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
                            struct stream_times *times, struct error *e);
 

@@ -1,8 +1,7 @@
-/* Synthetic models: see stream_shapes.h. */
 #include "engine/bench/stream_shapes.h"
 
-/* Dense bf16 rates reached in practice, from published measurements; for the 3060 the same share of its 51
- * TFLOP/s as for the 4060 Ti. */
+/* Dense bf16 FLOPs per second reached in practice, from published measurements; for the 3060 the same share
+ * of its 51 TFLOP/s as for the 4060 Ti. */
 #define FLOPS_3060   20e12
 #define FLOPS_4060TI 32e12
 #define FLOPS_4090   115e12

@@ -4,12 +4,12 @@
 
 #include "engine/bench/stream_model.h"
 
-/* Sequences of equal blocks. */
+/* A run of equal blocks. */
 struct stream_shape {
     const char *name;
     struct {
         int n;
-        double bytes, seconds; /* per block */
+        double bytes, seconds; /* bytes and compute seconds per block */
     } blocks[2];
 };
 

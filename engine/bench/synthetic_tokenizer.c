@@ -1,4 +1,4 @@
-/* A synthetic tokenizer of Qwen's kind, and code shared by all kinds: see synthetic_tokenizer.h. */
+/* A synthetic tokenizer of Qwen's kind (byte-level BPE), and code shared by all kinds. */
 #include "engine/bench/synthetic_tokenizer.h"
 #include "loaders/tokenizer/byte_level.h"
 #include "loaders/json.h"
@@ -23,11 +23,11 @@ static const char *const added[] = {
 enum { N_ADDED = sizeof added / sizeof *added, N_SPECIAL = 14, QWEN_MERGES = 151387 };
 
 struct making {
-    char (*token)[TOKEN_BYTES]; /* in the byte-level alphabet */
+    char (*token)[TOKEN_BYTES]; /* tokens in the byte-level alphabet */
     int n_tokens, n_merges;
     uint64_t random;
     json_t *vocab, *merges;
-    char *merge_lines, *end; /* merges.txt */
+    char *merge_lines, *end; /* text of merges.txt */
 };
 
 int symbol_write(int byte, char *out) {

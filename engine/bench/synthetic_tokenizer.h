@@ -16,7 +16,7 @@
  * Never more ids than n_ids. USAGE: n_ids too small or kind unknown; MEMORY. */
 struct synthetic_file {
     const char *name;
-    char *text; /* allocated with malloc */
+    char *text; /* text of the file, allocated with malloc */
     uint64_t bytes;
 };
 enum { SYNTHETIC_FILES_MAX = 5 };
@@ -27,8 +27,6 @@ struct synthetic_tokenizer {
 enum status synthetic_tokenizer_make(struct sys *sys, const char *kind, int n_ids,
                                      struct synthetic_tokenizer *made, struct error *e);
 void synthetic_tokenizer_destroy(struct synthetic_tokenizer *made);
-
-/* ---- shared by the generators ---- */
 
 /* Adds a file; takes a malloc'ed text. Does nothing for NULL. */
 void synthetic_tokenizer_add_file(struct synthetic_tokenizer *made, const char *name, char *text);

@@ -1,4 +1,4 @@
-/* A synthetic tokenizer of CLIP's kind: see synthetic_tokenizer.h. */
+/* A synthetic tokenizer of CLIP's kind (BPE with word ends). */
 #include "engine/bench/synthetic_tokenizer.h"
 #include "loaders/tokenizer/byte_level.h"
 #include "loaders/json.h"
@@ -24,7 +24,7 @@ struct making {
     int n_tokens, most;
     uint64_t random;
     json_t *vocab;
-    char *lines, *end; /* merges.txt */
+    char *lines, *end; /* text of merges.txt */
 };
 
 static void bench_tokenizer_clip_add_token(struct making *m, const char *text) {

@@ -1,4 +1,4 @@
-/* A synthetic tokenizer of T5's kind: see synthetic_tokenizer.h. */
+/* A synthetic tokenizer of T5's kind (sentencepiece unigram). */
 #include "engine/bench/synthetic_tokenizer.h"
 #include "loaders/json.h"
 #include "loaders/tokenizer/tables.h"
@@ -11,7 +11,7 @@
 
 enum { T5_IDS = 32100, EXTRA = 100, LEAST = 256, LETTERS_MAX = 12, N_SPECIAL = 3, PIECE_OVERHEAD = 16 };
 enum { NORMAL = 1, UNKNOWN = 2, CONTROL = 3 };
-static const char mark[] = "\xe2\x96\x81"; /* U+2581 */
+static const char mark[] = "\xe2\x96\x81"; /* U+2581, the start of a word */
 
 /* Writes a piece in ModelProto format: two tags and lengths (one byte each), a score, a type. */
 static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) {
@@ -74,8 +74,8 @@ static json_t *bench_tokenizer_unigram_describe(const char *text, int id) {
                      "lstrip", 0, "rstrip", 0, "normalized", 0, "special", 1);
 }
 
-/* Added tokens: the first three, and the last hundred, which only tokenizer.json has (T5's class appends them
- * to the model). */
+/* Lists added tokens: the first three, and the last hundred, which only tokenizer.json has (T5's class
+ * appends them to the model). */
 static json_t *list_added(struct making *m) {
     static const char *const texts[] = {"<pad>", "</s>", "<unk>"};
     json_t *list = json_array();
@@ -110,8 +110,8 @@ static char *bench_tokenizer_unigram_dump_config(void) {
     return text;
 }
 
-/* trainer_spec {model_type: UNIGRAM, unk_id: 2, bos_id: -1, eos_id: 1, pad_id: 0}, normalizer_spec {name:
- * "identity"}: see sentencepiece.c. */
+/* Ends the model with trainer_spec {model_type: UNIGRAM, unk_id: 2, bos_id: -1, eos_id: 1, pad_id: 0} and
+ * normalizer_spec {name: "identity"}: see sentencepiece.c. */
 static uint64_t end_model(struct making *m) {
     static const char specs[] = "\x12\x17\x18\x01\xc0\x02\x02\xc8\x02\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"
                                 "\xd0\x02\x01\xd8\x02\x00\x1a\x0a\x0a\x08identity";

@@ -1,4 +1,4 @@
-/* Writes the converted file, its metadata and the summary: see convert.h. */
+/* Writes the converted file, its metadata and the summary. */
 #include "engine/convert/convert.h"
 #include "engine/api/arguments.h"
 
@@ -13,8 +13,6 @@
 #include <strings.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
-
-/* ---- checks before writing ---- */
 
 static bool convert_ends_with(const char *text, const char *end) {
     size_t n = strlen(text), m = strlen(end);
@@ -60,9 +58,7 @@ static enum status convert_check_disk(const struct conversion *c, struct error *
     return error_expected(e, "%.1f MB", (double)c->bytes / 1e6);
 }
 
-/* ---- metadata of a GGUF input: tokenizers, templates, numbers of heads ---- */
-
-/* True for keys that are not copied: those the output sets itself, and those about the input's layout. */
+/* True for GGUF keys that are not copied: keys that the output sets, and keys about the input's layout. */
 static bool is_file_key(const struct conversion *c, const char *key) {
     static const char *const anew[] = {"general.architecture", "general.quantization_version",
                                        "general.file_type", "general.alignment"};
@@ -90,7 +86,7 @@ static enum status open_metadata(struct conversion *c, int *n, struct error *e) 
     return c->keys && c->values ? OK : error_set(e, MEMORY, "no memory for metadata");
 }
 
-/* Appends the copied metadata of the input, mostly tokenizers. */
+/* Appends the input's metadata to the output's: mostly tokenizers. */
 static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata, int *n) {
     struct gguf_text key;
     char *name = c->keys;
@@ -103,8 +99,6 @@ static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata
     }
 }
 
-/* ---- metadata of the output ---- */
-
 static json_t *value_json(const struct config_value *v) {
     if (v->kind == CONFIG_STRING) return json_string(v->string);
     if (v->kind == CONFIG_BOOL) return json_boolean(v->number != 0);
@@ -113,7 +107,7 @@ static json_t *value_json(const struct config_value *v) {
     return v->integer ? json_integer((json_int_t)v->number) : json_real(v->number);
 }
 
-/* The configuration as flat JSON, without keys about the input's types. NULL: none, or no memory. */
+/* The component's configuration as flat JSON, without keys about tensor types. NULL: none, or no memory. */
 static char *config_text(const struct conversion *c, unsigned json_failures) {
     static const char *const others[] = {"general.file_type", "general.quantization_version", "config"};
     if (!c->config.n_values) return NULL;
@@ -124,7 +118,7 @@ static char *config_text(const struct conversion *c, unsigned json_failures) {
     return json_to_text(json, JSON_COMPACT, json_failures);
 }
 
-/* llama.cpp's general.file_type for a file with mostly this type. */
+/* llama.cpp's general.file_type for a file whose weights mostly have this type. */
 static double file_type(enum dtype dtype) {
     switch (dtype) {
     case DTYPE_F16:
@@ -160,7 +154,7 @@ static enum dtype main_type(const struct conversion *c) {
     return (enum dtype)most;
 }
 
-/* general.architecture: the input's if it is of this family, else the family's. */
+/* general.architecture of the output: the input's if it is of this family, else the family's. */
 static const char *architecture(const struct conversion *c) {
     const char *input = c->header ? gguf_architecture(c->header) : "";
     if (!c->family) return input;
@@ -245,8 +239,6 @@ static enum status convert_write_file(struct conversion *c, struct error *e) {
     c->sys->release(c->sys, tensors);
     return e->code;
 }
-
-/* ---- summary ---- */
 
 static json_t *convert_types_json(const struct conversion *c) {
     json_t *types = json_object();

@@ -1,4 +1,4 @@
-/* Finds the tensors that adapters are merged into: see merge.h. merge_values.c adds to their values. */
+/* Finds the tensors that adapters are merged into; merge_values.c adds to their values. */
 #include "engine/convert/merge_values.h"
 
 #include "engine/open/adapter_file.h"
@@ -11,8 +11,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- rows ---- */
 
 /* Row ranges of a tensor that make up a weight, in the weight's order. */
 struct row_parts {
@@ -32,8 +30,8 @@ static struct row_parts parts_of(const struct weight_name *name) {
     return p;
 }
 
-/* Maps rows of the adapter's tensor to rows of the base's tensor; both make up the same weight. Returns the
- * number of runs. */
+/* Maps rows of the adapter's tensor to rows of the base tensor; both make up the same weight. Returns the
+ * number of row runs. */
 static int join_parts(const struct row_parts *adapter, const struct row_parts *base,
                       struct merged_run runs[MERGED_RUNS_MAX]) {
     int n = 0;
@@ -49,13 +47,11 @@ static int join_parts(const struct row_parts *adapter, const struct row_parts *b
     return n;
 }
 
-/* ---- the tensor of a weight ---- */
-
 static bool same_weight(const struct weight_name *x, const struct weight_name *y) {
     return x->spec == y->spec && x->ref.kind == y->ref.kind && x->ref.number == y->ref.number;
 }
 
-/* The weight's name entry for the naming of the base's files. */
+/* The name entry of a weight in the naming that the base model's files use. */
 static const struct weight_name *base_name(const struct weight_names *names, const struct weight_name *name,
                                            const char *of_entry) {
     int n = 0;
@@ -65,7 +61,7 @@ static const struct weight_name *base_name(const struct weight_names *names, con
     return NULL;
 }
 
-/* The weight is a temporal slice of a larger kernel, which cannot be merged into. */
+/* Fails because the weight is a temporal slice of a larger kernel, which cannot be merged into. */
 static enum status fail_slice(const struct index_entry *entry, const struct component *c, struct error *e) {
     error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'", entry->name);
     return error_where(e, "%s", c->index.sources[entry->source].path);
@@ -77,7 +73,7 @@ static enum status fail_scale(const struct adapter *a, const struct change *c, s
     return error_where(e, "%s", a->index.sources[0].path);
 }
 
-/* Adds one change to the list. A layer that the files lack is skipped. */
+/* Adds one change to the list of pieces. Skips layers that the base model's files lack. */
 static enum status add_piece(struct merge *m, struct merged_adapter *a, const struct change *c,
                              const struct component *component, struct error *e) {
     const struct index_entry *entry = block_find_weight(&c->name->ref, c->name->spec, &component->index);
@@ -116,9 +112,7 @@ static enum status add_pieces(struct merge *m, struct merged_adapter *a, const s
     return e->code;
 }
 
-/* ---- the pipeline of an adapter ---- */
-
-/* The component bound for one pipeline, and the adapter's changes to it there. */
+/* The component bound for one pipeline, and the adapter's changes to it in that pipeline. */
 struct candidate {
     struct component component;
     struct changes changes;
@@ -158,7 +152,8 @@ static enum status fail_kind(const struct merge_subject *s, struct error *e) {
     return error_found(e, "%s", s->family->display_name);
 }
 
-/* Finds the best pipeline. If none fits, returns the error of the first one, which is the most common. */
+/* Finds the best pipeline for an adapter. If none fits, returns the error of the first, most common
+ * pipeline. */
 static enum status find_candidate(const struct merge_subject *s, const struct adapter *a,
                                   struct candidate *best, struct error *e) {
     if (s->family->kind != FAMILY_TEXT && s->family->kind != FAMILY_DENOISER) return fail_kind(s, e);
@@ -207,8 +202,6 @@ static enum status open_adapter(struct merge *m, const struct merge_subject *s,
         return e->code;
     return adapter_check_finite(a->adapter, e);
 }
-
-/* ---- all of it ---- */
 
 enum status merge_open(const struct merge_subject *s, struct merge **merge, struct error *e) {
     struct merge *m = *merge = alloc_array(s->sys, 1, sizeof *m, e);

@@ -19,8 +19,8 @@ struct merge_subject {
     int n_loras;
     bool partial;
     const struct family *family;
-    const struct tensor_index *index; /* the component's view */
-    const char *path;                 /* path of its files */
+    const struct tensor_index *index; /* the component's tensors */
+    const char *path;                 /* path of the component's files */
 };
 
 /* Opens the adapters, checks that their values are finite, and finds the tensors that they change. Errors of
@@ -29,16 +29,16 @@ struct merge_subject {
 enum status merge_open(const struct merge_subject *subject, struct merge **merge, struct error *e);
 void merge_close(struct merge *merge);
 
-/* True if this is the file of one of the adapters. merge NULL: false. */
+/* True if this device and inode are the file of one of the adapters. merge NULL: false. */
 bool merge_reads(const struct merge *merge, uint64_t device, uint64_t inode);
 /* True if an adapter changes this tensor. merge NULL: false. */
 bool merge_changes(const struct merge *merge, const struct index_entry *entry);
-/* Number of changed tensors. */
+/* Number of tensors that the adapters change. */
 int merge_count(const struct merge *merge);
 
-/* Reads the factors for this tensor and frees those of the last one. IO, CHANGED, MEMORY. */
+/* Loads the factors for this tensor and frees those of the last one. IO, CHANGED, MEMORY. */
 enum status merge_load(struct merge *merge, const struct index_entry *entry, struct error *e);
-/* Adds the changes to values [first, first + n) of the loaded tensor, in `numbers`. Thread-safe. */
+/* Adds the adapters' changes to values [first, first + n) of the loaded tensor, in `numbers`. Thread-safe. */
 void merge_add(const struct merge *merge, int64_t first, int64_t n, float *numbers);
 
 #endif

@@ -1,13 +1,11 @@
-/* Adds adapters to a tensor's values: see merge.h. Each piece is summed for COLUMNS_AT_ONCE columns of a row,
- * which stay in the CPU cache, and then added to the base. */
+/* Adds adapters to a tensor's values. Each piece is summed for COLUMNS_AT_ONCE columns of a row, which stay
+ * in the CPU cache, and then added to the base. */
 #include "engine/convert/merge_values.h"
 
 #include "engine/open/adapter_values.h"
 #include "loaders/alloc_array.h"
 
 #include <string.h>
-
-/* ---- reading ---- */
 
 static float *read_factor(const struct adapter *a, const struct index_entry *entry, struct error *e) {
     int64_t n = index_elements(entry);
@@ -32,7 +30,7 @@ static enum status load_product(const struct adapter *a, const struct adapter_mo
     return e->code;
 }
 
-/* Loads a LoRA with a middle factor. */
+/* Loads the factors of a LoRA with a middle factor. */
 static enum status load_middle(const struct adapter *a, const struct adapter_module *m,
                                struct derived_half *half, struct error *e) {
     struct derived_size size;
@@ -43,7 +41,7 @@ static enum status load_middle(const struct adapter *a, const struct adapter_mod
     return half->up && half->down ? adapter_derive(a, m, half->up, half->down, e) : e->code;
 }
 
-/* Columns [first, first + n) of a row of up . down. Zeros in up (identity matrices) are skipped. */
+/* Computes columns [first, first + n) of a row of up . down. Skips zeros in up (identity matrices). */
 static void sum_row(const struct derived_half *h, int64_t row, int64_t first, int64_t n, float *to) {
     memset(to, 0, (size_t)n * sizeof *to);
     for (int64_t j = 0; j < h->rank; j++) {
@@ -54,7 +52,7 @@ static void sum_row(const struct derived_half *h, int64_t row, int64_t first, in
     }
 }
 
-/* Multiplies out one half of LoKr, which every row needs. */
+/* Multiplies out one half of a LoKr, which every row needs. */
 static enum status multiply_half(const struct adapter *a, struct derived_half *h, struct error *e) {
     float *whole = alloc_array(a->sys, (uint64_t)h->rows * (uint64_t)h->columns, sizeof *whole, e);
     if (!whole) return e->code;
@@ -100,11 +98,9 @@ enum status merge_load(struct merge *m, const struct index_entry *entry, struct 
     return e->code;
 }
 
-/* ---- adding ---- */
-
 enum { COLUMNS_AT_ONCE = 512 };
 
-/* Columns [first, first + n) of a row of the Kronecker product. */
+/* Computes columns [first, first + n) of a row of LoKr's Kronecker product. */
 static void kronecker_row(const struct derived_half half[2], int64_t row, int64_t first, int64_t n,
                           float *to) {
     const struct derived_half *outer = &half[0], *inner = &half[1];
@@ -118,7 +114,7 @@ static void kronecker_row(const struct derived_half half[2], int64_t row, int64_
     }
 }
 
-/* Addition of a piece to columns [first, first + n) of a row. row: of the adapter's tensor. */
+/* Computes what a piece adds to columns [first, first + n). row: row of the adapter's tensor. */
 static void piece_row(const struct merged_values *v, int64_t columns, int64_t row, int64_t first, int64_t n,
                       float *to) {
     const struct change *c = v->piece->change;
@@ -145,7 +141,6 @@ static void add_to_row(const struct merged_values *v, int64_t columns, int64_t r
     }
 }
 
-/* row: of the entry. */
 static void add_piece_to_row(const struct merged_values *v, int64_t columns, int64_t row, int64_t first,
                              int64_t n, float *numbers) {
     for (int i = 0; i < v->piece->n_runs; i++) {
@@ -155,7 +150,7 @@ static void add_piece_to_row(const struct merged_values *v, int64_t columns, int
     }
 }
 
-/* first and n need not be whole rows: quantised rows may be parts of the tensor's rows, or several. */
+/* Quantised rows may be parts of the tensor's rows, or several: first and n need not be whole rows. */
 void merge_add(const struct merge *m, int64_t first, int64_t n, float *numbers) {
     while (n > 0) {
         int64_t row = first / m->columns, column = first % m->columns;

@@ -1,5 +1,4 @@
-/* Shared by merge.c and merge_values.c: which rows of which tensor an adapter changes, and the factors of the
- * tensor in work. */
+/* Shared by merge.c and merge_values.c: tensor rows that an adapter changes, and the loaded factors. */
 #ifndef SLUICE_CONVERT_MERGE_VALUES_H
 #define SLUICE_CONVERT_MERGE_VALUES_H
 
@@ -9,7 +8,7 @@
 
 enum { MERGED_RUNS_MAX = 2 * WEIGHT_SLICES_MAX };
 
-/* Rows [from, from + rows) of one tensor belong to rows [to, to + rows) of another. */
+/* Rows [from, from + rows) of one tensor map to rows [to, to + rows) of another. */
 struct merged_run {
     int32_t from, to, rows;
 };
@@ -21,14 +20,14 @@ struct merged_adapter {
 };
 
 struct merged_piece {
-    const struct index_entry *entry; /* tensor of the base */
+    const struct index_entry *entry; /* base tensor that is changed */
     const struct merged_adapter *adapter;
     const struct change *change;
-    int order;       /* order of addition */
-    int64_t columns; /* values per row of the entry */
+    int order;       /* position in the order of additions */
+    int64_t columns; /* values per row of the base tensor */
     double scale;
     int n_runs;
-    struct merged_run runs[MERGED_RUNS_MAX]; /* from: rows of the adapter's tensor; to: rows of the entry */
+    struct merged_run runs[MERGED_RUNS_MAX]; /* from: rows of the adapter's tensor; to: of the base's */
 };
 
 /* Factors of a piece in f32. Vector: values in half[0].down. LoRA: up and down in half[0]. LoHa: up and down
@@ -42,14 +41,14 @@ struct merge {
     struct sys *sys;
     struct merged_adapter *adapters;
     int n_adapters;
-    struct merged_piece *pieces; /* sorted by entry, then order */
+    struct merged_piece *pieces; /* sorted by base tensor, then order */
     int n_pieces;
-    struct merged_values *loaded; /* factors of the loaded entry */
+    struct merged_values *loaded; /* factors for the tensor of merge_load */
     int n_loaded;
-    int64_t columns; /* values per row of that entry */
+    int64_t columns; /* values per row of the loaded tensor */
 };
 
-/* Number of the first piece of that entry; n_pieces: none. */
+/* Index of the first piece that changes this tensor; n_pieces: none. */
 int merge_first(const struct merge *merge, const struct index_entry *entry);
 void merge_unload(struct merge *merge);
 

@@ -10,9 +10,8 @@
 
 enum { INPUTS_MAX = 256 };
 
-/* ---- files ---- */
-
-/* Path of an input; for a pipeline's folder that of --part. Owned by the caller; NULL with an error. */
+/* Path of an input; for a pipeline's folder, of the component that --part names. The caller frees it; NULL
+ * with an error. */
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
     char *pipeline = path_join(c->sys, path, "model_index.json");
     bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
@@ -62,10 +61,7 @@ static enum status open_files(struct conversion *c, struct error *e) {
     return e->code;
 }
 
-/* ---- one of several components ---- */
-
-/* The first recipe and slot for such a component: of pipelines with the denoiser of the same file, else of
- * any. */
+/* The first recipe and slot for a component, preferably of a pipeline with the denoiser of its file. */
 static const struct recipe *part_place(const struct conversion *c, const struct family *family,
                                        const char *prefix, int *slot) {
     const struct recipe *recipe = c->denoiser ? models_find_slot(family, prefix, c->denoiser, slot) : NULL;
@@ -79,7 +75,7 @@ static const struct slot *part_slot(const struct conversion *c, const struct fam
     return &recipe->slot[slot];
 }
 
-/* Name of the slot for --part: its flag without dashes. */
+/* --part name of a slot: its flag without dashes. */
 static const char *part_name(const struct slot *slot) {
     return slot->flag + strspn(slot->flag, "-");
 }
@@ -108,7 +104,7 @@ static enum status fail_part(const struct conversion *c, const struct contents *
     return error_expected(e, "--part with one of %s", names);
 }
 
-/* Chooses the component to convert. Its prefix is dropped if the file has other components. */
+/* Chooses the component to convert. Drops its prefix from names if the file has other components. */
 static enum status choose_part(struct conversion *c, const struct contents *contents, struct error *e) {
     const char *name = c->options->part;
     int chosen = contents->n == 1 ? 0 : -1;
@@ -124,8 +120,6 @@ static enum status choose_part(struct conversion *c, const struct contents *cont
     c->prefix = contents->n > 1 ? contents->component[chosen].prefix : "";
     return OK;
 }
-
-/* ---- block kinds ---- */
 
 static void note_kinds(struct conversion *c, const struct component *component, const struct block_ref *ref) {
     for (int i = 0; i < ref->kind->n_weights; i++) {
@@ -158,7 +152,7 @@ static enum status merge_into(struct conversion *c, const struct tensor_index *v
     return o->n_loras ? merge_open(&subject, &c->merge, e) : OK;
 }
 
-/* Binds the component for a slot, with the checks of a run, and notes its block kinds. */
+/* Binds the component as a run with this recipe and slot would, and notes the block kind of each tensor. */
 static enum status bind_slot(struct conversion *c, const struct recipe *recipe, int slot,
                              struct tensor_index view, struct config *config, enum config_origin *origin,
                              struct error *e) {
@@ -176,7 +170,7 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
 }
 
 /* Binds a text encoder for every pipeline: some read its last hidden states, others its projection. A tensor
- * that any of them keeps unquantised is kept. */
+ * that any pipeline keeps unquantised stays unquantised. */
 static enum status bind_readers(struct conversion *c, const char *prefix, struct tensor_index view,
                                 struct error *e) {
     for (const struct recipe *const *r = recipes; *r && e->code == OK; r++)
@@ -192,7 +186,7 @@ static enum status bind_readers(struct conversion *c, const char *prefix, struct
     return e->code;
 }
 
-/* Binds the component, and the encoder of an autoencoder with its decoder. */
+/* Binds the component; an autoencoder's encoder together with its decoder. */
 static enum status bind_family(struct conversion *c, const char *prefix, struct error *e) {
     struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
     struct config config = {0};

@@ -1,7 +1,5 @@
-/* Converts tensors: see convert.h.
- *
- * Some rows at a time are read, widened to f32 (weights_widen), and quantised by several threads. The file
- * writer takes the result in pieces of any size. Rows that keep their type are copied. */
+/* Converts tensors. Some rows at a time are read, widened to f32 (weights_widen), and quantised by several
+ * threads. The file writer takes the result in pieces of any size. Rows that keep their type are copied. */
 #include "engine/convert/convert.h"
 
 #include "engine/api/machine.h"
@@ -18,7 +16,7 @@ static int64_t convert_least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* The tensor as stored. If quantisation blocks cross row boundaries, each block counts as a row. */
+/* Type and shape of a tensor in the input. Quantisation blocks that cross rows count as one row each. */
 static struct tensor stored_shape(const struct index_entry *entry) {
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
     int32_t values = dtype_block_values(entry->dtype);
@@ -52,14 +50,12 @@ enum status convert_prepare(struct conversion *c, struct error *e) {
     return c->thread_pool ? thread_pool_start(c->thread_pool, e) : e->code;
 }
 
-/* ---- some rows ---- */
-
 static int64_t rows_at_once(const struct conversion *c, const struct tensor *stored) {
     int64_t columns = tensor_columns(stored);
     return columns ? c->buffers.values / columns : 1;
 }
 
-/* Reads rows [first, first + rows) and describes them as a matrix. */
+/* Reads rows [first, first + rows) of a tensor and describes them as a matrix. */
 static enum status read_rows(struct conversion *c, const struct index_entry *entry, int64_t first,
                              int64_t rows, struct tensor *read, struct error *e) {
     struct tensor whole = stored_shape(entry);
@@ -98,9 +94,9 @@ struct convert_work {
     const struct tensor *read;
     const struct merge *merge; /* adapters to add; NULL: none */
     float *numbers;
-    char *to;             /* NULL: only compute numbers */
-    float *scales;        /* receives row scales; or NULL */
-    atomic_uint *largest; /* see largest_bits */
+    char *to;             /* output; NULL: only compute numbers */
+    float *scales;        /* output for row scales; or NULL */
+    atomic_uint *largest; /* largest magnitude so far, as bits (largest_bits) */
 };
 
 static void convert_rows(const void *context, int64_t first, int64_t end, int member) {
@@ -119,8 +115,8 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
     }
 }
 
-/* Converts the rows read, on all threads. Returns the largest magnitude; infinity or NaN if a value is not
- * finite. */
+/* Converts the rows that were read, on all threads. Returns the largest magnitude; infinity or NaN if a value
+ * is not finite. */
 static float work(struct conversion *c, struct convert_work w) {
     atomic_uint largest = 0;
     w.numbers = c->buffers.numbers;
@@ -150,8 +146,6 @@ static enum status check_held(const struct conversion *c, const struct converted
     return error_expected(e, "at most %g, or another --type", (double)most);
 }
 
-/* ---- progress ---- */
-
 static enum status convert_report_progress(const struct conversion *c, const struct converted *item,
                                            struct error *e) {
     const struct sluice_convert_options *options = c->options;
@@ -160,8 +154,6 @@ static enum status convert_report_progress(const struct conversion *c, const str
     return error_set(e, CANCELLED, "cancelled");
 }
 
-/* ---- the next bytes ---- */
-
 static enum status make_form(struct conversion *c, const struct converted *weight) {
     const char *text = quantised_format_text(weight->dtype);
     c->buffers.out_to = strlen(text);
@@ -169,7 +161,7 @@ static enum status make_form(struct conversion *c, const struct converted *weigh
     return OK;
 }
 
-/* Computes a tensor's scale in a first pass over the tensor. */
+/* Computes a tensor's F8 scale in a first pass over the tensor. */
 static enum status make_scale(struct conversion *c, struct converted *scale, struct error *e) {
     struct converted *item = scale + 1;
     const struct index_entry *entry = item->entry;
@@ -203,7 +195,7 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
     return OK;
 }
 
-/* Scales of the next rows: copied, or computed from the rotated rows. */
+/* Makes the scales of the next rows: copied, or computed from the rotated rows. */
 static enum status make_row_scales(struct conversion *c, const struct converted *item, struct error *e) {
     struct convert_buffers *b = &c->buffers;
     struct tensor whole = stored_shape(item->entry), read;

@@ -1,7 +1,6 @@
-/* Chooses the type of each tensor: see convert.h.
- *
- * The first matching --rule decides, else --type and the family's tables, as in a run with --type. A tensor
- * that keeps a type unknown to the output format gets the smallest plain type that holds its values. */
+/* Chooses the type of each tensor. The first matching --rule decides, else --type and the family's tables, as
+ * in a run with --type. A tensor that keeps a type unknown to the output format gets the smallest plain type
+ * that holds its values. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/convert/convert.h"
 
@@ -14,7 +13,7 @@
 #include <string.h>
 
 enum { RULES_MAX = 64, RULE_BYTES_MAX = 1024, MATCH_LIMIT = 100000, SMALL_VALUES = 1024 };
-enum { WITH_WEIGHT = 3 }; /* most tensors per weight: its format, its scales, the weight */
+enum { WITH_WEIGHT = 3 }; /* most tensors per weight: quantisation format, scales, the weight */
 
 struct rules {
     pcre2_code *code[RULES_MAX];
@@ -24,8 +23,6 @@ struct rules {
     pcre2_match_data *data;
     pcre2_match_context *context;
 };
-
-/* ---- rules ---- */
 
 static enum status convert_fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
     error_set(e, USAGE, "unknown type, or not available in this file format");
@@ -44,7 +41,7 @@ static bool is_int8(enum dtype dtype) {
     return dtype == DTYPE_I8 || dtype_is_rotated(dtype);
 }
 
-/* Types with separate scale tensors, which only safetensors files have. */
+/* True for types with separate scale tensors, which only safetensors files have. */
 static bool has_scales(enum dtype dtype) {
     return is_f8(dtype) || is_int8(dtype);
 }
@@ -99,7 +96,7 @@ static enum status read_rules(struct rules *rules, const struct conversion *c, s
     return e->code;
 }
 
-/* Number of the first rule that matches the name, or -1. */
+/* Index of the first rule that matches the name, or -1. */
 static int find_rule(const struct rules *rules, const char *name, struct error *e) {
     for (int i = 0; i < rules->n; i++) {
         int found =
@@ -114,23 +111,21 @@ static int find_rule(const struct rules *rules, const char *name, struct error *
     return -1;
 }
 
-/* ---- one tensor ---- */
-
 static bool is_small(const struct index_entry *entry) {
     int64_t values = 1;
     for (int i = 0; i < entry->rank && values <= SMALL_VALUES; i++) values *= entry->dim[i];
     return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES;
 }
 
-/* Type by a rule. Plain types apply to every weight tensor. Quantised types apply where --type would allow
- * them, also to tensors that --type keeps unquantised. */
+/* Type of a tensor by a rule. Plain types apply to every weight tensor. Quantised types apply where --type
+ * would allow them, also to tensors that --type keeps unquantised. */
 static enum dtype ruled_type(const struct index_entry *entry, enum dtype wanted) {
     bool plain = wanted == DTYPE_F32 || wanted == DTYPE_F16 || wanted == DTYPE_BF16;
     if (plain && dtype_is_weight(entry->dtype)) return wanted;
     return block_stored_type(NULL, entry, wanted);
 }
 
-/* The smallest plain type that holds all values exactly. */
+/* The smallest plain type that holds all values of a tensor exactly. */
 static enum dtype plain_type(const struct index_entry *entry) {
     return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
 }
@@ -176,9 +171,7 @@ static enum dtype convert_type_of(const struct conversion *c, const struct index
     return c->to_gguf ? kept_in_gguf(entry) : kept_in_safetensors(entry, name);
 }
 
-/* ---- all tensors ---- */
-
-/* Appends an item; sets its name and scale. */
+/* Appends an output tensor; sets its name and scale. */
 static enum status add_item(struct conversion *c, struct converted item, const char *name, struct error *e) {
     item.scale = 1;
     item.name = c->sys->alloc(c->sys, LINE_HOST, strlen(name) + 1);
@@ -197,7 +190,7 @@ static enum status add_weight(struct conversion *c, const struct index_entry *en
     return add_item(c, item, name, e);
 }
 
-/* Adds ComfyUI's LAYER.weight_scale: one scale, or one per row. */
+/* Adds the tensor LAYER.weight_scale of ComfyUI's format: one scale, or one per row. */
 static enum status add_scale(struct conversion *c, const struct index_entry *entry, const char *name,
                              bool of_rows, struct error *e) {
     char scale[LOADER_NAME_MAX + 32];
@@ -207,7 +200,7 @@ static enum status add_scale(struct conversion *c, const struct index_entry *ent
     return add_item(c, item, scale, e);
 }
 
-/* Adds ComfyUI's LAYER.comfy_quant: the format of an int8 weight. */
+/* Adds the tensor LAYER.comfy_quant of ComfyUI's format: the quantisation format of an int8 weight. */
 static enum status add_form(struct conversion *c, const struct index_entry *entry, const char *name,
                             enum dtype dtype, struct error *e) {
     char form[LOADER_NAME_MAX + 32];
@@ -260,7 +253,7 @@ static int convert_compare_places(const void *a, const void *b) {
     return one->offset < other->offset ? -1 : one->offset > other->offset;
 }
 
-/* True for raw bytes next to the weights (a tokenizer): GGUF has no type for them. */
+/* True for raw bytes stored with the weights (a tokenizer): GGUF has no type for them. */
 static bool is_dropped(const struct conversion *c, const struct index_entry *entry) {
     return c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
 }

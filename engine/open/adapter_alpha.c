@@ -1,4 +1,3 @@
-/* Reads alphas and scales of an adapter: see adapter_alpha.h. */
 #include "engine/open/adapter_alpha.h"
 
 #include "engine/base/half.h"
@@ -10,11 +9,9 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- scalars of the file ---- */
-
 enum { SCALAR_BYTES_MAX = 8 };
 
-/* Value of a scalar in any of the types in which trainers store alpha. False: another type. */
+/* Value of a scalar tensor in any of the types in which trainers store alpha. False: another type. */
 static bool scalar_value(const struct index_entry *entry, const void *from, double *value) {
     const char *type = index_type_name(entry);
     float f32;
@@ -71,13 +68,11 @@ static enum status read_scalar(const struct adapter *a, const struct index_entry
     return error_found(e, "%g", *value);
 }
 
-/* ---- peft's configuration ---- */
-
 static int compare_key(const void *key, const void *value) {
     return strcmp(key, ((const struct config_value *)value)->key);
 }
 
-/* Value of the key made of the first `part` bytes of name, key and end. Binary search, for speed. */
+/* Finds the key made of the first `part` bytes of name, `key` and `end`. Binary search, for speed. */
 static const struct config_value *peft_find(const struct config *peft, int part, const char *name,
                                             const char *key, const char *end) {
     char whole[2 * LOADER_NAME_MAX];
@@ -104,7 +99,7 @@ static const struct config_value *peft_pattern(const struct config *peft, int pa
     return value;
 }
 
-/* Fails for patterns with regular expressions; diffusers and trainers write plain names. */
+/* Refuses alpha patterns with regular expressions; diffusers and trainers write plain names. */
 static enum status check_patterns(const struct config *config, struct error *e) {
     for (int i = 0; i < config->n_values; i++) {
         const char *at = strstr(config->values[i].key, "alpha_pattern.");
@@ -117,7 +112,7 @@ static enum status check_patterns(const struct config *config, struct error *e) 
     return OK;
 }
 
-/* Takes alpha from peft's configuration. Without it alpha is the rank (scale 1). */
+/* Reads a module's alpha from peft's configuration. Without it alpha is the rank (scale 1). */
 static enum status peft_alpha(const struct config *peft, struct adapter_module *m, struct error *e) {
     char name[LOADER_NAME_MAX + 1];
     snprintf(name, sizeof name, "%.*s", m->name_bytes, m->name);
@@ -163,9 +158,7 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     return e->code == OK ? check_patterns(config, e) : e->code;
 }
 
-/* ---- all modules ---- */
-
-/* Alpha of one module. LoKr of two whole matrices has no rank and ignores alpha. */
+/* Reads the alpha of one module. A LoKr of two whole matrices has no rank and ignores alpha. */
 static enum status read_alpha(const struct adapter *a, const struct config *peft, struct adapter_module *m,
                               struct error *e) {
     const struct index_entry *alpha = m->tensor[ADAPTER_ALPHA], *scale = m->tensor[ADAPTER_SCALE];

@@ -1,4 +1,3 @@
-/* Lists the weights that an adapter changes: see adapter_changes.h. */
 #include "engine/open/adapter_changes.h"
 
 #include "engine/open/adapter_keys.h"
@@ -26,8 +25,6 @@ static const char *path_of(const struct finding *f) {
     return f->adapter->index.sources[0].path;
 }
 
-/* ---- looking up ---- */
-
 static enum status add_change(struct changes *c, struct change change, struct error *e) {
     if (c->n == c->room) {
         int room = c->room ? 2 * c->room : 256;
@@ -42,10 +39,10 @@ static enum status add_change(struct changes *c, struct change change, struct er
     return OK;
 }
 
-/* One tensor that a module changes: the module's name with this end. */
+/* One tensor that a module changes: `end` is appended to the module's name. */
 struct change_target {
     const char *end;
-    const struct index_entry *vector; /* NULL: the module's product */
+    const struct index_entry *vector; /* tensor to add; NULL: the product of the module's factors */
     float scale;
 };
 
@@ -69,7 +66,7 @@ static enum status refuse_change(const struct finding *f, const struct change *c
     return error_expected(e, "a LoRA pair for the weight of a linear layer or a convolution");
 }
 
-/* The tensor to add; NULL for a matrix difference, which is treated as a product with the identity. */
+/* The tensor to add; NULL for a matrix difference, which counts as a product with the identity matrix. */
 static const struct index_entry *vector_of(const struct change_target *target,
                                            const struct weight_name *name) {
     return name->rank > 1 && is_module(name) ? NULL : target->vector;
@@ -132,7 +129,7 @@ static bool find_ignored(struct finding *f, const char *text) {
     return false;
 }
 
-/* True for a module of a component that the model lacks, by a prefix of its own. */
+/* True for a module of a component that the model lacks, by a prefix that is not empty. */
 static bool find_absent(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         if (f->model->component[slot].family) continue;
@@ -145,7 +142,7 @@ static bool find_absent(struct finding *f, const char *text) {
     return false;
 }
 
-/* Looks up one target of a module, under each of its names. A tensor that is not called ".weight" has the
+/* Looks up one target of a module under each of its names. A tensor that is not called ".weight" has the
  * module's name itself. */
 static bool find_target(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                         struct error *e) {
@@ -161,8 +158,6 @@ static bool find_target(struct finding *f, const struct adapter_module *m, const
     }
     return false;
 }
-
-/* ---- modules ---- */
 
 enum { TARGETS_MAX = 4 };
 
@@ -202,8 +197,6 @@ static enum status find_module(struct finding *f, const struct adapter_module *m
     return e->code;
 }
 
-/* ---- duplicates ---- */
-
 static int compare_places(const struct change *x, const struct change *y) {
     const struct weight_name *a = x->name, *b = y->name;
     if (a->slot != b->slot) return a->slot - b->slot;
@@ -230,8 +223,8 @@ static enum status fail_duplicate_change(const struct finding *f, const struct c
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
 }
 
-/* Sorts changes and drops duplicates. A module finds a weight twice if two namings agree. Of a layer in two
- * namings the first naming wins, as in diffusers. DUP: two modules in one naming. */
+/* Sorts changes and drops duplicates: a weight that a module finds by two namings, and a layer in two
+ * namings, where the first naming wins, as in diffusers. DUP: two modules in one naming. */
 static enum status drop_duplicates(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
     int kept = 0;
@@ -249,8 +242,6 @@ static enum status drop_duplicates(struct finding *f, struct error *e) {
     c->n = kept;
     return OK;
 }
-
-/* ---- modules without a weight ---- */
 
 /* The tensor's name after the longest known prefix, and that prefix's slot; slot -1: no prefix. */
 static const char *after_any_prefix(const struct finding *f, const char *name, int *slot) {
@@ -294,8 +285,6 @@ static enum status fail_unmatched(const struct finding *f, struct error *e) {
     return error_expected(e, "%s", nearest);
 }
 
-/* ---- notes ---- */
-
 __attribute__((format(printf, 2, 3))) static void note(struct finding *f, const char *format, ...) {
     if (f->match->n_notes == ADAPTER_NOTES_MAX) return;
     va_list list;
@@ -328,8 +317,6 @@ static void write_notes(struct finding *f) {
         note(f, "the adapter is for both transformers: its name has neither \"%s\" nor \"%s\"", "high",
              "low");
 }
-
-/* ---- all of it ---- */
 
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
                          enum changes_mode mode, bool partial, struct adapter_match *match,

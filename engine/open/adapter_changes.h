@@ -1,5 +1,5 @@
-/* Lists the weights that an adapter changes: looks up each module's weight by name. A layer that the file has
- * in two namings is taken once. */
+/* Lists the weights that an adapter changes: looks up each module's weight by name. A layer that the adapter
+ * file has in two namings is taken once. */
 #ifndef SLUICE_OPEN_ADAPTER_CHANGES_H
 #define SLUICE_OPEN_ADAPTER_CHANGES_H
 
@@ -12,24 +12,24 @@ enum { PATH_SHOWN = 256 };
 struct change {
     const struct adapter_module *module;
     const struct weight_name *name;
-    const struct index_entry *vector; /* tensor to add, times scale; NULL: the module's product */
+    const struct index_entry *vector; /* tensor to add, times scale; NULL: product of the factors */
     float scale;
 };
 
-/* In the order of slots, blocks and weights. */
+/* All changes of an adapter, in the order of slots, blocks and weights. */
 struct changes {
     struct sys *sys;
     struct weight_names names;
     struct change *at;
     int n, room;
-    bool nothing; /* no module fits the model */
+    bool nothing; /* no module of the adapter fits the model */
 };
 
 /* Purpose of the changes: operators add them at run time, or `convert --lora` merges them into weights.
  * Merging also takes embedding tables and unused layers, and keeps a matrix difference whole. */
 enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
-/* Fills *changes, and counts and notes of *match. Errors of adapter_match except those about shapes. */
+/* Fills *changes, and the counts and notes of *match. Errors of adapter_match except those about shapes. */
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
                          enum changes_mode mode, bool partial, struct adapter_match *match,
                          struct changes *changes, struct error *e);

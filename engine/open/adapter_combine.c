@@ -1,5 +1,5 @@
-/* Combines several adapters with their strengths: see adapters.h. Products for one weight are listed side by
- * side; vectors are summed here, in f32, in the order of the adapters. */
+/* Combines several adapters with their strengths. Products for one weight are listed side by side; vectors
+ * are summed here, in f32, in the order of the adapters. */
 #include "engine/open/adapter_values.h"
 #include "engine/open/adapters.h"
 #include "loaders/alloc_array.h"
@@ -14,11 +14,11 @@ struct adapter_combined {
     struct byte_source source;
 };
 
-/* A vector of the base, and one change to it. */
+/* A vector of the base model, and one change to it. */
 struct vector_change {
     const struct adapted_vector *of;
     float scale;
-    int i_use; /* order of addition */
+    int i_use; /* index of the adapter; changes are added in this order */
     int64_t values;
 };
 
@@ -27,7 +27,7 @@ struct combining {
     struct adapter_combination *to;
     struct vector_change *changes;
     int n_changes;
-    float *read; /* room for one change */
+    float *read; /* buffer for one change */
 };
 
 static int compare_vectors(const void *a, const void *b) {
@@ -41,9 +41,7 @@ static bool same_vector(const struct vector_change *x, const struct vector_chang
     return x->of->block == y->of->block && x->of->weight == y->of->weight;
 }
 
-/* ---- values ---- */
-
-/* Reads the base's vector, which may lie in several pieces of its files. */
+/* Reads a vector of the base model, which may lie in several pieces of its files. */
 static enum status read_base(const struct component *c, const struct adapted_vector *v, float *to,
                              struct error *e) {
     const struct block *block = &c->blocks[v->block];
@@ -68,7 +66,7 @@ static enum status add_piece(const struct factor *f, int64_t first, int64_t n, f
     return OK;
 }
 
-/* Adds one change to the vector. read: buffer of change->values values. */
+/* Adds one change to the vector `to`. read: buffer of change->values values. */
 static enum status add_change(const struct vector_change *change, float *read, float *to, struct error *e) {
     const struct factor *f = &change->of->values;
     int64_t columns = factor_columns(f);
@@ -80,8 +78,6 @@ static enum status add_change(const struct vector_change *change, float *read, f
     }
     return e->code;
 }
-
-/* ---- all of them ---- */
 
 static int list_changes(const struct adapter_use *uses, int n_uses, int slot, struct vector_change *changes) {
     int n = 0;
@@ -103,7 +99,7 @@ static bool is_first(const struct vector_change *changes, int i) {
     return i == 0 || !same_vector(&changes[i - 1], &changes[i]);
 }
 
-/* Allocates the vectors, and a buffer for the longest change. */
+/* Allocates the summed vectors, and a buffer for the longest change. */
 static enum status allocate_vectors(struct combining *x, struct error *e) {
     struct adapter_combination *to = x->to;
     uint64_t values = 0, longest = 0, bytes;

@@ -1,4 +1,3 @@
-/* Multiplies out the factors of LoHa, LoKr and others: see adapter_derive.h. */
 #include "engine/open/adapter_derive.h"
 
 #include "engine/open/adapter_values.h"
@@ -7,13 +6,11 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A matrix in memory. */
 struct matrix {
     float *at;
     int64_t rows, columns;
 };
 
-/* Both factors of a product up . down. */
 struct factors {
     struct matrix up, down;
 };
@@ -22,20 +19,17 @@ bool adapter_is_derived(const struct adapter_module *m) {
     return m->form != ADAPTER_LORA || m->tensor[ADAPTER_MID];
 }
 
-/* ---- sizes ---- */
-
-/* Values of a convolution kernel: product of the dimensions from the third on. */
+/* Values of a convolution kernel: product of a tensor's dimensions from the third on. */
 static int64_t kernel_of(const struct index_entry *entry) {
     return index_elements(entry) / entry->dim[0] / entry->dim[1];
 }
 
-/* One matrix of a LoHa or LoKr: whole, or a product a b, or with a core (t1, t2) a transposed times the core
- * times b. Absent tensors are NULL. */
+/* One matrix of a LoHa or LoKr: whole, or the product a b, or with a core (t1, t2) a transposed times the
+ * core times b. Absent tensors are NULL. */
 struct part {
     const struct index_entry *whole, *a, *b, *core;
 };
 
-/* Product; INT64_MAX on overflow. */
 static int64_t times(int64_t a, int64_t b) {
     int64_t product;
     return __builtin_mul_overflow(a, b, &product) ? INT64_MAX : product;
@@ -99,8 +93,6 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
     return error_where(e, "%s", path);
 }
 
-/* ---- reading ---- */
-
 static struct matrix make(const struct adapter *a, int64_t rows, int64_t columns, struct error *e) {
     struct matrix m = {NULL, rows, columns};
     if (e->code == OK) m.at = alloc_array(a->sys, (uint64_t)rows * (uint64_t)columns, sizeof *m.at, e);
@@ -129,7 +121,7 @@ static struct matrix identity(const struct adapter *a, int64_t n, struct error *
     return m;
 }
 
-/* out[j, i, y] = sum over k of core[j, k, y] b[k, i]; [rank, columns]. */
+/* Multiplies a core: out[j, i, y] = sum over k of core[j, k, y] b[k, i]; out is [rank, columns]. */
 static void through_core(const struct matrix *core, int64_t kernel, const struct matrix *b, float *out) {
     int64_t ranks = core->columns / kernel;
     for (int64_t j = 0; j < core->rows; j++)
@@ -143,7 +135,7 @@ static void through_core(const struct matrix *core, int64_t kernel, const struct
             }
 }
 
-/* b through the core of this tensor. Frees b. */
+/* Multiplies b by the core in this tensor. Frees b. */
 static struct matrix apply_core(const struct adapter *a, const struct index_entry *core_entry,
                                 struct matrix b, struct error *e) {
     int64_t kernel = kernel_of(core_entry);
@@ -176,9 +168,7 @@ static void drop(const struct adapter *a, struct factors *f) {
     a->sys->release(a->sys, f->down.at);
 }
 
-/* ---- products ---- */
-
-/* B[o, (j, k)] = B1[o, j] B2[o, k] */
+/* B of a LoHa: B[o, (j, k)] = B1[o, j] B2[o, k]. */
 static void multiply_rows(const struct matrix *one, const struct matrix *other, float *out) {
     for (int64_t o = 0; o < one->rows; o++)
         for (int64_t j = 0; j < one->columns; j++)
@@ -186,7 +176,7 @@ static void multiply_rows(const struct matrix *one, const struct matrix *other, 
                 *out++ = one->at[o * one->columns + j] * other->at[o * other->columns + k];
 }
 
-/* A[(j, k), i] = A1[j, i] A2[k, i] */
+/* A of a LoHa: A[(j, k), i] = A1[j, i] A2[k, i]. */
 static void multiply_columns(const struct matrix *one, const struct matrix *other, float *out) {
     for (int64_t j = 0; j < one->rows; j++)
         for (int64_t k = 0; k < other->rows; k++)
@@ -246,8 +236,6 @@ enum status adapter_derive(const struct adapter *a, const struct adapter_module 
     drop(a, &other);
     return e->code;
 }
-
-/* ---- halves ---- */
 
 enum status adapter_read_halves(const struct adapter *a, const struct adapter_module *m,
                                 struct derived_half halves[2], struct error *e) {

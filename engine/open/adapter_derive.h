@@ -1,24 +1,25 @@
-/* Converts LoHa, LoKr, LoRA with a middle factor (lora_mid) and matrix differences to two low-rank factors,
- * which are multiplied out in memory. Exact except for one rounding to f32.
+/* Multiplies out LoHa, LoKr, LoRA with a middle factor (lora_mid) and matrix differences to two low-rank
+ * factors in memory. Exact except for one rounding to f32.
  *
  *   LoRA with a middle: B, A with A[a, i, y, x] = sum over b of mid[a, b, y, x] down[b, i].
  *   LoHa: (B1 A1) o (B2 A2) = B A with B[o, (j, k)] = B1[o, j] B2[o, k] and A[(j, k), i] = A1[j, i] A2[k, i],
- * of rank r1 r2; where it has a core t, A1[j, i, y, x] is the sum over k of t[j, k, y, x] w1_b[k, i], and B1
- * is w1_a transposed. LoKr: kron(P1 Q1, P2 Q2) = kron(P1, P2) kron(Q1, Q2). A whole matrix is its product
- * with the identity matrix on its shorter side; so is a matrix difference. */
+ *         of rank r1 r2. With a core t, A1[j, i, y, x] is the sum over k of t[j, k, y, x] w1_b[k, i], and B1
+ *         is w1_a transposed.
+ *   LoKr: kron(P1 Q1, P2 Q2) = kron(P1, P2) kron(Q1, Q2). A whole matrix counts as its product with the
+ *         identity matrix on its shorter side; so does a matrix difference. */
 #ifndef SLUICE_OPEN_ADAPTER_DERIVE_H
 #define SLUICE_OPEN_ADAPTER_DERIVE_H
 
 #include "engine/open/adapter_file.h"
 
-/* Sizes of a module's factors: up [rows, rank], down [rank, columns]. */
+/* Sizes of multiplied-out factors: up [rows, rank], down [rank, columns]. */
 struct derived_size {
     int64_t rows, columns, rank;
 };
 
 /* True if the module's factors have to be multiplied out. */
 bool adapter_is_derived(const struct adapter_module *module);
-/* Size of the multiplied-out factors. SHAPE: the module's tensors do not fit together. OVERFLOW. */
+/* Computes the size of the multiplied-out factors. SHAPE: inconsistent tensors of the module. OVERFLOW. */
 enum status adapter_derived_size(const struct adapter *adapter, const struct adapter_module *module,
                                  struct derived_size *size, struct error *e);
 /* One of the two matrices that LoHa multiplies elementwise, or LoKr as a Kronecker product: up [rows, rank]
@@ -30,7 +31,7 @@ struct derived_half {
 enum status adapter_read_halves(const struct adapter *adapter, const struct adapter_module *module,
                                 struct derived_half halves[2], struct error *e);
 void adapter_drop_halves(const struct adapter *adapter, struct derived_half halves[2]);
-/* Computes both factors, of adapter_derived_size. Errors of reading; MEMORY. */
+/* Computes both factors, with the sizes of adapter_derived_size. Errors of reading; MEMORY. */
 enum status adapter_derive(const struct adapter *adapter, const struct adapter_module *module, float *up,
                            float *down, struct error *e);
 

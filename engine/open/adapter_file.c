@@ -1,5 +1,5 @@
-/* Opens adapter files: see adapter_file.h. Tensors are sorted by module name, grouped into modules, and each
- * module is checked for the tensors and shapes that its form needs. */
+/* Opens adapter files. Tensors are sorted by module name, grouped into modules, and each module is checked
+ * for the tensors and shapes that its form needs. */
 #include "engine/open/adapter_file.h"
 
 #include "engine/open/adapter_alpha.h"
@@ -27,8 +27,6 @@ char *adapter_print_shape(const struct index_entry *entry, char *out, size_t byt
     return out;
 }
 
-/* ---- errors ---- */
-
 static const char *path_of(const struct adapter *a) {
     return a->index.sources[0].path;
 }
@@ -42,8 +40,6 @@ static enum status module_fail(const struct adapter *a, const struct adapter_mod
     error_set(e, code, "module '%.*s' of the adapter %s", m->name_bytes - skip, m->name + skip, what);
     return error_where(e, "%s", path_of(a));
 }
-
-/* ---- modules ---- */
 
 struct keyed_entry {
     const struct index_entry *entry;
@@ -62,7 +58,7 @@ static int compare_keyed(const void *a, const void *b) {
     return order ? order : strcmp(x->entry->name, y->entry->name);
 }
 
-/* True for a norm's weight named "scale", as some files have it: more than one value. */
+/* True for a norm's weight named "scale", as in some files: it has more than one value. */
 static bool is_whole_vector(const struct keyed_entry *keyed) {
     return keyed->key.role == ADAPTER_SCALE && keyed->entry->bytes > sizeof(double);
 }
@@ -123,9 +119,7 @@ static enum status find_modules(struct adapter *a, struct error *e) {
     return e->code;
 }
 
-/* ---- completeness ---- */
-
-/* Roles that occur only together. */
+/* Tensor roles that occur only together. */
 struct pair {
     enum adapter_role one, other;
 };
@@ -143,7 +137,6 @@ static bool has(const struct adapter_module *m, enum adapter_role role) {
     return m->tensor[role] != NULL;
 }
 
-/* Fails if a module lacks one of two tensors that belong together. */
 static enum status check_pairs(const struct adapter *a, const struct adapter_module *m, struct error *e) {
     for (size_t i = 0; i < sizeof pairs / sizeof *pairs; i++)
         if (has(m, pairs[i].one) != has(m, pairs[i].other))
@@ -172,11 +165,9 @@ static enum status find_form(const struct adapter *a, struct adapter_module *m, 
     return module_fail(a, m, MISSING, "has no factors", e);
 }
 
-/* ---- shapes that need no model ---- */
-
 struct role_shape {
     enum adapter_role role;
-    int least, most; /* rank */
+    int least, most; /* smallest and largest rank of the tensor */
 };
 static const struct role_shape role_shapes[] = {
     {ADAPTER_DOWN, 2, 5},
@@ -238,7 +229,7 @@ static enum status check_ranks(const struct adapter *a, const struct adapter_mod
         int i;
         enum adapter_role other;
         int k;
-        enum adapter_role without; /* the check applies only without this tensor */
+        enum adapter_role without; /* tensor whose presence disables the check */
     } equal[] = {
         {ADAPTER_UP, 1, ADAPTER_DOWN, 0, ADAPTER_MID},
         {ADAPTER_UP, 1, ADAPTER_MID, 0, N_ADAPTER_ROLES},
@@ -263,7 +254,7 @@ static enum status check_ranks(const struct adapter *a, const struct adapter_mod
     return OK;
 }
 
-/* The rank that alpha is divided by. */
+/* The rank that a module's alpha is divided by. */
 static int rank_of(const struct adapter_module *m) {
     static const enum adapter_role roles[] = {ADAPTER_DOWN, ADAPTER_HADA_W1_B, ADAPTER_LOKR_W2_B,
                                               ADAPTER_LOKR_W1_B};
@@ -282,9 +273,7 @@ static enum status check_module(const struct adapter *a, struct adapter_module *
     return check_ranks(a, m, e);
 }
 
-/* ---- the file ---- */
-
-/* No tensor is an adapter's: the error names the model in the file, if known. */
+/* Fails because no tensor is an adapter's; the error names the model in the file, if known. */
 static enum status fail_no_adapter(const struct adapter *a, struct error *e) {
     struct contents contents = {0};
     struct error ignored = {0};

@@ -7,14 +7,14 @@
 
 /* Role of a tensor in its module, from the end of its name. */
 enum adapter_role {
-    ADAPTER_DOWN, /* [r, in], [r, in, k, k] */
-    ADAPTER_UP,   /* [out, r], [out, r, 1, 1] */
-    ADAPTER_MID,  /* [r, r, k, k]; up and down are 1x1 then */
+    ADAPTER_DOWN, /* [r, in] or [r, in, k, k] */
+    ADAPTER_UP,   /* [out, r] or [out, r, 1, 1] */
+    ADAPTER_MID,  /* [r, r, k, k]; up and down are then 1x1 */
     ADAPTER_UP_BIAS,
     ADAPTER_ALPHA,
-    ADAPTER_SCALE, /* replaces alpha / r */
-    ADAPTER_DORA,  /* DoRA's magnitudes: norms of the sum's rows or columns */
-    ADAPTER_DIFF,  /* whole difference of a weight; of a vector, unless merged */
+    ADAPTER_SCALE, /* scalar that replaces alpha / r */
+    ADAPTER_DORA,  /* DoRA magnitudes: norms of the rows or columns of the changed weight */
+    ADAPTER_DIFF,  /* whole difference of a weight; without merging only of a vector */
     ADAPTER_DIFF_BIAS,
     ADAPTER_DIFF_MODULATION,
     ADAPTER_HADA_W1_A,
@@ -35,24 +35,23 @@ enum adapter_role {
 
 enum adapter_form { ADAPTER_LORA, ADAPTER_LOHA, ADAPTER_LOKR, ADAPTER_DIFFERENCE };
 
-/* Naming convention of the keys, for messages. */
+/* Naming convention of an adapter's keys, for messages. */
 enum adapter_dialect { ADAPTER_KOHYA, ADAPTER_PEFT, ADAPTER_OLD_DIFFUSERS };
 
 struct adapter_module {
-    const char
-        *name; /* its tensors' names without the end that gives the role; borrowed, not NUL-terminated */
+    const char *name; /* its tensors' names without the role's end; borrowed, not NUL-terminated */
     int name_bytes;
-    const struct index_entry *tensor[N_ADAPTER_ROLES]; /* NULL: none */
+    const struct index_entry *tensor[N_ADAPTER_ROLES]; /* tensor of each role; NULL: none */
     enum adapter_form form;
     enum adapter_dialect dialect;
-    int rank;    /* divisor of alpha; for LoRA the rows of down. 0: none */
-    float alpha; /* from the file or its configuration; NaN: absent */
-    float scale; /* alpha / rank, or its replacement */
+    int rank;    /* divisor of alpha; for LoRA the rows of down; 0: no rank */
+    float alpha; /* alpha from the file or its configuration; NaN: absent */
+    float scale; /* alpha / rank, or the scalar ADAPTER_SCALE */
 };
 
 struct adapter {
     struct sys *sys;
-    struct tensor_index index;      /* of one source */
+    struct tensor_index index;      /* index of the adapter file, its only source */
     struct adapter_module *modules; /* sorted by name */
     int n_modules;
     const struct index_entry **unknown; /* tensors whose names are no adapter keys */
@@ -60,7 +59,7 @@ struct adapter {
     uint64_t host_bytes;
 };
 
-/* Prints the shape as "[3, 64]". Returns out. */
+/* Prints the shape of a tensor as "[3, 64]". Returns out. */
 char *adapter_print_shape(const struct index_entry *entry, char *out, size_t bytes);
 
 const char *adapter_form_name(enum adapter_form form);

@@ -1,10 +1,9 @@
-/* Parses keys of adapter files: see adapter_keys.h. */
 #include "engine/open/adapter_keys.h"
 
 #include <stdio.h>
 #include <string.h>
 
-/* Ends of keys; the longest match wins. */
+/* Ends of keys that give a tensor's role; the longest match wins. */
 static const struct key_end {
     const char *end;
     enum adapter_role role;
@@ -99,10 +98,8 @@ bool adapter_key_read(const char *key, struct adapter_key *out) {
     return longest > 0;
 }
 
-/* ---- module names of old diffusers versions ---- */
-
-/* Old diffusers files have ".processor" before the projections of attention, and other names for these.
- * meant: names in a UNet or transformer, and in a text encoder. */
+/* Ends of module names in files of old diffusers versions, which have ".processor" before the projections of
+ * attention. meant: today's ends, in a UNet or transformer, and in a text encoder. */
 static const struct old_end {
     const char *old, *meant[2];
 } old_ends[] = {

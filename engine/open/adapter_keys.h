@@ -5,17 +5,17 @@
 #include "engine/open/adapter_file.h"
 
 struct adapter_key {
-    int name_bytes; /* length of the module's name, at the beginning of the key */
+    int name_bytes; /* length of the module's name at the beginning of the key */
     enum adapter_role role;
     enum adapter_dialect dialect;
     const char *refused; /* name of the unsupported kind of adapter; NULL: supported, role is set */
 };
 
-/* False: not a key of an adapter. */
+/* Parses a key. False: not a key of an adapter. */
 bool adapter_key_read(const char *key, struct adapter_key *out);
 
-/* Name number i, from 0, that the module may have in the model: its own, or the ones that old diffusers names
- * stand for. False: no more. out: LOADER_NAME_MAX + 1 bytes. */
+/* Writes name number i, from 0, that the module may have in the model: its own, or the names that old
+ * diffusers names stand for. False: no more names. out: LOADER_NAME_MAX + 1 bytes. */
 bool adapter_module_name(const struct adapter_module *module, int i, char *out);
 
 #endif

@@ -1,5 +1,5 @@
-/* Matches an adapter to a model: see adapters.h. adapter_changes.h lists the changed weights without
- * duplicates; this file checks shapes and makes factors. */
+/* Matches an adapter to a model. adapter_changes.h lists the changed weights without duplicates; this file
+ * checks shapes and makes factors. */
 #include "engine/open/adapter_shapes.h"
 #include "engine/base/checked.h"
 #include "engine/base/header_limit.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Limit for the multiplied-out factors of one adapter. */
+/* Memory limit for the multiplied-out factors of one adapter. */
 #define ADAPTER_DERIVED_BYTES_MAX (UINT64_C(1) << 30)
 
 struct adapter_derived {
@@ -18,21 +18,18 @@ struct adapter_derived {
     char path[PATH_SHOWN];
 };
 
-/* Size and place of a module's multiplied-out factors. */
 struct derivation {
     struct derived_size size;
-    uint64_t up, down; /* offsets */
+    uint64_t up, down; /* offsets in adapter_derived.values */
 };
 
 struct matching {
     const struct adapter *adapter;
     struct adapter_match *match;
     struct changes changes;
-    struct derivation *derivations; /* one per module; rank 0: unused */
+    struct derivation *derivations; /* one per module; rank 0: the factors are not multiplied out */
     uint64_t derived_bytes;
 };
-
-/* ---- factors ---- */
 
 static struct factor factor_of(const struct matching *m, const struct index_entry *entry) {
     struct factor f = {.name = entry->name,
@@ -65,8 +62,8 @@ static uint64_t matrix_bytes(int64_t rows, int64_t columns) {
     return align_up((uint64_t)rows * (uint64_t)columns * sizeof(float), ARENA_ALIGN);
 }
 
-/* Reserves memory for multiplied-out factors. The limit applies before allocation: the file determines the
- * sizes. */
+/* Reserves memory for multiplied-out factors. The limit applies before allocation, because the file
+ * determines the sizes. */
 static enum status place_derived(struct matching *m, const struct change *c, struct derivation *d,
                                  struct error *e) {
     const char *path = m->adapter->index.sources[0].path;
@@ -81,7 +78,7 @@ static enum status place_derived(struct matching *m, const struct change *c, str
                           (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
 }
 
-/* Full-rank factors are larger than the weight itself; above this rank they are refused. */
+/* Factors of full rank above this limit are refused: they are larger than the weight itself. */
 enum { LOW_RANK = 64 };
 static enum status check_rank(const struct matching *m, const struct change *c,
                               const struct derived_size *size, struct error *e) {
@@ -139,8 +136,6 @@ static enum status add_vector(struct matching *m, const struct change *c, struct
     return OK;
 }
 
-/* ---- multiplied-out factors ---- */
-
 static enum status derive_all(struct matching *m, struct error *e) {
     struct adapter_match *match = m->match;
     struct sys *sys = m->adapter->sys;
@@ -165,8 +160,6 @@ static enum status derive_all(struct matching *m, struct error *e) {
     match->derived_bytes = m->derived_bytes;
     return e->code;
 }
-
-/* ---- all of it ---- */
 
 static enum status allocate(struct matching *m, struct error *e) {
     int weights[SLOTS_MAX] = {0}, vectors[SLOTS_MAX] = {0};
@@ -199,7 +192,7 @@ static enum status fill(struct matching *m, struct error *e) {
     return e->code;
 }
 
-/* Names the recipes that the adapter does fit: it is usually for another model. */
+/* Adds the recipes that the adapter does fit to the error: the adapter is usually for another model. */
 static enum status name_fitting_recipes(const struct adapter *adapter, struct error *e) {
     enum { SHOWN = 4 };
     const struct recipe *fits[SHOWN];

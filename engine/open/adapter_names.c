@@ -1,4 +1,3 @@
-/* All names of a model's weights: see adapter_names.h. */
 #include "engine/open/adapter_names.h"
 
 #include "loaders/alloc_array.h"
@@ -6,14 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Names while they are listed. First pass: names->at NULL, counts only. */
+/* List of names under construction. First pass: names->at is NULL, and names are only counted. */
 struct listing {
     struct weight_names *names;
     size_t text_bytes;
     int n;
 };
-
-/* ---- one weight ---- */
 
 static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims, int part) {
     int32_t rows = 0;
@@ -59,15 +56,13 @@ static void list_weight(struct listing *l, const struct block_ref *ref, struct w
     if (spec->fused.name) list_name(l, spec->fused.name, original, &like, dims);
 }
 
-/* ---- all of them ---- */
-
 static bool has_tensor(const struct block *block, size_t offset) {
     for (int i = 0; i < block->n_tensors; i++)
         if (block->tensors[i].offset == offset) return true;
     return false;
 }
 
-/* Lists a block's weights. block: the ref's, or NULL if unused. */
+/* Lists a block's weights. block: the bound block of ref, or NULL if unused. */
 static void list_block(struct listing *l, const struct component *c, const struct block_ref *ref,
                        const struct block *block, struct weight_name like) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -83,7 +78,7 @@ static void list_block(struct listing *l, const struct component *c, const struc
     }
 }
 
-/* Lists a component. Blocks and tables were bound in the order of their refs. */
+/* Lists a component's weights. Blocks and tables were bound in the order of their refs. */
 static void list_component(struct listing *l, const struct component *c, int slot, struct block_ref *refs) {
     int n = c->family->blocks(c, refs), blocks = 0, tables = 0;
     for (int i = 0; i < n; i++) {
@@ -151,8 +146,6 @@ void weight_names_destroy(struct weight_names *names) {
     names->sys->release(names->sys, names->at);
     *names = (struct weight_names){0};
 }
-
-/* ---- lookup ---- */
 
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n) {

@@ -5,27 +5,27 @@
 
 #include "engine/open/model.h"
 
-/* The naming of a name. If an adapter has one layer in several namings, the first naming wins. */
+/* Naming convention of a weight's name. Of a layer that an adapter has in several namings, the first wins. */
 enum weight_naming { NAMING_PRIMARY, NAMING_CHECKPOINT, NAMING_FUSED };
 
 struct weight_name {
-    const char *name; /* with ".weight" or ".bias" */
+    const char *name; /* tensor name, ending in ".weight" or ".bias" */
     int slot;
-    int block, weight; /* indices into component.blocks and kind->weights; block -1: unused layer */
+    int block, weight; /* indices in component.blocks and kind->weights; block -1: unused layer */
     struct block_ref ref;
     const struct weight_spec *spec;
     enum weight_naming naming;
-    const char *refused; /* why no adapter can change it; NULL: one can */
+    const char *refused; /* why no adapter can change the weight; NULL: adapters can */
     int rank;
-    int32_t dim[WEIGHT_RANK_MAX]; /* the weight's shape */
-    int32_t rows;                 /* rows of the tensor of that name */
-    int n_parts;                  /* row ranges that make up the weight, in this order; 0: all rows */
+    int32_t dim[WEIGHT_RANK_MAX]; /* shape of the weight */
+    int32_t rows;                 /* rows of the tensor with this name */
+    int n_parts; /* number of row ranges that make up the weight, in this order; 0: all rows */
     struct {
         int32_t first, rows;
     } part[WEIGHT_SLICES_MAX];
 };
 
-/* Values per row, for convolutions too. */
+/* Values per row of a weight; all dimensions but the first. */
 static inline int64_t weight_name_columns(const struct weight_name *name) {
     int64_t columns = 1;
     for (int i = 1; i < name->rank; i++) columns *= name->dim[i];
@@ -37,20 +37,20 @@ struct weight_names {
     struct weight_name *at; /* sorted by slot and name */
     int n;
     char *text;
-    uint64_t bytes; /* memory, of our allocator */
+    uint64_t bytes; /* bytes allocated for the list */
 };
 
 /* Lists the names of text encoders and denoisers. MEMORY. */
 enum status weight_names_list(const struct sluice_model *model, struct weight_names *names, struct error *e);
 void weight_names_destroy(struct weight_names *names);
 
-/* The first entry of that name in a slot; *n adjacent entries share it, for the parts of a fused tensor.
- * NULL: none. */
+/* Returns the first entry of that name in a slot; *n adjacent entries share the name, for the parts of a
+ * fused tensor. NULL: none. */
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n);
 
 /* Lists up to n_max names of the slot (-1: all slots) with the smallest edit distance, nearest first. Returns
- * their number. */
+ * the number of listed names. */
 int weight_names_nearest(const struct weight_names *names, int slot, const char *name,
                          const struct weight_name **nearest, int n_max);
 

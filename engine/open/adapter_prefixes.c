@@ -1,4 +1,3 @@
-/* Prefixes of module names in adapters: see adapter_prefixes.h. */
 #include "engine/open/adapter_prefixes.h"
 
 #include "engine/base/text.h"
@@ -25,7 +24,7 @@ static const char second_denoiser[] = "transformer_2.";
 /* Prefixes for text encoders. kohya numbers the encoders as Hugging Face's folders do; some trainers number
  * Flux's T5 as the third. */
 static const struct {
-    const struct family *family; /* NULL: any */
+    const struct family *family; /* NULL: any family */
     const char *folder, *prefix;
 } of_encoders[] = {
     {NULL, "text_encoder", "text_encoder."}, {NULL, "text_encoder", "lora_te_"},
@@ -111,14 +110,14 @@ static bool name_selects_any(const char *name, const char *end, const struct slo
     return false;
 }
 
-/* The slot, of two, that the name selects; -1: none or both. */
+/* The one of two slots that the name selects; -1: none or both. */
 static int named_slot(const char *name, const char *end, const struct recipe *recipe, int first, int second) {
     bool of_first = name_selects_any(name, end, &recipe->slot[first]);
     bool of_second = name_selects_any(name, end, &recipe->slot[second]);
     return of_first == of_second ? -1 : of_first ? first : second;
 }
 
-/* The slot that the file's name selects, else the name of its folder; -1: neither. */
+/* The slot that the name of the adapter's file selects, else the name of its folder; -1: neither. */
 static int find_named(const struct adapter *a, const struct recipe *recipe, int first, int second) {
     const char *path = a->index.sources[0].path, *file = path_last_part(path), *end = strrchr(file, '.');
     int slot = named_slot(file, end ? end : file + strlen(file), recipe, first, second);

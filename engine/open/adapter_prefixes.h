@@ -7,12 +7,12 @@
 enum { ADAPTER_PREFIXES_MAX = 15 };
 
 /* Possible prefixes for each slot; none: the adapter does not apply to the slot. If a recipe has two
- * denoisers of one family, the adapter applies to the one given by its prefixes ("transformer_2."), else by
- * its file's or folder's name ("high_noise", or "high" at the end), else to both. */
+ * denoisers of one family, the prefixes ("transformer_2.") choose one, else the name of the adapter's file or
+ * folder does ("high_noise", or "high" at the end), else the adapter applies to both. */
 struct adapter_prefixes {
-    const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* NULL-terminated */
-    const struct slot *named; /* the only denoiser it applies to, by its file's or folder's name; or NULL */
-    bool for_all;             /* it applies to both denoisers: no prefix or name decides */
+    const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* prefixes of each slot, NULL-terminated */
+    const struct slot *named; /* the only denoiser that the file's or folder's name allows; or NULL */
+    bool for_all;             /* the adapter applies to both denoisers: no prefix or name chooses one */
 };
 void adapter_find_prefixes(const struct adapter *adapter, const struct recipe *recipe,
                            struct adapter_prefixes *prefixes);

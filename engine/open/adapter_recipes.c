@@ -1,5 +1,4 @@
-/* Lists the recipes that an adapter fits: see adapters.h. Matches it to each recipe's published model,
- * without files. */
+/* Lists the recipes that an adapter fits, by matching it to each recipe's published model without files. */
 #include "engine/open/adapter_file.h"
 #include "engine/open/published.h"
 #include "loaders/alloc_array.h"

@@ -1,4 +1,3 @@
-/* Compares shapes of adapters and weights: see adapter_shapes.h. */
 #include "engine/open/adapter_shapes.h"
 
 #include <inttypes.h>
@@ -13,7 +12,7 @@ static enum status shape_fail(const struct adapter *a, const struct change *c,
     return error_expected(e, "%s", expected);
 }
 
-/* True if the dimensions agree, ignoring those of 1. */
+/* True if two shapes agree, ignoring dimensions of 1. */
 static bool same_dims(const int32_t *x, int nx, const int32_t *y, int ny) {
     int i = 0, k = 0;
     for (;; i++, k++) {
@@ -24,7 +23,7 @@ static bool same_dims(const int32_t *x, int nx, const int32_t *y, int ny) {
     }
 }
 
-/* Prints the shape that down must have, "[r, 320, 3, 3]". */
+/* Prints the shape that a `down` tensor must have, such as "[r, 320, 3, 3]". */
 static char *print_down(const struct weight_name *name, char *out, size_t bytes) {
     size_t n = (size_t)snprintf(out, bytes, "[r");
     for (int i = 1; i < name->rank && n < bytes; i++)
@@ -44,7 +43,7 @@ static enum status check_pair(const struct adapter *a, const struct change *c, s
     return shape_fail(a, c, up, expected, e);
 }
 
-/* True if the axes of LoKr fit a convolution: the kernel is in the second matrix, or flattened. */
+/* True if the axes of a LoKr fit a convolution: the kernel is in the second matrix, or flattened. */
 static bool kron_fits(const struct adapter_module *m, const struct weight_name *name) {
     const struct index_entry *one = m->tensor[ADAPTER_LOKR_W1], *other = m->tensor[ADAPTER_LOKR_W2];
     if (one && !same_dims(one->dim + 2, one->rank - 2, NULL, 0)) return false;

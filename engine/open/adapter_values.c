@@ -1,4 +1,3 @@
-/* Reads values of an adapter's tensors: see adapter_values.h. */
 #include "engine/open/adapter_values.h"
 
 #include "engine/base/half.h"
@@ -33,8 +32,6 @@ enum status adapter_read_values(const struct byte_source *source, uint64_t offse
     }
     return OK;
 }
-
-/* ---- NaN and infinity ---- */
 
 static enum status check_tensor(const struct adapter *a, const struct index_entry *entry, float *values,
                                 int64_t room, struct error *e) {

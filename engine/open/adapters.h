@@ -2,7 +2,7 @@
  * weights.
  *
  * Trainers name modules in several ways, often with underscores for dots, which cannot be reversed. Keys are
- * therefore not parsed. Every weight of the model lists its names (original checkpoint, diffusers, fused
+ * therefore not parsed: every weight of the model lists its names (original checkpoint, diffusers, fused
  * tensor), and each key is looked up among them after removing the prefixes of the slot's adapters. The
  * naming in the base model's own file does not matter.
  *
@@ -15,7 +15,7 @@
 #include "engine/open/model.h"
 #include "engine/run/adapt.h"
 
-/* An opened file (adapter_file.h). Immutable; may be matched several times. */
+/* An opened adapter file (adapter_file.h). Immutable; may be matched several times. */
 struct adapter;
 
 /* Opens a safetensors file and groups its tensors by module. UNSUPPORTED: a model instead of an adapter, or
@@ -23,25 +23,24 @@ struct adapter;
  * META: alpha is no finite number. Also errors of safetensors_open. */
 enum status adapter_open(struct sys *sys, const char *path, struct adapter **adapter, struct error *e);
 void adapter_close(struct adapter *adapter);
-/* The adapter's file: for its identity, for messages, and for direct reads. Valid as long as the adapter. */
+/* The adapter's file, for its identity, messages, and direct reads. Valid as long as the adapter. */
 struct byte_source *adapter_source(const struct adapter *adapter);
 /* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file
- * lacks them; freed with sys->release. NULL: none, or no memory (*e). */
+ * lacks them; freed with sys->release. NULL: no such file, or no memory (*e). */
 char *adapter_config_path(struct sys *sys, const char *path, struct error *e);
-/* Memory that the adapter holds, in bytes of our allocator. */
 uint64_t adapter_host_bytes(const struct adapter *adapter);
-/* Reads all factors once. NONFINITE, with the tensor's name, if a value is NaN or infinite. Call it before a
- * run; a plan does not need it. */
+/* Reads all factors of an adapter once. NONFINITE, with the tensor's name, if a value is NaN or infinite.
+ * Call it before a run; a plan does not need it. */
 enum status adapter_check_finite(const struct adapter *adapter, struct error *e);
 
 /* An addition to a vector (bias, norm): base + strength * scale * values. */
 struct adapted_vector {
-    int block, weight; /* as in adapted_weight */
+    int block, weight; /* indices of block and weight, as in adapted_weight */
     struct factor values;
     float scale;
 };
 
-/* The changes to the component in one slot, in the order of its blocks. Scales exclude the strength. */
+/* An adapter's changes to the component in one slot, in the order of blocks. Scales exclude the strength. */
 struct adapter_part {
     struct adapted_weight *weights;
     int n_weights;
@@ -54,30 +53,30 @@ enum { ADAPTER_NOTES_MAX = SLOTS_MAX + 5 };
 /* An adapter matched to a model. Borrows the adapter and its file, which must outlive it. */
 struct adapter_match {
     struct sys *sys;
-    struct adapter_part part[SLOTS_MAX]; /* of each slot of the model's recipe */
-    uint64_t derived_bytes;              /* memory of factors that were multiplied out */
-    uint64_t host_bytes;                 /* of our allocator, including derived_bytes */
-    int n_modules;                       /* modules of the adapter */
-    int n_unmatched;                     /* modules and tensors that fit no weight (only if partial) */
-    /* One line each about modules that fit no weight, are for absent components or unused layers, and about
-     * the choice between two denoisers. */
+    struct adapter_part part[SLOTS_MAX]; /* changes to the component in each slot */
+    uint64_t derived_bytes;              /* bytes of multiplied-out factors */
+    uint64_t host_bytes;                 /* bytes allocated by the match, including derived_bytes */
+    int n_modules;
+    int n_unmatched; /* modules and tensors that fit no weight (with partial only) */
+    /* Messages, one line each: modules that fit no weight or are for absent components or unused layers; the
+     * choice between two denoisers. */
     char note[ADAPTER_NOTES_MAX][MODEL_NOTE_BYTES];
     int n_notes;
-    struct adapter_derived *derived; /* private */
+    struct adapter_derived *derived; /* private to adapter_match.c */
 };
 
 /* Finds the weight of each module of the adapter. MISSING: some modules fit no weight (partial: a note
- * instead, unless none fits); names the first, their number, and the nearest names in the model. SHAPE: a
- * tensor has the wrong shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can
+ * instead, unless no module fits); names the first, their number, and the nearest names in the model. SHAPE:
+ * a tensor has the wrong shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can
  * merge the latter), a weight that is in no matrix product, or too much memory for multiplied-out factors.
  * DUP: two modules change one weight in the same naming. On failure *match is empty. */
 enum status adapter_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                           struct adapter_match *match, struct error *e);
 void adapter_match_destroy(struct adapter_match *match);
-/* True if adapter_match would succeed completely. Keeps nothing. */
+/* True if adapter_match would succeed without partial. Keeps no memory. */
 bool adapter_fits(const struct adapter *adapter, const struct sluice_model *model);
 
-/* Several adapters with their strengths, combined for one slot: input of component_adapt. */
+/* A matched adapter with its strength. */
 struct adapter_use {
     const struct adapter_match *match;
     double strength; /* not 0 */
@@ -88,13 +87,13 @@ struct adapter_combination {
     int n_weights;
     struct replaced_vector *vectors; /* base + sum of strength * scale * values, f32, in memory */
     int n_vectors;
-    uint64_t host_bytes;              /* of our allocator */
-    struct adapter_combined *derived; /* private */
+    uint64_t host_bytes;              /* bytes allocated by the combination */
+    struct adapter_combined *derived; /* private to adapter_combine.c */
 };
-/* Reads the base's changed vectors from the model's component in that slot (zeros for a model without files).
- * Both counts are 0 if the adapters change nothing in the slot. IO, MEMORY, CHANGED. UNSUPPORTED: type of a
- * base vector. META: strength * scale overflows f32. The matches must outlive the combination, and the
- * combination every component adapted with it. */
+/* Combines adapters for one slot. Reads the changed vectors from the model's component in that slot (zeros
+ * for a model without files). Both counts are 0 if the adapters change nothing in the slot. IO, MEMORY,
+ * CHANGED. UNSUPPORTED: type of a base vector. META: strength * scale overflows f32. The matches must outlive
+ * the combination, and the combination every component adapted with it. */
 enum status adapters_combine(const struct sluice_model *model, int slot, const struct adapter_use *uses,
                              int n_uses, struct adapter_combination *combination, struct error *e);
 void adapter_combination_destroy(struct adapter_combination *combination);

@@ -1,4 +1,3 @@
-/* The components of a model: see component_files.h. */
 #include "engine/open/component_files.h"
 
 #include "engine/open/paths.h"
@@ -7,8 +6,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-/* ---- flags ---- */
 
 static bool has_flag(const struct slot *slot, const char *flag) {
     return slot->flag && !strcmp(slot->flag, flag);
@@ -55,7 +52,7 @@ bool part_flag_optional(const char *flag) {
     return false;
 }
 
-/* Name for users of the component of that flag and family: the slot's word, else the family's. */
+/* Display name of the component of that flag and family: the slot's, else the family's. */
 static const char *word_of(const char *flag, const struct family *family) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
@@ -95,8 +92,6 @@ bool part_disabled(const struct sluice_model_options *o, const struct slot *slot
     return false;
 }
 
-/* ---- preference ---- */
-
 enum { RANK_NONE, RANK_FOUND, RANK_FOLDER, RANK_WITH, RANK_FLAG };
 
 /* Preference among several components of a kind; higher wins. */
@@ -132,8 +127,6 @@ const struct component_file *component_files_find_tiny(const struct component_fi
     return found && found->flag ? found : NULL;
 }
 
-/* ---- slots ---- */
-
 enum { FITS_BY_ORDER = 1, FITS_BY_NAME, FITS_BY_PREFIX, FITS_BY_FOLDER, FITS_BY_FLAG };
 
 /* True if the path lies in the folder of -m. */
@@ -143,7 +136,7 @@ static bool is_below(const struct component_files *files, const char *path) {
     return path[folder] == '/' || (path[folder] && path[folder - 1] == '/');
 }
 
-/* The part of the path below -m, else the file's name: words in the path of -m are about all of its files. */
+/* The file's path below -m, else the file's name: words in the path of -m apply to all its files. */
 static const char *name_below(const struct component_files *files, const struct component_file *file) {
     const char *path = component_files_path(files, file);
     return is_below(files, path) ? path + strlen(files->model) : path_last_part(path);
@@ -156,8 +149,8 @@ static bool name_matches_slot(const struct component_files *files, const struct 
     return false;
 }
 
-/* The model's name in the path of -m: its last part. In huggingface_hub's cache
- * (models--A--B/snapshots/HASH) from the part before `snapshots` on. */
+/* The model's name in the path of -m: the last part; in huggingface_hub's cache (models--A--B/snapshots/HASH)
+ * from the part before `snapshots` on. */
 static const char *model_part(const char *model) {
     static const char between[] = "/snapshots/";
     const char *part = path_last_part(model), *name = part;
@@ -168,7 +161,7 @@ static const char *model_part(const char *model) {
     return name;
 }
 
-/* True if the word stands in the model's name. "." and ".." are resolved to the folder's real name. */
+/* True if the word is in the model's name. "." and ".." are resolved to the folder's real name. */
 static bool model_name_has_word(const char *model, const char *word) {
     char real[PATH_MAX];
     const char *part = path_last_part(model);
@@ -257,7 +250,7 @@ static const struct component_file *best_unassigned(const struct component_files
 }
 
 /* False for a slot that must stay empty. Where only file names tell slots of one family apart (WAN's two
- * experts), a file without such a name may only fill the slot that a flag left over. A flag for the last of
+ * experts), a file without such a name may only fill a slot left empty by the flags. A flag for the last of
  * these slots alone means a pipeline with one denoiser. */
 static bool is_open(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX], int slot,
                     int fit) {
@@ -301,8 +294,6 @@ const struct component_file *parts_in_slot(const struct component_files *files, 
     return in[slot];
 }
 
-/* ---- files ---- */
-
 const char *component_files_path(const struct component_files *files, const struct component_file *file) {
     return files->opened[file->opened].path;
 }
@@ -338,7 +329,7 @@ enum status component_files_add(struct component_files *files, struct component_
 
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file) {
     struct tensor_index *whole = &files->opened[file->opened].index, taken = *whole;
-    *whole = index_view(whole, NULL, 0); /* later views borrow */
+    *whole = index_view(whole, NULL, 0); /* later views borrow the index */
     taken.prefix = file->prefix;
     taken.view = file->view;
     return taken;

@@ -1,70 +1,71 @@
-/* The components of a model: the family in each file, and the slot of a pipeline that each is for. The
- * tensors of a file decide its family, wherever the file was found (component_search.h). The flag or folder
- * that led to the file is kept, for errors about components in the wrong place. */
+/* The components of a model: the family in each file, and the slot of a pipeline for each component. A file's
+ * tensors decide the family, wherever the file was found (component_search.h). The flag or folder that led to
+ * the file is recorded, for errors about components in the wrong place. */
 #ifndef SLUICE_OPEN_COMPONENT_FILES_H
 #define SLUICE_OPEN_COMPONENT_FILES_H
 
 #include "engine/open/contents.h"
 #include "engine/sluice.h"
 
-/* The component flags ("--vae"), which come from the recipes' slots: number i, each once, in the order
- * denoisers, text encoders, vision encoders, autoencoders, tiny decoders. NULL after the last. */
+/* Component flags ("--vae") of the recipes' slots: number i, each once, in the order denoisers, text
+ * encoders, vision encoders, autoencoders, tiny decoders. NULL after the last. */
 const char *part_flag(int i);
 /* True if the flag chooses components of that kind. */
 bool part_flag_chooses(const char *flag, enum family_kind kind);
-/* True if the flag chooses components of that family, in any recipe. */
+/* True if the flag chooses components of that family in any recipe. */
 bool part_flag_takes(const char *flag, const struct family *family);
 
-/* "transformer (zimage, flux, unet, qwen_image, wan or sd3)": the families that a flag chooses among. */
+/* Writes "transformer (zimage, flux, unet, ... or sd3)": the families that a flag chooses among. */
 void part_flag_families(const char *flag, char *list, size_t bytes);
 /* True if the component of that flag is optional in some recipe. */
 bool part_flag_optional(const char *flag);
-/* "--vae, --llm ...": all of them. */
+/* Writes a list of all component flags: "--vae, --llm ...". */
 void part_flag_list(char *list, size_t bytes);
 
-/* True if a component flag has the value "none", which disables the component. ("./none" is a file.) */
+/* True if a component flag has the value "none", which disables the component ("./none" is a file). */
 bool part_is_none(const struct sluice_part *part);
 bool part_disabled(const struct sluice_model_options *options, const struct slot *slot);
 
 struct component_file {
-    const struct family *family; /* NULL: the file's tensors are of no known family, or it has none */
-    int opened, view;            /* place in component_files.opened, and the view number there */
-    const char *prefix;          /* of its tensors' names; NULL: none */
-    const char *flag;            /* the flag that chose its file, or NULL */
+    const struct family *family; /* NULL: no family has the file's tensors, or the file has none */
+    int opened, view;            /* index in component_files.opened, and view number in that file */
+    const char *prefix;          /* prefix of the component's tensor names; NULL: none */
+    const char *flag;            /* the flag that chose the file, or NULL */
     bool bundled;                /* the flag chose another component of the same file */
-    const char *folder;          /* the component folder of Hugging Face's layout that holds it, or NULL */
-    bool misplaced;              /* its family belongs neither to its flag nor to its folder */
+    const char *folder; /* the component folder of Hugging Face's layout that holds the file, or NULL */
+    bool misplaced;     /* the family belongs neither to the flag nor to the folder */
 };
 
 struct opened_file {
-    char *path; /* owned; file, shard index or folder */
+    char *path; /* file, shard index or folder; owned */
     struct tensor_index index;
 };
 
 enum { COMPONENT_FILES_MAX = 64 };
 
 struct component_files {
-    const struct sluice_model_options *options; /* the caller's; NULL: none */
-    const char *model;                          /* -m of the options, or NULL */
-    bool decodes_only;                          /* only a decoder is searched */
+    const struct sluice_model_options *options; /* borrowed from the caller; NULL: none */
+    const char *model;                          /* value of -m, or NULL */
+    bool decodes_only;                          /* only a decoder is searched for */
     bool by_name;                               /* -m is a folder in Hugging Face's layout */
-    bool has_variant;                           /* the preferred denoiser has been read for its variant */
+    bool has_variant;                           /* the variant of the preferred denoiser is known */
     int variant;                                /* family.variant of that denoiser */
     struct component_file file[COMPONENT_FILES_MAX];
-    /* With decodes_only: a denoiser in the decoder's file, which identifies the model. family NULL: none. */
+    /* With decodes_only: the denoiser in the decoder's file, which identifies the model; or family NULL. */
     struct component_file bundled_denoiser;
     struct opened_file opened[COMPONENT_FILES_MAX];
     int n_files, n_opened;
-    struct error failure; /* of the first file under -m that could not be opened */
-    /* Tensors under -m that belong to no known component, most often because of an unknown prefix. */
+    struct error failure; /* error of the first file under -m that could not be opened */
+    /* Tensors under -m of no known component, most often because of an unknown prefix. */
     struct {
-        char first[96]; /* the name of one */
+        char first[96]; /* name of the first such tensor */
         int n;
     } unknown_tensors;
-    char *scheduler, *pipeline, *defaults; /* files, or NULL */
-    int n_declared_denoisers;              /* in model_index.json, whether their folders exist or not */
-    /* Encoder folders: declared by model_index.json or present without being listed in it; and those with
-     * [null, null], which are ignored even if present. NULL-terminated. */
+    char *scheduler, *pipeline,
+        *defaults;            /* paths of scheduler_config.json, model_index.json and sluice.json, or NULL */
+    int n_declared_denoisers; /* denoisers in model_index.json, whether their folders exist or not */
+    /* Encoder folders: declared by model_index.json or present without being listed in it; and declared
+     * absent by [null, null], hence ignored even if present. NULL-terminated. */
     const char *declared[SLOTS_MAX + 1], *declared_absent[SLOTS_MAX + 1];
 };
 
@@ -78,34 +79,34 @@ const struct component_file *component_files_find_kind(const struct component_fi
 /* The tiny decoder that a flag chose; NULL: none. */
 const struct component_file *component_files_find_tiny(const struct component_files *files);
 
-/* The component in each slot of the recipe; NULL: none, also where the component is disabled. A family with
- * one slot gets its preferred component. Where a family has several slots, components are assigned by flag,
- * else by folder, tensor prefix, words of the file's name (slot.name_words or the flag), else in order.
- * slot.is must hold in every case. */
+/* The component in each slot of the recipe; NULL: none, or disabled. A family with one slot gets its
+ * preferred component. Where a family has several slots, components are assigned by flag, else by folder,
+ * tensor prefix, words of the file's name (slot.name_words or the flag), else in order. slot.matches must
+ * hold in every case. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
                                            int slot);
 
-/* The slot of its family whose name_words occur in the file's name (WAN's "high", "low"); or NULL. */
+/* The slot of the file's family whose name_words occur in the file's name (WAN's "high", "low"); or NULL. */
 const struct slot *part_slot_by_file_name(const struct component_files *files,
                                           const struct component_file *file);
-/* True if the file's name has the words of another slot of that family, and not those of this slot. */
+/* True if the file's name has the words of another slot of the family, and not those of this slot. */
 bool part_named_for_other_slot(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot);
-/* True if the word stands in the name of the component's file, or of the model's folder (path_has_word). */
+/* True if the word is in the name of the component's file, or of the model's folder (path_has_word). */
 bool part_name_has_word(const struct component_files *files, const struct component_file *file,
                         const char *word);
-/* The weights_name word of another slot that stands in the component's path ("taesd3"). NULL: none, or the
- * path has this slot's own word too. */
+/* The weights_name word of another slot in the component's path ("taesd3"). NULL: none, or the path has this
+ * slot's word too. */
 const char *part_other_model_word(const struct component_files *files, const struct component_file *file,
                                   const struct slot *slot);
-/* Number of the recipe's slots of that kind that have a component. One chosen by a flag counts only in the
+/* Number of the recipe's slots of that kind with a component. A component chosen by a flag counts only in the
  * slot of that flag. */
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 
 const char *component_files_path(const struct component_files *files, const struct component_file *file);
-/* The component's view of its file's index, borrowed. */
+/* The part of the file's index that belongs to the component (a view); borrowed. */
 struct tensor_index parts_view(const struct component_files *files, const struct component_file *file);
 
 /* Adds an opened file. Takes ownership of the index, also on failure. LIMIT, MEMORY. */
@@ -114,8 +115,8 @@ enum status component_files_add_file(struct sys *sys, struct component_files *fi
 /* Adds a component of the file that was added last. LIMIT. */
 enum status component_files_add(struct component_files *files, struct component_file file, struct error *e);
 
-/* The component's view of its file, for the component to keep. The first view taken from a file owns the
- * index's memory and must outlive the other views. */
+/* Moves the component's view of its file to the caller. The first view taken from a file owns the index's
+ * memory and must outlive the other views. */
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file);
 
 void component_files_destroy(struct sys *sys, struct component_files *files);

@@ -1,4 +1,3 @@
-/* Finds the components of a model in files: see component_search.h. */
 #include "engine/open/component_search.h"
 
 #include "engine/base/text.h"
@@ -14,10 +13,8 @@
 #include <string.h>
 #include <strings.h>
 
-/* ---- folders and options, before any file is opened ---- */
-
 /* True if a folder has a file of its own. ComfyUI's placeholders ("put_unet_files_here") and hidden files do
- * not count. True as well if the path is no folder, or one that cannot be read: opening it reports why. */
+ * not count. True also if the path is no folder, or an unreadable one: opening it reports the reason. */
 static bool has_files(struct sys *sys, const char *path) {
     DIR *folder = path_is_folder(path) ? opendir(path) : NULL;
     bool found = !folder;
@@ -32,8 +29,8 @@ static bool has_files(struct sys *sys, const char *path) {
     return found;
 }
 
-/* True for a folder in Hugging Face's layout: it has model_index.json, or a component's folder by a name that
- * only this layout uses, with files in it. ComfyUI's `models` folder has an empty `unet`. */
+/* True for a folder in Hugging Face's layout: it has model_index.json, or a component's folder with files in
+ * it, by a name that only this layout uses. ComfyUI's `models` folder has an empty `unet`. */
 static bool is_hugging_face(struct sys *sys, const char *model, struct error *e) {
     static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
     bool found = false;
@@ -45,7 +42,7 @@ static bool is_hugging_face(struct sys *sys, const char *model, struct error *e)
     return found;
 }
 
-/* The first value of this component flag; NULL: the flag is absent. */
+/* The first use of this component flag; NULL: the flag is absent. */
 static const struct sluice_part *first_part_option(const struct sluice_model_options *o, const char *flag) {
     for (int i = 0; i < o->n_parts; i++)
         if (o->parts[i].path && !strcmp(o->parts[i].flag, flag)) return &o->parts[i];
@@ -84,15 +81,15 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
     return error_expected(e, "-m with a model folder or file; `sluice families` lists where to download one");
 }
 
-/* True if the path ends in this name, whatever the case of its letters. */
+/* True if the path ends in this name, ignoring case. */
 static bool is_last_part(const char *path, const char *name) {
     const char *part = path_last_part(path);
     size_t bytes = strcspn(part, "/");
     return strlen(name) == bytes && !strncasecmp(part, name, bytes);
 }
 
-/* The model path does not exist. A path that ends in the name of a published repository, or of a file in one,
- * gets the command that downloads it. */
+/* Fails because the model path does not exist. A path that ends in the name of a published repository, or of
+ * a file in one, gets the command that downloads it. */
 static enum status fail_no_model(const char *model, struct error *e) {
     error_set(e, MISSING, "there is no such model file or folder");
     error_where(e, "%s", model);
@@ -139,10 +136,8 @@ const char *part_path_of_kind(const struct sluice_model_options *o, enum family_
     return path;
 }
 
-/* ---- by flags and by names ---- */
-
 /* True if the family belongs to the flag or folder where it was found. A folder may hold any family of its
- * kind: whether the pipeline has that family is checked later. */
+ * kind: pipeline checks compare it with the recipe later. */
 static bool component_belongs(const struct component_file *place, enum family_kind kind,
                               const struct tensor_index *whole, const struct family *family,
                               const char *prefix) {
@@ -157,7 +152,8 @@ static bool component_belongs(const struct component_file *place, enum family_ki
     return false;
 }
 
-/* True if the file of this flag, which is another component's, may hold this family too (slot.with). */
+/* True if the file that this flag chose for another component may hold this family too
+ * (slot.shares_file_with). */
 static bool component_is_bundled(const struct component_file *place, const struct family *family,
                                  const char *prefix) {
     const struct slot *slot;
@@ -168,7 +164,7 @@ static bool component_is_bundled(const struct component_file *place, const struc
     return false;
 }
 
-/* With decodes_only: keeps the denoiser in the file added last, which identifies the model. */
+/* With decodes_only: records the denoiser in the file added last, which identifies the model. */
 static void note_bundled_denoiser(struct component_files *files, const struct contents *contents) {
     for (int i = 0; i < contents->n && files->decodes_only; i++)
         if (contents->component[i].family->kind == FAMILY_DENOISER)
@@ -178,8 +174,8 @@ static void note_bundled_denoiser(struct component_files *files, const struct co
                                                               .view = i};
 }
 
-/* Opens the file of a flag or folder and adds the components that belong there. If there is none, adds the
- * first component of the file, or an entry without family, as misplaced. */
+/* Opens the file of a flag or folder and adds the components that belong there. If none does, adds the first
+ * component of the file, or an entry without family, as misplaced. */
 static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
                                 struct component_file place, enum family_kind kind, struct error *e) {
     struct contents contents;
@@ -230,16 +226,14 @@ static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     return n;
 }
 
-/* A folder in Hugging Face's layout. */
 struct model_folder {
     struct sys *sys;
     const char *path;
     bool has_index;      /* model_index.json exists */
-    struct config index; /* its content */
+    struct config index; /* content of model_index.json */
 };
 
-/* True if model_index.json has [null, null] for this folder: the component is absent, whatever the folder
- * holds. */
+/* True if model_index.json has [null, null] for this folder: the component is absent in any case. */
 static bool is_declared_null(const struct model_folder *model, const char *folder) {
     char key[64];
     snprintf(key, sizeof key, "%s.0", folder);
@@ -262,7 +256,7 @@ static bool is_declared(const struct model_folder *model, const char *folder) {
     return *config_string(&model->index, key, "");
 }
 
-/* True if the folder has, or declares, all denoisers of that recipe. */
+/* True if the model's folder has, or declares, all denoisers of that recipe. */
 static bool has_denoisers(const struct model_folder *model, const struct recipe *recipe) {
     for (const struct slot *s = recipe->slot; s->family; s++)
         if (s->family->kind == FAMILY_DENOISER && !folder_exists(model, s->folder) &&
@@ -271,8 +265,8 @@ static bool has_denoisers(const struct model_folder *model, const struct recipe 
     return true;
 }
 
-/* True if a denoiser should be opened from this folder: there is none yet, or one of two came from a flag and
- * this folder has the other. */
+/* True if a denoiser should be opened from this folder: none is open yet, or a flag chose one of two
+ * denoisers and this folder has the other. */
 static bool should_open_denoiser(const struct model_folder *model, const struct component_files *files,
                                  const char *folder) {
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER), *in[SLOTS_MAX];
@@ -303,7 +297,7 @@ static bool should_open_folder(const struct model_folder *model, const struct co
     return false;
 }
 
-/* The denoiser's folder comes first: the denoiser determines which encoders the pipeline has. */
+/* Opens the denoiser's folder first: the denoiser determines which encoders the pipeline has. */
 static enum status open_each_folder(const struct model_folder *model, struct component_files *files,
                                     struct error *e) {
     static const enum family_kind order[] = {FAMILY_DENOISER, FAMILY_TEXT, FAMILY_VISION, FAMILY_DECODER};
@@ -331,7 +325,7 @@ static int count_denoisers(const struct model_folder *model) {
     return named;
 }
 
-/* Encoder folders that the model must have (an incomplete download lacks some), and those declared absent. */
+/* Lists encoder folders that the model must have (an incomplete download lacks some), and absent ones. */
 static void list_declared_folders(const struct model_folder *model, struct component_files *files) {
     static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
     const char *folders[SLOTS_MAX];
@@ -357,10 +351,8 @@ static enum status open_folders(struct sys *sys, const char *path, struct compon
     return e->code;
 }
 
-/* ---- by content: one file ---- */
-
-/* Depth 3 reaches split_files/vae/ae.safetensors in ComfyUI's repositories. Entries are files and folders of
- * any kind: the bound ends a search of `/` or of a home folder early. */
+/* Limits of the search. Depth 3 reaches split_files/vae/ae.safetensors in ComfyUI's repositories. Entries are
+ * files and folders of any kind: their limit ends a search of `/` or of a home folder early. */
 enum { FOLDERS_DOWN = 3, CANDIDATES_MAX = 256, ENTRIES_MAX = 100000 };
 
 struct search {
@@ -371,7 +363,6 @@ struct search {
     int n_candidates, n_entries;
 };
 
-/* The largest number of slots that any recipe has for that family. */
 static int most_slots(const struct family *family) {
     int most = 0;
     for (const struct recipe *const *r = recipes; *r; r++) {
@@ -381,9 +372,9 @@ static int most_slots(const struct family *family) {
     return most;
 }
 
-/* True if a component of that family found by content should be kept: it is still missing, or it is one more
- * than there are slots, for the error about duplicates. A tiny decoder is kept only if nothing else was
- * found, so that `inspect` and errors can name it. */
+/* True if a component of that family found by content should be added: it is still missing, or it is one more
+ * than there are slots, for the error about duplicates. A tiny decoder is added only if no other component
+ * was found, so that `inspect` and errors can name it. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     if (family->kind == FAMILY_TINY_DECODER) return !files->n_files;
@@ -427,7 +418,7 @@ static enum status take_contents(struct search *s, const char *path, struct tens
     return e->code;
 }
 
-/* True if the tensor belongs to a component by its prefix, or the component's family ignores that name. */
+/* True if the tensor belongs to a component by its prefix, or a component's family ignores the tensor. */
 static bool is_explained(const char *name, const struct contents *contents) {
     for (int k = 0; k < contents->n; k++) {
         if (!strncmp(name, contents->component[k].prefix, strlen(contents->component[k].prefix))) return true;
@@ -458,8 +449,8 @@ static enum status search_file(struct search *s, struct error *e) {
     return e->code;
 }
 
-/* Opens one file of a folder. A file that cannot be read, or is quantised in an unknown way, is remembered
- * for the error about missing components; only lack of memory ends the search. */
+/* Opens one file of a folder. An error, such as a damaged file or unknown quantisation, is recorded for the
+ * error about missing components; only lack of memory ends the search. */
 static enum status try_candidate(struct search *s, const char *path, struct error *e) {
     struct contents contents;
     struct tensor_index whole;
@@ -474,8 +465,6 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
     return e->code;
 }
 
-/* ---- by content: a folder ---- */
-
 /* True for a component's folder that is opened already: it holds no other component. */
 static bool is_located(const struct search *s, const char *path) {
     for (int i = 0; i < s->files->n_opened; i++)
@@ -483,7 +472,7 @@ static bool is_located(const struct search *s, const char *path) {
     return false;
 }
 
-/* Folders of a ComfyUI `models` folder that hold no component of a pipeline, often hundreds of files. */
+/* True for folders of a ComfyUI `models` folder without pipeline components, often hundreds of files. */
 static bool is_unrelated(const char *name, int down) {
     static const char *const folders[] = {
         "loras",         "controlnet",     "embeddings",           "hypernetworks", "upscale_models",
@@ -494,7 +483,6 @@ static bool is_unrelated(const char *name, int down) {
     return false;
 }
 
-/* True if model_index.json has [null, null] for this folder. */
 static bool is_declared_absent(const struct search *s, const char *name, int down) {
     for (const char *const *declared_absent = s->files->declared_absent;
          *declared_absent && down == FOLDERS_DOWN; declared_absent++)
@@ -530,7 +518,7 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     return e->code;
 }
 
-/* Remembers a folder without read permission, for the error about missing components. */
+/* Records a folder without read permission, for the error about missing components. */
 static enum status note_unreadable(struct search *s, const char *path, int problem) {
     struct error *failure = &s->files->failure;
     if (failure->code != OK) return OK;
@@ -540,7 +528,7 @@ static enum status note_unreadable(struct search *s, const char *path, int probl
     return OK;
 }
 
-/* Skips hidden files and folders: downloads keep their caches there. */
+/* Lists a folder, skipping hidden files and folders: downloads keep their caches there. */
 static enum status list_folder(struct search *s, const char *path, int down, struct error *e) {
     DIR *folder = opendir(path);
     if (!folder) return note_unreadable(s, path, errno);
@@ -576,9 +564,9 @@ static enum status search(struct sys *sys, const char *model, struct component_f
     return e->code;
 }
 
-/* True if optional components are missing and the layout does not exclude them, so that a search is
- * worthwhile. The autoencoder counts as optional where a tiny decoder replaces its decoder: its encoder reads
- * input images. */
+/* True if optional components are missing and the layout does not exclude them: a search may help. The
+ * autoencoder counts as optional where a tiny decoder replaces its decoder: its encoder reads input
+ * images. */
 static bool misses_optional(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *in[SLOTS_MAX];
     if (!recipe || files->decodes_only || files->by_name) return false;

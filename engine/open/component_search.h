@@ -1,6 +1,5 @@
-/* Finds the components of a model in files: by its flag, else in the folder of -m that Hugging Face's layout
- * has for the component, else in any file under -m with its tensors. The search reads the headers of all
- * files. */
+/* Finds the components of a model in files: by flag, else in the component's folder of -m (Hugging Face's
+ * layout), else in any file under -m with the component's tensors. Reads the headers of all files. */
 #ifndef SLUICE_OPEN_COMPONENT_SEARCH_H
 #define SLUICE_OPEN_COMPONENT_SEARCH_H
 
@@ -12,14 +11,14 @@
 enum status component_files_locate(struct sys *sys, const struct sluice_model_options *options,
                                    struct component_files *files, struct error *e);
 
-/* Opens every component that a flag or a folder locates, then searches the files under -m for missing ones.
- * The search takes one component more per family than there are slots, to detect duplicates. *guess is
- * pipeline_guess of the result. UNSUPPORTED: two files, or two components of one file, could be the same
- * component. A missing or misplaced component is no error here (pipeline_check). */
+/* Opens every component that a flag or a folder locates, then searches the files under -m for missing ones,
+ * one more per family than there are slots, to detect duplicates. *guess: pipeline_guess of the result.
+ * UNSUPPORTED: two files, or two components of one file, could be the same component. Missing and misplaced
+ * components are no errors here (see pipeline_check). */
 enum status component_files_open(struct sys *sys, const struct sluice_model_options *options,
                                  struct component_files *files, const struct recipe **guess, struct error *e);
 
-/* The path given by a flag for components of that kind, or NULL. */
+/* The path that the flag for components of that kind gives, or NULL. */
 const char *part_path_of_kind(const struct sluice_model_options *options, enum family_kind kind);
 
 #endif

@@ -1,4 +1,3 @@
-/* A component's configuration: see configuration.h. */
 #include "engine/open/configuration.h"
 
 #include "engine/open/contents.h"
@@ -13,12 +12,11 @@ enum { MEMBER_BYTES = 32 };
 const char *const config_origin_word[] = {
     [CONFIG_PUBLISHED] = "published values", [CONFIG_BESIDE] = "config.json", [CONFIG_METADATA] = "metadata"};
 
-/* general.architecture of a GGUF file, which its other keys begin with; "": none. */
+/* The configuration's general.architecture, with which other GGUF keys begin; "": none. */
 static const char *architecture_of(const struct config *config) {
     return config_string(config, "general.architecture", "");
 }
 
-/* True if the configuration names this family's model. */
 static bool names_family(const struct config *config, const struct family *family) {
     const char *name = config_string(config, family->config_key, "");
     bool is = !strcmp(name, family->config_value);
@@ -27,7 +25,6 @@ static bool names_family(const struct config *config, const struct family *famil
     return is || contents_is_architecture(family, architecture_of(config));
 }
 
-/* True if the configuration names any model. */
 static bool names_model(const struct config *config) {
     return config_find(config, "_class_name") || config_find(config, "model_type") ||
            config_find(config, "general.architecture");
@@ -53,7 +50,7 @@ static enum status read_beside(struct sys *sys, const char *path, const struct f
     else if (path_exists(file))
         config_read(sys, file, config, e);
     sys->release(sys, file);
-    /* Several components may share a folder. */
+    /* Several components may share a folder: a config.json of another family is dropped. */
     if (!path_is_folder(path) && !names_family(config, family)) config_destroy(config);
     return e->code;
 }
@@ -82,8 +79,8 @@ out:
     return e->code == OK ? OK : error_expected(e, "JSON under the key `config` of the file's metadata");
 }
 
-/* Drops a GGUF configuration without keys that begin with its architecture. Diffusion models usually have no
- * such keys; the published values apply then. */
+/* Drops a GGUF configuration without keys that begin with its architecture, as most diffusion models have;
+ * the published values apply then. */
 static void drop_without_model_keys(struct config *config) {
     const char *architecture = architecture_of(config);
     size_t n = strlen(architecture);
@@ -95,8 +92,7 @@ static void drop_without_model_keys(struct config *config) {
     config_destroy(config);
 }
 
-/* Reads the configuration from metadata. A GGUF file has it as single keys, or as JSON under the key
- * `config`. */
+/* Reads the configuration from metadata. A GGUF file has single keys, or JSON under the key `config`. */
 static enum status configuration_read_metadata(struct sys *sys, const struct config_place *place,
                                                struct config *config, struct error *e) {
     const char *text = place->index->config;
@@ -125,8 +121,6 @@ static enum status find_configuration(struct sys *sys, const struct config_place
     return OK;
 }
 
-/* ---- preprocessing of images ---- */
-
 /* Places of the image processor's configuration; the first that exists is read. transformers 5 writes one
  * processor_config.json. */
 static const struct {
@@ -139,8 +133,7 @@ static const struct {
     {"../image_processor/preprocessor_config.json", NULL},
 };
 
-/* Fails if the configuration disables a preprocessing step that the engine always does, or wants another
- * filter. */
+/* Fails if the configuration disables a preprocessing step that is always done, or has another filter. */
 static enum status check_pictures(const struct config *config, struct error *e) {
     static const char *const done[] = {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"};
     enum { PILLOWS_BICUBIC = 3 };
@@ -174,8 +167,6 @@ static enum status read_pictures(struct sys *sys, const char *path, struct confi
     sys->release(sys, folder);
     return e->code;
 }
-
-/* ---- all ---- */
 
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e) {

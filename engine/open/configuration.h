@@ -1,5 +1,5 @@
-/* A component's configuration (settings that tensor shapes do not determine): from config.json next to the
- * weights, else from their metadata, else the family's published values. */
+/* A component's configuration (settings that tensor shapes do not determine): from config.json in the
+ * weights' folder, else from the file's metadata, else the family's published values. */
 #ifndef SLUICE_OPEN_CONFIGURATION_H
 #define SLUICE_OPEN_CONFIGURATION_H
 
@@ -10,35 +10,34 @@ enum config_origin { CONFIG_PUBLISHED, CONFIG_BESIDE, CONFIG_METADATA };
 /* Names of the origins for messages: "config.json", "metadata", "published values". */
 extern const char *const config_origin_word[];
 
-/* Where a component's configuration is searched. */
+/* Where a component's configuration is searched for. */
 struct config_place {
-    const char *path; /* file or folder */
+    const char *path; /* file or folder of the weights */
     const struct slot *slot;
     const struct tensor_index *index;
 };
 
 /* Reads the configuration of a component; an empty one if there is none.
  *
- * A config.json in the component's own folder is taken as it is. Next to a single file, or in metadata, the
- * configuration must name the family's model, or be an object under the name of the slot's folder or flag.
- *
- * For a vision encoder also reads transformers' image processor into config->pictures, from the component's
- * folder or the pipeline's folders `processor` and `image_processor`. UNSUPPORTED: it asks for a
- * preprocessing that the engine lacks. */
+ * A config.json in the component's own folder is accepted as it is. In the folder of a single file, or in
+ * metadata, the configuration must name the family's model, or be an object under the name of the slot's
+ * folder or flag.
+ * For a vision encoder also reads transformers' image processor into config->pictures, from the
+ * component's folder or the pipeline's folders `processor` and `image_processor`. UNSUPPORTED: unsupported
+ * preprocessing. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
-/* Initialises a component with what the recipe knows of its slot; the index is not set yet. */
+/* Initialises a component with the recipe's values for its slot; the index is not set yet. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
-/* Marks the component as lying in its pipeline's folder. Its class is then that of the slot, whatever
- * config.json names. */
+/* Marks a component in its pipeline's folder: its class is that of the slot, whatever config.json names. */
 void configuration_in_pipeline(struct component *c);
 
 /* Reads the configuration and binds a component whose index is set. UNSUPPORTED: unknown quantisation. */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e);
-/* Reads the configuration and derives the component's sizes without binding weights: c owns nothing then. */
+/* Reads the configuration and derives the component's sizes; binds no weights, so c owns no memory. */
 enum status configuration_apply(struct component *c, const char *path, const struct slot *slot,
                                 struct error *e);
 

@@ -1,4 +1,3 @@
-/* Detects the components in a weight file: see contents.h. */
 #include "engine/open/contents.h"
 
 #include "loaders/loaders.h"
@@ -37,7 +36,7 @@ bool contents_exclusive(const struct family *one, const struct family *other) {
     return one == other || (one->kind == other->kind && !encodes);
 }
 
-/* True if some recipe has a slot for each of the two, by their prefixes. */
+/* True if some recipe has slots for both components, by family and prefix. */
 static bool can_coexist(const struct family *one, const char *prefix, const struct family *other,
                         const char *second) {
     for (const struct recipe *const *r = recipes; *r; r++)
@@ -66,7 +65,7 @@ static enum status check_contents(const struct tensor_index *whole, const struct
     return OK;
 }
 
-/* Length of the common beginning of a name and a prefix, in bytes up to a dot. */
+/* Length in bytes of the common beginning of a name and a prefix, up to a dot. */
 static size_t in_common(const char *name, const char *prefix) {
     size_t common = 0;
     for (size_t i = 0; name[i] && name[i] == prefix[i]; i++)
@@ -74,7 +73,7 @@ static size_t in_common(const char *name, const char *prefix) {
     return common;
 }
 
-/* The component of a tensor: the one with the longest matching prefix. Without a full match
+/* View number of a tensor's component: the one with the longest matching prefix. Without a full match
  * ("text_encoders.qwen3_4b.logit_scale") the one whose prefix has the longest common beginning. */
 static int part_of(const char *name, const struct contents *contents) {
     int view = 0;
@@ -92,11 +91,8 @@ static int part_of(const char *name, const struct contents *contents) {
     return view;
 }
 
-/* ---- general.architecture of GGUF files ---- */
-
 enum { ARCHITECTURE_BYTES = 64 };
 
-/* Reads general.architecture; "": absent. */
 static enum status contents_read_architecture(struct sys *sys, const struct tensor_index *whole,
                                               char name[ARCHITECTURE_BYTES], struct error *e) {
     static const char key[] = "general.architecture";

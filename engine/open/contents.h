@@ -5,13 +5,13 @@
 
 #include "models/models.h"
 
-/* The components of a file; the place in the list is the number of the component's view. An autoencoder
- * counts once: its encoder belongs to the decoder. */
+/* The components of a file; the index in the list is the component's view number. An autoencoder counts once:
+ * its encoder belongs to the decoder. */
 enum { CONTENTS_MAX = 16 };
 struct contents {
     struct {
         const struct family *family;
-        const char *prefix; /* "": none */
+        const char *prefix; /* prefix of the tensor names; "": none */
     } component[CONTENTS_MAX];
     int n;
 };
@@ -22,12 +22,12 @@ struct contents {
 enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
                           struct contents *contents, struct error *e);
 
-/* As contents_open, for an index that is open already; it stays open on failure. */
+/* Implements contents_open for an index that is open already and stays open on failure. */
 enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
                           struct error *e);
 
-/* True if a pipeline uses only one of these families (per slot): they are the same, or of the same kind. Text
- * and vision encoders of different families may stand side by side. */
+/* True if a pipeline uses only one of these families per slot: they are the same, or of the same kind. Text
+ * and vision encoders of different families do not exclude each other. */
 bool contents_exclusive(const struct family *one, const struct family *other);
 
 /* True if `name` is a general.architecture of GGUF files of this family. */

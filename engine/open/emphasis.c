@@ -1,4 +1,3 @@
-/* Prompt emphasis: see emphasis.h. */
 #include "engine/open/emphasis.h"
 
 #include "engine/base/text.h"
@@ -7,12 +6,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Open brackets of one kind: number of the first piece inside each. */
+/* Open brackets of one kind: index of the first piece inside each. */
 struct brackets {
     int first[EMPHASIS_BRACKETS_MAX], n;
 };
 
-/* The parser's state. The first pass only counts. */
+/* State of the parser. The first pass only counts bytes and pieces. */
 struct reading {
     struct emphasis *emphasis;
     bool counts;
@@ -34,8 +33,6 @@ static bool is_word_char(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
            (unsigned char)c >= 0x80;
 }
-
-/* ---- pieces ---- */
 
 static void add_piece(struct reading *r, bool breaks) {
     if (!r->counts)
@@ -69,8 +66,6 @@ static void close_bracket(struct reading *r, struct brackets *of, double weight)
     r->divided = true;
 }
 
-/* ---- brackets ---- */
-
 /* The next BREAK from `from` on, including the white space around it; *behind: its end. NULL: none. */
 static const char *find_break(const char *from, const char *begin, const char *end, const char **behind) {
     static const char word[] = "BREAK";
@@ -87,7 +82,7 @@ static const char *find_break(const char *from, const char *begin, const char *e
     return NULL;
 }
 
-/* Reads text without brackets up to `end`. */
+/* Reads text without brackets up to `end`, and the BREAKs in it. */
 static void read_run(struct reading *r, const char *end) {
     const char *begin = r->at, *behind;
     for (const char *at; (at = find_break(r->at, begin, end, &behind)); r->at = behind) {
@@ -98,7 +93,7 @@ static void read_run(struct reading *r, const char *end) {
     r->at = end;
 }
 
-/* Reads ": 1.3 )" here. Returns the position after it; NULL: no weight. */
+/* Reads a weight such as ": 1.3 )" at `at`. Returns the position after the weight; NULL: no weight. */
 static const char *read_weight(const char *at, const char *end, double *weight) {
     char number[32];
     size_t n = 0;
@@ -217,8 +212,6 @@ out:
     sys->release(sys, r);
     return e->code;
 }
-
-/* ---- detection ---- */
 
 /* True if ":NUMBER" stands before the closing bracket, as in "(word:1.3)". */
 static bool ends_in_weight(const char *from, const char *bracket) {

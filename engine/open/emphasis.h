@@ -1,8 +1,7 @@
 /* Prompt emphasis as in AUTOMATIC1111's web UI: (word) weighs 1.1, [word] 1/1.1, (word:1.3) 1.3; nested
  * brackets multiply; a backslash escapes a bracket or a backslash; an unclosed bracket lasts to the end.
  * BREAK as a separate word ends a window. Source: stable-diffusion-webui 1.10, modules/prompt_parser.py,
- * parse_prompt_attention. Differences: BREAK works inside brackets too, and a weight that is no number is
- * text. */
+ * parse_prompt_attention. Differences: BREAK works inside brackets; a weight that is no number is text. */
 #ifndef SLUICE_OPEN_EMPHASIS_H
 #define SLUICE_OPEN_EMPHASIS_H
 
@@ -13,9 +12,9 @@
 
 /* A run of text with one weight, tokenized on its own. Adjacent runs of equal weight are merged. */
 struct emphasis_piece {
-    size_t first, bytes; /* in emphasis.text */
+    size_t first, bytes; /* position in emphasis.text, and length */
     double weight;
-    bool breaks; /* a BREAK, without text */
+    bool breaks; /* true: a BREAK, without text */
 };
 
 struct emphasis {
@@ -24,13 +23,13 @@ struct emphasis {
     int n_pieces;
 };
 
-/* Limits: number of opening brackets, and magnitude of a weight. */
+/* Limits: number of opening brackets in a prompt, and magnitude of a weight. */
 enum { EMPHASIS_BRACKETS_MAX = 1000, EMPHASIS_WEIGHT_MAX = 1000 };
 
 /* Parses a prompt. USAGE: too many brackets, or a weight out of range. MEMORY. Destroy also after failure. */
 enum status emphasis_read(struct sys *sys, const char *text, size_t bytes, struct emphasis *emphasis,
                           struct error *e);
-/* True if the text has emphasis with a number, "(word:1.3)": its author expects emphasis to work. */
+/* True if the text has emphasis with a number, "(word:1.3)", and so probably expects emphasis to work. */
 bool emphasis_detect(const char *text);
 void emphasis_destroy(struct sys *sys, struct emphasis *emphasis);
 

@@ -1,5 +1,5 @@
-/* HTML entities: see html_entities.h. The rows are Python's html.entities.html5, sorted by name, as
- * `python3 test/golden/prompt_clean.py table` prints them. */
+/* HTML entities: Python's html.entities.html5, sorted by name, as `python3 test/golden/prompt_clean.py table`
+ * prints them. */
 #include "engine/open/html_entities.h"
 
 #include <stdlib.h>

@@ -9,9 +9,9 @@
 enum { ENTITY_NAME_BYTES = 32 };
 
 struct entity {
-    char name[ENTITY_NAME_BYTES]; /* letters and digits */
+    char name[ENTITY_NAME_BYTES]; /* letters and digits between "&" and ";" */
     bool bare;                    /* valid without a semicolon too */
-    int32_t code[2];              /* code points; second 0: only one */
+    int32_t code[2];              /* code points; the second is 0 for a single one */
 };
 
 /* The entity whose name is these bytes, or NULL. */

@@ -1,4 +1,3 @@
-/* Files of latents: see latent_file.h. */
 #include "engine/open/latent_file.h"
 
 #include "engine/open/paths.h"

@@ -8,18 +8,18 @@
  * only. The index stays open for latent_read. MISSING, SHAPE, and errors of safetensors_open. */
 enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[5],
                         struct error *e);
-/* Which model a latent file is from: a video if it has several frames; files saved by Sluice name their
- * recipe in the metadata's config. Errors are left to latent_open. path NULL: unknown. */
+/* The model that a latent file comes from: a video model if it has several frames; files saved by Sluice name
+ * their recipe in the metadata's config. path NULL: unknown. Does not report errors; latent_open does. */
 #define LATENT_RECIPE "recipe"
 struct latent_origin {
     bool video;
-    char recipe[32]; /* "": unknown */
+    char recipe[32]; /* recipe name; "": unknown */
 };
 struct latent_origin latent_read_origin(struct sys *sys, const char *path);
 
-/* Sets the error's `found` to the tensor's shape in the file. */
+/* Sets the error's `found` to the shape of the tensor "latent" in the file. */
 enum status latent_found(const struct index_entry *entry, struct error *e);
-/* Reads image i into `to`, [C, F, Y, X]. */
+/* Reads the latent of image i into `to`, [C, F, Y, X]. */
 enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e);
 
 #endif

@@ -1,4 +1,3 @@
-/* LoRA tags in prompts: see lora_tags.h. */
 #include "engine/open/lora_tags.h"
 
 #include "engine/base/text.h"
@@ -11,7 +10,7 @@
 static const char opening[] = "<lora:";
 enum { OPENING_BYTES = sizeof opening - 1 };
 
-/* The ">" of the tag that begins here; NULL: no tag. */
+/* The ">" of the tag that begins at `at`; NULL: no tag. */
 static const char *tag_end(const char *at) {
     if (strncmp(at, opening, OPENING_BYTES)) return NULL;
     const char *end = at + OPENING_BYTES + strcspn(at + OPENING_BYTES, "<>\n");
@@ -28,7 +27,7 @@ static enum status refuse(struct error *e, const char *what, const char *why, co
     return error_found(e, "%.*s", (int)(end + 1 - at), at);
 }
 
-/* True for a relative path without "..": the file is below the folder (symbolic links may lead elsewhere). */
+/* True for a relative path without "..": the file is below --lora-dir (symbolic links may lead elsewhere). */
 static bool stays_below(const char *name) {
     if (*name == '/') return false;
     for (const char *part = name;; part++) {
@@ -47,7 +46,7 @@ static bool read_strength(const char *text, double *strength) {
     return bytes && strspn(text, "0123456789+-.eE") == bytes && !*end && fabs(*strength) <= SLUICE_SCALE_MAX;
 }
 
-/* Adds the tag from `at` to `end`. name: memory for its text. */
+/* Adds the tag from `at` to `end`. name: memory for the tag's name. */
 static enum status add_tag(struct lora_tags *tags, const char *what, const char *at, const char *end,
                            char *name, struct error *e) {
     size_t bytes = (size_t)(end - at) - OPENING_BYTES;
@@ -61,7 +60,7 @@ static enum status add_tag(struct lora_tags *tags, const char *what, const char 
     *tag = (struct lora_tag){name, 1};
     if (colon) *colon++ = 0;
     if (!*name) return refuse(e, what, "no name", at, end);
-    if (*name == '|') { /* stable-diffusion.cpp's |high_noise|NAME */
+    if (*name == '|') { /* |high_noise|NAME in stable-diffusion.cpp */
         refuse(e, what, "the file's name selects one of two transformers, not the tag", at, end);
         return error_expected(e, "<lora:NAME:S> with a NAME such as style_high_noise or style_low_noise");
     }

@@ -1,4 +1,3 @@
-/* Opens models: see model.h. */
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
 #include "engine/open/latent_file.h"
@@ -19,8 +18,6 @@ void copy_sized(void *to, size_t to_bytes, const void *from) {
     memcpy(to, from, bytes < to_bytes ? bytes : to_bytes);
 }
 
-/* ---- components ---- */
-
 /* Opens the autoencoder's encoder if the decoder's files have its weights. */
 static enum status open_encoder(struct sluice_model *m, const char *path, struct error *e) {
     int slot = recipe_slot(m->recipe, FAMILY_ENCODER);
@@ -29,13 +26,13 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     struct component *c = &m->component[slot];
     configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
-    c->index.claimed_bytes = 0; /* the decoder reports errors of these files */
+    c->index.claimed_bytes = 0; /* the decoder's component reports errors of these files */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
 }
 
-/* Opens the component of one slot. Takes the component's index. */
+/* Opens the component of one slot. Takes ownership of the component's index. */
 static enum status open_slot(struct sluice_model *m, int slot, struct component_files *files,
                              const struct component_file *file, struct error *e) {
     struct component *c = &m->component[slot];
@@ -48,8 +45,6 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
     if (configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e) != OK) return e->code;
     return file->family->kind == FAMILY_DECODER ? open_encoder(m, path, e) : OK;
 }
-
-/* ---- the rest of a pipeline ---- */
 
 static enum status mismatch(const struct component *c, const char *what, int a, const char *of_a, int b,
                             const char *of_b, struct error *e) {
@@ -91,8 +86,8 @@ int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     return left > 0 ? left : 0;
 }
 
-/* Sums the columns of the conditions that lie side by side from `first` on. *of: one of their encoders that
- * is present, or NULL. Returns the number of the next condition. */
+/* Sums the columns of adjacent conditions, which are concatenated, from `first` on. *of: one of their
+ * encoders that is present, or NULL. Returns the index of the next condition. */
 static int add_adjacent(const struct sluice_model *m, int first, const struct component **of, int *columns) {
     const struct recipe *recipe = m->recipe;
     enum condition_kind what = recipe->condition[first].what;
@@ -108,7 +103,7 @@ static int add_adjacent(const struct sluice_model *m, int first, const struct co
     return i;
 }
 
-/* Checks that the text features side by side are as wide as the denoiser reads, or may be zero-padded. */
+/* Checks that concatenated text features are as wide as the denoiser reads, or may be zero-padded. */
 static enum status check_columns(const struct sluice_model *m, const struct component *denoiser,
                                  struct error *e) {
     for (int i = 0; i < m->recipe->n_conditions;) {
@@ -156,7 +151,7 @@ static enum status check_denoiser(const struct sluice_model *m, const struct com
     return OK;
 }
 
-/* Checks that the autoencoder's encoder and decoder have the same latent. */
+/* Checks that the autoencoder's encoder and decoder have the same latent format. */
 static enum status check_encoder(const struct sluice_model *m, const struct component *encoder,
                                  struct error *e) {
     const struct component *decoder = model_component(m, FAMILY_DECODER);
@@ -169,7 +164,7 @@ static enum status check_encoder(const struct sluice_model *m, const struct comp
     return OK;
 }
 
-/* Checks a tiny decoder against the decoder that it replaces, if that is present. */
+/* Checks a tiny decoder against the decoder that it replaces, if that decoder is present. */
 static enum status check_tiny(const struct sluice_model *m, const struct component *tiny, struct error *e) {
     const struct component *large = model_decoder(m);
     if (tiny->latent_channels != large->latent_channels)
@@ -185,8 +180,8 @@ static enum status check_tiny(const struct sluice_model *m, const struct compone
     return OK;
 }
 
-/* A denoiser with a position embedding for each image token has them for one image, or for two (WAN's first
- * and last frame). */
+/* Checks position embeddings per image token: a denoiser has them for one image, or for two (WAN's first and
+ * last frame). */
 static enum status check_picture_rows(const struct sluice_model *m, const struct component *vision,
                                       const struct component *denoiser, struct error *e) {
     struct vision_grid grid = vision->family->vision_grid(vision, m->width, m->height);
@@ -250,7 +245,6 @@ static enum status name_model(struct sluice_model *m, const char *path, struct e
     return OK;
 }
 
-/* Determines the recipe from the denoiser's weights and the pipeline's name. */
 static enum status resolve_recipe(struct sluice_model *m, const struct component_files *files,
                                   const char *name, const struct sluice_model_options *o, struct error *e) {
     const struct recipe *guess = m->recipe;
@@ -261,7 +255,7 @@ static enum status resolve_recipe(struct sluice_model *m, const struct component
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1)
         m->lone_expert = part_slot_by_file_name(files, denoiser);
-    /* The recipe may need other encoders than the guess. */
+    /* The recipe may need other encoders than the guess, which was checked before. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
 
@@ -327,7 +321,7 @@ static bool has_parts(const struct sluice_model_options *o) {
     return false;
 }
 
-/* --family: a model without files, with published sizes and settings. */
+/* Fills a model without files (--family) with published sizes and settings. */
 static enum status fill_published(struct sluice_model *m, const struct sluice_model_options *o,
                                   struct error *e) {
     struct sizes sizes;
@@ -342,7 +336,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
-    /* Sizes that do not fit together come from --dims, not from a file. */
+    /* With --family inconsistent sizes come from --dims, not from a file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;
     if (e->code == OK) settings_read_schedule(m, NULL, e);
@@ -471,7 +465,7 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
     struct sluice_model *m = from->alloc(from, LINE_HOST, sizeof *m);
     *model = NULL;
     if (!m) return error_set(e, MEMORY, "no memory for a model");
-    m->machine = machine; /* includes the counters of the allocation above */
+    m->machine = machine; /* with the counters of the allocation of m */
     m->sys = sys ? sys : &m->machine;
     struct sluice_model_options o;
     copy_sized(&o, sizeof o, options);
@@ -490,7 +484,7 @@ void model_close(struct sluice_model *m) {
     for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&m->component[i]);
     for (int i = 0; i < SLOTS_MAX; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
-    struct sys machine = m->machine; /* sys must outlive the memory it manages */
+    struct sys machine = m->machine; /* copied: sys must outlive the memory it manages */
     struct sys *sys = m->sys == &m->machine ? &machine : m->sys;
     sys->release(sys, m);
 }

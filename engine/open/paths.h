@@ -9,26 +9,25 @@
 
 /* Joins two parts of a path; freed with sys->release. NULL: no memory. */
 char *path_join(struct sys *sys, const char *folder, const char *name);
-/* True if something has that path. A broken symbolic link counts, and so does a path without permission to
- * look: reading it then reports the reason. */
+/* True if a file or folder has that path. True also for broken symbolic links and paths that may not be
+ * accessed: reading them then reports the reason. */
 bool path_exists(const char *path);
 /* True if both paths lead to the same file, through symbolic or hard links too. */
 bool path_same(const char *a, const char *b);
 bool path_is_folder(const char *path);
-/* True in /proc, /sys and other file systems that the kernel makes up: no model lies there, and links in
- * /proc lead anywhere. */
+/* True in /proc, /sys and other virtual file systems: no model is there, and links in /proc lead anywhere. */
 bool path_is_on_kernel_files(const char *path);
 /* Pointer to the last part of the path; slashes may follow that part. */
 const char *path_last_part(const char *path);
-/* True if `word` stands in `name` between characters that are neither letters nor digits; ignores case. */
+/* True if `word` is in `name` between characters that are neither letters nor digits; ignores case. */
 bool path_has_word(const char *name, const char *word);
 
-/* These return new paths, freed with sys->release, or NULL with MEMORY in *e. The copy has no trailing slash,
- * because open() refuses a file name with one. */
+/* Returns a copy without trailing slashes, because open() refuses a file name with one; freed with
+ * sys->release. NULL with MEMORY in *e. */
 char *path_copy(struct sys *sys, const char *path, struct error *e);
-/* The parent folder of a file or folder; "." for a bare name. */
+/* Returns a path's parent folder, "." for a bare name; freed with sys->release. NULL with MEMORY in *e. */
 char *path_folder(struct sys *sys, const char *path, struct error *e);
-/* folder/name if it exists; NULL without an error if it does not. */
+/* Returns folder/name, freed with sys->release; NULL if it does not exist (no error), or with MEMORY. */
 char *path_existing(struct sys *sys, const char *folder, const char *name, struct error *e);
 
 #endif

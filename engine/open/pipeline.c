@@ -1,4 +1,3 @@
-/* Determines the recipe of a model: see pipeline.h. */
 #include "engine/open/pipeline.h"
 
 #include "engine/open/configuration.h"
@@ -6,8 +5,6 @@
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- the recipe ---- */
 
 static int encoders_found(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *in[SLOTS_MAX];
@@ -28,7 +25,9 @@ const struct recipe *pipeline_guess(const struct component_files *files) {
         if (denoiser && recipe_family(*r, FAMILY_DENOISER) != denoiser->family) continue;
         if (denoiser && files->has_variant && (*r)->variant != files->variant) continue;
         int n = encoders_found(files, *r) + parts_of_kind(files, *r, FAMILY_DENOISER);
-        if (n) n += parts_of_kind(files, *r, FAMILY_DECODER); /* a decoder alone fits many recipes */
+        if (n)
+            n += parts_of_kind(files, *r,
+                               FAMILY_DECODER); /* a decoder alone fits many recipes and does not count */
         if (n <= most) continue;
         best = *r;
         most = n;
@@ -66,9 +65,9 @@ static int denoiser_fit(struct sys *sys, const struct component_files *files,
     return 1 + (failure.code == OK && c.variant == recipe->variant);
 }
 
-/* Evidence for the recipe of a decoder that is used alone. */
+/* Evidence for the recipe of a decoder without a denoiser. */
 struct decoder_origin {
-    const char *pipeline; /* named by model_index.json; "": none */
+    const char *pipeline; /* pipeline that model_index.json names; "": none */
     const struct latent_origin *latent;
 };
 
@@ -165,7 +164,7 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
-/* True if the recipe has as many denoisers as model_index.json declares. An absent one is then a missing
+/* True if the recipe has as many denoisers as model_index.json declares: an absent one is then a missing
  * file, not a sign of another pipeline. False if a flag chose the denoiser. */
 static bool has_declared_denoisers(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
@@ -243,7 +242,7 @@ enum status pipeline_resolve(struct sys *sys, const struct component_files *file
     return pipeline_choose(files, pipeline_names(files, name) ? name : "", &c, recipe, e);
 }
 
-/* The recipe with the same denoiser and pipeline that is chosen by a word in the model's name; NULL: none. */
+/* The recipe with the same denoiser and pipeline that a word in the model's name chooses; NULL: none. */
 static const struct recipe *recipe_by_other_name(const struct recipe *recipe) {
     for (const struct recipe *const *r = recipes; *r; r++)
         if ((*r)->name_word && *r != recipe && (*r)->variant == recipe->variant &&

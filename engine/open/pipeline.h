@@ -6,25 +6,25 @@
 #include "engine/open/latent_file.h"
 
 /* The most likely recipe for the families found so far: among recipes with this denoiser, or all if there is
- * none yet, the first with the most of its components present. NULL: no recipe has any of them. */
+ * none yet, the first with the most of its components present. NULL: no recipe has any of these families. */
 const struct recipe *pipeline_guess(const struct component_files *files);
 /* Reads the variant of the preferred denoiser, if any, into files->variant. Ignores errors. */
 void pipeline_detect_variant(struct sys *sys, struct component_files *files);
 /* For decoding alone: the best recipe for the decoder found. Evidence, strongest first: a denoiser in the
  * same file, the pipeline's name, the decoder's configuration, the latent's metadata, its number of channels,
- * and a video recipe for a video. name: "" if unknown. NULL: no decoder was found. *assumed: recipes with
- * another latent scale fit equally well. */
+ * and a video recipe for a video. name: pipeline's name, "" if unknown. NULL: no decoder was found. *assumed:
+ * recipes with another latent scale fit equally well. */
 const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component_files *files,
                                          const char *name, const struct latent_origin *latent, bool *assumed);
 
 /* A missing component. */
 struct missing_part {
-    const struct slot *slot; /* NULL: the pipeline is unknown */
+    const struct slot *slot; /* the slot of the component; NULL: the pipeline is unknown */
     const char *folder, *flag, *word;
 };
 
 /* Lists the missing components of that recipe, or of any pipeline (recipe NULL). If all text encoders are
- * optional and none is present, all of them are listed. Returns the number. */
+ * optional and absent, lists all of them. Returns the number of missing components. */
 int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]);
 
@@ -41,7 +41,7 @@ enum status pipeline_check_disabled_parts(const struct sluice_model_options *opt
 enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
                                  struct error *e);
 
-/* OK if every component of the recipe (NULL: of any pipeline) is present. UNSUPPORTED and USAGE as
+/* Checks that every component of the recipe (NULL: of any pipeline) is present. UNSUPPORTED and USAGE as
  * pipeline_check_flags and pipeline_check_disabled_parts, also for folders. MISSING: the error lists the
  * missing components, or the reason why a candidate file could not be read. model: path of -m, or NULL. */
 enum status pipeline_check(const struct component_files *files, const struct recipe *recipe,
@@ -51,23 +51,24 @@ enum status pipeline_check(const struct component_files *files, const struct rec
 enum { PIPELINE_NAME_BYTES = 64 };
 enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES], struct error *e);
 
-/* The recipe for a configured denoiser, with the most of its denoisers and decoders present. name: the
- * pipeline's, "" if unknown. UNSUPPORTED: the named pipeline has another denoiser. */
+/* Chooses the recipe for a configured denoiser that has the most of its denoisers and decoders present. name:
+ * the pipeline's, "" if unknown. UNSUPPORTED: the named pipeline has another denoiser. */
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e);
 
 /* True if the pipeline's name in model_index.json applies. It does not if a flag replaces the denoiser,
- * unless the name is that of an editing pipeline of the same family. */
+ * unless it names an editing pipeline of the same family. */
 bool pipeline_names(const struct component_files *files, const char *name);
 
-/* Replaces the guessed recipe by the one that the denoiser's weights and the pipeline's name determine. edit:
- * value of --edit, which overrides the name, or NULL. USAGE: these weights have no such editing pipeline. */
+/* Replaces the guessed recipe by the recipe that the denoiser's weights and the pipeline's name determine.
+ * edit: value of --edit, which overrides the name, or NULL. USAGE: these weights have no such editing
+ * pipeline. */
 enum status pipeline_resolve(struct sys *sys, const struct component_files *files, const char *name,
                              const char *edit, const struct recipe **recipe, struct error *e);
 
-/* One line if the recipe was chosen by a word of the model's name (recipe.name_word) or by its absence. */
+/* Writes one line if a word of the model's name (recipe.name_word), or its absence, chose the recipe. */
 bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes);
-/* One line if other recipes have weights of the same shapes and no name decides. */
+/* Writes one line if other recipes have weights of the same shapes and no name decides. */
 bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t bytes);
 
 #endif

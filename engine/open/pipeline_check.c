@@ -1,12 +1,10 @@
-/* Errors about duplicate, misplaced and missing components: see pipeline.h. */
+/* Errors about duplicate, misplaced and missing components. See pipeline.h. */
 #include "engine/open/pipeline.h"
 
 #include "loaders/loaders.h"
 
 #include <stdio.h>
 #include <string.h>
-
-/* ---- duplicates ---- */
 
 /* The flag of a second slot of that family, in recipes where only file names tell the slots apart (WAN's two
  * experts); NULL: none. */
@@ -44,15 +42,15 @@ static const char *flag_of(const struct recipe *recipe, const struct family *fam
     return slot->flag;
 }
 
-/* True if the component is in a slot. Two files of a family with two slots are no duplicates. */
+/* True if a slot uses the component. Two files of a family with two slots are no duplicates. */
 static bool is_used(const struct component_file *file, const struct component_file *const in[SLOTS_MAX]) {
     for (int i = 0; i < SLOTS_MAX; i++)
         if (in[i] == file) return true;
     return false;
 }
 
-/* True if both could be the component of one slot that neither a flag nor a folder fills, judged by prefixes
- * and content. Not so for SDXL's second text encoder next to Flux's CLIP, nor for a slot chosen by a flag. */
+/* True if both components could fill one slot that neither a flag nor a folder fills, judged by prefixes and
+ * content. False for SDXL's second text encoder next to Flux's CLIP, and for a slot chosen by a flag. */
 static bool compete_for_slot(const struct component_files *files, const struct recipe *recipe,
                              const struct component_file *const in[SLOTS_MAX],
                              const struct component_file *one, const struct component_file *other) {
@@ -88,8 +86,6 @@ enum status pipeline_check_duplicates(const struct component_files *files, const
     return OK;
 }
 
-/* ---- misplaced components ---- */
-
 static enum status fail_misplaced(const struct component_files *files, const struct component_file *file,
                                   const char *wanted, const char *flag, struct error *e) {
     struct tensor_index view = parts_view(files, file);
@@ -108,7 +104,7 @@ static enum status fail_misplaced(const struct component_files *files, const str
     return error_expected(e, "%s for %s", wanted, flag);
 }
 
-/* The recipe's slot with the flag of this component: the one of its family, else another; NULL: none. */
+/* The recipe's slot with the flag of this component: preferably of its family; NULL: none. */
 static const struct slot *slot_of_flag(const struct recipe *recipe, const struct component_file *file) {
     const struct slot *of_others = NULL;
     for (const struct slot *s = recipe->slot; s->family; s++) {
@@ -189,7 +185,7 @@ static enum status check_folders(const struct component_files *files, const stru
             const struct family *family = missing[m].slot ? missing[m].slot->family : NULL;
             char wanted[96];
             if (!file->folder || strcmp(file->folder, missing[m].folder) != 0) continue;
-            /* Without the denoiser its family is unknown: name all families of the flag. */
+            /* Without the denoiser its family is unknown: the error names all families of the flag. */
             if (family && family->kind != FAMILY_DENOISER)
                 snprintf(wanted, sizeof wanted, "%s (%s)", family->display_name, family->name);
             else
@@ -199,10 +195,7 @@ static enum status check_folders(const struct component_files *files, const stru
     return OK;
 }
 
-/* ---- missing components ---- */
-
-/* Missing components if the pipeline is unknown: denoiser and autoencoder, which every pipeline has. Its text
- * encoders are unknown. */
+/* Missing components if the pipeline is unknown: denoiser and autoencoder, which every pipeline has. */
 static int missing_of_any(const struct component_files *files, struct missing_part missing[SLOTS_MAX]) {
     static const struct {
         enum family_kind kind;
@@ -220,9 +213,9 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
     return n;
 }
 
-/* True if the model's folder declares or has a folder of this slot's own. */
+/* True if the model's folder declares or has a folder for this slot alone. */
 static bool is_declared(const struct component_files *files, const struct slot *slot) {
-    if (slot->prefix) return false; /* the folder is shared with another slot */
+    if (slot->prefix) return false; /* another slot shares the folder */
     for (const char *const *folder = files->declared; *folder; folder++)
         if (!strcmp(*folder, slot->folder)) return !part_disabled(files->options, slot);
     return false;
@@ -269,7 +262,7 @@ struct words {
     int n;
 };
 
-/* Adds "'vae'", with " and " or ", " before it: word i of n. */
+/* Appends word i of n to an enumeration, such as ", 'vae'" or " and 'vae'". */
 static void pipeline_add_word(struct words *list, const char *word, const char *quote, int i, int n) {
     const char *between = !i ? "" : i < n - 1 ? ", " : " and ";
     if (list->n >= (int)sizeof list->text) return;

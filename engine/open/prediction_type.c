@@ -1,4 +1,3 @@
-/* Detects the prediction type of a denoiser: see prediction_type.h. */
 #include "engine/open/prediction_type.h"
 
 #include "engine/base/half.h"
@@ -14,8 +13,6 @@ static bool has_marker(void *user, const char *name) {
         if (!strcmp(index->entries[i].name, name)) return true;
     return false;
 }
-
-/* ---- prediction-type probe ---- */
 
 enum { PROBE_VALUES_MAX = 4096 };
 

@@ -6,9 +6,8 @@
 
 /* Sets m->sampling from markers in the weight file: tensors named "v_pred", "ztsnr", "edm_vpred.sigma_max",
  * and "modelspec.prediction_type" in the metadata. Markers override scheduler_config.json because finetunes
- * carry them with the weights. Without scheduler_config.json, a recipe may name a probe: a vector whose
- * standard deviation separates v-prediction from epsilon weights. Reads only that vector (a few KB). Errors
- * of reading. */
+ * carry them with the weights. Without scheduler_config.json, a recipe may name a probe: a vector of a few KB
+ * whose standard deviation separates v-prediction from epsilon weights. Errors of reading. */
 enum status prediction_type_detect(struct sluice_model *m, struct error *e);
 
 #endif

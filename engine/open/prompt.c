@@ -1,4 +1,3 @@
-/* Encodes prompts to tokens: see prompt.h. */
 #include "engine/open/prompt.h"
 
 #include "engine/open/prompt_clean.h"
@@ -29,9 +28,7 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
     return check_special(tokenizer, recipe->pad, e);
 }
 
-/* ---- the text ---- */
-
-/* A text that is appended to; at NULL: only counts bytes. */
+/* A text under construction; at NULL: only counts bytes. */
 struct text_builder {
     char *at;
     size_t bytes;
@@ -42,7 +39,7 @@ static void append(struct text_builder *whole, const char *text, size_t bytes) {
     whole->bytes += bytes;
 }
 
-/* Appends a text, with its %d replaced by the number. text NULL: nothing. */
+/* Appends a text, with its %d replaced by the number. text NULL: appends nothing. */
 static void append_template(struct text_builder *whole, const char *text, int number) {
     const char *mark = text ? strstr(text, "%d") : NULL;
     char digits[16];
@@ -92,8 +89,6 @@ static enum status encode_text(struct sys *sys, const struct text_recipe *recipe
     return e->code;
 }
 
-/* ---- tokens around it ---- */
-
 static bool has_special_tokens(const struct text_recipe *recipe) {
     return recipe->bos || recipe->eos || recipe->pad || recipe->pad_with_id_0;
 }
@@ -107,14 +102,14 @@ int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tok
     return recipe->pad ? tokenizer_special(tokenizer, recipe->pad) : 0;
 }
 
-/* Position of the first `last` token, as transformers finds the end of a prompt. */
+/* Position of the first `eos` token, which transformers takes as the end of a prompt. */
 static int find_last(const struct prompt_tokens *tokens, int32_t last) {
     int i = 0;
     while (i + 1 < tokens->n_ids && tokens->ids[i] != last) i++;
     return i;
 }
 
-/* Adds the recipe's first and last tokens and padding; truncates the content in between. */
+/* Adds the recipe's `bos` and `eos` tokens and padding; truncates the content in between. */
 static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe,
                                       const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
                                       struct error *e) {
@@ -154,13 +149,13 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
 }
 
 /* Repeats each image's placeholder token to the image's number of tokens. The template puts its placeholders
- * before the prompt, so the first n_pictures are those of the images. */
+ * before the prompt, so the first n_pictures ones are the images'. */
 static enum status insert_image_tokens(struct sys *sys, const char *token, int32_t pad,
                                        const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,
                                        struct error *e) {
     int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
     for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
-    if (found < n_pictures) { /* an overlapping added token matched first */
+    if (found < n_pictures) { /* a longer added token matched first */
         error_set(e, META, "the tokenizer does not recognise its image token '%s'", token);
         return error_found(e, "%d of %d", found, n_pictures);
     }

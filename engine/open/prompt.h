@@ -12,13 +12,13 @@ struct prompt_tokens {
     int n_ids;
     int window;                       /* tokens per window; 0: one window with all tokens */
     bool cut;                         /* the text was truncated */
-    int drop_idx;                     /* number of first ids whose embeddings the denoiser does not get */
-    int picture[LANE_REFERENCES_MAX]; /* position of the first token of each image */
-    int pooled_row;                   /* position of the first `last` token of the recipe, if it has one */
+    int drop_idx;                     /* number of leading ids whose embeddings the denoiser does not read */
+    int picture[LANE_REFERENCES_MAX]; /* position of the first vision token of each image */
+    int pooled_row;                   /* position of the first `eos` token, if the recipe has one */
 };
 
-/* META: the tokenizer has another kind, or lacks a special token of the recipe, which it would then spell out
- * in several tokens. */
+/* Checks that a tokenizer suits a recipe. META: it has another kind, or lacks a special token of the recipe,
+ * which it would then split into several tokens. */
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e);
 
@@ -30,8 +30,8 @@ int32_t prompt_pad(const struct text_recipe *recipe, const struct tokenizer *tok
 enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
                           const struct tokenizer *tokenizer, const char *text, size_t bytes,
                           bool use_emphasis, struct prompt_tokens *tokens, struct error *e);
-/* As prompt_encode, for recipes whose text encoder reads images. pictures: for each of the n_pictures images
- * its number of tokens, at least 1. */
+/* As prompt_encode, for recipes whose text encoder reads images. pictures: number of vision tokens, at least
+ * 1, of each of the n_pictures images. */
 enum status prompt_encode_pictured(struct sys *sys, const struct text_recipe *recipe,
                                    const struct tokenizer *tokenizer, const char *text, size_t bytes,
                                    const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,

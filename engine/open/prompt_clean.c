@@ -1,4 +1,3 @@
-/* Cleans prompts: see prompt_clean.h. */
 #include "engine/open/prompt_clean.h"
 
 #include "engine/open/html_entities.h"
@@ -25,8 +24,6 @@ static void put_code(struct writing *out, int32_t code) {
     utf8proc_uint8_t bytes[4];
     put(out, (const char *)bytes, (size_t)utf8proc_encode_char(code, bytes));
 }
-
-/* ---- HTML entities ---- */
 
 enum { REPLACEMENT = 0xFFFD, CODE_MOST = 0x10FFFF };
 
@@ -80,8 +77,8 @@ static size_t put_entity(struct writing *out, const struct entity *entity, size_
     return bytes;
 }
 
-/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read, or
- * 0. */
+/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read; 0:
+ * no entity. */
 static size_t unescape_name(struct writing *out, const char *text, size_t bytes) {
     const struct entity *entity;
     size_t n = 0;
@@ -108,9 +105,6 @@ static size_t unescape(struct writing *out, const char *text, size_t bytes) {
     return out->bytes;
 }
 
-/* ---- white space and quotes ---- */
-
-/* True for Unicode white space. */
 static bool is_space(int32_t c) {
     return (c >= 9 && c <= 13) || c == ' ' || c == 0x85 || c == 0xA0 || c == 0x1680 ||
            (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F ||
@@ -147,11 +141,9 @@ static size_t collapse(struct writing *out, const char *text, size_t bytes) {
     return kept;
 }
 
-/* ---- all ---- */
+enum { GROWTH = 2 }; /* largest growth factor: "&nGt;" becomes 6 bytes */
 
-enum { GROWTH = 2 }; /* largest output per input: "&nGt;" becomes 6 bytes */
-
-/* A decoded copy; *bytes becomes its length. */
+/* Returns a copy with HTML entities decoded; *bytes becomes its length. */
 static char *unescaped(struct sys *sys, const char *text, size_t *bytes, struct error *e) {
     struct writing out = {.at = sys->alloc(sys, LINE_HOST, GROWTH * *bytes + 1)};
     if (!out.at)

@@ -11,8 +11,8 @@
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
-/* *cleaned: *cleaned_bytes bytes, freed with sys->release; NULL after failure. MEMORY; errors of
- * tokenizer_check_text (invalid UTF-8). */
+/* Returns the cleaned prompt in *cleaned, *cleaned_bytes bytes, freed with sys->release; NULL after failure.
+ * MEMORY; errors of tokenizer_check_text (invalid UTF-8). */
 enum status prompt_clean(struct sys *sys, const char *text, size_t bytes, char **cleaned,
                          size_t *cleaned_bytes, struct error *e);
 

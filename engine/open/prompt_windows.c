@@ -1,4 +1,3 @@
-/* Splits long prompts into windows: see prompt_windows.h. */
 #include "engine/open/prompt_windows.h"
 
 #include "engine/open/emphasis.h"
@@ -8,9 +7,9 @@
 struct windows {
     const struct text_recipe *recipe;
     int32_t first, last, pad, comma;
-    int size;       /* content tokens of a window, between first and last */
-    int n;          /* content tokens in the current window, number n_windows */
-    int last_comma; /* position in the current window; -1: none */
+    int size;       /* content tokens of a window, between first and last token */
+    int n;          /* content tokens in the current window */
+    int last_comma; /* position of the last comma in the current window; -1: none */
     int n_windows;
     int32_t *ids; /* [windows_max, tokens_max] */
     float *weights;
@@ -85,7 +84,7 @@ static enum status add_piece(struct sys *sys, struct windows *w, const struct to
     return e->code;
 }
 
-/* Makes one piece of the plain text. */
+/* Makes a single piece with weight 1 of a text without emphasis. */
 static void take_plain(const char *text, size_t bytes, struct emphasis *m, struct emphasis_piece *piece) {
     *piece = (struct emphasis_piece){.bytes = bytes, .weight = 1};
     *m = (struct emphasis){.text = (char *)(uintptr_t)text, .piece = piece, .n_pieces = bytes > 0};
@@ -118,7 +117,7 @@ static enum status fill_windows(struct sys *sys, struct windows *w, const struct
     return e->code;
 }
 
-/* Copies the filled windows to tokens. If all weights are 1 no weights are kept, so that emphasis without
+/* Copies the filled windows to tokens. If all weights are 1, stores no weights, so that emphasis without
  * effect changes no bit of the result. */
 static enum status take_filled(struct sys *sys, const struct windows *w, struct prompt_tokens *tokens,
                                struct error *e) {

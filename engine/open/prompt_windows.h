@@ -9,8 +9,8 @@
 
 enum { WINDOW_BACKTRACK = 20 };
 
-/* Encodes a prompt in windows. use_emphasis: parse emphasis and BREAK (emphasis.h); else they are plain text.
- * Fills all of tokens except pooled_row. Errors of emphasis_read and tokenizer_encode; MEMORY. */
+/* Encodes a prompt in windows. use_emphasis: parse emphasis and BREAK (emphasis.h), else treat them as text.
+ * Fills all fields of tokens except pooled_row. Errors of emphasis_read and tokenizer_encode; MEMORY. */
 enum status windows_encode(struct sys *sys, const struct text_recipe *recipe,
                            const struct tokenizer *tokenizer, const char *text, size_t bytes,
                            bool use_emphasis, struct prompt_tokens *tokens, struct error *e);

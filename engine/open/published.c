@@ -1,4 +1,3 @@
-/* Components without files: see published.h. */
 #include "engine/open/published.h"
 
 #include "engine/open/component_files.h"
@@ -10,7 +9,7 @@
 
 enum { NAME_BYTES = 2 * BLOCK_NAME_MAX };
 
-/* An index while it is listed. First pass: entries NULL, counts only. */
+/* Index under construction. First pass: entries is NULL, and weights are only counted. */
 struct listing {
     struct index_entry *entries;
     char *names;
@@ -61,7 +60,7 @@ static void sort_entries_by_name(struct tensor_index *index, int n) {
     }
 }
 
-/* Makes one source without a file; its path appears in errors. */
+/* Makes a source without a file; its path appears in errors. */
 static enum status published_make_source(struct tensor_index *index, const char *name, struct error *e) {
     struct sys *sys = index->sys;
     size_t bytes = strlen(name) + 1;
@@ -75,7 +74,7 @@ static enum status published_make_source(struct tensor_index *index, const char 
     return OK;
 }
 
-/* Shared by all slots: room for a component of the requested sizes, and for its blocks. */
+/* What all slots share. made: memory for a component of the requested sizes; refs: for its blocks. */
 struct binding {
     struct sys *sys;
     const struct recipe *recipe;
@@ -115,7 +114,7 @@ static enum status published_make_index(const struct binding *b, int slot, struc
     return published_make_source(index, b->recipe->slot[slot].family->name, e);
 }
 
-/* Binds with the config.json that a model of these sizes would have. */
+/* Binds a component with the config.json that a model of these sizes would have. */
 static enum status bind_configured(struct component *c, const struct component *made, struct error *e) {
     char text[4096];
     struct config config = {0};
@@ -138,8 +137,8 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
     return bind_configured(c, b->made, e);
 }
 
-/* Bytes per token id, measured with made-up tokenizers of published sizes (bench checkpoint): BPE 25.5,
- * CLIP 23.0, unigram 173.5. */
+/* Bytes per token id, measured with made-up tokenizers of published sizes (bench checkpoint): BPE 25.5, CLIP
+ * 23.0, unigram 173.5. */
 static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct component *c) {
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     if (slot->family->kind != FAMILY_TEXT) return 0;

@@ -1,9 +1,6 @@
-/* Reads the defaults of a model: see settings.h. */
 #include "engine/open/settings.h"
 
 #include <string.h>
-
-/* ---- the schedule ---- */
 
 enum { SHIFT_TOKENS_MAX = 1 << 20 };
 
@@ -23,8 +20,8 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
     return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
 }
 
-/* The key of the shift: that of the scheduler's class, else that of the other flow scheduler (files converted
- * from one class to another keep the old key). */
+/* The shift's key: that of the scheduler's class, else that of the other flow scheduler (files converted from
+ * one class to another keep the old key). */
 static const char *shift_key(const struct sluice_model *m, const struct config *config) {
     const char *own = m->sampling.schedule->shift_key, *other = schedule_flow.shift_key;
     if (!strcmp(own, other)) other = schedule_flow_unipc.shift_key;
@@ -40,7 +37,7 @@ static enum status read_shift(struct sluice_model *m, const struct config *confi
     config_bool(config, "use_dynamic_shifting", &dynamic, e);
     m->shift_rule = dynamic ? FLOW_SHIFT_BY_TOKENS : FLOW_SHIFT_FIXED;
     if (dynamic) return read_shift_line(config, &m->shift_line, e);
-    if (m->flow_shift == 0) m->flow_shift = 1; /* diffusers' default */
+    if (m->flow_shift == 0) m->flow_shift = 1; /* the default in diffusers */
     return config_float(config, shift_key(m, config), SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX,
                         &m->flow_shift, e);
 }
@@ -72,9 +69,7 @@ static void read_default_shift(struct sluice_model *m, const struct config *conf
     config_float(config, "flow_shift", SLUICE_FLOW_SHIFT_LEAST, SLUICE_FLOW_SHIFT_MAX, &m->flow_shift, e);
 }
 
-/* ---- the pipeline ---- */
-
-/* Reads expand_timesteps: a timestep per token, 0 for those of the input image's latent frame. Models that
+/* Reads expand_timesteps: a timestep per token, 0 for tokens of the input image's latent frame. Models that
  * read the image in concat channels have one timestep for all tokens and refuse the key. */
 static enum status read_expansion(struct sluice_model *m, const struct config *config, struct error *e) {
     bool beside = m->recipe->concat != CONCAT_NONE, expands = m->init == INIT_FIRST_FRAME && !beside;
@@ -84,7 +79,7 @@ static enum status read_expansion(struct sluice_model *m, const struct config *c
     return e->code;
 }
 
-/* boundary_ratio null or 0: the first denoiser runs alone, as in diffusers. */
+/* Reads boundary_ratio; null or 0: the first denoiser runs alone, as in diffusers. */
 static void read_boundary(struct sluice_model *m, const struct config *config, struct error *e) {
     const struct config_value *value = config_find(config, "boundary_ratio");
     if (value && value->kind == CONFIG_NULL)
@@ -116,8 +111,6 @@ static bool is_distilled(const struct sluice_model *m) {
            s->noise.rescale_zero_snr == ZERO_SNR_NO &&
            model_component(m, FAMILY_DENOISER)->latent_side == m->recipe->distilled.latent_side;
 }
-
-/* ---- defaults ---- */
 
 enum status settings_read_defaults(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};

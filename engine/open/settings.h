@@ -5,12 +5,12 @@
 
 #include "engine/open/model.h"
 
-/* path: scheduler_config.json, or NULL. UNSUPPORTED: a schedule that the engine lacks. Also errors of
- * config_read and of single values. */
+/* Reads the schedule. path: scheduler_config.json, or NULL. UNSUPPORTED: a schedule that Sluice lacks. Also
+ * errors of config_read and of single values. */
 enum status settings_read_schedule(struct sluice_model *m, const char *path, struct error *e);
-/* path: model_index.json, or NULL. */
+/* Reads the pipeline's settings. path: model_index.json, or NULL. */
 enum status settings_read_pipeline(struct sluice_model *m, const char *path, struct error *e);
-/* path: sluice.json, or NULL. Call after the schedule and all components have been read. */
+/* Reads other defaults. path: sluice.json, or NULL. Call after reading the schedule and all components. */
 enum status settings_read_defaults(struct sluice_model *m, const char *path, struct error *e);
 
 #endif

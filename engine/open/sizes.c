@@ -1,4 +1,3 @@
-/* Sizes of a pipeline without files: see sizes.h. */
 #include "engine/open/sizes.h"
 
 #include <stdio.h>
@@ -29,7 +28,7 @@ static bool sizes_has(const struct sizes *sizes, const struct recipe *recipe, co
     return sizes->only < SLOTS_MAX ? slot == &recipe->slot[sizes->only] : !slot_is_extra(slot);
 }
 
-/* Lists the known names, each once: families share some. */
+/* Adds the list of known dimension names to the error, each once: families share some. */
 static enum status list_choices(const struct sizes *sizes, const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
@@ -42,8 +41,7 @@ static enum status list_choices(const struct sizes *sizes, const struct recipe *
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
-/* True if the part before the dot ("clip_g.", "text_encoder_2.") is empty, or the flag or folder of the slot.
- */
+/* True if the part before the dot ("clip_g.", "text_encoder_2.") is empty, or the slot's flag or folder. */
 static bool sizes_are_for(const struct slot *slot, const char *part, size_t part_bytes) {
     const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
     bool by_flag = strlen(flag) + 1 == part_bytes && !strncmp(flag, part, part_bytes - 1);

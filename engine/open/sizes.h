@@ -1,4 +1,4 @@
-/* Sizes of a pipeline without files: the published ones, with those of --dims in their place. */
+/* Sizes of a pipeline without files: published values, or those of --dims. */
 #ifndef SLUICE_OPEN_SIZES_H
 #define SLUICE_OPEN_SIZES_H
 
@@ -6,16 +6,16 @@
 
 struct sizes {
     int only;                          /* the only slot to size; SLOTS_MAX: all components of the model */
-    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* each slot's family's dimensions, as component_derive takes them */
+    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* dimensions of each slot's family, as component_derive takes them */
     const char *dtype;                 /* value of "dtype=", not NUL-terminated; NULL: absent */
     size_t dtype_bytes;
 };
 
-/* The recipe of that name; NULL with USAGE, which lists the names. */
+/* Finds a recipe by name; NULL with USAGE, which lists the names. */
 const struct recipe *sizes_find_recipe(const char *name, struct error *e);
 /* Reads --dims. only: as sizes.only. text: "name=value,..." with names of the families' dimensions and
  * "dtype=TYPE"; borrowed; NULL: published sizes. "clip_g.name=value" or "text_encoder_2.name=value" sets only
- * the slot with that flag or folder. USAGE: an unknown name (lists them), a name given twice, a value out of
+ * the slot with that flag or folder. USAGE: an unknown name (lists all), a repeated name, a value out of
  * range. */
 enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int only, const char *text,
                        struct error *e);

@@ -1,4 +1,3 @@
-/* Finds the tokenizers of text encoders: see tokenizers.h. */
 #include "engine/open/tokenizers.h"
 
 #include "engine/base/header_limit.h"
@@ -12,7 +11,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The search for one tokenizer. */
+/* Search state for the tokenizer of one slot. */
 struct lookup {
     struct tokenizer_search *search;
     int slot;
@@ -59,8 +58,8 @@ out:
     return e->code;
 }
 
-/* Reads the padding token from the configuration in the encoder's own tokenizer folder. Another encoder's
- * folder may have another one. */
+/* Reads the padding token from the configuration in the encoder's own tokenizer folder; other encoders'
+ * folders may name another token. */
 static enum status read_pad(struct lookup *l, const char *folder, struct error *e) {
     static const char *const names[] = {"tokenizer_config.json", "special_tokens_map.json"};
     struct sys *sys = l->search->sys;
@@ -97,7 +96,7 @@ static bool folder_has(struct sys *sys, const char *folder, const char *name, st
 }
 
 /* Tries `folder`: the encoder's tokenizer folder in it, a tokenizer.json, the first encoder's tokenizer
- * folder, or the files of a tokenizer without a folder of their own. */
+ * folder, or tokenizer files directly in `folder`. */
 static enum status try_folder(struct lookup *l, const char *folder, struct error *e) {
     static const char *const loose[] = {"vocab.json", "spiece.model", "tokenizer.model"};
     struct sys *sys = l->search->sys;
@@ -126,7 +125,7 @@ static enum status try_flag(struct lookup *l, struct error *e) {
     return e->code;
 }
 
-/* Tries the folder of the text encoder's file and the folder above. */
+/* Tries the folder of a text encoder's file and its parent folder. */
 static enum status try_beside(struct lookup *l, const char *encoder, struct error *e) {
     struct sys *sys = l->search->sys;
     char *folder = path_is_folder(encoder) ? path_copy(sys, encoder, e) : path_folder(sys, encoder, e);
@@ -153,8 +152,8 @@ static const char *published_folder(const struct recipe *recipe) {
     return NULL;
 }
 
-/* What to give as --tokenizer. One folder has to serve all encoders of the model: where these need tokenizers
- * of several kinds (CLIP and T5), each kind has a subfolder of its own. */
+/* Adds the expected --tokenizer value to the error. One folder must serve all encoders of the model: where
+ * these need several kinds of tokenizers (CLIP and T5), each kind has its own subfolder. */
 static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
     const struct recipe *recipe = l->search->recipe;
     const char *kind[SLOTS_MAX], *repository = published_folder(recipe);
@@ -250,7 +249,7 @@ enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tok
     if (o->tokenizer) try_flag(&l, e);
     if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
     if (!l.found && e->code == OK) try_encoder(&l, e);
-    /* Its own encoder's neighbours first, then those of others: encoders often share a folder. */
+    /* Folders of the slot's own encoder first, then of other encoders: encoders often share a folder. */
     for (int i = 0; i < SLOTS_MAX && !l.found && e->code == OK; i++) {
         const char *encoder = encoder_path(search, (slot + i) % SLOTS_MAX);
         if (encoder) try_beside(&l, encoder, e);

@@ -1,8 +1,7 @@
-/* Finds the tokenizers of a pipeline's text encoders. Each must have the kind of its recipe. Places, in
- * order:
- * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model`); beside
- * an encoder. The model's folder precedes the encoder's file because it has more of the added tokens. Files
- * beside the encoder come last because they may belong to another model. */
+/* Finds the tokenizers of a pipeline's text encoders, each of the kind in its recipe. Places, in order:
+ * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model`); the
+ * folder of an encoder's file. The model's folder precedes the encoder's file because it has more of the
+ * added tokens. The folder of an encoder's file comes last because its files may belong to another model. */
 #ifndef SLUICE_OPEN_TOKENIZERS_H
 #define SLUICE_OPEN_TOKENIZERS_H
 
@@ -19,12 +18,12 @@ struct tokenizer_search {
     uint64_t open_bytes; /* largest temporary memory that opening a tokenizer took */
 };
 
-/* The tokenizer of this slot's text encoder; free with tokenizer_close. MISSING: none found. META:
+/* Opens the tokenizer of this slot's text encoder; free with tokenizer_close. MISSING: none found. META:
  * --tokenizer has another kind, or the tokenizer lacks a token of the recipe. */
 enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e);
 
-/* After all searches: META if --tokenizer was given and no encoder uses it. */
+/* Call after all searches: META if --tokenizer was given and no encoder uses it. */
 enum status tokenizer_check_flag(const struct tokenizer_search *search, struct error *e);
 
 #endif

@@ -1,4 +1,3 @@
-/* Resizing of input pictures (--fit): see fit.h. */
 #include "engine/pictures/fit.h"
 
 #include "engine/open/model.h"
@@ -20,23 +19,21 @@ enum status fit_find(const char *name, enum fit *fit, struct error *e) {
     return error_expected(e, "crop, pad or stretch");
 }
 
-/* ---- sizes ---- */
-
 static int at_least_one(int64_t n) {
     return n < 1 ? 1 : (int)n;
 }
 
-/* The size with the picture's aspect ratio that covers `size`, or that lies within it. */
+/* Size with the picture's aspect ratio that covers `size` (covers), or the largest that lies within it. */
 static struct picture_size scaled(struct picture_size from, struct picture_size size, bool covers) {
     int64_t width = (int64_t)size.height * from.width / from.height;
     int64_t height = (int64_t)size.width * from.height / from.width;
     bool flatter = (int64_t)size.width * from.height >
-                   (int64_t)from.width * size.height; /* size is flatter than the picture */
+                   (int64_t)from.width * size.height; /* `size` is flatter than the picture */
     if (flatter == covers) return (struct picture_size){size.width, at_least_one(height)};
     return (struct picture_size){at_least_one(width), size.height};
 }
 
-/* Offset that centres inner in outer; diffusers halves both first. */
+/* Offset that centres inner in outer, as in diffusers: both are halved first. */
 static int middle(int outer, int inner) {
     return outer / 2 - inner / 2;
 }
@@ -64,8 +61,6 @@ static bool fit_same_size(struct picture_size a, struct picture_size b) {
 bool fit_changes(const struct fitting *f) {
     return !fit_same_size(f->from, f->part.whole) || !fit_same_size(f->from, f->size);
 }
-
-/* ---- pixels ---- */
 
 static uint64_t rgb_bytes(struct picture_size size) {
     return 3 * (uint64_t)size.width * (uint64_t)size.height;
@@ -95,7 +90,7 @@ static enum status fit_no_memory(const struct sluice_picture *given, struct erro
     return e->code;
 }
 
-/* Reads a picture without row reader as a whole, then passes its rows on. */
+/* Reads a picture without row reader as a whole, then passes its rows on to the resampling. */
 static enum status read_whole_picture(struct sys *sys, const struct sluice_picture *given,
                                       struct resampling *r, struct error *e) {
     struct picture_size size = {given->width, given->height};

@@ -1,6 +1,6 @@
-/* Fits input pictures of another size to the size of the run (--fit crop|pad|stretch) and reads their
- * pixels. Pictures whose reader delivers rows are resampled row by row and never held whole. Sizes of crop
- * and pad follow diffusers 0.42, image_processor.py (resize_mode "crop" and "fill"; "default" is stretch). */
+/* Fits input pictures of another size to the size of the run (--fit crop|pad|stretch) and reads their pixels.
+ * Pictures with a row reader are resampled row by row and never held whole. Sizes of crop and pad follow
+ * diffusers 0.42, image_processor.py (resize_mode "crop" and "fill"; "default" is stretch). */
 #ifndef SLUICE_PICTURES_FIT_H
 #define SLUICE_PICTURES_FIT_H
 
@@ -8,7 +8,7 @@
 
 enum fit { FIT_CROP, FIT_PAD, FIT_STRETCH, N_FITS };
 
-/* The resampled part is at (left, top) of `size`; the rest repeats its edge pixels. */
+/* How a picture is fitted: its resampled part is at (left, top) of `size`; edge pixels fill the rest. */
 struct fitting {
     struct picture_size from, size;
     struct picture_part part;
@@ -16,17 +16,17 @@ struct fitting {
 };
 
 const char *fit_name(enum fit fit);
-/* Finds a mode by name; NULL is crop. USAGE for unknown names. */
+/* Finds a --fit mode by name; NULL is crop. USAGE for unknown names. */
 enum status fit_find(const char *name, enum fit *fit, struct error *e);
-/* Sides from 1 to 16384. */
+/* Computes how a picture of size `from` is fitted to `size`; sides from 1 to 16384. */
 struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_size size);
 bool fit_changes(const struct fitting *fitting);
 
-/* Temporary bytes beside the resulting pixels: resampling, the whole picture if its reader delivers no
- * rows, and the reader itself. */
+/* Temporary bytes for fit_read, without the resulting pixels: resampling, the whole picture if it has no row
+ * reader, and the reader itself. */
 uint64_t fit_bytes(const struct sluice_picture *given, const struct fitting *fitting);
-/* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. Needs fit_bytes of
- * memory. Returns the status of the caller's read function, MEMORY, or IO for too few rows. */
+/* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. Needs fit_bytes of memory.
+ * Returns the status of the caller's read function, MEMORY, or IO for too few rows. */
 enum status fit_read(struct sys *sys, const struct sluice_picture *given, const struct fitting *fitting,
                      uint8_t *to, struct error *e);
 

@@ -1,10 +1,7 @@
-/* Input pictures: see pictures.h. */
 #include "engine/pictures/pictures.h"
 
 #include <assert.h>
 #include <math.h>
-
-/* ---- checks ---- */
 
 static void where_picture(const struct sluice_picture *picture, struct error *e) {
     if (picture->name) error_where(e, "%s", picture->name);
@@ -29,8 +26,6 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
     error_found(e, "%dx%d", picture->width, picture->height);
     return error_expected(e, "sides of 1 to %d pixels", PICTURE_SIDE_MAX);
 }
-
-/* ---- pixels to tensors ---- */
 
 /* Grey with the rounding of Pillow's convert("L") (ITU-R 601 in 16 bits). */
 static uint8_t grey_of(const uint8_t *rgb) {
@@ -67,7 +62,7 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
     picture_to_masked(picture, mask, false, out);
 }
 
-/* Linear interpolation between two pixels: indices and the second one's weight. */
+/* Linear interpolation between two pixels: their indices and the weight of the second. */
 struct lerp_position {
     int first, second;
     float weight;
@@ -166,10 +161,8 @@ void posterior_sample(struct tensor moments, const float *noise, const struct la
     }
 }
 
-/* ---- sizes of reference images ---- */
-
-/* FLUX.1 Kontext's training sizes; the nearest aspect ratio is chosen as in diffusers 0.42,
- * pipeline_flux_kontext.py, PREFERRED_KONTEXT_RESOLUTIONS. Sorted by width, so that ties resolve as there. */
+/* FLUX.1 Kontext's training sizes (diffusers 0.42, pipeline_flux_kontext.py, PREFERRED_KONTEXT_RESOLUTIONS).
+ * Sorted by width, so that ties between aspect ratios resolve as in diffusers. */
 static const struct picture_size kontext_sizes[] = {
     {672, 1568}, {688, 1504}, {720, 1456},  {752, 1392}, {800, 1328}, {832, 1248},
     {880, 1184}, {944, 1104}, {1024, 1024}, {1104, 944}, {1184, 880}, {1248, 832},

@@ -16,17 +16,15 @@
 
 enum { PICTURE_SIDE_MAX = SLUICE_SIDE_MAX };
 
-/* Pictures are full structs of the public header (copy_sized). what: their name in messages, such as "the
- * mask". */
-
-/* USAGE without pixels and read function; LIMIT unless both sides are 1 to PICTURE_SIDE_MAX. */
+/* Checks a picture, a full struct of the public header (copy_sized). USAGE without pixels and read function;
+ * LIMIT unless both sides are 1 to PICTURE_SIDE_MAX. what: the picture in messages, such as "the mask". */
 enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e);
-/* out [Y, X, 3] f32, packed, of the picture's size: 2 (v / 255) - 1. mask: of the same size, or NULL; where
- * it repaints, out is 0, the grey that inpainting models were trained with. */
+/* Writes a picture to out, [Y, X, 3] f32, packed, of the picture's size: 2 (v / 255) - 1. mask: of the same
+ * size, or NULL; where it repaints, out is 0, the grey that inpainting models were trained with. */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        struct tensor out);
-/* The same for one side of the mask: its repainted part, or the rest; out is 0 elsewhere. mask NULL: the
- * whole picture. */
+/* As picture_to_tensor, for one part of the mask: the repainted part, or the rest; out is 0 elsewhere. mask
+ * NULL: the whole picture. */
 void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        bool repainted, struct tensor out);
 /* Grey of a mask pixel, 0 to 1; from 0.5 on the pixel is repainted. */
@@ -34,26 +32,26 @@ float mask_level(const struct sluice_picture *mask, int y, int x);
 
 /* The largest size with the picture's aspect ratio that fits into out_size. A side may be 0. */
 struct picture_size picture_letterbox_size(struct picture_size from, struct picture_size out_size);
-/* out [Y, X, 3] f32, packed, of any size: the picture scaled to fit and centred on white; bilinear as
- * PyTorch's interpolate in f32 without antialiasing. */
+/* Writes the picture, scaled to fit and centred on white, to out [Y, X, 3] f32, packed, of any size; bilinear
+ * as PyTorch's interpolate in f32 without antialiasing. */
 void picture_letterbox(const struct sluice_picture *picture, struct tensor out);
 
-/* Input of a vision encoder: (v / 255 - mean) / deviation per colour, with the rounding of transformers 5. */
+/* Writes a vision encoder's input: (v / 255 - mean) / deviation per colour, rounded as in transformers 5. */
 void picture_to_vision(const struct sluice_picture *picture, const float mean[3], const float deviation[3],
                        struct tensor out);
 
-/* out [factor^2, Y, X] f32, packed, from a mask of Y * factor by X * factor pixels: channel y * factor + x
- * of a latent pixel is 1 if the mask repaints pixel (y, x) of its square, else 0. A mask repaints where its
+/* Writes a mask of Y * factor by X * factor pixels to out [factor^2, Y, X] f32, packed: channel y * factor +
+ * x of a latent pixel is 1 if the mask repaints pixel (y, x) of its square, else 0. A mask repaints where its
  * grey, as from Pillow's convert("L"), is at least half of white. */
 void mask_to_channels(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* out [Y, X] f32, packed, from the same mask: 1 where the upper left pixel of a latent pixel's square is
- * repainted, else 0 (nearest, as in PyTorch's interpolate). */
+/* Writes a mask to out [Y, X] f32, packed: 1 where the upper left pixel of a latent pixel's square of factor
+ * x factor is repainted, else 0 (nearest, as in PyTorch's interpolate). */
 void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* The size at which a reference image is encoded. Up to the largest Kontext training size: its own, each
- * side rounded down to a multiple; above: the training size of the nearest aspect ratio. SHAPE for a side
- * below a multiple, and for large images with an aspect ratio beyond 4 to 1. multiple: 1 to 672. */
+/* The size at which a reference image is encoded. Up to the largest Kontext training size: its own, each side
+ * rounded down to a multiple; above: the training size of the nearest aspect ratio. SHAPE for a side below a
+ * multiple, and for large images with an aspect ratio beyond 4 to 1. multiple: 1 to 672. */
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e);
 
@@ -61,7 +59,7 @@ enum status picture_reference_size(const struct sluice_picture *picture, int mul
  * may be 0. area: up to 2^40. */
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
 
-/* Samples the diagonal Gaussian of an autoencoder: out [C, Y, X] f32, packed, or [C, Y X] with rows apart,
+/* Samples the diagonal Gaussian of a VAE encoder: out [C, Y, X] f32, packed, or [C, Y X] with rows apart,
  * = (mean + exp(logvar / 2) noise - shift) * scale. moments [Y, X, 2 C] f32: C means, then C logvars,
  * clamped to -30 to 20. noise: C Y X values in the order of out, which may be out itself if packed; NULL:
  * the mean. */

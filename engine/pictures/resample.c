@@ -28,9 +28,8 @@ static double cubic(double x) {
 static const struct {
     double (*kernel)(double x);
     int lobes;
-    int bits;                    /* fractional bits of weights; 0: so that the largest weight fits 16 bits */
-    bool vertical_first_allowed; /* vertical first if that drops more than twice as many pixels as horizontal
-                                  */
+    int bits; /* fractional bits of weights; 0: as many as let the largest weight fit 16 bits */
+    bool vertical_first_allowed; /* vertical pass first if it drops over twice as many pixels */
 } resamplers[] = {
     [PILLOW_LANCZOS] = {lanczos, 3, 22, true},
     [TORCH_BICUBIC] = {cubic, 2, 0, false},
@@ -41,9 +40,9 @@ static int max_taps(struct direction d) {
     return 2 * (int)ceil(resamplers[d.by].lobes * wider) + 1;
 }
 
-/* Position of the kernel for one output. */
+/* Position of the resampling kernel for one output value. */
 struct kernel_position {
-    double centre, wider, sum; /* sum: of the weights, before normalisation */
+    double centre, wider, sum; /* sum: of the kernel's weights, before normalisation */
     struct window window;
 };
 
@@ -51,7 +50,6 @@ static double weight(struct direction d, const struct kernel_position *p, int k)
     return resamplers[d.by].kernel((k - p->centre + 0.5) / p->wider);
 }
 
-/* Kernel position of output i. */
 static struct kernel_position kernel_position(struct direction d, int i) {
     double step = (double)d.from / d.to, wider = step > 1 ? step : 1;
     struct kernel_position p = {.centre = (i + 0.5) * step, .wider = wider};
@@ -63,7 +61,7 @@ static struct kernel_position kernel_position(struct direction d, int i) {
     return p;
 }
 
-/* Integer weights of output d.first + i; weights: room for max_taps. */
+/* Integer weights of output d.first + i. weights: array of max_taps values. */
 static struct window weights_of(struct direction d, int i, int32_t *weights) {
     struct kernel_position p = kernel_position(d, d.first + i);
     for (int k = 0; k < p.window.n; k++)
@@ -71,7 +69,7 @@ static struct window weights_of(struct direction d, int i, int32_t *weights) {
     return p.window;
 }
 
-/* The number of fractional bits with which the largest weight of all outputs fits 16 bits, sign included. */
+/* The largest number of fractional bits with which all weights fit 16 bits, sign included. */
 static int max_weight_bits(struct direction d) {
     enum { BITS_MAX = 22 };
     double largest = 0;
@@ -90,7 +88,7 @@ static uint8_t rounded(int32_t sum, int bits) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Values per row in the vertical pass. */
+/* Number of colour values per row in the vertical pass. */
 static size_t row_values(const struct resampling *r) {
     return 3 * (size_t)(r->down_first ? r->across.from : r->across.n);
 }
@@ -102,7 +100,7 @@ static void *take_memory(char *memory, uint64_t *at, size_t bytes) {
     return part;
 }
 
-/* Lays the buffers out in memory (NULL: only counts); returns their bytes. */
+/* Lays the buffers out in memory (NULL: only counts); returns the bytes of all buffers. */
 static uint64_t lay_out(struct resampling *r, struct picture_size from, const struct picture_part *part,
                         char *memory) {
     struct picture_size to = part->whole;

@@ -11,11 +11,10 @@ struct picture_size {
     int width, height;
 };
 
-/* The library whose result is reproduced. */
+/* The library whose resampling is reproduced. transformers 5 resizes with PyTorch for vision encoders. */
 enum resampler {
     PILLOW_LANCZOS, /* Pillow 13's resize(size, LANCZOS) */
-    TORCH_BICUBIC,  /* PyTorch 2.15's interpolate(mode="bicubic", antialias=True) of uint8 on a CPU:
-                       torchvision's resize, which transformers 5 uses for vision encoders */
+    TORCH_BICUBIC,  /* PyTorch 2.15's bicubic interpolate with antialias of uint8 on a CPU */
 };
 
 /* A crop of a picture that is resampled to `whole`: `size` pixels from (x, y), inside it. */
@@ -26,14 +25,15 @@ struct picture_part {
     struct picture_size size;
 };
 
-/* One direction: `from` input and `to` output values, of which n from `first` on are computed. */
+/* One direction of a resampling: `from` input and `to` output values, of which n from `first` on are
+ * computed. */
 struct direction {
     int from, to, first, n;
     enum resampler by;
     int bits; /* fractional bits of weights */
 };
 
-/* The inputs under the kernel of one output. */
+/* The input values under the kernel of one output value. */
 struct window {
     int first, n;
 };
@@ -43,20 +43,20 @@ struct resampling {
     bool down_first;
     int taps_across, taps_down;
     int taken, made;
-    struct window next;     /* inputs of the next output row; its weights are weights_down */
-    struct window *windows; /* across.n */
-    int32_t *weights;       /* across.n times taps_across */
-    int32_t *weights_down;  /* taps_down */
+    struct window next;     /* input rows of the next output row; its weights are weights_down */
+    struct window *windows; /* input columns of each output column; across.n */
+    int32_t *weights;       /* weights of each output column; across.n times taps_across */
+    int32_t *weights_down;  /* weights of the next output row; taps_down */
     int32_t *sums;          /* accumulators of one output row */
     uint8_t *rows;          /* the last taps_down rows; row y is at index y % taps_down */
-    uint8_t *row;           /* vertical result, before the horizontal pass */
+    uint8_t *row;           /* one row after the vertical pass, before the horizontal pass */
     uint8_t *to;
     size_t pitch;
 };
 
-/* Temporary bytes of resampling: a few rows and the weights. */
+/* Temporary bytes of a resampling: a few rows and the weights. */
 uint64_t resample_bytes(struct picture_size from, const struct picture_part *part);
-/* memory: resample_bytes, aligned to 16. Output rows go to `to`, `pitch` bytes apart. */
+/* Starts resampling. memory: resample_bytes, aligned to 16. Output rows go to `to`, `pitch` bytes apart. */
 void resample_begin(struct resampling *r, struct picture_size from, const struct picture_part *part,
                     void *memory, uint8_t *to, size_t pitch);
 /* Takes the next input row of RGB triples; rows after the last are ignored. */
@@ -65,7 +65,7 @@ void resample_push_row(struct resampling *r, const uint8_t *row);
 bool resample_done(const struct resampling *r);
 
 /* Resizes a picture with pixels in memory to `to`: size.height packed rows of size.width RGB triples.
- * Allocates resample_bytes of LINE_HOST memory meanwhile; MEMORY if it cannot. */
+ * Allocates resample_bytes of LINE_HOST memory during the call; MEMORY if it cannot. */
 enum status picture_resize(struct sys *sys, const struct sluice_picture *picture, enum resampler by,
                            struct picture_size size, uint8_t *to, struct error *e);
 

@@ -5,9 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- factors ---- */
-
-/* The used rows as a matrix. */
+/* The used rows of a factor as a matrix. */
 static struct tensor factor_tensor(const struct factor *f) {
     return tensor_make(NULL, f->dtype, 2, (int32_t[]){factor_rows(f), (int32_t)factor_columns(f)});
 }
@@ -21,8 +19,8 @@ static enum status factor_mismatch(const struct factor *f, const struct packed_t
     return error_found(e, "%s %s", dtype_name(f->dtype), found);
 }
 
-/* Checks that the type needs no data from other tensors, that rows are whole blocks, and that all row ranges
- * exist. */
+/* Checks that a factor's type needs no data from other tensors, that its rows are whole blocks, and that all
+ * its row ranges exist. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
     if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
@@ -38,8 +36,8 @@ static enum status check_factor(const struct factor *f, const struct packed_tens
     return OK;
 }
 
-/* True if a row of both has the same axes, ignoring axes of size 1, or if the factor's rows are flat and of
- * equal length. */
+/* True if a row of the factor has the weight's axes, ignoring axes of size 1, or is flat and of equal
+ * length. */
 static bool same_columns(const struct factor *f, const struct tensor *weight) {
     int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
     int n = 0, m = 0;
@@ -51,7 +49,7 @@ static bool same_columns(const struct factor *f, const struct tensor *weight) {
     return n == m && !memcmp(left, right, (size_t)n * sizeof *left);
 }
 
-/* A convolution's factors must cover all outputs. */
+/* For a convolution the factors must cover all rows, for a matrix any existing range. */
 static bool rows_fit(const struct adapted_weight *a, const struct tensor *weight) {
     int32_t n = factor_rows(&a->up);
     if (weight->rank > 2) return !a->row && n == weight->dim[0];
@@ -89,8 +87,6 @@ static enum status check_vector(const struct replaced_vector *v, const struct pa
     return error_expected(e, "%s", expected);
 }
 
-/* ---- identity of adapter bytes ---- */
-
 /* FNV-1a by words. A multiplication moves bits upwards only, so the upper half is folded into the lower
  * one. */
 static void hash_word(uint64_t *hash, uint64_t word) {
@@ -98,7 +94,7 @@ static void hash_word(uint64_t *hash, uint64_t word) {
     *hash ^= *hash >> 32;
 }
 
-/* Hashes content for memory, identity for files; paths do not matter. */
+/* Hashes a segment's origin: the content of bytes in memory, the identity of files; paths do not matter. */
 static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     const struct byte_source *source = g->source;
     hash_word(hash, g->packed_offset);
@@ -124,8 +120,6 @@ static uint64_t hash_adapter_bytes(const struct block *block) {
     return hash;
 }
 
-/* ---- adapter bytes ---- */
-
 struct block_adapter {
     const struct adaptation *all;
     int block;
@@ -136,7 +130,7 @@ static int factor_segments(const struct factor *f) {
     return f->n_parts ? f->n_parts : 1;
 }
 
-/* Appends the used rows of a factor to the adapter bytes. Returns their offset. */
+/* Appends a factor's used rows to the adapter bytes. Returns their offset. */
 static uint64_t add_factor(struct block *to, const struct factor *f) {
     uint64_t row_bytes = (uint64_t)dtype_bytes(f->dtype, factor_columns(f)), at = to->adapter_bytes;
     for (int i = 0; i < factor_segments(f); i++) {
@@ -161,8 +155,8 @@ static bool same_factor(const struct factor *a, const struct factor *b) {
     return same;
 }
 
-/* Number, among the pairs of the block, of the first one with the same `down`; the pair's own number if there
- * is none. */
+/* Index of the block's first pair with the same `down` factor as this pair: itself if there is none
+ * before. */
 static int down_of(const struct block_adapter *x, int i_pair) {
     int n = 0;
     for (int i = 0; i < i_pair; i++) {
@@ -211,7 +205,6 @@ static enum status replace_vector(struct block_adapter *x, const struct replaced
     return OK;
 }
 
-/* Appends the base weights after the adapter bytes. */
 static void add_base(const struct block *from, struct block *to) {
     for (int i = 0; i < to->n_tensors; i++) {
         struct packed_tensor *t = &to->tensors[i];
@@ -227,7 +220,6 @@ static void add_base(const struct block *from, struct block *to) {
     to->bytes = from->bytes + to->adapter_bytes;
 }
 
-/* Allocates the layout of the adapted block. */
 static enum status adapt_begin(struct sys *sys, const struct block *from, const struct block_adapter *x,
                                struct error *e) {
     int n = 0, segments = from->n_segments;
@@ -249,7 +241,7 @@ static enum status adapt_begin(struct sys *sys, const struct block *from, const 
     return error_set(e, MEMORY, "no memory for the layout of block '%s'", from->name);
 }
 
-/* block: index of the block in the adaptation; -1: no adapter applies. */
+/* Lays out one block. block: index of the block in the adaptation; -1: no adapter applies. */
 static enum status block_adapt(struct sys *sys, const struct block *from, const struct adaptation *all,
                                int block, struct block *to, struct error *e) {
     struct block_adapter x = {all, block, to};
@@ -280,7 +272,7 @@ enum status component_adapt(const struct component *from, const struct adaptatio
     return e->code;
 }
 
-/* After the adapter bytes, segments are in the order of the base block. */
+/* Segments after the adapter bytes are in the order of the base block. */
 void component_adapt_scales(const struct component *from, struct component *adapted) {
     for (int b = 0; b < from->n_blocks; b++) {
         const struct block *own = &from->blocks[b];

@@ -1,12 +1,10 @@
-/* Components with adapters (LoRA, LoHa, LoKr, differences): packed blocks that start with adapter bytes.
- *
- * Base weights keep their stored type. The factors of adapters lie in the adapter bytes, in the type of their
- * file. Operators add the low-rank products (struct low_rank), so forwards, executor and store see only
- * larger blocks. Vectors (norms, biases) are no operand of a product and are replaced: the adapter bytes hold
- * the new vector.
- *
- * Adapter bytes come first because a computing thread waits for the bytes of a block in order. After the base
- * weights, the first product of a block would wait for all of the block. */
+/* Components with adapters (LoRA, LoHa, LoKr, weight differences): their packed blocks start with adapter
+ * bytes.
+ * Base weights keep their stored type; adapter factors keep their file's type. Operators add the low-rank
+ * products (struct low_rank), so forwards, executor and store only handle larger blocks. Vectors (norms,
+ * biases) enter no matrix product: the adapter bytes hold a replacement.
+ * Adapter bytes come first because computation awaits a block's bytes in order. If they followed the base
+ * weights, a block's first product would wait for the whole block. */
 #ifndef SLUICE_RUN_ADAPT_H
 #define SLUICE_RUN_ADAPT_H
 
@@ -14,21 +12,21 @@
 
 enum { ADAPT_PARTS_MAX = WEIGHT_SLICES_MAX };
 
-/* A tensor of an adapter file, or in memory, of which all rows or some ranges of rows are used. */
+/* A tensor of an adapter file, or in memory; all rows or some ranges of rows are used. */
 struct factor {
-    const char *name;                 /* in its file, for errors; borrowed during the call */
+    const char *name;                 /* name in the adapter file, for errors; borrowed during the call */
     const struct byte_source *source; /* borrowed: must outlive the component */
     uint64_t offset;
-    enum dtype dtype; /* must be a weight type */
+    enum dtype dtype; /* a weight type */
     int rank;
-    int32_t dim[WEIGHT_FILE_RANK_MAX]; /* shape of the whole tensor */
-    int n_parts;                       /* 0: all rows */
+    int32_t dim[WEIGHT_FILE_RANK_MAX]; /* shape of the whole tensor, unused rows included */
+    int n_parts;                       /* number of row ranges; 0: all rows are used */
     struct {
         int32_t first, rows;
-    } part[ADAPT_PARTS_MAX]; /* used ranges of rows, in this order */
+    } part[ADAPT_PARTS_MAX]; /* used ranges of rows, in order of use */
 };
 
-/* Number of used rows, and of values in a row. */
+/* Number of used rows; number of values in one row. */
 static inline int32_t factor_rows(const struct factor *f) {
     int32_t rows = f->n_parts ? 0 : f->dim[0];
     for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
@@ -41,20 +39,21 @@ static inline int64_t factor_columns(const struct factor *f) {
     return columns;
 }
 
-/* Adds scale * up . down to the rows of a weight from `row` on. down: [r, ...] followed by the inner dims of
- * the weight, or a matrix with as many columns; up: [n, r]. Trailing axes of size 1 are allowed. */
+/* Adds scale * up . down to the rows of a weight from `row` on. down: [r, ...], then the weight's inner dims,
+ * or a matrix with as many columns; up: [n, r]. r: rank; n: adapted rows. Trailing axes of size 1 are
+ * allowed. */
 struct adapted_weight {
     int block;  /* index in component.blocks */
     int weight; /* index in the weight table of the block's kind */
     struct factor down, up;
     int32_t row;
-    float scale; /* strength * alpha / r */
+    float scale; /* adapter strength * alpha / r */
 };
 
-/* Replaces a vector (norm or bias). */
+/* Replaces a vector weight (norm or bias). */
 struct replaced_vector {
     int block, weight;
-    struct factor values; /* as many values as the weight has */
+    struct factor values; /* new values, as many as the weight has */
 };
 
 struct adaptation {
@@ -64,12 +63,13 @@ struct adaptation {
 };
 
 /* Makes a component that borrows everything from `from` except the blocks, which get adapter bytes where
- * adapters apply. Several adapters of one weight add up. `from` must outlive the result; free it with
- * component_destroy. SHAPE: factors do not fit the weight. UNSUPPORTED: their type is not a weight type.
- * MISSING: a block has no such weight. MEMORY. Reads factors that lie in memory. */
+ * adapters apply. Several adapters of one weight add up. Reads factors that lie in memory. `from` must
+ * outlive the result; free it with component_destroy.
+ * SHAPE: factors do not fit the weight. UNSUPPORTED: their type is not a weight type. MISSING: a block lacks
+ * the weight. MEMORY. */
 enum status component_adapt(const struct component *from, const struct adaptation *adaptation,
                             struct component *adapted, struct error *e);
-/* Copies scales of converted weights that were computed later (see requantise_set_scale). */
+/* Copies the scales of converted weights that were set after component_adapt (see requantise_set_scale). */
 void component_adapt_scales(const struct component *from, struct component *adapted);
 
 #endif

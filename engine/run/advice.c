@@ -14,7 +14,7 @@ static int longest_stage(const struct plan *plan) {
     return longest;
 }
 
-/* True if computation alone limits the time of a step. */
+/* True if computation alone limits the time of a step of the stage. */
 static bool computing_decides(const struct run_need *need, const struct plan *plan, int stage,
                               double step_seconds) {
     struct block_stream block_stream;
@@ -24,7 +24,7 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
            1.005 * block_stream_later_load(&block_stream, &plan->stage[stage]).busy[BOUND_COMPUTE];
 }
 
-/* Input: the run in all its groupings, and its plan. */
+/* The run in all its groupings of lanes, and its plan. */
 struct advice_input {
     const struct run_need *const *needs;
     int n;
@@ -32,7 +32,7 @@ struct advice_input {
     int stage;
 };
 
-/* Solves with `extra` more bytes of one memory. */
+/* Solves the run with `extra` more bytes of one memory. */
 static struct advice solve_with(const struct advice_input *q, enum advice_kind kind, uint64_t extra) {
     struct plan plan;
     struct advice a = {.kind = kind, .extra_bytes = extra};
@@ -46,7 +46,8 @@ static struct advice solve_with(const struct advice_input *q, enum advice_kind k
     return a;
 }
 
-/* On a separate device host memory (the pool) helps only against the disk. */
+/* The memory that limits the stage: on a separate device, more host memory (the pool) helps only against the
+ * disk. */
 static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }
@@ -71,7 +72,7 @@ static void advise_memory(const struct advice_input *q, struct plan_advice *out)
     }
 }
 
-/* Solves with a link of twice the rate. The grouping of lanes stays. */
+/* Solves the run with a link of twice the rate, and the same grouping of lanes. */
 static void advise_link(const struct run_need *need, const struct plan *plan, enum advice_kind kind,
                         struct plan_advice *out) {
     struct run_need faster;

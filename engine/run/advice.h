@@ -1,5 +1,5 @@
-/* Advice on what would make a run faster, and by how much. Each line is the solver's answer to a changed
- * budget or rate, and as accurate as its plans. A pure function. */
+/* Advice on which budget or link would make a run faster, and by how much. Each entry is a plan solved for a
+ * changed budget or rate, and as accurate as plans are. A pure function. */
 #ifndef SLUICE_RUN_ADVICE_H
 #define SLUICE_RUN_ADVICE_H
 
@@ -11,24 +11,23 @@ enum advice_kind { ADVICE_RAM, ADVICE_VRAM, ADVICE_BUS, ADVICE_DISK };
 
 struct advice {
     enum advice_kind kind;
-    uint64_t extra_bytes;   /* of that memory */
-    double factor;          /* of that rate, else 0 */
-    double seconds;         /* of the whole run with the change */
-    double step_seconds;    /* of one step of the currently longest stage, all groups, on average */
-    bool computing_decides; /* more of it would not help: computation limits that stage */
+    uint64_t extra_bytes;   /* bytes added to the budget of the memory `kind` */
+    double factor;          /* factor on the rate of the link `kind`; 0 for memory */
+    double seconds;         /* seconds of the whole run with the change */
+    double step_seconds;    /* average seconds of one step of `stage`, all groups, with the change */
+    bool computing_decides; /* more of this resource would not help: computation limits the stage */
 };
 
 struct plan_advice {
     double seconds, step_seconds; /* without a change */
-    int stage;                    /* the longest stage */
+    int stage;                    /* index of the longest stage, which the advice is about */
     struct advice advice[ADVICE_MAX];
     int n;
 };
 
-/* Tries to raise the limiting budget by a quarter, a half and the whole of it, with any grouping of lanes,
- * and links of twice the rate. Stops at the smallest budget at which computation limits, found to 1/32 of the
- * last increment. The plan was chosen from these needs (it is a plan of needs[chosen]) and carries its
- * budgets. */
+/* Tries the limiting budget raised by 1/4, 1/2 and all of it, with any grouping of lanes, and links of twice
+ * the rate. Stops at the smallest budget at which computation limits the stage, found to 1/32 of the last
+ * increment. `plan` must be a plan of needs[chosen], solved for its budgets. */
 void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice);
 

@@ -20,14 +20,14 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies: a whole entry, some of its rows, a time slice of its kernel, or a range of its
- * inputs. */
+/* Where a weight lies in a checkpoint: a whole tensor, some of its rows, a time slice of a kernel, or a range
+ * of its inputs. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* NULL: all rows */
-    int32_t slices;                   /* number of slices in time or input parts; 1: not sliced */
-    int32_t at;                       /* index of the slice */
-    int axis;                         /* axis of the weight at which a slice starts */
+    int32_t slices;                   /* number of time slices or input parts; 1: not sliced */
+    int32_t at;                       /* index of the time slice or input part */
+    int axis;                         /* axis of the weight at which a time slice or input part starts */
 };
 
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]) {
@@ -78,7 +78,7 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
 }
 
 /* A type with blocks of 32 that is at least as accurate as a type with blocks of 256; a rotated type with
- * smaller groups; or the same type. */
+ * smaller groups; otherwise the same type. */
 static enum dtype in_smaller_blocks(enum dtype dtype) {
     if (dtype == DTYPE_I8_ROT256) return DTYPE_I8_ROT64;
     if (dtype == DTYPE_I8_ROT64) return DTYPE_I8_ROT16;
@@ -106,8 +106,8 @@ void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes) {
     if (n < bytes) snprintf(out + n, bytes - n, "]");
 }
 
-/* Shapes match if they are equal after dropping leading and trailing axes of size 1: a 1x1 convolution is a
- * matrix, and GGUF files omit leading axes of size 1. */
+/* True if shapes are equal without leading and trailing axes of size 1: a 1x1 convolution is a matrix, and
+ * GGUF files omit leading axes of size 1. */
 static bool same_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int from = 0, to = entry->rank;
     for (; rank > entry->rank && dim[0] == 1; rank--) dim++;
@@ -119,7 +119,7 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-/* The same for a kernel with time slices whose two outermost axes are merged in the file. */
+/* same_shape for a kernel with time slices whose two outermost axes are merged in the file. */
 static bool same_merged_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int32_t merged[WEIGHT_FILE_RANK_MAX];
     int64_t outer = (int64_t)dim[0] * dim[1];
@@ -129,7 +129,7 @@ static bool same_merged_shape(const struct index_entry *entry, int rank, const i
     return same_shape(entry, rank - 1, merged);
 }
 
-/* True if rows are whole quantisation blocks, or if blocks run on across the rows of a whole matrix or
+/* True if rows are whole quantisation blocks, or if blocks continue across the rows of a whole matrix or
  * convolution. Operators read matrices eight values at a time. */
 static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
                          const int32_t *dim) {
@@ -144,8 +144,8 @@ static bool fills_blocks(const struct place *place, const struct block_kind *kin
     return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
 }
 
-/* The type that is expected if this one cannot be used; NULL if it can. Sliced vectors and embedding rows
- * must be separable, and row scales need a matrix. */
+/* The type to report as expected if the tensor's type cannot be used; NULL if it can. Sliced vectors and
+ * embedding rows must be separable, and row scales need a matrix. */
 static const char *wanted_type(const struct place *place, const struct block_kind *kind, int rank,
                                const int32_t *dim) {
     const struct index_entry *entry = place->entry;
@@ -181,7 +181,7 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
-/* Among alternative names, the one in the style of the file: some tensor has the same text before the
+/* Among a weight's alternative names, the one that fits the file: some tensor has the same text before the
  * number. */
 static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
@@ -229,7 +229,7 @@ static struct packed_segment *add_segment(struct block *block, const struct byte
     return segment;
 }
 
-/* Ranges of rows of a tensor that make up a weight, in order. */
+/* A range of a tensor's rows that makes up a weight, or a part of it. */
 struct row_part {
     int32_t first, rows;
 };
@@ -247,14 +247,14 @@ static int row_parts(const struct place *place, const int32_t *dims, int32_t all
     return slice->n_taken;
 }
 
-/* Bytes of `rows` rows; the rows of a vector are its values. */
+/* Bytes of `rows` rows; a vector's rows are its values. */
 static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
     if (rows == shape->dim[0]) return (uint64_t)tensor_bytes(shape);
     if (shape->rank == 1) return (uint64_t)dtype_bytes(shape->dtype, rows);
     return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
 }
 
-/* Appends scales stored in a separate tensor, after the values. Tiles cover 128 rows. A slice that starts
+/* Appends, after the values, scales that lie in another tensor. Tiles cover 128 rows: a slice that starts
  * within a tile is addressed by its first row, which works only if no other slice follows. */
 static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
                                   const struct row_part *parts, int n, struct packed_tensor *t,
@@ -281,7 +281,7 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     return OK;
 }
 
-/* Appends rows of a weight, stored contiguously or as kernels between other slices. */
+/* Appends a weight's rows, which lie contiguously or as kernels between other slices. */
 static void add_rows(struct block *block, const struct place *place, const struct tensor *shape,
                      struct row_part part) {
     const struct index_entry *entry = place->entry;
@@ -330,7 +330,7 @@ static enum status bind_weight(struct block *block, const struct block_ref *ref,
     return lay_out_weight(block, &place, dims, t, e);
 }
 
-/* Upper bound of the segments of a block of this kind. */
+/* Upper bound of the number of segments of a block of this kind. */
 static int segments_most(const struct block_kind *kind) {
     int n = 1;
     for (int i = 0; i < kind->n_weights; i++) {
@@ -382,7 +382,7 @@ static int count_runs(const int32_t *ids, int n) {
     return runs;
 }
 
-/* Appends the requested rows of a table segment; row_bytes: bytes of one row. */
+/* Appends selected rows of a table's segment. row_bytes: bytes of one row. */
 static void gather_segments(struct block *rows, const struct packed_segment *from, const int32_t *ids, int n,
                             uint64_t row_bytes) {
     for (int i = 0, run; i < n; i += run) {
@@ -412,7 +412,7 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     return OK;
 }
 
-/* The low-rank descriptors follow the weights structure. */
+/* Bytes of the weights structure; the low-rank descriptors follow it. */
 static size_t structure_bytes(const struct block *block) {
     return (size_t)align_up(block->kind->weights_bytes, _Alignof(struct low_rank));
 }
@@ -429,7 +429,8 @@ static struct tensor factor_at(const struct block *block, const struct packed_pl
     return t;
 }
 
-/* Builds the chains from the last adapter to the first, so that each chain keeps the order of the block. */
+/* Points low-rank descriptors into a packed block. Chains are built from the last adapter to the first, so
+ * that they keep the block's order. */
 static void point_adapters(const struct block *block, const struct packed_place *place, char *weights) {
     struct low_rank *nodes = (struct low_rank *)(weights + structure_bytes(block));
     for (int i = block->n_adapters - 1; i >= 0; i--) {

@@ -1,4 +1,7 @@
-/* no such axis. */
+/* Blocks: the unit that is streamed. A block kind is a weight table plus a forward function. The table
+ * determines binding to a checkpoint, shape checks, layout, listings and synthetic checkpoints.
+ * A packed block holds the block's tensors at 256-byte-aligned offsets: a pure function of the table and of
+ * each tensor's stored type. */
 #ifndef SLUICE_RUN_BLOCK_H
 #define SLUICE_RUN_BLOCK_H
 
@@ -14,49 +17,52 @@ enum {
 };
 enum { WEIGHT_SLICES_MAX = 4 };
 
-/* A weight as rows of a fused tensor (such as qkv), which holds several parts one below the other. */
+/* A weight that checkpoints may store as rows of a fused tensor (such as qkv): its parts lie one below the
+ * other. */
 struct weight_slice {
     const char *name; /* name of the fused tensor; NULL: not fused */
     int n_parts;
     int rows[WEIGHT_SLICES_MAX]; /* rows of each part, as indices into the family's dims */
     int n_taken, taken[WEIGHT_SLICES_MAX];
-    int all; /* index of the dim with the total rows in fused published files; 0: stored separately */
+    int all; /* index of the dim with the fused tensor's rows in published files; 0: published files do not
+                fuse */
 };
 
-/* One row of a weight table. The weight is searched under its names, then under its original checkpoint name,
- * then as a slice of a fused tensor. */
+/* One row of a weight table. A weight is searched under its names, then under the authors' checkpoint name,
+ * then as rows of a fused tensor. */
 struct weight_spec {
-    size_t offset;                       /* of a struct tensor in the weights structure of the kind */
-    const char *names[WEIGHT_NAMES_MAX]; /* alternative names; see block_weight_name */
-    const char *checkpoint_name;         /* name in checkpoints of the model's authors; NULL: none */
-    struct weight_slice fused;           /* where the authors fuse it with other weights in one tensor */
+    size_t offset;                       /* offset of a struct tensor in the weights structure */
+    const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; see block_weight_name */
+    const char *checkpoint_name;         /* tensor name in the authors' checkpoints; NULL: none */
+    struct weight_slice fused;           /* rows of a fused tensor in the authors' checkpoints */
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
     int ones;       /* index of the dim that counts optional trailing axes of size 1 in files; 0: none */
-    bool one_first; /* files have a leading axis of size 1; files without it are accepted */
-    /* Index of the dim that counts the time slices of a convolution kernel in files, an axis before the last
-     * two. The weight is the last slice, which a causal convolution applies to a single image; other slices
-     * are not loaded. Files may merge the two outermost axes. */
+    bool one_first; /* files may have a leading axis of size 1 */
+    /* Index of the dim with the kernel size in time of a video VAE's convolution; files store that axis
+     * before the last two. The weight is the last slice, which a causal convolution applies to a single
+     * image; other slices are not loaded. Files may merge the two outermost axes. */
     int slices;
     int before_last; /* with slices: the weight is this many slices before the last */
-    /* Files store the kernels of input_parts weights side by side along the input axis; this weight is number
-     * input_part. 0: the weight has a tensor of its own. Not combined with slices. */
+    /* Files concatenate the kernels of input_parts weights along the input axis; this weight is number
+     * input_part. 0: the weight has its own tensor. Not combined with slices. */
     int input_parts, input_part;
-    bool optional;         /* may be absent; it is then a tensor of rank 0 */
-    bool embedding_lookup; /* the model copies or adds rows of it; no matrix product reads it */
-    int if_dim;            /* index of a dim; blocks where it is 0 lack this weight; 0: all blocks have it */
+    bool optional;         /* the tensor may be absent; it then has rank 0 */
+    bool embedding_lookup; /* rows are copied or added (embedding lookup); no matrix product reads the weight
+                            */
+    int if_dim; /* index of a dim; blocks where that dim is 0 lack this weight; 0: all blocks have it */
     double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
 };
 
-/* A row of a weight table: field of the weights structure, scale of random values, tensor name, rank and
- * dims. */
+/* One row of a weight table: structure, field, random scale, tensor name, rank, dims. */
 #define BLOCK_WEIGHT(structure, field, init_scale_, name, rank_, ...)                                        \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .rank = rank_, .dim = {__VA_ARGS__},   \
         .init_scale = init_scale_                                                                            \
     }
 
-/* The same, with the name in the authors' checkpoints, in blocks where dim `when_` is not 0. */
+/* BLOCK_WEIGHT with a name in the authors' checkpoints; only blocks where dim `when_` is not 0 have the
+ * weight. */
 #define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, original_, rank_, ...)                   \
     {                                                                                                        \
         .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = original_,          \
@@ -64,7 +70,7 @@ struct weight_spec {
     }
 #define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
 
-/* A block kind over a table and its weights structure; more initialisers may follow. */
+/* Initialises a block kind from a weight table and its weights structure; more initialisers may follow. */
 #define BLOCK_KIND(name_, format_, table, structure, forward_, ...)                                          \
     {                                                                                                        \
         .name = name_, .format = format_, .weights = table, .n_weights = COUNT_OF(table),                    \
@@ -75,66 +81,68 @@ struct weight_spec {
 
 struct visit_scope;
 
-/* How often the result of a block changes. */
+/* How often a block is computed. */
 enum update_rate {
     UPDATE_PER_EVALUATION,
-    UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; shared by its lanes */
-    /* Rows that depend on the timestep alone and are shared by all lanes, or on timestep and prompt. Either
-     * one visit computes the rows of all evaluations before the first (hoisted: the weights are read once),
-     * or each evaluation computes its own. A row has the same bits either way, because its products use
-     * op_linear_few. */
+    UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; lanes of one prompt share the result
+                        */
+    /* Blocks whose result rows depend on the timestep alone (shared by all lanes), or on timestep and prompt.
+     * Hoisted, one visit before the first evaluation computes the rows of all evaluations, so the weights are
+     * read once. Otherwise each evaluation computes its row. A row has the same bits either way, because its
+     * products use op_linear_few. */
     UPDATE_PER_TIMESTEP,
     UPDATE_PER_TIMESTEP_AND_PROMPT,
 };
 
 struct block_kind {
-    const char *name;   /* such as "layer" */
-    const char *format; /* name of a block, with %d for its number, such as "layers.%d" */
+    const char *name;   /* singular name, such as "layer" */
+    const char *format; /* format of block names with %d for the number, such as "layers.%d" */
     const struct weight_spec *weights;
     int n_weights;
-    size_t weights_bytes; /* size of the structure that the offsets point into */
-    bool embedding_table; /* an embedding table: only the rows asked for are read, see family.rows */
-    /* The weights keep their stored type when the model is quantised: small weights that everything depends
-     * on (embedders, final layers), and the weights of VAEs. Embedding tables keep their type too. */
+    size_t weights_bytes; /* size in bytes of the weights structure */
+    bool embedding_table; /* an embedding table: only requested rows are read, see family.rows */
+    /* Quantisation does not change these weights: small weights that everything depends on (embedders, final
+     * layers), and VAEs. Embedding tables never change either. */
     bool never_quantised;
     bool skippable; /* skip-layer guidance may skip the block: its input passes unchanged */
     enum update_rate update_rate;
-    /* Computes one visit for one lane. weights: the bound structure. Must not read tensor values: a dry run
-     * has none. */
+    /* Computes one visit for one lane. weights: the weights structure, pointing into the packed block. Must
+     * not read tensor values: a dry run has none. */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
 
-/* True if the result can be hoisted out of the evaluations. */
+/* True if results of this kind can be computed before the evaluations (hoisted). */
 static inline bool block_hoists(const struct block_kind *kind) {
     return kind->update_rate == UPDATE_PER_TIMESTEP || kind->update_rate == UPDATE_PER_TIMESTEP_AND_PROMPT;
 }
 
-/* A block in a checkpoint of the family. */
+/* One block of a checkpoint. */
 struct block_ref {
     const struct block_kind *kind;
     int number;
-    bool unused;       /* present in files, but its results are not needed: never bound, never read */
-    int number_offset; /* added to the block number in the authors' checkpoint names */
+    bool unused;       /* in the files, but without use: never bound, never read */
+    int number_offset; /* added to the block's number in the authors' checkpoint names */
 };
 
-/* Conversion of bytes between file and packed block: see requantise.h. */
+/* Type conversion between file and packed block: see requantise.h. */
 struct packed_conversion {
     enum dtype from, to; /* equal: no conversion */
-    float from_scale;    /* tensor.scale of the source; to_scale: of the result */
+    float from_scale;    /* tensor.scale of the source values, and of the result (to_scale) */
     float to_scale;
 };
 
-/* Bytes of one source that are contiguous in the packed block. In the file they are contiguous too, or runs
- * of equal length at a constant stride. A tensor has one or several segments. */
+/* Contiguous bytes of the packed block that come from one source. In the file they are contiguous, or runs of
+ * equal length at a constant stride. A tensor has one or more segments. */
 struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
-    uint64_t bytes;       /* bytes in the packed block */
-    uint64_t run, stride; /* in the file: bytes of a run, and between run starts; stride 0: contiguous */
+    uint64_t bytes;       /* bytes in the packed block, after conversion */
+    uint64_t run, stride; /* in the file: bytes of one run, and from one run's start to the next; stride 0:
+                             contiguous */
     struct packed_conversion conversion;
 };
 
-/* File offset of byte `at` of the segment. */
+/* File offset of byte `at` of the segment's stored bytes. */
 static inline uint64_t packed_file_byte(const struct packed_segment *segment, uint64_t at) {
     if (!segment->stride) return segment->file_offset + at;
     return segment->file_offset + at / segment->run * segment->stride + at % segment->run;
@@ -145,19 +153,20 @@ static inline bool packed_converts(const struct packed_segment *segment) {
 }
 
 struct packed_tensor {
-    size_t offset; /* as in weight_spec */
+    size_t offset; /* offset of the struct tensor in the weights structure */
     uint64_t packed_offset;
-    uint64_t scales_offset;          /* offset of the data of tensor.scales, after the values; 0: none */
-    struct tensor shape;             /* without data */
-    const struct index_entry *entry; /* holds the bytes; the weight may use only some rows */
-    bool replaced;                   /* the bytes come from an adapter instead: see adapt.h */
+    uint64_t scales_offset; /* offset in the packed block of the bytes of tensor.scales; 0: none */
+    struct tensor shape;    /* the bound tensor, without data */
+    const struct index_entry
+        *entry;    /* index entry with the bytes; the weight may use only some of its rows */
+    bool replaced; /* an adapter supplies the bytes: see adapt.h */
 };
 
-/* A low-rank product added to rows of a weight; block_point makes a struct low_rank of it. */
+/* A low-rank product that an adapter adds to rows of a weight; block_point makes a struct low_rank of it. */
 struct packed_adapter {
-    size_t offset;                   /* of the weight, as in weight_spec */
+    size_t offset;                   /* offset of the adapted weight in the weights structure */
     uint64_t down_offset, up_offset; /* in the packed block */
-    struct tensor down, up;          /* without data */
+    struct tensor down, up;          /* the two factors, without data */
     int32_t row;
 };
 
@@ -170,40 +179,40 @@ struct block {
     int n_segments;
     struct packed_tensor tensors[BLOCK_WEIGHTS_MAX];
     int n_tensors;
-    uint64_t bytes; /* of the packed block, a multiple of 256 */
-    /* Of a block with adapters, see adapt.h: the first adapter_bytes bytes, a multiple of 256. The base
-     * weights follow, laid out as in block `base`. */
+    uint64_t bytes; /* bytes of the packed block, a multiple of 256 */
+    /* Bytes at the start of the packed block that belong to adapters, a multiple of 256; 0 without adapters.
+     * The base weights follow, laid out as in block `base`. See adapt.h. */
     uint64_t adapter_bytes;
     uint64_t adapter_hash;    /* hash of the layout and the origin of the adapter bytes */
-    const struct block *base; /* the block without adapters; NULL: this block */
+    const struct block *base; /* the same block without adapters; NULL: this block has none */
     struct packed_adapter *adapters;
     int n_adapters;
 };
 
-/* The block that the base weights belong to. */
+/* The block without adapters. */
 static inline const struct block *block_base(const struct block *block) {
     return block->base ? block->base : block;
 }
 
-/* Parts of a packed block, in order: adapter bytes, then base weights. Resident blocks keep the parts in
- * separate memory, so that base weights stay in place when adapters change. */
+/* Parts of a packed block, in order. Resident blocks keep the parts in separate memory, so that base weights
+ * stay when adapters change. */
 enum packed_part { PACKED_ADAPTER, PACKED_BASE, PACKED_PARTS };
 
 static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {
     return part == PACKED_ADAPTER ? block->adapter_bytes : block->bytes - block->adapter_bytes;
 }
 
-/* The part that contains this byte of the packed block; the last part for the end. */
+/* The part that contains byte `at` of the packed block; the last part for the end. */
 static inline enum packed_part packed_part_of(const struct block *block, uint64_t at) {
     return at < block->adapter_bytes ? PACKED_ADAPTER : PACKED_BASE;
 }
 
-/* Start address of each part; NULL on the dry device and for parts without bytes. */
+/* Start addresses of the parts of a packed block; NULL on the dry device and for parts without bytes. */
 struct packed_place {
     char *part[PACKED_PARTS];
 };
 
-/* A packed block whose parts are contiguous. */
+/* Addresses of the parts of a packed block that is contiguous in memory. */
 static inline struct packed_place packed_contiguous(const struct block *block, void *packed) {
     char *base = (char *)packed;
     return (struct packed_place){{base, base ? base + block->adapter_bytes : NULL}};
@@ -216,68 +225,66 @@ static inline char *packed_byte(const struct block *block, const struct packed_p
     return base ? base + at - (part == PACKED_BASE ? block->adapter_bytes : 0) : NULL;
 }
 
-/* Numbers of nested blocks: "up_blocks.2.resnets.1" is 100 * 2 + 1; three levels continue likewise. If a
- * model has several rows of blocks that differ by name, the numbers of each row start at a multiple of
+/* Numbers of nested blocks: "up_blocks.2.resnets.1" is 100 * 2 + 1, three levels continue likewise. If a
+ * model has several sequences of blocks with different names, each sequence's numbers start at a multiple of
  * BLOCK_ROW_STEP. */
 enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
 
-/* Formats a table's name for a block. The last %d is the number of the block in its row; with several %d,
- * each takes two decimal digits of the number and the first takes the rest. out has BLOCK_NAME_MAX * 2 bytes.
- * Returns out. */
+/* Formats a tensor name of a weight table for a block. The last %d is the block's number in its sequence;
+ * with several %d, each takes two decimal digits of the number and the first takes the rest. out has
+ * BLOCK_NAME_MAX * 2 bytes. Returns out. */
 char *block_weight_name(const char *format, int number, char *out);
 
-/* True if a block of these dims has the weight. */
+/* True if blocks with these dims have the weight (see weight_spec.if_dim). */
 static inline bool block_has_weight(const struct weight_spec *spec, const int32_t *dims) {
     return !spec->if_dim || dims[spec->if_dim];
 }
 
-/* Shape of a weight in files, without axes of size 1. Returns its rank. */
+/* Writes a weight's shape in files without axes of size 1. Returns the rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
-/* A table row as in published files: for weights that these fuse, name and shape are those of the fused
- * tensor. */
+/* Returns the table row of the tensor in published files: for a weight that these fuse, name and shape of the
+ * fused tensor. */
 struct weight_spec block_published_weight(const struct weight_spec *spec);
-/* Shape of such a row in published files, including axes of size 1. Returns its rank. */
+/* Writes a weight's shape in published files, axes of size 1 included. Returns the rank. */
 int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
                           int32_t dim[WEIGHT_FILE_RANK_MAX]);
 
-/* The entry that holds a weight of the block, whole or as a slice; NULL if absent. */
+/* The index entry that holds a weight of the block, whole or as rows of a fused tensor; NULL if absent. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index);
 
-/* Name of a missing weight for messages; out as in block_weight_name. */
+/* Formats the name under which a missing weight is reported; out as in block_weight_name. Returns out. */
 char *block_missing_name(const struct block_ref *ref, const struct weight_spec *spec,
                          const struct tensor_index *index, char *out);
 
-/* The stored type of a weight when weights are quantised to `wanted`: that type; a larger type with blocks of
- * 32 (for rotated types, one with smaller groups) if rows are not whole blocks of 256; or its own type. Only
- * matrices of kinds that may be quantised change. Vectors, convolutions and tensors of at most 1,024 values
- * keep their type, as do tensors that fit no type. kind: NULL if no family has the tensor. `convert` and
- * --type use this same function, so both give the same picture. */
+/* The stored type of a tensor when weights are quantised to `wanted`. Rows that are no multiple of 256 values
+ * get a larger type with blocks of 32, or a rotated type with smaller groups. Vectors, convolutions, tensors
+ * of at most 1,024 values, block kinds marked never_quantised, and tensors that fit no type keep their type.
+ * kind: NULL if no family has the tensor. `convert` and --type both use this function, so they give the same
+ * image. */
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 
 /* Formats a shape such as "[3072, 64]"; truncated to `bytes`. */
 void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes);
 
-/* Finds the tensors of a block in the index and marks them used, checks shapes and types, lays out the
- * packed block. MISSING, SHAPE and UNSUPPORTED name tensor, file, found and expected. dims: the dims of the
- * family. */
+/* Finds a block's tensors in the index and marks them used; checks shapes and types; lays out the packed
+ * block. MISSING, SHAPE and UNSUPPORTED name tensor, file, found and expected. dims: the family's dims. */
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
                        const int32_t *dims, struct block *block, struct error *e);
 
-/* Makes a block of the given rows of a bound embedding table, in this order. Its only tensor is [n_ids,
- * columns]. An id outside the table is SHAPE. */
+/* Makes a block of selected rows of a bound embedding table, in the order of ids. Its only tensor is [n_ids,
+ * columns]. SHAPE if an id lies outside the table. */
 enum status block_gather_rows(struct sys *sys, const struct block *table, const int32_t *ids, int n_ids,
                               struct block *rows, struct error *e);
 
-/* Bytes that block_point fills: the weights structure, followed by the low-rank descriptors of its
- * tensors. */
+/* Bytes that block_point fills: the weights structure, then the low-rank descriptors of its tensors. */
 size_t block_weights_bytes(const struct block *block);
-/* Points the tensors of the weights structure into a packed block. */
+/* Makes the tensors of the weights structure point into a packed block. */
 void block_point(const struct block *block, struct packed_place place, void *weights);
 
 void block_destroy(struct sys *sys, struct block *block);
-/* Host memory of the block's layout, besides struct block itself. */
+/* Host bytes of the block's layout, without struct block itself. */
 uint64_t block_layout_bytes(const struct block *block);
 
 #endif

@@ -12,8 +12,6 @@ static void dimension_choose_reads(struct component *c) {
     if (!c->reads.tokens && !c->reads.pooled) c->reads = c->family->reads;
 }
 
-/* ---- reading ---- */
-
 static int32_t dimension_count_blocks(const struct component *c, const struct dimension *d) {
     int most = -1;
     for (int i = 0; i < DIMENSION_NAMES_MAX && d->blocks[i]; i++) {
@@ -67,7 +65,7 @@ static void setting_read_word(const struct setting *s, const struct config *conf
     char list[96] = "";
     size_t n = 0;
     if (!found) {
-        config_expect(config, s->keys[0], s->keys[1], e); /* reports a value that is not a string */
+        config_expect(config, s->keys[0], s->keys[1], e); /* a value that is no string is an error */
         return;
     }
     for (int i = 1; i < SETTING_KEYS_MAX && s->keys[i] && n < sizeof list; i++) {
@@ -88,7 +86,7 @@ static double setting_published(const struct component *c, const struct setting 
     return s->published;
 }
 
-/* Writes the first published values, up to the length of the list. */
+/* Sets the list to its first published values, up to the length that the dim requires. */
 static void setting_publish_list(struct component *c, const struct setting_list *s) {
     int n = c->dims[s->count] < s->n_published ? c->dims[s->count] : s->n_published;
     if (n) memcpy(c->settings + s->offset, s->published, (size_t)n * sizeof *s->published);
@@ -110,8 +108,8 @@ static void setting_mismatch(const struct component *c, const struct setting_lis
     error_expected(e, "%d", n);
 }
 
-/* Reads a list of exactly the required length, else META. Without values in the configuration the published
- * ones are used, if their number matches. */
+/* Reads a list of exactly the required length, else META. Without a list in the configuration the published
+ * values are used if their number matches. */
 static void setting_read_list(struct component *c, const struct setting_list *s, const struct config *config,
                               struct error *e) {
     const struct config_value *number = config_find(config, s->key);
@@ -145,8 +143,8 @@ static void setting_read_number(const struct setting *s, const char *key, const 
     }
 }
 
-/* "size" may be a number, or an object that contains another key of the setting, such as
- * "size.shortest_edge". */
+/* True if the key may hold an object instead of a number: one of the setting's other keys lies in it, as
+ * "size.shortest_edge" in "size". */
 static bool setting_may_be_object(const struct setting *s, int i_key) {
     size_t n = strlen(s->keys[i_key]);
     for (int i = 0; i < i_key; i++)
@@ -165,8 +163,8 @@ static void setting_read(struct component *c, const struct setting *s, const str
     setting_put(c, s, s->type == SETTING_WORD ? word : value);
 }
 
-/* Checks block counts of the configuration against the tensors. Missing blocks may leave no gap in the names;
- * then only a configuration with another count reveals them. */
+/* Checks block counts of the configuration against the tensors. If a file lacks its last blocks, only a
+ * configuration with another count reveals it. */
 static void dimension_check_blocks(const struct component *c, const struct dimension *d,
                                    const struct config *config, struct error *e) {
     if (d->blocks[0] && d->key && e->code == OK)
@@ -193,8 +191,6 @@ enum status component_configure(struct component *c, const struct config *config
     return OK;
 }
 
-/* ---- synthetic components ---- */
-
 void component_derive(struct component *c, const int *chosen) {
     const struct family *family = c->family;
     dimension_choose_reads(c);
@@ -211,13 +207,11 @@ void component_derive(struct component *c, const int *chosen) {
     if (family->derive) family->derive(c);
 }
 
-/* ---- config.json ---- */
-
 struct config_text {
     char *out;
     size_t bytes;
     int n;
-    const char *last; /* the previous key, whose objects and arrays are open; NULL: none */
+    const char *last; /* last written key, whose objects and arrays are open; NULL: none */
 };
 
 static void config_text_add(struct config_text *text, const char *format, ...) {
@@ -229,7 +223,7 @@ static void config_text_add(struct config_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Number of leading bytes that two keys share, up to and including a dot. */
+/* Number of leading bytes that two keys have in common, up to and including a dot. */
 static size_t config_text_shared(const char *one, const char *other) {
     size_t shared = 0;
     for (size_t i = 0; one && other && one[i] && one[i] == other[i]; i++)
@@ -237,7 +231,7 @@ static size_t config_text_shared(const char *one, const char *other) {
     return shared;
 }
 
-/* Array indices are numbers. */
+/* True if a part of a key is an array index. */
 static bool config_text_is_place(const char *part) {
     return *part >= '0' && *part <= '9';
 }
@@ -248,8 +242,8 @@ static void config_text_close(struct config_text *text, size_t kept) {
         if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");
 }
 
-/* Writes the key with the objects and arrays that its dots denote: "axes.0" opens an array, "axes.1"
- * continues it. */
+/* Writes a key with the objects and arrays that its dots denote: "axes.0" opens an array, "axes.1" continues
+ * it. */
 static void config_text_key(struct config_text *text, const char *key) {
     size_t shared = config_text_shared(text->last, key);
     const char *between = ", ";
@@ -280,7 +274,7 @@ static void config_text_dimension(struct config_text *text, const struct dimensi
         config_text_add(text, "%d", value);
 }
 
-/* With as many digits as are needed to read the same number again. */
+/* Writes a number with as few digits as give the same number when read. */
 static void config_text_number(struct config_text *text, double value, bool narrow) {
     char digits[32] = "";
     for (int n = 6; n <= 17; n++) {

@@ -14,18 +14,18 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    double done, done_before; /* FLOPs of completed visits; done_before: at the restart point */
-    int n_ended;              /* index after the last visit whose evaluation_ended hook has run */
+    double done, done_before; /* FLOPs of completed visits; done_before: FLOPs at the restart point */
+    int n_ended;              /* index after the last visit whose evaluation_ended hook was called */
 
     const struct run_need *need;
     const struct residents *residents;
-    const struct plan *plan;  /* current plan */
-    struct plan reduced[2];   /* used alternately after evictions */
-    int n_evicted, n_retries; /* number of evictions; of those caused by lack of memory in this stage */
+    const struct plan *plan;  /* plan in force */
+    struct plan reduced[2];   /* reduced plans, used alternately after evictions */
+    int n_evicted, n_retries; /* evictions; retries for lack of memory in this stage */
     bool operator_failed;     /* the last visit failed for lack of memory */
 };
 
-/* Runs one visit: the forward of the block for each lane of the evaluation's group. A dry run passes an empty
+/* Runs one visit: the block's forward for each lane of the evaluation's group. A dry run passes an empty
  * place for the weights. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              struct packed_place place, void *weights) {
@@ -49,8 +49,6 @@ static enum status run_visit(struct context *x, const struct stage *stage, const
     }
     return x->error->code;
 }
-
-/* ---- dry runs ---- */
 
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
                                  uint64_t *picture_bytes, struct error *e) {
@@ -83,15 +81,15 @@ static bool same_size(const struct tensor *a, const struct tensor *b) {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
 }
 
-/* Number of leading evaluations that cover all shapes. Evaluations of a group have equal shapes; pictures of
- * different sizes each have their own. */
+/* Number of leading evaluations that cover all shapes: one per group and chunk, or all if the lanes' pictures
+ * differ in size. */
 static int distinct_evaluations(const struct stage *stage) {
     for (int i = 1; i < stage->n_lanes; i++)
         if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) return stage->evaluations;
     return stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1);
 }
 
-/* True if both lanes compute the same on tensors of the same shapes. */
+/* True if both lanes run the same operators on the same shapes. */
 static bool lanes_alike(const struct lane *a, const struct lane *b) {
     bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->pooled_row == b->pooled_row &&
                 a->n_clean_frames == b->n_clean_frames && a->hoisted == b->hoisted && a->tiled == b->tiled &&
@@ -129,8 +127,9 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
     return (struct phase){first ? 0 : n, stage->evaluations - n};
 }
 
-/* Number of evaluations from this one on whose groups are alike, so that one measurement is enough; 0 if the
- * previous evaluation already covers this one. Chunks of video frames are always measured one by one. */
+/* Number of evaluations from this one on whose groups are alike, so that one measurement covers all; 0
+ * if the previous evaluation's measurement covers this one. Chunks of video frames are always measured
+ * one by one. */
 static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
     int n = 1;
     if (evaluation < 0 || stage->n_groups != unlike) return 1;
@@ -144,7 +143,7 @@ struct measured {
     uint64_t picture_bytes;
 };
 
-/* Measures one visit; lanes that are alike are run once. */
+/* Measures one visit of a dry run; lanes that are alike are run once. */
 static enum status measure_visit(struct context *x, struct dry *dry, const struct stage *stage,
                                  const struct visit *visit, void *weights, struct measured *m) {
     int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation;
@@ -169,8 +168,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Adds a measurement to the block: n_alike of `of` distinct evaluations share it, and it is weighted by the
- * length of its phase. */
+/* Adds a measurement to the block's needs. n_alike of `of` distinct evaluations have the same measurement; it
+ * is weighted by the length of its phase. */
 static void add_measurement(const struct stage *stage, const struct visit *visit, const struct measured *m,
                             int n_alike, int of, struct stage_need *need) {
     int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;
@@ -191,7 +190,7 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         struct measured m;
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        int of_phase = visit->evaluation; /* its index within its phase */
+        int of_phase = visit->evaluation; /* index of the evaluation within its phase */
         if (of_phase > 0) of_phase -= phase_of(stage, visit->evaluation).first;
         if (of_phase >= unlike) continue;
         if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, of_phase, unlike);
@@ -241,14 +240,12 @@ enum status executor_measure(const struct run *run, bool prepare, struct run_nee
         describe_stage(run, i, &need->stage[i]);
         measure_stage(run, i, &dry, &need->stage[i], e);
     }
-    /* Primitives are built before the first visit and stay for all stages. */
+    /* oneDNN primitives are built before the first visit and stay for all stages. */
     need->primitives_bytes = dry.primitives_bytes;
     for (int i = 0; i < run->n_stages; i++) need->stage[i].library_bytes += dry.primitives_bytes;
     dry_destroy(&dry);
     return e->code;
 }
-
-/* ---- real runs ---- */
 
 static bool execution_tick(void *user) {
     struct execution *x = user;
@@ -256,15 +253,15 @@ static bool execution_tick(void *user) {
     return x->run->hooks->tick(x->run->hooks->user, x->visit, x->done + x->context->flops, x->e);
 }
 
-/* Called by operators: waits for the weight that the operator reads, and for all bytes before it in the
- * packed block. */
+/* Called by operators: waits until the tensor's bytes, and all bytes before them in the packed block, have
+ * arrived. */
 static bool execution_await(void *user, const struct tensor *tensor) {
     struct execution *x = user;
     int i_visit = (int)(x->visit - x->run->visits->visits);
     return !tensor->weight_end || store_await(x->store, i_visit, tensor->weight_end, x->e) == OK;
 }
 
-/* Waits for the device before the host reads results. */
+/* Waits for the device, so that the host can read results. */
 static enum status wait_for_device(struct execution *x) {
     double stalled = 0;
     device_wait(x->run->device, &stalled, x->e);
@@ -282,14 +279,14 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     if (store_acquire(x->store, i_visit, &place, x->e) != OK) return x->e->code;
     run_visit(x->context, &run->stages[visit->stage], visit, place, memory->weights);
     x->operator_failed = x->e->code == MEMORY;
-    if (x->e->code == OK) /* bytes that no operator has read */
+    if (x->e->code == OK) /* bytes that no operator has read must arrive, too */
         store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;
     if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
-    if (i_visit < x->n_ended) return OK; /* a repeated evaluation: its hook has already run */
+    if (i_visit < x->n_ended) return OK; /* a repeated evaluation, whose hook was called before */
     x->n_ended = i_visit + 1;
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
@@ -299,8 +296,8 @@ static bool begins_evaluation(const struct visit_list *visits, int i) {
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
 }
 
-/* True if computation can restart at this visit: first of an evaluation and, for video, of the lane's first
- * chunk. */
+/* True if computation can restart at this visit: the first of an evaluation and, for video, of the lane's
+ * first chunk. */
 static bool can_restart_at(const struct run *run, int i) {
     const struct visit *v = &run->visits->visits[i];
     int n_chunks = run->stages[v->stage].n_chunks;
@@ -308,9 +305,7 @@ static bool can_restart_at(const struct run *run, int i) {
     return begins_evaluation(run->visits, i);
 }
 
-/* ---- evicting ---- */
-
-/* Set of stages whose residents are in memory now, including `stage`, which has them or is about to. */
+/* Bit set of the stages whose residents are in memory, including `stage`. */
 static uint32_t held_stages(const struct execution *x, int stage) {
     uint32_t held = (uint32_t)1 << stage;
     for (int s = 0; s < x->plan->n_stages; s++)
@@ -331,8 +326,8 @@ static bool evict(struct execution *x, uint64_t bytes, int i_visit, enum evict_r
     return true;
 }
 
-/* Handles lack of memory: evicts half of the residents, at the second attempt all. If none are left, the
- * error remains. */
+/* After a lack of memory: evicts half of the residents, at the second attempt all. If none are left, the
+ * error stays. */
 static bool evict_more(struct execution *x, int i_visit, enum evict_reason reason) {
     struct error found = *x->e;
     uint64_t bytes = 0;
@@ -345,7 +340,7 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* After a failed operator: restarts its evaluation, including earlier chunks of video. */
+/* After a failed operator: restarts its evaluation, or for video the lane's first chunk. */
 static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;
@@ -355,9 +350,7 @@ static void retry_evaluation(struct execution *x, int *i_visit) {
     x->done = x->done_before;
 }
 
-/* ---- stages ---- */
-
-/* Calls the hook before an evaluation; the device must not be reading what the hook writes. */
+/* Calls the hook before an evaluation, when the device no longer reads the inputs that the hook writes. */
 static enum status begin_evaluation(struct execution *x) {
     const struct run_hooks *hooks = x->run->hooks;
     x->operator_failed = false;
@@ -384,7 +377,8 @@ static int execute_next(struct execution *x, int i_visit, struct stage_memory *m
     return i_visit;
 }
 
-/* Begins the store first: it returns the part of the last stage's ring that this stage does not use. */
+/* Allocates a stage's memory. The store comes first: it returns the part of the last stage's ring that this
+ * stage does not use. */
 static enum status take_stage(struct execution *x, int i_stage, struct stage_memory *memory) {
     const struct run *run = x->run;
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
@@ -400,10 +394,10 @@ enum status executor_explain(struct device *device, struct error *e) {
     return e->code;
 }
 
-/* Allocates what the stage needs, with fewer residents if memory is short. */
+/* Allocates a stage's memory, with fewer residents if memory is short. */
 static enum status begin_stage(struct execution *x, int i_visit, struct stage_memory *memory) {
     int i_stage = x->run->visits->visits[i_visit].stage;
-    bool goes_on = memory->lane_states; /* inherits the lane state of the previous stage */
+    bool goes_on = memory->lane_states; /* the stage inherits the previous stage's lane state */
     x->n_retries = 0;
     while (take_stage(x, i_stage, memory) != OK) {
         store_end_stage(x->store, i_stage);
@@ -432,7 +426,7 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct stage
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
         *i_visit = execute_next(x, *i_visit, memory);
-    /* Visits that end an evaluation have already waited, and their results may have been passed on. */
+    /* Visits that end an evaluation have waited for the device already. */
     if (x->e->code == OK && !x->visit->ends_evaluation) wait_for_device(x);
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
@@ -447,7 +441,7 @@ static enum status reserve_device_memory(struct execution *x) {
     return own->preallocate(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
 }
 
-/* Discards residents after a device failure. They count as filled, but their copies may be what failed, also
+/* Discards residents after a device failure: they count as filled, but their copies may have failed, even
  * after the last wait. */
 static void discard_after_failure(const struct run *run, struct residents *residents, const struct error *e) {
     struct error late = {0};

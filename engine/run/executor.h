@@ -1,15 +1,12 @@
-/* The executor: the only loop over visits. Runs the forward functions, and calls the hooks for cancellation,
- * progress and work between evaluations.
- *
+/* The executor: the only loop over visits. It runs the forward functions, and calls the hooks for
+ * cancellation, progress and work between evaluations.
  * A run can continue with fewer residents (plan_evict) between two evaluations: because a hook requests
- * memory, or because an operator found none. A stage can also begin with fewer. After a failed operator the
- * evaluation is computed again from its first visit, with the same bits: an evaluation reads only state from
- * before it (inter-stage tensors, and results of visits before the first evaluation) and overwrites none of
- * that. The visits before the first evaluation count as one evaluation. A chunk of video frames overwrites
- * the state that it reads, so all earlier chunks of its lane are computed again too, without calling their
- * hooks again.
- *
- * The same loop runs dry on a device that only counts. That dry run is the only source of struct run_need. */
+ * memory, or because an operator found none. A stage can also begin with fewer. After an operator failed for
+ * lack of memory, its evaluation is computed again from the first visit, with the same bits: an evaluation
+ * overwrites nothing that it reads from before. The visits before the first evaluation count as one
+ * evaluation. A chunk of video frames overwrites the state that it reads, so the lane's earlier chunks are
+ * computed again too, without calling their hooks again.
+ * The same loop runs dry on a device that only counts; that dry run is the only source of struct run_need. */
 #ifndef SLUICE_RUN_EXECUTOR_H
 #define SLUICE_RUN_EXECUTOR_H
 
@@ -17,20 +14,20 @@
 #include "engine/run/run.h"
 #include "engine/run/store.h"
 
-/* Bytes of the lane state of a stage and, separately, of its full-frame buffers. */
+/* Measures the lane state of a stage in bytes and, separately, its full-frame buffers (picture_bytes). */
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
                                  uint64_t *picture_bytes, struct error *e);
 
-/* Runs the forward functions dry against the cost table of the device and fills need->stage; base, host,
- * cross and open bytes stay with the caller. prepare: the device also builds the kernels and primitives that
- * the run needs, so that the run itself builds none. */
+/* Runs the forward functions dry against the device's cost table and fills need->stage; the caller fills the
+ * other fields. prepare: the device also builds the kernels and primitives of the run, so that the run itself
+ * builds none. */
 enum status executor_measure(const struct run *run, bool prepare, struct run_need *need, struct error *e);
 
-/* Explains a MEMORY error: if the device has failed, replaces *e with that failure. Returns e->code. */
+/* If *e is MEMORY because the device has failed, replaces it with that failure. Returns e->code. */
 enum status executor_explain(struct device *device, struct error *e);
 
-/* Executes the run under a checked plan. The residents belong to the session. counters may be NULL; otherwise
- * hooks can read there how much has been moved and waited for so far. */
+/* Executes the run under a plan that passed plan_check. residents: owned by the session. counters: may be
+ * NULL; else updated during the run, so that hooks can read bytes moved and seconds waited. */
 enum status executor_run(const struct run *run, const struct run_need *need, const struct plan *plan,
                          struct residents *residents, struct store_counters *counters, struct error *e);
 

@@ -5,8 +5,6 @@
 
 #include <string.h>
 
-/* ---- shared ---- */
-
 static bool shares(const struct device *device) {
     return device && device->memory && device->memory->alloc_mapped;
 }
@@ -23,9 +21,7 @@ void shared_unmap(struct sys *sys, struct device *device, enum memory_line line,
         sys->unmap(sys, line, memory, bytes);
 }
 
-/* ---- pinned ---- */
-
-/* Chunks grow if there would be more than PINS_MAX. */
+/* Chunks are larger than PINS_CHUNK if there would be more than PINS_MAX. */
 void pins_begin(struct pins *pins, struct device *device, char *memory, uint64_t bytes) {
     if (pins->memory || !device || !device->memory || !device->memory->pin || !memory) return;
     *pins = (struct pins){.device = device, .memory = memory, .bytes = bytes, .chunk = PINS_CHUNK};

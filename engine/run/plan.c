@@ -1,4 +1,4 @@
-/* Least memory of stages, and the check of a plan. See plan.h. */
+/* Least memory of stages, and the check of a plan: implements a part of plan.h. */
 #include "engine/run/plan.h"
 
 #include "engine/base/text.h"
@@ -6,10 +6,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Below this size of pinned staging, copies mostly wait for each other. */
+/* Least bytes of staging worth pinning: with less, copies mostly wait for each other. */
 enum { STAGING_WORTH = 1 << 20 };
 
-/* A plan is hashed byte by byte, so its structs must have no padding. */
+/* A plan is hashed byte by byte, so its structures must have no padding. */
 _Static_assert(sizeof(struct plan_stage) ==
                    40 + 6 * 4 + (2 * (PLAN_BLOCKS_MAX / 64) + 6 + 6) * 8 + 3 * 8 + 4 * 2,
                "padding in struct plan_stage");
@@ -24,23 +24,23 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
     return plan_pages(largest);
 }
 
-/* Host memory that is always pinned: inter-stage tensors, memory of nested runs, and full-frame buffers
- * placed in host memory. */
+/* Bytes of host memory that is always pinned: inter-stage tensors, nested runs, and full-frame buffers placed
+ * in host memory. */
 static uint64_t always_pinned_bytes(const struct run_need *need, const struct plan_stage *stage,
                                     int i_stage) {
     uint64_t pictures = stage->pictures_on_host ? plan_pages(need->stage[i_stage].picture_bytes) : 0;
     return need->interstage_bytes + need->stage[i_stage].callback_ram_bytes + pictures;
 }
 
-/* Pinned memory that remains for staging and pool. */
+/* Bytes of pinned memory that remain for staging and pool. */
 static uint64_t pinnable_left(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     uint64_t taken = always_pinned_bytes(need, stage, i_stage), limit = need->pin_limit_bytes;
     if (!limit) return UINT64_MAX;
     return taken < limit ? limit - taken : 0;
 }
 
-/* Least staging: pooled blocks bypass staging unless the pool cannot be pinned entirely; all other blocks
- * pass through it. Limited to what can be pinned, if that is at least STAGING_WORTH. */
+/* Pooled blocks bypass staging if the whole pool can be pinned; all other blocks pass through it. Staging is
+ * limited to the bytes that can be pinned, if these are at least STAGING_WORTH. */
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     const struct stage_need *n = &need->stage[i_stage];
     uint64_t largest = 0;
@@ -86,7 +86,7 @@ uint64_t plan_state_bytes(const struct stage_need *n, bool pictures_on_host) {
     return plan_pages(n->state_bytes + (pictures_on_host ? 0 : n->picture_bytes));
 }
 
-/* Bytes that a stage computes in, except full-frame buffers in host memory. */
+/* Bytes of a stage's state, activations and workspace, except full-frame buffers in host memory. */
 static uint64_t stage_memory_bytes(const struct stage_need *n, bool pictures_on_host) {
     return n->library_bytes + plan_state_bytes(n, pictures_on_host) + plan_pages(n->activation_bytes) +
            plan_pages(n->workspace_bytes);
@@ -112,7 +112,7 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
               "does not fit the memory budget; the smallest budget that works is %s %" PRIu64 "B (%s)", flag,
               least, size_text(least, size));
     error_where(e, "memory");
-    /* Sizes are rounded for people, except where both would read the same. */
+    /* Rounded sizes are easier to read, but useless if both have the same text. */
     if (!strcmp(size_text(budget, size), size_text(peak, expected))) {
         error_found(e, "a budget of %" PRIu64 " bytes", budget);
         return error_expected(e, "at least %" PRIu64 " bytes for this plan", peak);

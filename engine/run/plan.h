@@ -1,8 +1,6 @@
-/* The plan: where bytes lie and when they move. The plan never changes what is computed or in which shapes.
- *
- * A plain structure without pointers, which can be printed, hashed and parsed. The planner is a pure function
- * of visits, dry-run measurements and budgets. The dry run is the only source of what a stage needs (struct
- * stage_need). */
+/* The plan: where bytes lie and when they move. A plan never changes computed values or shapes. It is a
+ * structure without pointers that can be printed, hashed and parsed. The planner is a pure function of
+ * visits, dry-run measurements (struct stage_need) and budgets. */
 #ifndef SLUICE_RUN_PLAN_H
 #define SLUICE_RUN_PLAN_H
 
@@ -17,9 +15,9 @@
 
 enum { PLAN_STAGES_MAX = 10, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
-/* Blocks move in pieces of at most these sizes: READ from files to host memory; COPY from the pool to a
- * device with its own memory; STAGED from the disk to such a device through a staging buffer. PLAN_STAGING
- * holds two staging buffers for each reader: one is filled while the other is copied to the device. */
+/* Blocks move in pieces of at most these bytes: READ from files to host memory; COPY from the pool to a
+ * device with its own memory; STAGED from the disk to such a device. PLAN_STAGING holds two staging buffers
+ * per reader: one is filled while the other is copied to the device. */
 enum {
     PLAN_READ_PIECE = 8 << 20,
     PLAN_COPY_PIECE = 16 << 20,
@@ -27,9 +25,9 @@ enum {
     PLAN_STAGING = 32 << 20
 };
 
-/* Number of store threads that read files. Through the page cache two: the kernel reads ahead, and more
- * threads disturb it. Past the page cache four, because the disk works only on requests in flight; each needs
- * bounce memory. Measured: bench/LOG.md. */
+/* Number of reader threads. Through the page cache two, because the kernel reads ahead and more threads
+ * disturb it. Past the page cache four, because the disk works only on requests in flight; each needs bounce
+ * memory. Measured: bench/LOG.md. */
 enum {
     PLAN_READERS = 2,
     PLAN_DIRECT_READERS = 4,
@@ -38,33 +36,36 @@ enum {
     PLAN_BOUNCE = PLAN_DIRECT_READERS * PLAN_BOUNCE_PIECE,
 };
 
-/* Most blocks of a stage with full-frame activation buffers; decoders have tens. */
+/* Largest number of blocks of a stage with full-frame activation buffers; decoders have tens. */
 enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
 
-/* Placement of full-frame buffers that the request asks for, on a device with its own memory. */
+/* Requested placement of full-frame buffers, on a device with its own memory. */
 enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
 
-/* Memory and time that one stage needs, measured by the dry run. */
+/* Memory and time of one stage, measured by the dry run. */
 struct stage_need {
     char name[16], family[24];
     int evaluations, n_blocks;
-    int lanes, groups; /* lanes that compute together; groups of them, which share memory in turns */
-    bool hoists;       /* the stage computes values once, before the evaluations of the next stage */
+    int lanes,
+        groups;  /* lanes that compute together; number of such groups, which use the same memory in turn */
+    bool hoists; /* the stage computes, once, what the next stage's evaluations read */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
-    uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes added by adapters */
-    bool block_repeats[PLAN_BLOCKS_MAX];           /* block is visited in every evaluation */
-    bool block_keepable[PLAN_BLOCKS_MAX];          /* block of the model: may stay for the next run */
-    double block_fill_seconds[PLAN_BLOCKS_MAX];    /* beyond reading packed bytes: type conversion */
-    double block_seconds[PLAN_BLOCKS_MAX];         /* of computing, for one group, in one evaluation */
-    /* Bytes of full-frame buffers, and bytes that the operators of each block read and write there in that
-     * time. */
+    uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add */
+    bool block_repeats[PLAN_BLOCKS_MAX];           /* the block is visited in every evaluation */
+    bool block_keepable[PLAN_BLOCKS_MAX]; /* a block of the model (no gathered rows): may stay for the next
+                                             run */
+    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* seconds to fill the block besides reading packed bytes:
+                                                   type conversion */
+    double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for one group in one evaluation */
+    /* Bytes of all full-frame buffers; and bytes that each block's operators move to or from these, per group
+     * and evaluation. */
     uint64_t picture_bytes, block_picture_bytes[PLAN_PICTURE_BLOCKS_MAX];
-    bool tiled; /* full-frame buffers are as small as possible; some of the work is done twice */
+    bool tiled; /* VAE tiling: full-frame buffers are as small as possible, and some work is done twice */
     enum pictures_place pictures_place;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes;
-    uint64_t image_bytes; /* bytes of host memory held by the caller for images that it receives */
-    /* Memory of a nested run (a decoded preview) between two evaluations, on top of everything else: host
-     * memory (pinned, if the device has its own) and memory of a separate device. */
+    uint64_t image_bytes; /* host bytes of the caller's buffers for output images */
+    /* Bytes that a nested run (a decoded preview) takes between two evaluations, besides everything else:
+     * host memory (pinned, if the device has its own memory), and device memory. */
     uint64_t callback_ram_bytes, callback_vram_bytes;
     double callback_seconds;     /* predicted seconds of all nested runs of the stage */
     double flops, adapter_flops; /* FLOPs of the stage; adapter_flops: the part that adapters add */
@@ -74,21 +75,22 @@ struct run_need {
     struct rates rates; /* input of the planner, not measured by the dry run */
     bool separate;      /* the device has its own memory (discrete GPU): copies, a pinned pool, two budgets */
     enum precision precision; /* precision of the request; part of the plan hash */
-    enum dtype weights;       /* type that weights are converted to while loading; N_DTYPES: as stored */
+    enum dtype weights; /* type that weights are converted to while loading (--type); N_DTYPES: as stored */
     int n_stages;
-    uint64_t adapters;         /* identifies the choice of adapters; 0: none. Part of the plan hash */
-    uint64_t base_bytes;       /* memory of the idle process: a constant of the build */
-    uint64_t host_bytes;       /* descriptors of model and request */
-    uint64_t interstage_bytes; /* tensors passed between stages (inter-stage buffer) */
-    uint64_t open_bytes;       /* peak before the first stage beyond base and host bytes: tokenizer parsing */
-    uint64_t bounce_bytes;     /* of all readers, for reads past the page cache; 0: use the page cache */
-    uint64_t device_bytes;     /* taken on a separate device before any stage: context, handles, kernels */
-    uint64_t primitives_bytes; /* compiled primitives (oneDNN); part of every stage's library_bytes */
-    uint64_t pin_limit_bytes;  /* limit of pinned host memory in total; 0: unknown */
+    uint64_t adapters;         /* hash of the chosen adapters; 0: none. Part of the plan hash */
+    uint64_t base_bytes;       /* memory of the idle process in bytes: a constant of the build */
+    uint64_t host_bytes;       /* host bytes of model and request descriptors */
+    uint64_t interstage_bytes; /* bytes of the tensors that stages pass on (inter-stage buffers) */
+    uint64_t open_bytes;   /* peak before the first stage, beyond base and host bytes: tokenizer parsing */
+    uint64_t bounce_bytes; /* bounce memory of all readers, for reads past the page cache; 0: read through the
+                              page cache */
+    uint64_t device_bytes; /* bytes taken on a separate device before any stage: context, handles, kernels */
+    uint64_t primitives_bytes; /* bytes of compiled oneDNN primitives; part of every stage's library_bytes */
+    uint64_t pin_limit_bytes;  /* system's limit of pinned host memory in total; 0: unknown */
     struct stage_need stage[PLAN_STAGES_MAX];
 };
 
-/* Size of a run_need with n_stages stages. The unused stages at the end may be left unallocated. */
+/* Bytes of a run_need with n_stages stages; the unused stages at the end may be left unallocated. */
 static inline size_t run_need_bytes(int n_stages) {
     return offsetof(struct run_need, stage) + (size_t)n_stages * sizeof(struct stage_need);
 }
@@ -101,10 +103,10 @@ struct plan_stage {
     int32_t evaluations, lanes, n_blocks;
     /* Limits on prefetching. Solved plans set all three to 0: prefetch as far as the ring allows, across
      * evaluations, without waiting. Other values are set by hand, for comparison. */
-    int32_t depth;   /* n: prefetch at most n visits ahead; 0: no limit */
+    int32_t depth;   /* most visits to prefetch ahead; 0: no limit */
     int32_t no_wrap; /* 1: no prefetch across the end of an evaluation */
-    int32_t waits;   /* 1: a copy starts only after the previous visit has ended: no overlap */
-    uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set: block stays on the device for the whole stage */
+    int32_t waits;   /* 1: a copy starts only after the previous visit has ended (no overlap) */
+    uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set: the block stays on the device for the whole stage */
     /* On a separate device. Bit set: the streamed block stays in the pinned pool. Bit clear: it is read from
      * the disk each time, through the staging buffers. */
     uint64_t pooled[PLAN_BLOCKS_MAX / 64];
@@ -113,17 +115,18 @@ struct plan_stage {
     uint64_t pinned_bytes; /* leading bytes of the pool that are pinned; the rest passes through staging */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
-    double seconds, floor_seconds; /* predicted; floor: maximum of compute, bus and disk time */
-    int16_t bound;                 /* enum bound */
+    double seconds,
+        floor_seconds; /* predicted seconds; floor: the largest of compute, bus and disk seconds */
+    int16_t bound;     /* enum bound */
     /* On a separate device, 1: full-frame buffers lie in host memory and operators access them over the bus;
-     * 0: they are part of the device state. */
+     * 0: they lie in device memory. */
     int16_t pictures_on_host;
     int16_t groups, tiled; /* copied from the stage_need */
 };
 
 struct plan {
     int32_t n_stages;
-    int32_t keep; /* residents and pools stay for later stages and the session's next run */
+    int32_t keep; /* 1: residents and pools stay for later stages and the session's next run */
     struct plan_stage stage[PLAN_STAGES_MAX];
     uint64_t base_bytes, host_bytes, interstage_bytes;
     uint64_t bounce_bytes; /* copied from the run_need */
@@ -162,51 +165,49 @@ static inline uint64_t plan_pages(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-/* Mean seconds of one step over all groups, including the first step, which also reads the residents. */
+/* Mean seconds of one step over all groups; includes reading the residents in the first step. */
 static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
 }
 
-/* Bytes that these blocks take when they stay in memory, in whole pages: base weights and adapter bytes
+/* Bytes of these blocks as residents or in the pool, in whole pages: base weights and adapter bytes
  * separately. */
 uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
 
 /* Solves the plan: chooses residents, rings, pools, staging and placement of full-frame buffers for budgets
  * of host and device memory. vram_budget_bytes is ignored if both are one memory. Always returns a plan:
  * below the least budgets it is the least plan, whose peak exceeds its budget. Each least budget is the
- * smallest one that works with the other budget as given; if none does, with the least of the other. Sizes
- * are whole pages. See plan_search.c. */
+ * smallest that works with the other budget unchanged; if none does, with the least of the other. Sizes are
+ * whole pages. See plan_search.c. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
-/* Returns the least plan with the same least budgets as plan_solve. Cheap. */
+/* Returns the least plan, with the same least budgets as plan_solve. Cheap. */
 void plan_least(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
-/* Lower bound of the predicted seconds of any plan under any budget, up to rounding; 0 if rates are unknown.
- * Cheap. */
+/* Lower bound of the predicted seconds under any budget, up to rounding; 0 if rates are unknown. Cheap. */
 double plan_bound_seconds(const struct run_need *need);
 
 /* True if some plan fits both budgets. */
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes);
 
-/* Chooses among n needs of the same run. They differ in how many lanes compute together (lanes, groups and
- * what depends on them) and in full-frame or low-memory decoding (tiled). Solves each need and returns the
- * index of the fastest plan that works; ties go to the first. The least budgets are the minimum over all
- * needs. See plan_choose.c. */
+/* Chooses among n needs of the same run, which differ in lanes per group and in tiled decoding. Solves each
+ * and returns the index of the fastest plan that works; ties go to the first. The least budgets in *plan are
+ * the minimum over all needs. See plan_choose.c. */
 int plan_choose(const struct run_need *const *needs, int n, uint64_t ram_budget_bytes,
                 uint64_t vram_budget_bytes, struct plan *plan);
 
-/* Recomputes everything that depends on residents, rings, pools, staging and keep: sums, peaks, seconds. For
- * plans read from JSON. */
+/* Recomputes sums, peaks and seconds, which depend on residents, rings, pools, staging and keep. For plans
+ * read from JSON. */
 void plan_evaluate(const struct run_need *need, struct plan *plan);
 
-/* Reduces a plan during a run: evicts residents so that at least `bytes` are returned while `stage` is
- * active, or as much as possible. held: set of stages whose residents are in memory now. Inactive stages give
- * first, then the active one; evicted blocks are spread evenly over a stage. The ring grows to hold the
- * largest block that now streams, or two of them if enough memory remains. It never grows by more than its
- * stage frees, so that no peak rises. Returns the bytes returned now, counting only pages that a block
- * occupies alone; 0: nothing can be evicted and *reduced equals the plan. See plan_evict.c. */
+/* Reduces a plan during a run: evicts residents until at least `bytes` are returned while `stage` is active,
+ * or as many as possible. held: bit set of the stages whose residents are in memory. Inactive stages are
+ * reduced first; evicted blocks are spread evenly over a stage.
+ * The active ring grows to hold the largest block that now streams, or two if enough memory remains; never by
+ * more than its stage frees, so that no peak rises. Returns the bytes returned now, counting only pages that
+ * one block occupies alone. 0: nothing can be evicted, and *reduced equals the plan. See plan_evict.c. */
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
                     uint64_t bytes, struct plan *reduced);
 
@@ -214,26 +215,25 @@ uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int st
  * than a block that streams through it, or too little staging. */
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e);
 
-/* Initialises a plan without residents and with rings of 0 bytes, and copies the fields that depend on the
- * need alone. */
+/* Initialises a plan without residents and rings, and copies the fields that depend on the need alone. */
 void plan_begin(const struct run_need *need, struct plan *plan);
-/* True if full-frame buffers may lie in host memory (on_host) or in device memory. */
+/* True if the request allows full-frame buffers in host memory (on_host) or in device memory. */
 static inline bool plan_pictures_may(const struct stage_need *need, bool on_host) {
     return need->pictures_place == PICTURES_ANYWHERE || (need->pictures_place == PICTURES_ON_HOST) == on_host;
 }
-/* Bytes of state on the device, including full-frame buffers unless these lie in host memory. */
+/* Bytes of device state, including full-frame buffers unless these lie in host memory. */
 uint64_t plan_state_bytes(const struct stage_need *need, bool pictures_on_host);
 /* Sets the limit of pinned memory in the need, at least one page. Full-frame buffers in host memory must be
- * pinned; where they exceed the limit, the need places them on the device. */
+ * pinned; if they exceed the limit, the need requires device memory for them. */
 void plan_limit_pins(struct run_need *need, uint64_t bytes);
-/* Bytes of the pool of a stage that can be pinned. */
+/* Bytes of a stage's pool that can be pinned. */
 uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *stage, int i_stage);
-/* Memory of a stage besides residents, ring, pool and staging: of the host, and of a separate device.
- * pictures_on_host: as in the plan of the stage. */
+/* Host bytes, and bytes of a separate device, of a stage without residents, ring, pool and staging.
+ * pictures_on_host: as in the stage's plan. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host);
 /* Least ring (the largest streamed block) and least staging (for blocks from the disk to a separate device)
- * with which the stage works, in whole pages. */
+ * of a stage, in whole-page bytes. */
 uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage);
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage);
 

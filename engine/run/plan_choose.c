@@ -1,11 +1,11 @@
-/* Chooses how many lanes compute together: see plan.h. Each grouping of the images is solved as a need of its
- * own. Fewer groups stream less; more groups hold the state of fewer lanes. */
+/* Chooses how many lanes compute together: plan_choose of plan.h. Each grouping of the images is solved as
+ * its own need. Fewer groups stream less; more groups hold the state of fewer lanes. */
 #include "engine/run/plan.h"
 
-/* Times within this factor are equal; the first in the list wins. */
+/* Times within this factor count as equal; the first need in the list then wins. */
 static const double TIE = 1 + 1e-9;
 
-/* Collects the least budgets over all needs: the least of one memory with the other budget as given, if that
+/* Collects the least budgets over all needs: the least of one memory with the other budget unchanged, if that
  * works at all. */
 static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram,
                           uint64_t *vram) {
@@ -22,8 +22,8 @@ static double streamed(const struct plan *plan) {
     return bytes;
 }
 
-/* Prefers plans that work. Among those the faster wins, or without rates the one that streams less; among
- * others the one that needs least memory. */
+/* Plans that work come first: of these the faster one, or without rates the one that streams less. Of plans
+ * that do not work the one with the least memory. */
 static bool is_better(const struct plan *found, bool found_works, const struct plan *best, bool best_works) {
     if (found_works != best_works) return found_works;
     if (!found_works)
@@ -33,7 +33,7 @@ static bool is_better(const struct plan *found, bool found_works, const struct p
     return streamed(found) < streamed(best);
 }
 
-/* True if no plan of this need can be better. */
+/* True if no plan of this need can be better than the best one. */
 static bool cannot_win(const struct run_need *need, const struct plan *best, bool best_works) {
     static const double ROUNDED = 1 + 1e-11;
     return best_works && best->seconds > 0 && plan_bound_seconds(need) * TIE >= best->seconds * ROUNDED;

@@ -1,4 +1,4 @@
-/* Values derived from a need and a plan: sums, peaks, seconds. See plan.h. */
+/* Derived values of a plan: sums, peaks, seconds. Implements plan_evaluate of plan.h. */
 #include "engine/run/timing.h"
 
 #include <string.h>
@@ -70,8 +70,8 @@ static uint64_t most(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Assigns pinned memory to pools. Pools that are kept stay pinned, so they share what staging and full-frame
- * buffers of all stages leave; earlier stages are served first. */
+/* Assigns pinned memory to pools. Kept pools stay pinned, so all together get the memory that staging and
+ * full-frame buffers leave in every stage; earlier stages come first. */
 static void pin_pools(const struct run_need *need, struct plan *plan) {
     uint64_t kept = 0, left = UINT64_MAX;
     for (int s = 0; s < need->n_stages; s++) {

@@ -1,8 +1,8 @@
-/* Evicts residents during a run: which blocks, and how large the ring becomes. See plan.h. */
+/* Evicts residents during a run: implements plan_evict of plan.h. */
 #include "engine/run/plan.h"
 
-/* Whole pages that a block of this size occupies alone wherever it starts; only these can be returned (see
- * resident_memory_reduce). */
+/* Number of whole pages that a block of this size occupies alone, wherever it starts. Only these pages can be
+ * returned (see resident_memory_reduce). */
 static uint64_t pages_alone(uint64_t bytes) {
     uint64_t n = bytes / PLAN_PAGE;
     return n > 1 ? (n - 1) * PLAN_PAGE : 0;
@@ -13,11 +13,11 @@ static uint64_t block_pages_alone(const struct stage_need *need, int block) {
     return pages_alone(side) + pages_alone(need->block_bytes[block] - side);
 }
 
-/* Residents of one stage that are worth evicting. */
+/* A stage with residents that can be evicted. */
 struct evictable {
     const struct stage_need *need;
-    const struct plan_stage *stage; /* the current plan of the stage */
-    bool active;                    /* its ring takes pages now */
+    const struct plan_stage *stage; /* the stage's current plan */
+    bool active;                    /* a run of the stage is under way, so its ring takes pages */
     int place[PLAN_BLOCKS_MAX], n;
 };
 
@@ -47,8 +47,8 @@ static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struc
     return g->active ? freed - growth : freed;
 }
 
-/* Evicts as few as suffice. A ring for two blocks, which overlaps reading with computation, is tried before a
- * ring for one. */
+/* Evicts as few residents as suffice. A ring for two blocks, which overlaps reading with computation, is
+ * tried before a ring for one. */
 static uint64_t evict_enough(const struct evictable *g, uint64_t bytes, struct plan_stage *to) {
     for (int n_ring = 2; n_ring >= 1; n_ring--)
         for (int k = 1; k <= g->n; k++) {

@@ -1,23 +1,18 @@
 /* Searches for the plan of one stage that is predicted to be fastest within the budgets.
- *
- * The candidates do not depend on the budget. They are sets of residents times ring sizes (plan_sizes.h), and
- * on a separate device times sets of pooled blocks and sizes of staging. Sets of residents are evenly spread
- * (block_stream_thin) for every GRID-th of the stage's bytes; on small stages they are improved block by
+ * The candidates do not depend on the budgets: sets of residents times ring sizes (plan_sizes.h), and on a
+ * separate device times sets of pooled blocks and sizes of staging. Sets of residents are evenly spread
+ * (block_stream_thin), one for every GRID-th of the stage's bytes; on small stages they are improved block by
  * block, or all sets are tried. Pooled sets are chosen likewise. A budget only excludes candidates, hence
- * *more memory is never slower*. Stages do not share memory over time, so each is solved alone. On a separate
- * device a stage with full-frame buffers is solved for both placements.
- *
- * No candidates are stored. Two passes enumerate them: the first finds the best time, the second the cheapest
- * plan as fast as that. Bounds skip candidates early. They assume that more of a resource is never predicted
- * slower: certain for simulated times; extrapolated times broke it in 1 of 9 million random pairs, by 2 % (a
- * rhythm of three evaluations).
- *
+ * *more memory is never slower*. Stages hold memory at different times, so each is solved alone. On a
+ * separate device a stage with full-frame buffers is solved for both placements.
+ * Two passes enumerate the candidates without storing them: the first finds the best time, the second the
+ * cheapest plan as fast as that. Bounds skip candidates early. They assume that more of a resource is never
+ * predicted slower. That holds for simulated times; extrapolated times broke it in 1 of 9 million random
+ * pairs, by 2 % (times that alternate over three evaluations).
  * Among plans of equal time (TIE allows for rounding) the one that streams least wins; then the one whose
- * ring is closest to space for two blocks; then the one with the fewest bytes. Memory is thus used even where
- * computation is the limit and more residents are predicted to gain nothing: rates are assumed or were
- * measured on another day, and if bus or disk is slower than that, residents need no waiting.
- *
- * If a rate is unknown, times cannot be compared, and fewer streamed bytes are better. */
+ * ring is closest to space for two blocks; then the one with the fewest bytes. So memory is used even where
+ * computation is predicted to be the limit: rates may be wrong, and residents need no waiting if bus or disk
+ * is slower than assumed. If a rate is unknown, fewer streamed bytes are better. */
 #include "engine/run/plan_search.h"
 
 #include "engine/run/plan_sizes.h"
@@ -26,28 +21,31 @@
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256,       /* steps of a stage's bytes */
-    POOLED_GRID = 64, /* where the pool cannot hold everything: choosing it multiplies the work */
+    GRID = 256, /* number of steps that divide a stage's bytes */
+    POOLED_GRID =
+        64, /* number of steps where the pool cannot hold everything: choosing the pool multiplies the work */
     POOL_GRID = 16,
-    EXACT_POOL = 8,      /* up to this many blocks, all sets of pooled blocks are tried */
-    EXACT_BLOCKS = 16,   /* up to this many blocks, all sets of residents are tried */
-    EXACT_SEPARATE = 12, /* the same on a separate device, with all sets of pooled blocks for each */
+    EXACT_POOL = 8,    /* most blocks for which all sets of pooled blocks are tried */
+    EXACT_BLOCKS = 16, /* most blocks for which all sets of residents are tried */
+    EXACT_SEPARATE =
+        12, /* most blocks on a separate device for which all sets of residents and pooled blocks are tried */
     EXACT_VISITS =
-        16, /* all sets only if the stage has at most this many blocks: each costs time in every simulation */
-    IMPROVED_BLOCKS = 16, /* up to this many blocks, evenly spread sets are improved */
+        16, /* most blocks of a stage whose sets are all tried: each block costs time in every simulation */
+    IMPROVED_BLOCKS = 16, /* most blocks for which evenly spread sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
-    DISK_WEIGHT = 8, /* weight of disk bytes against bus bytes, where rates are unknown */
+    DISK_WEIGHT = 8, /* weight of disk bytes against bus bytes if rates are unknown */
 };
 static const double TIE = 1 + 1e-9;
-static const double ROUNDED = 1e-12; /* rounding of sums of the same seconds in another order */
+static const double ROUNDED =
+    1e-12; /* relative rounding error of sums of the same seconds in another order */
 static const double NEVER = 1e300;
 
 /* Order among plans of equal time: the first field that differs decides, less is better. */
 struct cost {
-    uint64_t streamed; /* bytes per evaluation */
+    uint64_t streamed; /* streamed bytes per evaluation */
     uint64_t narrow;   /* bytes that the ring lacks for two of the largest streamed blocks */
-    uint64_t bytes;    /* device bytes */
+    uint64_t bytes;    /* bytes on the device */
 };
 
 struct search {
@@ -55,15 +53,16 @@ struct search {
     const struct stage_need *need;
     const struct block_stream *block_stream;
     int stage;
-    bool timed;                             /* rates are known */
-    double picture_traffic;                 /* bytes per evaluation of full-frame buffers in host memory */
-    bool exact;                             /* all sets of residents and pooled blocks are tried */
-    uint64_t device_bytes, host_bytes;      /* memory for residents and ring; for pool and staging */
-    uint64_t eligible[SET], eligible_bytes; /* blocks that may be resident or pooled */
+    bool timed;             /* rates are known */
+    double picture_traffic; /* bytes per evaluation to and from full-frame buffers in host memory */
+    bool exact;             /* all sets of residents and pooled blocks are tried */
+    uint64_t device_bytes, host_bytes; /* budgets for residents and ring; for pool and staging */
+    uint64_t eligible[SET],
+        eligible_bytes; /* bit set of the blocks that may be resident or pooled; their bytes */
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
     double tie;       /* factor within which times count as equal */
-    double best;      /* best time of the first pass */
+    double best;      /* best seconds of the first pass */
     bool choosing;    /* second pass: choose the cheapest plan within `tie` of the best */
     struct cost cost; /* cost of the chosen plan */
     double seconds;
@@ -89,10 +88,8 @@ static uint64_t plan_search_set_bytes(const struct search *s, const uint64_t *se
     return bytes;
 }
 
-/* ---- one plan ---- */
-
-/* Substitute for time if rates are unknown: bytes per evaluation. A ring without space for two blocks delays
- * the copier, at most by half of the time; an eighth is assumed. */
+/* Substitute for seconds if rates are unknown: bytes per evaluation. A ring without space for two blocks
+ * delays the copier by at most half of the time; an eighth is assumed. */
 static double untimed(const struct search *s, const struct plan_stage *stage) {
     double bus = 0, disk = 0, least = (double)plan_least_ring(s->need, stage);
     for (int i = 0; i < s->need->n_blocks; i++) {
@@ -153,8 +150,8 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
                          .bytes = stage->resident_bytes + stage->ring_bytes};
 }
 
-/* True if every ring with these residents costs at least as much as the chosen plan. Without times equal
- * costs are allowed, because only the order then distinguishes evenly spread sets. */
+/* True if every ring with these residents costs at least as much as the chosen plan. If rates are unknown,
+ * equal costs pass, because evenly spread sets then differ by their order only. */
 static bool costs_more(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage ideal = *stage;
     uint64_t two = 2 * plan_least_ring(s->need, stage), room = s->device_bytes - stage->resident_bytes;
@@ -163,8 +160,8 @@ static bool costs_more(const struct search *s, const struct plan_stage *stage) {
     return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
 
-/* Evaluates a plan that fits. Of equal plans the last wins: among sets of equal bytes that is the most even
- * one. Returns its seconds, or less. Bounds only save time; a plan that they skip would not be chosen. */
+/* Evaluates a plan that fits. Of equal plans the last wins, the most even one among sets of equal bytes.
+ * Returns its seconds, or less if a bound skips the plan; a skipped plan would not be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
     struct cost cost = cost_of(s, stage);
     int dearer = s->choosing ? compare(&cost, &s->cost) : -1;
@@ -181,8 +178,6 @@ static double try_plan(struct search *s, const struct plan_stage *stage) {
     return seconds;
 }
 
-/* ---- rings ---- */
-
 /* Tries ring sizes from the largest; once one is too slow, smaller ones are too. Returns the seconds of the
  * largest that fits, or less; NEVER if none fits. */
 static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
@@ -196,8 +191,6 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
     }
     return fastest;
 }
-
-/* ---- pool and staging ---- */
 
 /* Tries one pool. Returns true if other pools with these residents need not be tried: in the second pass,
  * after a success, because they cost the same. */
@@ -225,7 +218,6 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
     return done;
 }
 
-/* State for trying all sets of pooled blocks. */
 struct pools {
     struct plan_stage *stage;
     const uint64_t *rings;
@@ -234,7 +226,7 @@ struct pools {
 
 /* Tries all pools that agree on the first i blocks; bytes: size of the pooled ones among them. The other
  * blocks count as pooled for the bound, and only decided blocks use staging, so a failed bound excludes all
- * pools with this beginning. */
+ * pools with these first blocks. */
 static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t bytes) {
     if (i == p->n) return try_pool(s, p->stage, p->rings, p->n_rings);
     uint64_t more = bytes + s->need->block_bytes[p->place[i]];
@@ -288,7 +280,7 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
 static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {
         .pinned_bytes =
-            UINT64_MAX}; /* until staging is chosen everything counts as pinned, a lower bound of the time */
+            UINT64_MAX}; /* lower bound of the time: all memory counts as pinned until staging is chosen */
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = plan_kept_bytes(s->need, set);
@@ -305,9 +297,7 @@ static void try_residents(struct search *s, const uint64_t *set) {
     try_pools(s, &stage, sizes, sizes_of_ring(s->need, s->block_stream, &stage, kind, sizes));
 }
 
-/* ---- sets of residents ---- */
-
-/* True if no plan that streams at least as much as this one would be chosen. */
+/* True if no plan that streams at least as many bytes as this one would be chosen. */
 static bool cannot_improve(const struct search *s, const struct plan_stage *stage) {
     if (s->choosing && stage->streamed_bytes_per_evaluation > s->cost.streamed) return true;
     return s->timed && too_slow(s, block_stream_bound(s->block_stream, stage));
@@ -331,7 +321,7 @@ static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uin
     if (plan_pages(bytes + more) <= s->device_bytes) try_sets_from(s, stage, i - 1, bytes + more);
 }
 
-/* All eligible blocks resident and all others pooled: no plan streams less. */
+/* Plan with all eligible blocks resident and all others pooled: no plan streams less. */
 static struct plan_stage ideal_of(const struct search *s) {
     struct plan_stage ideal = {0};
     memcpy(ideal.resident, s->eligible, sizeof ideal.resident);
@@ -339,7 +329,7 @@ static struct plan_stage ideal_of(const struct search *s) {
     return ideal;
 }
 
-/* Seconds with a ring for n_ring blocks and everything pooled; used to compare sets. */
+/* Seconds with a ring for n_ring blocks and everything pooled, to compare sets of residents. */
 static double plan_search_seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
     struct plan_stage stage = {0};
     memcpy(stage.resident, set, sizeof stage.resident);
@@ -349,8 +339,8 @@ static double plan_search_seconds_of(const struct search *s, const uint64_t *set
     return block_stream_timing(s->block_stream, &stage).seconds;
 }
 
-/* Best improvement by adding a block or exchanging two, within `most` bytes. Returns false if there is
- * none. */
+/* Applies the best improvement by adding a block or exchanging two, within `most` bytes. Returns false if
+ * there is none. */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
     uint64_t used = plan_search_set_bytes(s, set);
     int best_in = -1, best_out = -1;
@@ -383,13 +373,14 @@ static void try_improved(struct search *s, const uint64_t *from, uint64_t most) 
     }
 }
 
-/* Tries evenly spread sets. allowance: bytes that the stream may run ahead of computation before a block is
- * kept; larger rings allow more. */
+/* Tries evenly spread sets. allowance: bytes that the stream may run ahead of computation before a block
+ * becomes resident; larger rings allow more. */
 static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
-    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the coarse grid is a subset of the fine one */
+    uint64_t grid =
+        pool_chosen ? POOLED_GRID : GRID; /* every step of the coarse grid is one of the fine grid */
     for (uint64_t i = grid; i > 0; i--) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
         block_stream_thin(s->block_stream, &thinning, set);
@@ -413,8 +404,6 @@ static void try_sets(struct search *s) {
     if (s->n_eligible) try_residents(s, (uint64_t[SET]){0});
     if (s->exact) try_sets_from(s, &ideal, s->n_eligible, 0);
 }
-
-/* ---- stages ---- */
 
 static bool timed(const struct run_need *run, const struct stage_need *need) {
     double compute = 0;
@@ -506,7 +495,7 @@ static double search_place(const struct plan_search_input *q, bool pictures_on_h
     return s.seconds;
 }
 
-/* Of equally fast placements device memory wins, because it leaves the bus free. */
+/* Of equally fast placements of full-frame buffers device memory wins, because it leaves the bus free. */
 void plan_search(const struct plan_search_input *q, struct plan_stage *stage) {
     struct plan_stage host = *stage;
     const struct stage_need *need = &q->need->stage[q->stage];

@@ -1,4 +1,4 @@
-/* Search for the plan of one stage: see plan_search.c. Pure functions. */
+/* Searches the plan of one stage: see plan_search.c. Pure functions. */
 #ifndef SLUICE_RUN_PLAN_SEARCH_H
 #define SLUICE_RUN_PLAN_SEARCH_H
 
@@ -8,12 +8,12 @@ struct plan_search_input {
     const struct run_need *need;
     const struct plan *budget;
     int stage;
-    uint64_t kept;             /* device bytes that other stages keep */
-    const uint64_t *residents; /* NULL: the search chooses them */
+    uint64_t kept;             /* device bytes that residents of other stages occupy */
+    const uint64_t *residents; /* bit set of the residents; NULL: the search chooses them */
 };
 
 /* Writes residents, ring, pool, staging and placement of full-frame buffers to *stage. Leaves *stage
- * unchanged if nothing fits. */
+ * unchanged if no plan fits. */
 void plan_search(const struct plan_search_input *advice_input, struct plan_stage *stage);
 /* Lower bound of the predicted seconds of any plan of this stage, up to rounding; 0 if rates are unknown. */
 double plan_search_bound(const struct run_need *need, int stage);

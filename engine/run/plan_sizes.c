@@ -3,12 +3,12 @@
 
 #include "engine/base/arena.h"
 
-/* Consecutive blocks in one sum: those of an evaluation, or a few blocks twice. */
+/* Largest number of consecutive blocks in one sum: the blocks of an evaluation, or a few blocks twice. */
 enum { WINDOWS = 16 };
 _Static_assert(SIZES_MAX >= SIZES_RING_BLOCKS * WINDOWS + 16, "sizes of a ring");
 _Static_assert(SIZES_MAX >= 2 * SIZES_STAGING_BLOCKS * WINDOWS + 16, "sizes of staging");
 
-/* Inserts a size in descending order, without duplicates. */
+/* Inserts a byte size in descending order, without duplicates. Returns the new number of sizes. */
 static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
     int at = n;
     bytes = align_up(bytes, PLAN_PAGE);
@@ -19,7 +19,7 @@ static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
     return n + 1;
 }
 
-/* Sizes of blocks in the order in which they pass a ring or staging: the first n_first once, then the others
+/* Block sizes in the order in which blocks pass a ring or staging: the first n_first once, then the others
  * cyclically. */
 struct passage {
     uint64_t bytes[2 * PLAN_BLOCKS_MAX];
@@ -42,7 +42,7 @@ static uint64_t window(const struct passage *p, int k) {
     return most;
 }
 
-/* Adds every sum of consecutive blocks: only the set of blocks that fit matters. */
+/* Adds every sum of consecutive blocks' bytes. */
 static int all_windows(const struct passage *p, uint64_t least, uint64_t *sizes, int n_sizes) {
     for (int i = 0; i < p->n; i++) {
         uint64_t sum = 0;
@@ -54,7 +54,7 @@ static int all_windows(const struct passage *p, uint64_t least, uint64_t *sizes,
     return n_sizes;
 }
 
-/* Streamed blocks: those visited once, then those of one evaluation. */
+/* Lists the streamed blocks: those visited once, then those of one evaluation. */
 static void ring_passage(const struct block_stream *c, const struct plan_stage *stage, struct passage *p) {
     p->n_first = p->n = 0;
     for (int i = 0; i < c->n; i++) {
@@ -79,7 +79,7 @@ int sizes_of_ring(const struct stage_need *need, const struct block_stream *bloc
     return n_sizes;
 }
 
-/* Blocks that come from the disk through staging; residents only in the first evaluation. */
+/* Lists the blocks that come from the disk through staging; residents only in the first evaluation. */
 static uint64_t staging_passage(const struct block_stream *c, const struct plan_stage *stage,
                                 struct passage *p) {
     uint64_t most = 0;

@@ -1,26 +1,28 @@
-/* Candidate sizes of rings and staging for the planner. Only the set of consecutive blocks that fit matters,
- * so candidates are sums of consecutive blocks. Pure functions; plan_search.c applies budgets and chooses. */
+/* Candidate sizes of rings and staging for the planner. Only which consecutive blocks fit matters, so
+ * candidates are sums of consecutive block sizes. Pure functions; plan_search.c applies budgets and
+ * chooses. */
 #ifndef SLUICE_RUN_PLAN_PLAN_SIZES_H
 #define SLUICE_RUN_PLAN_PLAN_SIZES_H
 
 #include "engine/run/timing.h"
 
-/* Stages with at most this many blocks use all such sums. */
+/* Stages with at most this many blocks try all sums of consecutive blocks. */
 enum { SIZES_RING_BLOCKS = 16, SIZES_STAGING_BLOCKS = 12, SIZES_MAX = 2 * SIZES_STAGING_BLOCKS * 16 + 16 };
 
 enum sizes_kind {
     SIZES_SOME,
-    SIZES_ALL,     /* if the stage has at most SIZES_RING_BLOCKS blocks */
+    SIZES_ALL,     /* all sums, if the stage has at most SIZES_RING_BLOCKS blocks */
     SIZES_UNTIMED, /* rates are unknown: space for one block or two */
 };
 
-/* From space for any 8 consecutive blocks down to the least ring, which overlaps only smaller blocks. Writes
- * whole-page sizes, largest first, to `sizes` (capacity SIZES_MAX). Returns their number. */
+/* Candidate ring sizes, from space for any 8 consecutive blocks down to the least ring, which overlaps only
+ * smaller blocks. Writes whole-page byte sizes, largest first, to `sizes` (capacity SIZES_MAX). Returns their
+ * number. */
 int sizes_of_ring(const struct stage_need *need, const struct block_stream *block_stream,
                   const struct plan_stage *stage, enum sizes_kind kind, uint64_t *sizes);
 
-/* Candidate sizes of staging. Larger staging keeps the disk busy while the bus copies pooled blocks. Output
- * as in sizes_of_ring. */
+/* Candidate staging sizes; output as in sizes_of_ring. Larger staging keeps the disk busy while the bus
+ * copies pooled blocks. */
 int sizes_of_staging(const struct run_need *need, int i_stage, const struct block_stream *block_stream,
                      const struct plan_stage *stage, uint64_t *sizes);
 

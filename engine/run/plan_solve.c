@@ -1,5 +1,5 @@
-/* Solves all stages within two budgets: residents, rings and pools, the least budgets, and whether everything
- * stays for the next run. Each stage is searched alone: see plan_search.c. */
+/* Solves all stages within two budgets: residents, rings, pools, least budgets, and whether memory is kept
+ * for the next run. plan_search.c searches each stage. */
 #include "engine/run/plan_search.h"
 
 #include <string.h>
@@ -9,8 +9,8 @@ static bool plan_solve_fits(const struct run_need *need, const struct plan *plan
            (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
 }
 
-/* The least plan with these residents: no pool, a ring for the largest block. Full-frame buffers lie on the
- * device, which needs the least host memory, unless they do not fit there. */
+/* The least plan with these residents: no pool, and a ring for the largest block. Full-frame buffers lie on
+ * the device, which needs the least host memory, unless they do not fit there. */
 static void solve_least(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
@@ -28,7 +28,7 @@ static void solve_least(const struct run_need *need, struct plan *plan) {
     if (moved) plan_evaluate(need, plan);
 }
 
-/* Least device memory of the least plan: full-frame buffers count in host memory, unless that is not allowed,
+/* Least device memory of the least plan. Full-frame buffers count in host memory, unless that is not allowed,
  * or host memory is too small for them but sufficient for the rest. */
 static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
     uint64_t most = 0, ram = least->ram_budget_bytes;
@@ -44,7 +44,6 @@ static uint64_t least_vram(const struct run_need *need, const struct plan *least
     return most;
 }
 
-/* All model blocks resident and kept, with the least rings. */
 static void all_resident(const struct run_need *need, struct plan *plan) {
     plan->keep = true;
     for (int s = 0; s < need->n_stages; s++)
@@ -66,8 +65,8 @@ static void widen_rings(const struct run_need *need, struct plan *plan) {
     plan_evaluate(need, plan);
 }
 
-/* Tries the same plan with all streamed model blocks in a kept pool, so that the next run reads nothing from
- * the disk. Rejected if slower: if pinned memory is limited, kept pools leave less for other stages. */
+/* Tries the plan with all streamed model blocks in a kept pool, so that the next run reads nothing from the
+ * disk. Rejected if slower: with limited pinned memory, kept pools leave less for other stages. */
 static void keep_pools(const struct run_need *need, struct plan *plan) {
     struct plan kept = *plan;
     kept.keep = true;
@@ -132,7 +131,7 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
         plan_evaluate(need, plan);
         keep_pools(need, plan);
     }
-    /* Keeping everything is preferred unless its smaller rings make it slower. */
+    /* All resident is preferred unless its smaller rings make it slower. */
     if (plan_solve_fits(need, &all) &&
         (!plan_solve_fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9)))
         *plan = all;

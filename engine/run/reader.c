@@ -12,9 +12,9 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
     return source_read_direct(source, &reader->bounce, to, bytes, offset, e);
 }
 
-/* Reads bytes [at, at + bytes) of the stored form of a segment, as if its runs were contiguous. Gaps between
- * runs are read too, into the still unused part of `to`, and the runs are then moved together: a run is
- * shorter than the unit of disks, and only the last runs need extra memory. */
+/* Reads bytes [at, at + bytes) of a segment's stored form as if its runs were contiguous. Gaps between runs
+ * are read into the unused part of `to`, and the runs are then moved together: a run is shorter than a disk's
+ * unit, and only the last runs need extra memory. */
 static enum status read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
                                uint64_t bytes, char *to, struct error *e) {
     enum { LAST_BYTES = 16 << 10 };
@@ -45,8 +45,8 @@ static int64_t unit_values(const struct packed_conversion *c) {
     return from > to ? from : to;
 }
 
-/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. A partly wanted
- * unit is converted entirely and the wanted part copied. */
+/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. A partly
+ * requested unit is converted entirely, and the requested part copied. */
 static enum status read_converted(struct reader *reader, const struct packed_segment *g, uint64_t first,
                                   uint64_t last, char *packed, struct error *e) {
     const struct packed_conversion *c = &g->conversion;

@@ -12,7 +12,7 @@ static int64_t requantise_values_of(const struct packed_segment *segment, enum d
     return (int64_t)segment->bytes / dtype_block_bytes(dtype) * dtype_block_values(dtype);
 }
 
-/* Reserves space for row scales after the values. They have no source, so such blocks serve for planning
+/* Reserves space for row scales after the values. No file holds them, so such blocks serve for planning
  * only. */
 static void add_scales(struct packed_tensor *t, struct block *to) {
     struct packed_segment *segment = &to->segments[to->n_segments];
@@ -24,7 +24,7 @@ static void add_scales(struct packed_tensor *t, struct block *to) {
     to->bytes += segment->bytes;
 }
 
-/* Converts one tensor. Rows are whole blocks of both types, so segments are too. */
+/* Lays out one converted tensor. Rows are whole blocks of both types, so segments are too. */
 static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
                            struct block *to) {
     struct packed_tensor *out = &to->tensors[to->n_tensors++];
@@ -45,7 +45,7 @@ static void convert_tensor(const struct block *from, const struct packed_tensor 
     to->bytes = align_up(to->bytes, ARENA_ALIGN);
 }
 
-/* Copies one tensor unconverted, with its scales. */
+/* Lays out one unconverted tensor with its scales. */
 static void keep_tensor(const struct block *from, int i_tensor, struct block *to) {
     const struct packed_tensor *t = &from->tensors[i_tensor];
     bool last = i_tensor + 1 == from->n_tensors;
@@ -100,7 +100,7 @@ enum status component_requantise(const struct component *from, enum dtype wanted
     return e->code;
 }
 
-/* True if the tensor is converted from that entry. */
+/* True if the packed tensor is converted from this entry. */
 static bool is_made_of(const struct packed_tensor *t, const struct index_entry *entry) {
     return t->entry == entry && t->shape.dtype != entry->dtype;
 }

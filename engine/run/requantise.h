@@ -1,10 +1,7 @@
-/* Components with weights of another type than in their files (--type): fewer bytes to hold and to move,
- * slightly different results.
- *
- * Each segment of the new packed blocks records its conversion; readers convert while reading.
- * block_stored_type decides which weights change. Weights stored with row scales or tiles in another tensor
- * stay as they are. For rotated types only the layout is valid, because no file holds their row scales: use
- * them for planning only. */
+/* Components whose weights are converted to another type while loading (--type): fewer bytes to hold and to
+ * move, slightly different results. Each segment of the new packed blocks records its conversion; readers
+ * convert. block_stored_type decides which weights change; weights with row scales or tiles in another tensor
+ * do not. For rotated types only the layout is valid, for planning: no file holds their row scales. */
 #ifndef SLUICE_RUN_REQUANTISE_H
 #define SLUICE_RUN_REQUANTISE_H
 
@@ -16,12 +13,12 @@
 enum status component_requantise(const struct component *from, enum dtype wanted, struct component *to,
                                  struct error *e);
 
-/* The type that the tensor's weights are converted to; N_DTYPES: not converted. */
+/* The type that a tensor's weights are converted to; N_DTYPES: not converted. */
 enum dtype requantise_of_entry(const struct component *requantised, const struct index_entry *entry);
-/* Sets the scale that all weights made of that tensor are divided by. */
+/* Sets the scale that divides all weights converted from this tensor. */
 void requantise_set_scale(struct component *requantised, const struct index_entry *entry, float scale);
 
-/* Bytes that filling the block reads from files, and number of values that it converts. */
+/* Bytes that filling the block reads from files; number of values that it converts. */
 uint64_t block_file_bytes(const struct block *block);
 int64_t block_converted_values(const struct block *block);
 

@@ -3,8 +3,6 @@
 
 #include <string.h>
 
-/* ---- pages ---- */
-
 static bool on_device(const struct device *device) {
     return device && device->memory;
 }
@@ -32,14 +30,12 @@ void weights_unreserve(struct sys *sys, struct device *device, void *memory, uin
         sys->unreserve(sys, memory, bytes);
 }
 
-/* Returns pages; on the host also address space, which may be limited. A device's address space is returned
- * as a whole. */
+/* Returns pages to the system; on the host also their address space, which may be limited. A device returns
+ * its address space as a whole. */
 static void give_pages_back(struct sys *sys, struct device *device, char *memory, uint64_t bytes) {
     weights_decommit(sys, device, memory, bytes);
     if (!on_device(device)) sys->unreserve(sys, memory, bytes);
 }
-
-/* ---- bits ---- */
 
 static void set_bit(uint64_t *set, int i) {
     set[i / 64] |= (uint64_t)1 << (i % 64);
@@ -53,10 +49,8 @@ static bool has_bit(const uint64_t *set, int i) {
     return set[i / 64] >> (i % 64) & 1;
 }
 
-/* ---- layouts ---- */
-
-/* Identity of the model blocks in order (FNV-1a by words): base weights by their block, adapter bytes by
- * their hash. */
+/* Identity of a stage's model blocks in order (FNV-1a by words): base weights by their block, adapter bytes
+ * by their hash. */
 static uint64_t blocks_fingerprint(const struct store_stage *stage, enum packed_part part) {
     uint64_t hash = 0xcbf29ce484222325;
     for (int i = 0; i < stage->n_model_blocks; i++) {
@@ -92,7 +86,7 @@ static bool same_layout(const struct resident_part *part, const struct resident_
     return true;
 }
 
-/* Index of memory for these blocks that belongs to no stage of its own index; -1: none. */
+/* Index of memory with these blocks that no stage of the same index uses; -1: none. */
 static int find_unclaimed(const struct resident_memory *memory, enum packed_part part,
                           const struct store_stage *stages, int n_stages, uint64_t blocks) {
     for (int i = 0; i < PLAN_STAGES_MAX; i++)
@@ -121,9 +115,7 @@ void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const
     for (int p = 0; p < PACKED_PARTS; p++) match_part(memory, p, stages, n_stages);
 }
 
-/* ---- one part ---- */
-
-/* Pages [first, last) that only this block of the layout occupies. */
+/* Range [first, last) of the pages that only this block of the layout occupies, in bytes. */
 static void exclusive_pages(const struct resident_part *part, int block, uint64_t *first, uint64_t *last) {
     *first = align_up(resident_memory_offset(part, block), PLAN_PAGE);
     *last = resident_memory_offset(part, block + 1) / PLAN_PAGE * PLAN_PAGE;
@@ -175,16 +167,14 @@ static enum status part_begin(struct resident_part *part, struct sys *sys, struc
     return OK;
 }
 
-/* ---- moving ---- */
-
-/* Moves blocks between layouts in separate address ranges: pages are allocated as bytes arrive and returned
- * as they leave, in steps. */
+/* A move of blocks between layouts in separate address ranges, in steps: pages are allocated as bytes arrive
+ * and returned as they leave. */
 struct moving {
     struct sys *sys;
     struct device *device;
     struct resident_part *from, *to;
     int n_model_blocks;
-    uint64_t taken, given; /* pages allocated in the new range; returned from the old one */
+    uint64_t taken, given; /* bytes allocated in the new range; bytes returned from the old one */
     bool failed;
 };
 
@@ -192,8 +182,8 @@ static bool moves(const struct moving *m, int block) {
     return block < m->n_model_blocks && resident_memory_has(m->to, block) && has_bit(m->from->ready, block);
 }
 
-/* True if there is a block to move, and the move never needs more than the larger layout plus one step: no
- * block moves up by more than the layout grows. */
+/* True if there is a block to move, and the move never needs more memory than the larger layout plus one
+ * step: no block moves up by more than the layout grows. */
 static bool may_move(const struct moving *m) {
     uint64_t growth = m->to->bytes > m->from->bytes ? m->to->bytes - m->from->bytes : 0;
     int n = 0;
@@ -241,7 +231,7 @@ static void move_block(struct moving *m, int block) {
     if (!m->failed) set_bit(m->to->ready, block);
 }
 
-/* Moves the part; if pages cannot be allocated, nothing of the part remains. */
+/* Moves a part to its new layout; if pages cannot be allocated, the part ends up empty. */
 static void move_part(struct moving *m) {
     m->to->base = weights_reserve(m->sys, m->device, m->to->bytes);
     if (!m->to->base) {
@@ -277,8 +267,6 @@ static void part_lay_out(struct resident_part *part, struct sys *sys, struct dev
     }
     *part = *wanted;
 }
-
-/* ---- both parts ---- */
 
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows) {

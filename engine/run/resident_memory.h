@@ -1,8 +1,6 @@
-/* Resident memory: holds blocks of one stage that stay in memory, each at a fixed offset.
- *
- * Used for resident blocks on the device and for blocks in the host pool. Owned by the session, so that the
- * next run finds the blocks that the plan keeps. A block is ready once it is filled; the store does the
- * filling. */
+/* Memory for blocks of one stage that stay, each at a fixed offset: resident blocks on the device, and blocks
+ * of the host pool. Owned by the session, so that the next run finds the blocks that the plan keeps. A block
+ * is ready once the store has filled it. */
 #ifndef SLUICE_RUN_RESIDENT_MEMORY_H
 #define SLUICE_RUN_RESIDENT_MEMORY_H
 
@@ -10,27 +8,28 @@
 #include "engine/run/pinned_memory.h"
 #include "engine/run/plan.h"
 
-/* The blocks of a stage, as input of the store. */
+/* The blocks of a stage as input of the store. */
 struct store_stage {
     const struct block *const *blocks;
     int n_blocks;
-    int n_model_blocks; /* the first blocks; the others hold embedding rows gathered for this request */
+    int n_model_blocks; /* leading blocks that belong to the model; the others hold embedding rows gathered
+                           for this request */
 };
 
-/* One part (adapter bytes or base weights) of the resident blocks of a stage. The parts have separate memory,
- * so that adapters can change while base weights stay in place. */
+/* One part (adapter bytes or base weights) of the resident blocks of a stage, in separate memory: adapters
+ * can change while base weights stay in place. */
 struct resident_part {
-    char *base; /* NULL until the stage begins, and if the part has no bytes */
+    char *base; /* NULL until the stage begins, and for a part without bytes */
     uint64_t bytes;
-    uint64_t blocks; /* fingerprint of the list of blocks, equal for the same component and blocks */
+    uint64_t blocks; /* fingerprint of the list of blocks: equal for the same component and blocks */
     int n_blocks;
     uint64_t member[PLAN_BLOCKS_MAX / 64];
     uint32_t offset[PLAN_BLOCKS_MAX +
                     1]; /* offset of each block in units of ARENA_ALIGN; a block ends where the next begins */
     uint64_t ready[PLAN_BLOCKS_MAX / 64];
-    struct pins pins; /* pinned ranges of a pool, for a device with its own memory */
-    bool evicted;     /* some blocks were evicted: the memory is not reused by another run */
-    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* evicted blocks whose pages have been returned */
+    struct pins pins;                    /* pinned ranges of a pool, on a device with its own memory */
+    bool evicted;                        /* some blocks were evicted: no later run reuses the memory */
+    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* bit set of evicted blocks whose pages have been returned */
 };
 
 struct resident_memory {
@@ -41,7 +40,7 @@ static inline bool resident_memory_has(const struct resident_part *part, int blo
     return part->member[block / 64] >> (block % 64) & 1;
 }
 
-/* True if this part of the block has been filled. */
+/* True if the part of the block is filled. */
 static inline bool resident_memory_ready(const struct resident_memory *memory, enum packed_part part,
                                          int block) {
     return memory->part[part].ready[block / 64] >> (block % 64) & 1;
@@ -51,33 +50,32 @@ static inline uint64_t resident_memory_offset(const struct resident_part *part, 
     return (uint64_t)part->offset[block] * ARENA_ALIGN;
 }
 
-/* Reserve and commit memory for weights: of the device, or of the host (LINE_STORE) if device is NULL or has
- * no memory of its own. Same contract as the functions of struct sys. */
+/* Reserve and commit memory for weights: on the device, or on the host (LINE_STORE) if device is NULL or has
+ * no memory of its own. Same contract as in struct sys. */
 void *weights_reserve(struct sys *sys, struct device *device, uint64_t bytes);
 int weights_commit(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 void weights_decommit(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 void weights_unreserve(struct sys *sys, struct device *device, void *memory, uint64_t bytes);
 
-/* Assigns memory left by an earlier run to the stages of this run that have the same blocks; stage numbers
- * may differ between runs. Call before any layout. */
+/* Assigns memory of an earlier run to this run's stages with the same blocks; stage numbers may differ. Call
+ * before resident_memory_lay_out. */
 void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
                            int n_stages);
-/* Lays out the blocks in `member`. grows = false handles parts that need at most their previous memory; grows
- * = true the others, after all stages have returned what they can. Memory that an earlier run left for the
- * same blocks stays, or is moved if the members differ; other memory is freed. During a move the part needs
- * 1/64 of its size (at most 2 MiB) plus two pages more than the larger of both layouts. The run has taken no
- * other memory by then. */
+/* Lays out the blocks in `member`. Memory of an earlier run with the same blocks stays, or is moved if the
+ * members differ; other memory is freed. Call for all stages with grows = false (parts that need no more
+ * memory than before), then with grows = true (the other parts). Moving a part needs 1/64 of its size (at
+ * most 2 MiB) plus two pages beyond the larger layout. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows);
 bool resident_memory_held(const struct resident_memory *memory);
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
 /* Marks all parts of a block as filled. */
 void resident_memory_set_ready(struct resident_memory *memory, int block);
-/* Lays out parts that have no memory yet. Returns for good the pages that only blocks outside `member`
- * occupy; these blocks must be unused. */
+/* Lays out parts that have no memory yet. For other parts, returns the pages that only blocks outside
+ * `member` occupy, for good; these blocks must not be in use. */
 void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
                             const struct store_stage *stage, const uint64_t *member);
-/* Allocates the memory if it is not allocated yet. MEMORY. */
+/* Allocates the memory of all parts unless allocated. MEMORY. */
 enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
                                   struct error *e);
 /* Frees the memory and clears the ready bits; keeps the layout. */

@@ -1,4 +1,4 @@
-/* A run as data: stages in order of computation, their visits, and the hooks between visits. */
+/* A run as data: stages in order of computation, their visits, and hooks between visits. */
 #ifndef SLUICE_RUN_RUN_H
 #define SLUICE_RUN_RUN_H
 
@@ -8,21 +8,22 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block **blocks; /* embedding tables are replaced by the rows that this request needs */
+    const struct block *
+        *blocks; /* embedding tables are replaced by blocks of the rows that this request needs */
     int n_blocks, n_model_blocks;
-    /* n_groups groups of n_lanes lanes, one group after the other in `lanes`. The lanes of a group compute
-     * together; lane i of every group shares one state. Evaluation k belongs to group k % n_groups, at
+    /* n_groups groups of n_lanes lanes, one group after the other. The lanes of a group compute together;
+     * lane i of every group uses the same state memory. Evaluation k belongs to group k % n_groups, at
      * timestep k / n_groups. */
     struct lane *lanes;
     int n_lanes, n_groups;
-    /* Chunks of video frames that a VAE encoder or decoder computes for each lane in order, carrying state
-     * from chunk to chunk; 0 in other stages. */
+    /* Chunks of video frames per lane that a VAE computes in order, carrying state from chunk to chunk; 0 in
+     * other stages. */
     int n_chunks;
     int evaluations;
     enum precision precision;
     const float *timesteps; /* NULL if the family uses no timesteps */
-    /* Computes once what the next stage reads. The next stage has the same component, lanes and timesteps,
-     * and inherits the lane state. */
+    /* The stage computes, once, what the next stage reads. The next stage has the same component, lanes and
+     * timesteps, and inherits the lane state. */
     bool hoists;
 };
 
@@ -35,8 +36,8 @@ enum evict_reason {
 
 struct run_hooks {
     void *user;
-    /* Called before an evaluation, including a repeated one, with its first visit: prepares the inputs. May
-     * be NULL. */
+    /* Called before an evaluation, also a repeated one, with its first visit: prepares the inputs. May be
+     * NULL. */
     enum status (*evaluation_begins)(void *user, const struct visit *visit, struct error *e);
     /* Called after an evaluation: sampler update, output of a frame. */
     enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);
@@ -44,10 +45,10 @@ struct run_hooks {
     /* Called between operators and while waiting. done: FLOPs of all visits so far. Returns false to cancel,
      * with *e set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
-    /* Called between two evaluations. Returns the bytes of residents that other programs need; 0: none. May
+    /* Called between two evaluations: returns the bytes of residents to free for other programs; 0: none. May
      * be NULL. */
     uint64_t (*bytes_needed)(void *user);
-    /* Reports that at least `bytes` of residents were freed, or will not be allocated, before the evaluation
+    /* Called when at least `bytes` of residents were freed, or will not be allocated, before the evaluation
      * that starts with `first`. May be NULL. */
     void (*evicted)(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 };
@@ -59,9 +60,10 @@ struct run {
     int n_stages;
     const struct visit_list *visits;
     const struct run_hooks *hooks;
-    int readers; /* readers and converter: see struct store_options */
+    int readers; /* number of reader threads: see struct store_options */
     packed_converter *converter;
-    bool nested; /* runs between two evaluations of another run, within its callback_vram_bytes */
+    bool nested; /* the run happens between two evaluations of another run, within that run's
+                    callback_vram_bytes */
 };
 
 #endif

@@ -3,9 +3,7 @@
 
 #include "engine/run/pinned_memory.h"
 
-/* ---- memory ---- */
-
-/* Contents are undefined: forwards write before they read. */
+/* Allocates an arena with undefined contents: forwards write before they read. */
 static bool stage_memory_take_arena(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
     if (!arena->bytes) return true;
@@ -17,7 +15,7 @@ static bool stage_memory_take_arena(const struct run *run, enum memory_line line
     return arena->base;
 }
 
-/* The store has ended the stage, so both queues of the device are finished. */
+/* Frees an arena. The store has ended the stage, so both queues of the device are finished. */
 static void give_back(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
     if (!own) {
@@ -51,8 +49,6 @@ enum status stage_memory_take(const struct run *run, const struct stage_need *ne
             stage_memory_take_arena(run, LINE_WORKSPACE, &memory->workspace);
     return there ? OK : error_set(e, MEMORY, "no memory for the activations of stage '%s'", plan->name);
 }
-
-/* ---- host structures ---- */
 
 static size_t largest_weights(const struct stage *stage) {
     size_t largest = 1;

@@ -1,9 +1,7 @@
-/* Memory that a stage computes in: allocated in a run, counted in a dry run.
- *
- * State, scratch and workspace lie in device memory if the device has its own, as the plan counts them; else
- * in host memory, each under its memory line. Full-frame buffers are part of the state unless the plan keeps
- * them in host memory. Structures that only the host reads are always in host memory. Forward functions
- * receive tensors and do not depend on the placement. */
+/* Memory that a stage computes in: allocated in a run, counted in a dry run. State, scratch and workspace lie
+ * in device memory if the device has its own, else in host memory, as the plan counts them. Full-frame
+ * buffers are part of the state unless the plan keeps them in host memory. Structures that only the host
+ * reads lie in host memory. Forward functions receive tensors and do not depend on the placement. */
 #ifndef SLUICE_RUN_STAGE_MEMORY_H
 #define SLUICE_RUN_STAGE_MEMORY_H
 
@@ -12,15 +10,16 @@
 
 struct stage_memory {
     struct arena state, scratch, workspace;
-    struct arena pictures; /* empty if full-frame buffers are part of the state */
-    void *lane_states; /* structures of the family, one per lane; inherited if the previous stage hoists */
-    void *weights;     /* filled by block_point */
+    struct arena pictures; /* arena of full-frame buffers; empty if these are part of the state */
+    void *lane_states; /* state structures of the family, one per lane; inherited if the previous stage hoists
+                        */
+    void *weights;     /* weights structure of the current block, filled by block_point */
 };
 
 struct stage_memory stage_memory_counting(void);
 
-/* Allocates what need and plan say; a stage that inherits lane states allocates only the rest. MEMORY;
- * stage_memory_leave then frees what was allocated. */
+/* Allocates the bytes that need and plan state; a stage that inherits lane states allocates only the rest.
+ * MEMORY; stage_memory_leave then frees what was allocated. */
 enum status stage_memory_take(const struct run *run, const struct stage_need *need,
                               const struct plan_stage *plan, struct stage_memory *memory, struct error *e);
 
@@ -29,8 +28,8 @@ enum status stage_memory_open(struct sys *sys, struct stage *stage, struct stage
                               struct error *e);
 void stage_memory_close(struct sys *sys, struct stage_memory *memory);
 
-/* Closes and frees everything. keeps_state: leaves the lane state for the next stage. Otherwise a second call
- * does nothing. */
+/* Frees everything. keeps_state: except the lane state, which the next stage inherits. A second call does
+ * nothing. */
 void stage_memory_leave(const struct run *run, struct stage_memory *memory, bool keeps_state);
 
 #endif

@@ -1,10 +1,8 @@
-/* The store: opening, stages, and what happens at a visit. store.h describes states and invariants,
- * store_state.h the other files. */
+/* The store: opening, stages, and what happens at a visit. See store.h for states and invariants,
+ * store_state.h for the other files. */
 #include "engine/run/store_state.h"
 
 #include <string.h>
-
-/* ---- opening ---- */
 
 static enum status allocate(struct store *s, struct error *e) {
     struct sys *sys = s->o.sys;
@@ -33,7 +31,7 @@ static void lay_out_resident_memory(struct store *s) {
     if (!s->o.plan->keep) residents_destroy(r);
     resident_memory_match(r->memory, s->o.stages, n);
     resident_memory_match(r->pool, s->o.stages, n);
-    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* left by a run with more stages */
+    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* left by an earlier run with more stages */
         resident_memory_end(&r->memory[i], s->o.sys, s->device);
         resident_memory_end(&r->pool[i], s->o.sys, NULL);
     }
@@ -53,7 +51,7 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_mutex_init(&s->lock, NULL);
     sys_cond_init(&s->work);
     sys_cond_init(&s->ready);
-    lay_out_resident_memory(s); /* memory that is not kept is freed before anything is allocated */
+    lay_out_resident_memory(s); /* first, because it frees memory that is not kept */
     if (allocate(s, e) != OK) goto out;
     fills_list(s, 0);
     pieces_start_readers(s, e);
@@ -86,9 +84,7 @@ void store_close(struct store *s) {
     sys->release(sys, s);
 }
 
-/* ---- stages ---- */
-
-/* Base weights are pinned first, then adapter bytes, up to pinned_bytes. */
+/* Starts pinning base weights, then adapter bytes, up to pinned_bytes. */
 static void begin_pinning(struct store *s, struct resident_memory *pool, uint64_t pinned_bytes) {
     for (int p = PACKED_PARTS - 1; p >= 0; p--) {
         struct resident_part *part = &pool->part[p];
@@ -135,9 +131,8 @@ void residents_destroy(struct residents *residents) {
     }
 }
 
-/* ---- another plan ---- */
-
-/* Evicts residents that the new plan lacks: returns their pages if allocated, else only drops their place. */
+/* Evicts the residents that the new plan lacks: returns their pages if allocated, else only drops their
+ * place. */
 static void evict_residents(struct store *s, const struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
         resident_memory_reduce(&s->o.residents->memory[k], s->o.sys, s->device, &s->o.stages[k],
@@ -164,13 +159,11 @@ enum status store_replan(struct store *s, const struct plan *plan, int visit, st
     return e->code;
 }
 
-/* ---- visits ---- */
-
 static bool has_arrived(const struct store *s, const struct fill *f, uint64_t to) {
     return (f->state == FILL_FILLING || f->state == FILL_READY) && pieces_arrived(s, f) >= to;
 }
 
-/* Waits until the fill has a place and bytes [0, to) of it have arrived. Releases the lock meanwhile. */
+/* Waits until the fill has a place and its bytes [0, to) have arrived. Releases the lock meanwhile. */
 static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct error *e) {
     const double poll_seconds = 20e-3;
     double since = s->o.sys->clock(s->o.sys);

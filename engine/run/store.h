@@ -1,21 +1,16 @@
-/* The store: the pager of weights. It moves the weights of each visit from files to the memory that computes,
- * and decides where they lie and when each byte is read.
+/* The store: the pager of weights. It moves each visit's weights from files to the memory that computes.
+ * The weights of one visit are one fill, with these states:
  *
- * The weights of one visit are one fill. States of a fill:
- *
- *       EMPTY --placed--> FILLING --all pieces arrived--> READY --release--> EMPTY
- *                            \--read failed or cancelled--> FAILED --release--> EMPTY
+ *      EMPTY --placed--> FILLING --all pieces arrived--> READY --release--> EMPTY
+ *                           \--read failed or cancelled--> FAILED --release--> EMPTY
  *
  * A visit acquires its fill once the fill has a place in memory, and awaits each tensor before an operator
  * reads it. Computation of a large block therefore starts when its first tensors have arrived.
- *
- * A fill moves in pieces. Where weights are used in host memory, a piece has arrived when its bytes are read.
- * On a device with its own memory (a discrete GPU), a piece has arrived when its copy is queued; store_await
- * then makes the device wait, not the host. The source of that copy is the pinned host pool or a staging
- * buffer. Staging carries bytes from the disk, and the part of the pool that could not be pinned.
- *
+ * A fill moves in pieces. If weights are used in host memory, a piece has arrived when its bytes are read. On
+ * a device with its own memory (a discrete GPU), a piece has arrived when its copy is queued; store_await
+ * then makes the device wait, not the host. Copies come from the pinned host pool or from a staging buffer.
+ * Staging carries bytes from the disk, and the part of the pool that could not be pinned.
  * Invariants; the code cites these numbers:
- *
  *     I1  Only readers write a slot, only while it is FILLING, and one reader writes each byte.
  *     I2  Acquire returns a place only; await returns only after the bytes have arrived.
  *     I3  A slot in use is never refilled. Ring space is freed in visit order, at release. A copy into it
@@ -29,14 +24,11 @@
  *     I7  During a stage the ring lies within ring_bytes of that stage. Blocks prefetched for the next
  *         stage lie within ring_bytes of both stages.
  *     I8  A staging buffer is read into only after the copy out of it has completed.
- *
- * With bounce memory in the plan, files opened for direct reads (source_open_direct) bypass the page cache;
- * each reader uses its part of the bounce memory. Other files are read through the page cache.
- *
- * Readers are threads that move pieces. They run ahead along the visit list, across evaluations and into the
- * next stage. Limits are the space in the ring and the plan (depth, no_wrap, waits). With 0 readers the
- * calling thread moves pieces inside acquire and release; a virtual clock needs that order. A single thread
- * calls acquire, await and release. The store does not depend on families, operators or pixels. */
+ * With bounce memory in the plan, files open for direct reads (source_open_direct) bypass the page cache.
+ * Readers are threads that move pieces ahead along the visit list, across evaluations and into the next
+ * stage, limited by ring space and plan (depth, no_wrap, waits). With 0 readers the calling thread moves
+ * pieces inside acquire and release; a virtual clock needs that order. A single thread calls acquire, await
+ * and release. */
 #ifndef SLUICE_RUN_STORE_H
 #define SLUICE_RUN_STORE_H
 
@@ -51,7 +43,7 @@ struct residents {
     struct sys *sys;
     struct device *device;                          /* NULL: weights are used in host memory */
     struct resident_memory memory[PLAN_STAGES_MAX]; /* resident blocks of each stage, in device memory */
-    struct resident_memory pool[PLAN_STAGES_MAX];   /* pooled blocks, in host memory; for discrete GPUs */
+    struct resident_memory pool[PLAN_STAGES_MAX];   /* pooled blocks in host memory, for discrete GPUs */
 };
 
 void residents_destroy(struct residents *residents);
@@ -70,47 +62,47 @@ struct store_options {
 };
 
 struct store_counters {
-    int64_t bytes_moved;    /* bytes moved to where weights are used: from files, or over the bus */
-    double stall_seconds;   /* seconds that computation waited for weights */
-    int64_t bytes_read;     /* bytes read from files */
-    int64_t bytes_direct;   /* part of bytes_read that bypassed the page cache */
-    int64_t bytes_unpinned; /* bytes copied over the bus from memory that could not be pinned: slower */
+    int64_t bytes_moved;  /* bytes moved to where weights are used: read from files, or copied over the bus */
+    double stall_seconds; /* seconds that computation waited for weights */
+    int64_t bytes_read;   /* bytes read from files */
+    int64_t bytes_direct; /* part of bytes_read that bypassed the page cache */
+    int64_t bytes_unpinned; /* bytes copied over the bus from memory that could not be pinned (slow) */
     int64_t bytes_windowed; /* bytes copied from unpinned memory through pinned staging buffers */
 };
 
 struct store;
 
-/* Allocates what the run needs except pages, and starts the readers; they wait for the first stage. The
- * options are copied; the objects that they point to must outlive the store. MEMORY; DEVICE if a reader
- * thread cannot be started. */
+/* Allocates everything except pages, and starts the readers, which wait for the first stage. The options are
+ * copied; objects that they point to must outlive the store. MEMORY; DEVICE if a reader thread cannot be
+ * started. */
 enum status store_open(const struct store_options *options, struct store **store, struct error *e);
 /* Stops the readers after their current reads, and frees everything except residents that the plan keeps. */
 void store_close(struct store *store);
 
-/* Take and return the memory of a stage. Between both calls the visits of the stage are acquired in order.
- * Call store_end_stage also after a failed store_begin_stage. MEMORY. */
+/* Allocate and free the memory of a stage; in between, its visits are acquired in order. Call store_end_stage
+ * also after a failed store_begin_stage. MEMORY. */
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
-/* Waits until the packed block of a visit has a place, and returns the place. None of the bytes need have
- * arrived. Fills *e with the error of the fill. */
+/* Waits until the packed block of a visit has a place, and returns the place. The bytes may arrive later: see
+ * store_await. Fails with the fill's error. */
 enum status store_acquire(struct store *store, int visit, struct packed_place *place, struct error *e);
-/* Waits until bytes [0, to) of the acquired packed block have arrived; `to` may lie beyond the end. On a
- * device with its own memory, operators queued after this call wait for the bytes, not the host. Costs
- * nothing for bytes awaited before. Fills *e with the error of the fill. */
+/* Waits until bytes [0, to) of the acquired packed block have arrived; `to` may exceed the block. On a device
+ * with its own memory, operators queued after this call wait, not the host. Costs nothing for bytes awaited
+ * before. Fails with the fill's error. */
 enum status store_await(struct store *store, int visit, uint64_t to, struct error *e);
-/* Releases a visit. A successful visit has awaited its whole packed block. Otherwise bytes that were not
- * awaited are cancelled with their place: the run ends, or resumes from an earlier visit (store_replan). */
+/* Releases a visit, which has awaited its whole packed block. If not, its pending bytes are cancelled: the
+ * run ends, or resumes from an earlier visit (store_replan). */
 void store_release(struct store *store, int visit);
 
 /* Continues the stage under another plan from `visit` on, the first visit of an evaluation; all acquired
- * visits must be released. The new plan differs only in evicted residents, whose pages are returned at once,
- * and may have a larger ring. Visits from `visit` on run again if they ran already; prefetched blocks are
- * read again. Between two stages pass the first visit of the next stage: pages of the ring are returned until
- * that stage begins. The plan must outlive the store. MEMORY. */
+ * visits must be released. The new plan has fewer residents, whose pages are returned at once, and may have a
+ * larger ring. Visits from `visit` on run again if they ran already; prefetched blocks are read again.
+ * Between two stages pass the next stage's first visit: the ring's pages are returned until that stage
+ * begins. The plan must outlive the store. MEMORY. */
 enum status store_replan(struct store *store, const struct plan *plan, int visit, struct error *e);
 
-/* Adds seconds that operators waited for copies on the device, reported by the device afterwards. */
+/* Adds seconds that operators waited for copies on the device, which the device reports afterwards. */
 void store_add_stall(struct store *store, double seconds);
 /* Counters since store_open. */
 struct store_counters store_count(struct store *store);

@@ -1,9 +1,7 @@
-/* The list of fills, and their places in ring and resident memory: a part of the store, see store_state.h. */
+/* The store's list of fills, and their places in ring and resident memory: see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <errno.h>
-
-/* ---- the list ---- */
 
 static bool joins_previous(const struct store *s, const struct visit *v, bool resident) {
     const struct fill *last = s->n_fills > s->oldest_fill ? &s->fills[s->n_fills - 1] : NULL;
@@ -62,14 +60,12 @@ void fills_drop_from(struct store *s, int visit) {
     s->n_fills = s->oldest_fill = n;
     if (s->next_place > n) s->next_place = n;
     if (s->next_claim > n) s->next_claim = n;
-    for (int i = 0; i < n; i++) /* a fill shared by visits before and after `visit` is read again */
+    for (int i = 0; i < n; i++) /* a fill for visits on both sides of `visit` is read again */
         if (!s->fills[i].resident) s->fills[i].state = FILL_EMPTY;
     s->ring_wrap = n;
     s->ring_head = 0;
     s->ring_older = NULL;
 }
-
-/* ---- the ring's memory ---- */
 
 static uint64_t largest_ring(const struct plan *plan) {
     uint64_t most = 0;
@@ -107,13 +103,11 @@ int ring_renew(struct store *s, uint64_t bytes) {
     return ring_commit(s, bytes);
 }
 
-/* ---- places ---- */
-
 static char *end_of(const struct fill *f) {
     return fill_address(f) + f->block->bytes;
 }
 
-/* Returns the head of the ring to offset 0; the fills below the head join the list ring_older. */
+/* Returns the ring's head to offset 0; the fills below the head join the list ring_older. */
 static void wrap_ring(struct store *s) {
     for (int i = s->next_place - 1; i >= s->ring_wrap; i--) {
         if (s->fills[i].resident) continue;
@@ -139,12 +133,12 @@ static bool place_in_ring(struct store *s, struct fill *f) {
 }
 
 /* True if the plan limits prefetching. The limit must also hold in device time, which the host may be ahead
- * of, so the fill then waits for the event of the last release. */
+ * of: the fill then waits for the event of the last release. */
 static bool limits_prefetch(const struct plan_stage *p) {
     return p->depth || p->no_wrap || p->waits;
 }
 
-/* True if depth, no_wrap and waits of the plan (see plan.h) allow to place this fill now. */
+/* True if the plan's depth, no_wrap and waits (see plan.h) allow this fill to be placed now. */
 static bool may_prefetch(const struct store *s, const struct fill *f) {
     const struct plan_stage *p = &s->o.plan->stage[s->stage];
     const struct visit *visits = s->o.visits->visits;
@@ -185,5 +179,5 @@ bool fills_place_is_free(struct fill *f, uint64_t from, uint64_t to, uint64_t *e
 
 void fills_empty(struct fill *f, uint64_t event) {
     f->released = event;
-    f->state = FILL_EMPTY; /* only now may its space be refilled (I3) */
+    f->state = FILL_EMPTY; /* only now may the fill's space be reused (I3) */
 }

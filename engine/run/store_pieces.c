@@ -1,11 +1,10 @@
-/* Moves the bytes of fills in pieces, on reader threads: a part of the store, see store_state.h. */
+/* Moves the bytes of the store's fills in pieces, on reader threads: see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <string.h>
 
-/* ---- claiming ---- */
-
-/* True if the part that contains byte `at` is already in the host pool. */
+/* True if the pool already holds the part (adapter bytes or base weights) with byte `at` of the fill's
+ * block. */
 static bool part_in_pool(const struct store *s, const struct fill *f, uint64_t at) {
     enum packed_part part = packed_part_of(f->block, at);
     return f->pooled && resident_memory_ready(&s->o.residents->pool[f->stage], part, f->number);
@@ -15,8 +14,7 @@ static bool in_pool(const struct store *s, const struct fill *f) {
     return part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes);
 }
 
-/* The resident part of the pool that contains byte `at` of the packed block; pool_byte: the address of that
- * byte. */
+/* The pool's memory of the part that contains byte `at` of the packed block. */
 static struct resident_part *pool_part(const struct store *s, const struct fill *f, uint64_t at) {
     return &s->o.residents->pool[f->stage].part[packed_part_of(f->block, at)];
 }
@@ -26,8 +24,8 @@ static char *pool_byte(const struct store *s, const struct fill *f, uint64_t at)
     return packed_byte(f->block, &place, at);
 }
 
-/* Several fills of a pooled block may exist at once: the first reads the block from the disk, the others wait
- * for it. */
+/* True unless another fill is reading this fill's pooled block from the disk: several fills of a block may
+ * exist at once, and the later ones wait for the first. */
 static bool pool_allows(struct store *s, struct fill *f) {
     if (!f->pooled || in_pool(s, f)) return true;
     if (f->claimed) return f->reads_pool;
@@ -44,8 +42,7 @@ static uint64_t largest_piece(const struct store *s, const struct fill *f, bool 
 }
 
 /* True if the next piece passes through staging: it comes from the disk, or from a part of the pool that
- * could not be pinned while staging could. *most: number of following bytes for which the answer is the
- * same. */
+ * could not be pinned while staging could. *most: number of following bytes with the same answer. */
 static bool passes_staging(const struct store *s, const struct fill *f, uint64_t *most) {
     *most = UINT64_MAX;
     if (!s->device || !f->pooled) return s->device;
@@ -59,14 +56,14 @@ static bool passes_staging(const struct store *s, const struct fill *f, uint64_t
     return refused;
 }
 
-/* Length of a section that shares one fence: whole pieces, as the first piece is cut. Pieces cut differently
- * in the next stage make a wait longer than necessary, never shorter. */
+/* Bytes of a section with one fence: whole pieces, as the first piece is cut. If the next stage cuts other
+ * pieces, a wait is longer than necessary, never shorter. */
 static uint64_t fence_bytes(uint64_t packed_bytes, uint64_t piece_bytes) {
     uint64_t all = piece_bytes * FILL_FENCES;
     return piece_bytes * ((packed_bytes + all - 1) / all);
 }
 
-/* Index of the free staging buffer whose last copy is the oldest; -1 if none is free. */
+/* Index of the free staging buffer with the oldest last copy; -1 if none is free. */
 static int free_staging(const struct store *s) {
     int oldest = -1;
     for (int i = 0; i < s->n_staging; i++)
@@ -75,8 +72,8 @@ static int free_staging(const struct store *s) {
     return oldest;
 }
 
-/* Cuts the next piece of this fill, if it can start now. A reader without a staging buffer claims nothing:
- * its piece would be late and delay waiters that already have later pieces. */
+/* Cuts the next piece of a fill, if it can start now. A reader without a staging buffer claims nothing: its
+ * piece would delay waiters that already have later pieces. */
 static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     const struct block *block = f->block;
     uint64_t from = f->claimed, alike;
@@ -109,15 +106,13 @@ static bool claim_piece(struct store *s, struct piece *piece) {
     return false;
 }
 
-/* ---- moving ---- */
-
 static void count_reads(struct store *s, const struct reader *reader) {
     s->counters.bytes_read += (int64_t)reader->bytes_read;
     s->counters.bytes_direct += (int64_t)reader->bytes_direct;
 }
 
-/* True if the copy of this piece must be delayed. One queue carries all copies, so a copy that waits for a
- * later device event than earlier-claimed pieces in flight would block them. */
+/* True if the piece's copy must be delayed. One queue carries all copies: a copy that waits for a later
+ * device event than pieces claimed earlier, still in flight, would block them. */
 static bool would_block_queue(const struct store *s, const struct piece *piece) {
     for (int i = 0; i < STORE_READERS_MAX; i++) {
         const struct piece *other = &s->readers[i].piece;
@@ -126,7 +121,7 @@ static bool would_block_queue(const struct store *s, const struct piece *piece) 
     return false;
 }
 
-/* Pins the chunk that contains byte `from`, which the caller has claimed. Call without the lock. */
+/* Pins the chunk with byte `from`, which the caller has claimed. Call without the lock. */
 static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
     pins_pin(pins, from);
     pthread_mutex_lock(&s->lock);
@@ -134,8 +129,8 @@ static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Ensures that the chunk with byte `from` is pinned, or refused: pins it, or waits for the thread that does.
- * *end: end of the chunk. Returns true if pinned. Call without the lock. */
+/* Pins the chunk with byte `from`, or waits for the thread that does. *end: end of the chunk. Returns true if
+ * pinned, false if refused. Call without the lock. */
 static bool ensure_pinned(struct store *s, struct pins *pins, uint64_t from, uint64_t *end) {
     if (pins_state(pins, from, end) == PIN_DONE) return true; /* the usual case */
     pthread_mutex_lock(&s->lock);
@@ -245,8 +240,8 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     }
 }
 
-/* Lets a reader without work pin one of the next chunks of the pool before copies reach it; at most half of
- * the readers pin, the others read on. Releases the lock meanwhile. */
+/* Lets an idle reader pin one of the pool's next chunks before copies reach it. At most half of the readers
+ * pin, the others read on. Releases the lock meanwhile. */
 static void pin_ahead(struct store *s, const struct piece *piece) {
     enum { CHUNKS_AHEAD = 4 };
     char *packed;
@@ -269,8 +264,7 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     s->o.sys->wake(s->o.sys, &s->ready);
 }
 
-/* Does one thing that is possible now: moves a piece, or places the next fill. Returns false if there was
- * nothing to do. */
+/* Moves a piece or places the next fill. Returns false if neither is possible now. */
 static bool work_once(struct store *s, struct store_reader *r) {
     struct piece *piece = &r->piece;
     if (s->error.code != OK) return false;
@@ -290,8 +284,6 @@ static bool work_once(struct store *s, struct store_reader *r) {
     return true;
 }
 
-/* ---- what is there ---- */
-
 uint64_t pieces_arrived(const struct store *s, const struct fill *f) {
     uint64_t there = f->claimed;
     for (int i = 0; i < STORE_READERS_MAX && f->pieces_in_flight; i++) {
@@ -308,8 +300,6 @@ uint64_t pieces_last_fence(const struct store *s, const struct fill *f, uint64_t
     *to = from && from < there ? from : there;
     return last;
 }
-
-/* ---- readers ---- */
 
 static void reader_main(void *argument) {
     struct store_reader *r = argument;
@@ -380,10 +370,8 @@ void pieces_abandon(struct store *s, int stage) {
     }
 }
 
-/* ---- staging ---- */
-
-/* Pins all staging at once, before the pool uses up the limit of pinned memory, because unpinned parts of the
- * pool pass through staging. */
+/* Pins all staging at once, before the pool uses up the limit of pinned memory: unpinned parts of the pool
+ * pass through staging. */
 static void pin_staging(struct store *s, uint64_t bytes) {
     struct pins *pins = &s->staging_pins;
     pins_begin(pins, s->device, s->staging_memory, bytes);

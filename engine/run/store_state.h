@@ -1,11 +1,11 @@
-/* Internals shared by the files of the store; no other file includes this header.
+/* Internals of the store, for its own files only:
  *
  *     store_fills.c    the list of fills and their places in ring and resident memory (I3, I5, I6, I7)
  *     store_pieces.c   how the bytes of a fill are moved, piece by piece, and by which thread (I1, I4, I8)
  *     store.c          opening, stages, change of plan, acquire, await and release (I2, I4)
  *
- * store.h lists the numbered invariants. All functions except opening and closing run under the lock of the
- * store; the comment of a function that releases the lock for a while says so. */
+ * store.h lists the numbered invariants. All functions except opening and closing run under the store's lock;
+ * a function that releases the lock for a while documents it. */
 #ifndef SLUICE_RUN_STORE_STATE_H
 #define SLUICE_RUN_STORE_STATE_H
 
@@ -23,25 +23,26 @@ struct fill {
     const struct block *block;
     int stage, number; /* number: index of the block in its stage */
     int first_visit;
-    int last_visit; /* release of this visit frees the space in the ring */
+    int last_visit; /* visit whose release frees the fill's ring space */
     bool resident, pooled;
-    bool reads_pool; /* this fill also fills the pool */
+    bool reads_pool; /* the fill also copies the block into the pool */
     enum fill_state state;
     struct packed_place place;
     struct fill *over;  /* oldest fill in the ring whose space this fill still has to wait for */
-    struct fill *above; /* next entry of the list ring_older */
+    struct fill *above; /* next fill of the list ring_older */
     uint64_t event;     /* device event that all copies of this fill wait for */
-    uint64_t released;  /* device event of the last release */
-    uint64_t claimed;   /* bytes of the packed block that readers have taken or finished */
+    uint64_t released;  /* device event of the fill's last release */
+    uint64_t claimed;   /* leading bytes of the packed block that readers have claimed or finished */
     int pieces_in_flight;
-    uint64_t awaited; /* bytes that the computing thread may use; read and written by that thread only */
+    uint64_t
+        awaited; /* leading bytes that the computing thread may use; only that thread accesses the field */
     /* Fence of the last copy into each section of the packed block, on a device with its own memory. A
-     * section is the smallest number of whole pieces that needs at most FILL_FENCES sections. One fence for
-     * each piece would make memory grow with visits times block size. */
+     * section is the fewest whole pieces that give at most FILL_FENCES sections; a fence per piece would need
+     * memory for visits times block size. */
     uint64_t fence[FILL_FENCES], fence_bytes;
 };
 
-/* First byte of a fill in the ring, where a packed block is contiguous. */
+/* Start address of a fill in the ring, where packed blocks are contiguous. */
 static inline char *fill_address(const struct fill *fill) {
     return fill->place.part[PACKED_ADAPTER];
 }
@@ -54,13 +55,13 @@ struct staging {
 
 enum { STAGING_MAX = 256 };
 
-/* Bytes [from, to) of the packed block of a fill, all in one part. */
+/* Bytes [from, to) of a fill's packed block, all in one part. */
 struct piece {
     struct fill *fill;
     uint64_t from, to;
-    uint64_t event;  /* device event after which the place is free; the copy waits for it (I3) */
+    uint64_t event;  /* device event after which the destination is free; the copy waits for it (I3) */
     int buffer;      /* index of the staging buffer that the piece passes through, or -1 */
-    uint64_t number; /* sequence number of claiming */
+    uint64_t number; /* sequence number of the claim */
 };
 
 /* State of one reader thread. Without reader threads the calling thread uses the first entry. */
@@ -77,25 +78,25 @@ struct store {
     struct fill *fills;
     int n_fills;
     int oldest_fill;    /* index of the oldest streamed fill under the current plan */
-    int *fill_of_visit; /* index of the fill of each visit; -1: the block has no weights */
+    int *fill_of_visit; /* index of each visit's fill; -1: the block has no weights */
 
     pthread_mutex_t lock;       /* guards the fields below and all fills */
-    pthread_cond_t work, ready; /* work: readers wait for it; ready: waiters for arrived pieces wait for it */
+    pthread_cond_t work, ready; /* work: signalled to readers; ready: signalled when pieces arrive */
     struct store_reader readers[STORE_READERS_MAX];
     int n_threads;
     bool stopping;
 
     int stage;         /* active stage, or -1 */
     int current_visit; /* visit being acquired or computed, or -1 */
-    int next_place;    /* next fill to place */
-    int next_claim;    /* first fill that may have unclaimed pieces */
+    int next_place;    /* index of the next fill to place */
+    int next_claim;    /* index of the first fill that may have unclaimed pieces */
     uint64_t event;    /* device event of the last release */
     char *ring;
     uint64_t ring_reserved, ring_committed;
-    /* Each byte of the ring belongs to the fill placed there last. Below ring_head lie the fills from
-     * ring_wrap on, in order. Above it lie older fills: the list ring_older, in the order of addresses. */
-    uint64_t ring_head; /* offset of the next fill */
-    int ring_wrap;      /* first fill placed since the head last returned to offset 0 */
+    /* Each ring byte belongs to the fill placed there last. Below ring_head lie the fills from ring_wrap on,
+     * in order. Above it lie older fills, listed by ring_older in order of addresses. */
+    uint64_t ring_head; /* offset at which the next fill is placed */
+    int ring_wrap;      /* index of the first fill placed since the head last returned to offset 0 */
     struct fill *ring_older;
 
     char *staging_memory;
@@ -104,45 +105,40 @@ struct store {
     uint64_t staging_slack; /* spare bytes that align memory with file offsets for direct reads */
     struct staging staging[STAGING_MAX];
     int n_staging;
-    bool staging_open, staging_unpinned; /* unpinned: some of it could not be pinned */
-    char *bounce_memory; /* of all readers, sized by the first plan; later plans do not move it */
+    bool staging_open, staging_unpinned; /* staging_unpinned: some staging memory could not be pinned */
+    char *
+        bounce_memory; /* bounce memory of all readers, sized by the first plan; later plans do not move it */
     uint64_t bounce_bytes;
     char *work_memory; /* conversion buffers of all readers */
 
     int pieces_in_flight; /* pieces in flight over all fills */
     uint64_t pieces_claimed;
-    int pinning;        /* readers that are pinning memory ahead of use */
+    int pinning;        /* number of readers that pin memory ahead of use */
     struct error error; /* error of the first read that failed */
     struct store_counters counters;
 };
 
-/* ---- store_fills.c ---- */
-
-/* Lists the fills of the visits from first_visit on, after the existing ones. */
+/* Appends the fills of the visits from first_visit on. */
 void fills_list(struct store *store, int first_visit);
-/* Drops the fills of visits from `visit` on, except fills of residents that are in memory. Leaves the ring
- * empty. */
+/* Drops the fills of visits from `visit` on, except fills of residents in memory. Leaves the ring empty. */
 void fills_drop_from(struct store *store, int visit);
-/* Places the next fill if it fits. Returns false if none could be placed. */
+/* Places the next fill if it fits. Returns false if it does not, or if there is none. */
 bool fills_place_next(struct store *store);
-/* Returns true if the place of bytes [from, to) of a fill is free: all fills that lay there are released.
- * Call with ascending ranges. *event: the last of those releases, which a copy to the place waits for
- * (I3). */
+/* True if bytes [from, to) of a fill's place are free: all earlier fills there are released. Call with
+ * ascending ranges. *event: the last of those releases, which a copy to the place waits for (I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
-/* Marks the parts that an earlier run filled as claimed, so that no reader fills them. */
+/* Marks the parts of a resident block that an earlier run filled as claimed, so that no reader fills them. */
 void fills_skip_kept(const struct store *store, struct fill *fill);
 /* Ends a fill; its place is free after `event`. */
 void fills_empty(struct fill *fill, uint64_t event);
 
-/* Reserves address space for the largest ring of the plan. MEMORY. */
+/* Reserves address space for the plan's largest ring. MEMORY. */
 enum status ring_reserve(struct store *store, struct error *e);
-/* Grows or shrinks the committed pages of the ring. Returns 0 or a negative errno. */
+/* Grows or shrinks the committed bytes of the ring. Returns 0 or a negative errno. */
 int ring_commit(struct store *store, uint64_t bytes);
-/* Like ring_commit, after a change of plan. If the rings of the new plan need more address space, the ring
- * moves and must be empty. */
+/* ring_commit after a change of plan. If the new plan's rings need more address space, the ring moves and
+ * must be empty. */
 int ring_renew(struct store *store, uint64_t bytes);
-
-/* ---- store_pieces.c ---- */
 
 /* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. MEMORY. */
 enum status pieces_take_bounces(struct store *store, struct error *e);
@@ -150,7 +146,7 @@ enum status pieces_take_bounces(struct store *store, struct error *e);
 enum status pieces_take_work(struct store *store, struct error *e);
 /* Starts the reader threads. DEVICE if the system refuses a thread. */
 enum status pieces_start_readers(struct store *store, struct error *e);
-/* Without reader threads: moves everything that can be moved now. Releases the lock meanwhile. */
+/* Without reader threads: moves all pieces that can be moved now. Releases the lock meanwhile. */
 void pieces_move_inline(struct store *store);
 /* Returns n such that bytes [0, n) of a packed block have arrived. Readers claim pieces in order but finish
  * in any order, so n is the start of the first piece in flight. */
@@ -158,16 +154,16 @@ uint64_t pieces_arrived(const struct store *store, const struct fill *fill);
 /* Returns the last fence of the copies of bytes [0, *to), which have arrived. Raises *to to the end of its
  * section, as far as that has arrived. */
 uint64_t pieces_last_fence(const struct store *store, const struct fill *fill, uint64_t *to);
-/* Sets the fill to FAILED, claims no more pieces of it, and waits for its reads in flight, because its memory
- * will be reused. Releases the lock meanwhile. */
+/* Sets the fill to FAILED and waits for its reads in flight, because its memory will be reused. Releases the
+ * lock meanwhile. */
 void pieces_cancel(struct store *store, struct fill *fill);
 /* Cancels all unfinished fills of a stage that ends early. */
 void pieces_abandon(struct store *store, int stage);
 /* Allocates and pins staging buffers, at least two if `bytes` is two pages or more. Releases the lock
  * meanwhile. MEMORY. */
 enum status pieces_open_staging(struct store *store, uint64_t bytes, struct error *e);
-/* Frees the staging buffers after all pieces in flight, including pieces of the next stage. No piece starts
- * without staging. Releases the lock meanwhile. */
+/* Frees the staging buffers after all pieces in flight, including the next stage's. No piece starts without
+ * staging. Releases the lock meanwhile. */
 void pieces_close_staging(struct store *store);
 
 #endif

@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Evaluations take equal time after two or three; the mean of the last two also covers a rhythm of two. */
+/* Evaluations take equal time after two or three; the mean of the last two also covers times that
+ * alternate. */
 enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
 
 static double larger(double a, double b) {
@@ -22,8 +23,6 @@ static double transfer_seconds(uint64_t bytes, double rate) {
 static bool in_set(const uint64_t *set, int place) {
     return set[place / 64] >> (place % 64) & 1;
 }
-
-/* ---- loads ---- */
 
 struct load block_stream_first_load(const struct block_stream *c) {
     struct load load = {{0}};
@@ -50,9 +49,7 @@ static double largest_load(const struct load *load) {
     return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
 }
 
-/* ---- simulation ---- */
-
-/* Bytes that occupy a buffer (ring or staging); allocated and freed in visit order. */
+/* Visits whose bytes occupy a buffer (ring or staging); space is allocated and freed in visit order. */
 struct held {
     int visit[VISITS_MAX], first, last;
     uint64_t bytes;
@@ -61,21 +58,22 @@ struct held {
 struct simulation {
     const struct block_stream *c;
     const struct plan_stage *stage;
-    int visit;                 /* the current visit */
-    int evaluation_start;      /* first visit of its evaluation */
-    double end[VISITS_MAX];    /* end of computation */
-    double copied[VISITS_MAX]; /* arrival of the last byte */
+    int visit;                 /* current visit */
+    int evaluation_start;      /* first visit of the current evaluation */
+    double end[VISITS_MAX];    /* end of each visit's computation in seconds */
+    double copied[VISITS_MAX]; /* arrival of each visit's last byte in seconds */
     struct held ring, staging;
-    uint64_t moved[VISITS_MAX]; /* bytes of the visit's block that were moved */
+    uint64_t moved[VISITS_MAX]; /* bytes of each visit's block that were moved */
     double bus_free, disk_free, host_free;
-    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* by block index: in the pool, and not entirely pinned */
+    uint64_t
+        windowed[PLAN_BLOCKS_MAX / 64]; /* bit set by block index: in the pool, and not entirely pinned */
 };
 
 static double end_of(const struct simulation *s, int visit) {
     return visit < 0 ? 0 : s->end[visit];
 }
 
-/* Earliest time at which the current visit may start to move: the plan's limits on prefetching. */
+/* Earliest time at which the plan's limits on prefetching allow the current visit's block to move. */
 static double earliest_start(const struct simulation *s) {
     double from = 0;
     if (s->stage->depth) from = end_of(s, s->visit - s->stage->depth - 1);
@@ -84,8 +82,8 @@ static double earliest_start(const struct simulation *s) {
     return from;
 }
 
-/* Time at which the buffer of `limit` bytes has space for the current visit; earlier visits free their bytes
- * at freed[visit]. */
+/* Time at which a buffer of `limit` bytes has space for the current visit; earlier visits free their bytes at
+ * freed[visit]. */
 static double wait_for_room(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
     uint64_t bytes =
@@ -93,20 +91,20 @@ static double wait_for_room(struct simulation *s, struct held *held, const doubl
     while (held->bytes + bytes > limit && held->first < held->last) {
         int oldest = held->visit[held->first++];
         held->bytes -= smaller(s->moved[oldest], limit);
-        from = freed[oldest]; /* in order, so the last one is the latest */
+        from = freed[oldest]; /* freed in order: the last one is the latest */
     }
     held->visit[held->last++] = s->visit;
     held->bytes += bytes;
     return from;
 }
 
-/* The source of a block before the bus: the disk, or unpinned host memory. */
+/* Where a block comes from before the bus: the disk, or unpinned host memory. */
 struct upstream {
     double seconds, rate;
     double *free;
 };
 
-/* Time at which a block has come from its source through staging (or from the disk into the pool) and over
+/* Time at which a block has passed from its source through staging (or from the disk into the pool) and over
  * the bus, overlapped: the bus starts with the first piece and ends one piece after the source. If a block
  * exceeds staging, the source waits for the bus with the rest. */
 static double upstream_then_bus(struct simulation *s, int i, struct upstream upstream, bool staged,
@@ -148,7 +146,7 @@ static double arrival(struct simulation *s, int i, bool first) {
         s->bus_free =
             upstream_then_bus(s, i, upstream_of(s, i, pooled && !first), !pooled || windowed, from, bus_from);
     if (windowed && first)
-        s->host_free = larger(s->host_free, s->disk_free); /* the block enters the pool now */
+        s->host_free = larger(s->host_free, s->disk_free); /* the block now enters the pool */
     s->copied[s->visit] = s->bus_free;
     return s->bus_free;
 }
@@ -161,8 +159,9 @@ static void simulate(struct simulation *s, int from, int to, bool first) {
     }
 }
 
-/* Extrapolates: simulates evaluations while they differ, at most SIMULATED; the rest take the mean of the
- * last two. Never less than the load, which a full ring can hide for longer than the simulation. */
+/* Extrapolates the seconds of a stage: evaluations are simulated until they take equal time, at most
+ * SIMULATED; the others count as the mean of the last two. Never less than the load, which a full ring can
+ * hide for longer than the simulation. */
 static void extrapolate(const struct simulation *s, const double *ended, int n, double least,
                         struct timing *timing) {
     double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0];
@@ -181,8 +180,7 @@ static struct load load_so_far(const struct simulation *s) {
         {[BOUND_COMPUTE] = end_of(s, s->visit - 1), [BOUND_BUS] = s->bus_free, [BOUND_DISK] = s->disk_free}};
 }
 
-/* Lower bound with n more evaluations in which nothing waits; never above the prediction, extrapolated or
- * not. */
+/* Lower bound of the seconds with n more evaluations in which nothing waits; never above the prediction. */
 static double least_seconds(const struct load *so_far, const struct load *later, int n) {
     struct load load = *so_far;
     for (int b = 0; b < N_BOUNDS; b++) load.busy[b] += n * later->busy[b];
@@ -305,9 +303,7 @@ struct timing timing_predict(const struct run_need *need, const struct plan *pla
     return block_stream_timing(&block_stream, &plan->stage[stage]);
 }
 
-/* ---- choosing blocks evenly ---- */
-
-/* Without known computation times, bytes stand in, so that blocks are spread evenly. */
+/* Weight of a block for even spreading: seconds of computation, or bytes if these are unknown. */
 static double weight_of(const struct block_stream *c, int i, bool timed) {
     return timed ? c->compute[i] : (double)c->bytes[i];
 }

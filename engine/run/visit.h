@@ -1,5 +1,4 @@
-/* Visits and lanes. A run is a list of visits, computed before the run starts, from text encoder to
- * decoder. */
+/* Visits and lanes. A run is a list of visits, from text encoder to decoder, made before the run starts. */
 #ifndef SLUICE_RUN_VISIT_H
 #define SLUICE_RUN_VISIT_H
 
@@ -11,33 +10,33 @@
 
 enum { LANE_REFERENCES_MAX = 3, ADD_TIME_IDS_MAX = 6 };
 
-/* An image inside a prompt. Its tokens form a grid, row by row, computed by a vision encoder. */
+/* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
 struct vision_span {
-    struct tensor rows; /* [height width, C]: written by the vision encoder */
-    int32_t first, height,
-        width; /* index of its first token in the prompt, and size of the grid; 0: no image */
+    struct tensor rows;           /* [height width, C]: written by the vision encoder */
+    int32_t first, height, width; /* first: index of the image's first token in the prompt; height, width:
+                                     token grid; 0: no image */
 };
 
 /* One sequence being computed in a stage: a prompt, an image under one guidance branch, or a picture to
- * encode or decode. The tensors pass between stages and belong to the session. The kind of family decides
- * which tensors are read and written. */
+ * encode or decode. The tensors pass between stages and belong to the session; the kind of family decides
+ * which ones are read and written. */
 struct lane {
     struct tensor text;   /* [T, C]: prompt_embeds, written by a text encoder, read by the denoiser */
     struct tensor pooled; /* [1, C]: pooled_projections, written by a text encoder that pools */
     struct tensor latent; /* [C, F, Y, X]: read by the denoiser and the decoder */
     struct tensor concat; /* [C, F, Y, X]: concat channels (inpainting, image-to-video, VACE) */
-    /* [T, C]: image embeddings of one or several images, one below the other, written by a vision encoder and
+    /* [T, C]: image embeddings of one or more images, one below the other, written by a vision encoder and
      * read by the denoiser in addition to the text. */
     struct tensor image;
     struct tensor reference[LANE_REFERENCES_MAX]; /* [C, 1, Y, X]: reference images; absent: rank 0 */
     struct tensor prediction;                     /* [C, F, Y, X]: written by the denoiser */
     /* [N, Y, X, 3], about -1 to 1: frames of a chunk, written by the decoder, read by encoders. N is the
-     * frame count of the longest chunk; a shorter chunk uses the first frames. */
+     * longest chunk's frame count; a shorter chunk uses the first frames. */
     struct tensor picture;
     struct tensor moments; /* [Y, X, 2 C]: mean and log variance of a latent frame, written by the encoder */
     const int32_t *tokens; /* token ids of the prompt, in a text encoder's stage */
     int n_tokens;
-    /* In a text encoder's stage: images of the prompt in order of position. Their rows replace token
+    /* In a text encoder's stage: images of the prompt in order of position; their rows replace token
      * embeddings. Absent images come last. */
     struct vision_span vision_spans[LANE_REFERENCES_MAX];
     int window;     /* attention and positions are limited to windows of this many tokens; 0: no windows */
@@ -45,26 +44,25 @@ struct lane {
     int pooled_row; /* index of the token whose row is pooled */
     float guidance; /* distilled guidance scale (guidance embedding) */
     int n_clean_frames; /* leading latent frames that come from the input image: no noise, timestep 0 */
-    /* Micro-conditioning read with the pooled row: sizes, aesthetic score (SDXL's add_time_ids). Equal in all
-     * lanes of one prompt. */
+    /* Micro-conditioning read with the pooled row: SDXL's sizes, crop, aesthetic score (add_time_ids). Equal
+     * in all lanes of one prompt. */
     float add_time_ids[ADD_TIME_IDS_MAX];
     int n_add_time_ids;
     int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
-    /* Skip-layer guidance: numbers of the blocks that this lane skips, among kinds that may be skipped.
-     * evaluations: the range in which the lane is computed, n = 0: all. Lanes with a range all have the same
-     * range and come after lanes without one. */
+    /* Skip-layer guidance: numbers of the blocks that this lane skips. evaluations: the range in which the
+     * lane is computed; n = 0: all. Lanes with a range all have the same range and come after lanes without
+     * one. */
     const int *skip_layers;
     int n_skip_layers;
     struct {
         int first, n;
     } evaluations;
-    /* Operand type of matrix products and attention (see context_operand), for state that nothing else
-     * reads. */
+    /* Element type of state that only matrix products and attention read (see context_operand). */
     enum dtype operand;
-    int hoisted;  /* number of timesteps whose rows the state holds at once: all of them if hoisted, else 0 */
-    bool tiled;   /* of a decoder: full-frame buffers are as small as possible */
+    int hoisted;  /* number of timesteps whose rows the state holds at once if hoisted; else 0 */
+    bool tiled;   /* decoder with full-frame buffers as small as possible (VAE tiling) */
     bool padding; /* fills up a group that has fewer lanes than the others; never computed */
-    void *state;  /* the family's own structure of tensors, declared by family->declare */
+    void *state;  /* the family's structure of state tensors, declared by family->declare */
 };
 
 static inline bool lane_is_of(const struct lane *lane, int evaluation) {
@@ -72,14 +70,14 @@ static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
 }
 
-/* A latent [C, F, Y, X] as planes [C, F Y, X]. Patches never cross frames, because each frame is whole rows
- * of patches. */
+/* Reshapes a latent [C, F, Y, X] to planes [C, F Y, X]. Patches never cross frames, because each frame is
+ * whole rows of patches. */
 static inline struct tensor latent_planes(struct tensor latent) {
     return tensor_reshape(latent, 3,
                           (int32_t[]){latent.dim[0], latent.dim[1] * latent.dim[2], latent.dim[3]});
 }
 
-/* One frame of a latent [C, F, Y, X] as a matrix [C, Y X]; the stride between its rows covers F frames. */
+/* One frame of a latent [C, F, Y, X] as a matrix [C, Y X]; its row stride covers F frames. */
 static inline struct tensor latent_frame(struct tensor latent, int32_t frame) {
     int32_t pixels = latent.dim[2] * latent.dim[3];
     struct tensor rows = tensor_reshape(latent, 2, (int32_t[]){latent.dim[0], latent.dim[1] * pixels});
@@ -92,23 +90,23 @@ static inline struct tensor lane_picture(const struct lane *lane) {
 
 /* Inputs of a forward function besides the weights. */
 struct visit_scope {
-    const void *settings; /* configuration structure of the family */
+    const void *settings; /* the family's settings structure */
     const struct lane *lane;
     int number; /* number of the block */
-    int chunk;  /* index of the chunk of frames, in a VAE encoder or decoder */
-    /* Range of timesteps of the visit: the one of this evaluation; all of them if the rows are hoisted; empty
-     * in other visits before the first evaluation. */
+    int chunk;  /* index of the chunk of frames, in a VAE's stage */
+    /* Range of timesteps of the visit: this evaluation's; all if the rows are hoisted; empty in other visits
+     * before the first evaluation. */
     int timestep, n_timesteps;
     const float *timesteps; /* values of these timesteps, as the family's recipe defines them */
 };
 
-/* Slices rows [all timesteps or 1, C] that depend on the timestep to the rows [n_timesteps, C] of this visit.
- * Without hoisting there is one row, of the current evaluation. */
+/* Slices timestep-dependent rows [all timesteps or 1, C] to this visit's rows [n_timesteps, C]. Without
+ * hoisting there is one row, of the current evaluation. */
 static inline struct tensor scope_rows(struct tensor rows, const struct visit_scope *scope) {
     return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
 }
 
-/* The same for this block within rows of all blocks, [blocks, rows, C]. */
+/* scope_rows for this block within the rows of all blocks, [blocks, rows, C]. */
 static inline struct tensor scope_rows_of_block(struct tensor all, const struct visit_scope *scope) {
     return scope_rows(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
 }
@@ -116,12 +114,12 @@ static inline struct tensor scope_rows_of_block(struct tensor all, const struct 
 struct visit {
     int stage, block; /* block: index in the stage's list of blocks */
     int first_lane, n_lanes;
-    int evaluation;       /* -1: runs once, before the first evaluation */
+    int evaluation;       /* -1: the visit runs once, before the first evaluation */
     int n_hoisted;        /* with evaluation -1: number of hoisted timesteps (see block_hoists) */
     bool ends_evaluation; /* the hook evaluation_ended follows: sampler update, output of a frame */
 };
 
-/* The first lane that has the same prompt as lane i. */
+/* Index of the first lane that has the same prompt as lane i. */
 int lane_first_of_prompt(const struct lane *lanes, int i);
 
 struct visit_list {
@@ -130,9 +128,9 @@ struct visit_list {
     int n_visits, capacity;
 };
 
-/* Appends a visit; MEMORY. The list grows only while it is built. */
+/* Appends a visit; MEMORY. */
 enum status visit_add(struct visit_list *list, struct visit visit, struct error *e);
-/* Appends the visit for the first lane of each prompt: for values that depend on the prompt alone. */
+/* Appends a visit for the first lane of each prompt: for values that depend on the prompt alone. */
 enum status visit_add_prompts(struct visit_list *list, struct visit visit, const struct lane *lanes,
                               int n_lanes, struct error *e);
 void visit_list_destroy(struct visit_list *list);

@@ -1,9 +1,7 @@
-/* Builds the visit list of ordinary stages from the update rates of the component's blocks: component_visits
- * in family.h.
- *
+/* Builds the visit list of ordinary stages from the update rates of blocks: component_visits of family.h.
  * Order: blocks that depend on the prompt alone; then, if hoisted, the rows of all timesteps; then the
- * evaluations with the other blocks. Within each group, embedding rows come first, then blocks in the order
- * of the family. Prompts, and images under guidance, compute together; pictures to encode or decode go one
+ * evaluations with the other blocks. Within each group, embedding rows come first, then blocks in the
+ * family's order. Prompts, and images under guidance, compute together; pictures to encode or decode go one
  * after another, each through all its evaluations. */
 #include "engine/run/family.h"
 
@@ -11,12 +9,12 @@ struct visit_builder {
     const struct component *c;
     const struct lane *lanes;
     int n_lanes;
-    int each; /* evaluations per lane if lanes are processed one after another; else 0 */
+    int each; /* evaluations per lane if lanes compute one after another; else 0 */
     struct visit_list *list;
     struct error *e;
 };
 
-/* Block i of the list of embedding tables followed by blocks. */
+/* Block i of the embedding tables followed by the blocks. */
 static const struct block *visit_builder_block(const struct component *c, int i) {
     return i < c->n_tables ? &c->tables[i] : &c->blocks[i - c->n_tables];
 }
@@ -31,7 +29,7 @@ static bool visit_builder_skips(const struct lane *lane, const struct block *blo
     return i < lane->n_skip_layers;
 }
 
-/* Number of leading lanes that visit the block in this evaluation; those lanes compute together. */
+/* Number of leading lanes that visit the block in this evaluation. */
 static int visit_builder_lanes(const struct visit_builder *l, const struct block *block, int evaluation) {
     int n = 0;
     while (n < l->n_lanes && lane_is_of(&l->lanes[n], evaluation) &&
@@ -92,7 +90,7 @@ enum status component_visits(const struct component *c, int stage, const struct 
             bool before = kind->update_rate == UPDATE_PER_PROMPT || (hoisted && block_hoists(kind));
             if (!before) visit_builder_add(&l, i, visit);
         }
-        /* The output of a text encoder is not read before the next stage. */
+        /* No text encoder output is read before the next stage. */
         if (list->n_visits) list->visits[list->n_visits - 1].ends_evaluation = family->kind != FAMILY_TEXT;
     }
     return e->code;

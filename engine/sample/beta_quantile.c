@@ -1,4 +1,3 @@
-/* Quantiles of the beta distribution: see beta_quantile.h. */
 #include "engine/sample/beta_quantile.h"
 
 #include <float.h>
@@ -22,7 +21,7 @@ static double continued_fraction(double x, double a) {
     return value;
 }
 
-/* The cumulative distribution at x, for x up to 1/2. */
+/* Cumulative distribution of beta(a, a) at x, for x up to 1/2. */
 static double cumulative(double x, double a, double log_beta) {
     return exp(a * (log(x) + log1p(-x)) - log_beta) * continued_fraction(x, a) / a;
 }

@@ -1,4 +1,3 @@
-/* Noise grids: see grid.h. */
 #include "engine/sample/grid.h"
 
 #include <math.h>

@@ -6,14 +6,14 @@
  *   variance preserving:  1 / sqrt(1 + sigma^2), sigma / sqrt(1 + sigma^2) (DDIM, DPM-Solver++, UniPC, LCM)
  *   flow matching:        1 - sigma, sigma
  *
- * The first two are equivalent: dividing a variance-exploding sample by sqrt(1 + sigma^2) gives the other.
- * A run uses the form of its diffusers scheduler, so that its latents match diffusers at every step, also
- * with zero terminal SNR (signal 0). Samplers work for any signal and noise, so sampler and grid are
- * independent choices. Denoisers read samples of variance 1: variance-preserving and flow samples as they
- * are, variance-exploding ones divided by sqrt(1 + sigma^2).
+ * The first two are equivalent: dividing a variance-exploding sample by sqrt(1 + sigma^2) gives the other. A
+ * run uses the form of its diffusers scheduler, so that its latents match diffusers at every step, also with
+ * zero terminal SNR (signal 0). Samplers work for any signal and noise, so sampler and grid are independent
+ * choices. Denoisers read samples of variance 1: variance-preserving and flow samples as they are,
+ * variance-exploding ones divided by sqrt(1 + sigma^2).
  *
- * A step goes from its `at` to its `to`. `to` is the next step's `at`, except for DDIM and PNDM: their
- * steps span a fixed number of timesteps, so with spacings other than `leading` they end slightly off the
+ * A step goes from noise level `at` to `to`. `to` is the next step's `at`, except for DDIM and PNDM: their
+ * steps span a fixed number of timesteps and so, with spacings other than `leading`, end slightly off the
  * next step's start. */
 #ifndef SLUICE_SAMPLE_GRID_H
 #define SLUICE_SAMPLE_GRID_H
@@ -25,10 +25,10 @@
 enum grid_form { GRID_FLOW, GRID_VARIANCE_EXPLODING, GRID_VARIANCE_PRESERVING };
 
 struct grid_point {
-    float timestep;      /* as in training; 0 at the end */
+    float timestep;      /* training timestep; 0 at the end of the run */
     float sigma;         /* flow: the noise factor; else noise / signal, at most FLT_MAX */
-    float signal, noise; /* factors in the sample */
-    float input_scale;   /* factor on the sample for the denoiser, unless the prediction has its own */
+    float signal, noise; /* factors of image and standard noise in the sample */
+    float input_scale;   /* factor on the denoiser's input, unless the prediction type has one */
 };
 
 struct grid_step {
@@ -38,32 +38,32 @@ struct grid_step {
 struct grid {
     enum grid_form form;
     int n, n_total;         /* steps to run; steps including those that img2img skips */
-    struct grid_step *step; /* room for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
+    struct grid_step *step; /* array for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
     float init_noise_sigma; /* standard deviation of the initial noise of text-to-image */
     int timestep_stride; /* timesteps that every step spans (DDIM, PNDM); 0: steps go from point to point */
     bool continuous_timesteps;       /* timesteps are log(sigma) / 4 (EDM) */
-    const struct noise_table *table; /* NULL for flow models */
+    const struct noise_table *table; /* noise levels by training timestep; NULL for flow models */
 };
 
 /* Steps that a sampler may add to a grid (adjust_grid in sampler.h). */
 enum { GRID_EXTRA_STEPS = 1 };
 
 struct grid_point grid_point_of_sigma(enum grid_form form, float sigma, float timestep);
-/* Variance preserving, from alphas_cumprod. */
+/* Point of a variance-preserving grid, from a value of alphas_cumprod. */
 struct grid_point grid_point_of_alpha(float alpha, float timestep);
 
 /* The timestep of a sigma where continuous_timesteps is set: log(sigma) / 4. */
 float grid_continuous_timestep(float sigma);
-/* A point within a step. Its timestep comes from the training table, or without one by linear interpolation
- * in sigma. */
+/* A noise level within a step. Its timestep comes from the training table, without a table by linear
+ * interpolation in sigma. */
 struct grid_point grid_between(const struct grid *grid, int step, float sigma);
-/* Removes the first steps (img2img). */
+/* Removes the first steps of the grid (img2img). */
 void grid_skip(struct grid *grid, int first);
 
-/* Turns standard noise into the first sample, in place: noised to the first step's level if there is an
- * image latent (n values), else scaled by init_noise_sigma. */
+/* Turns standard noise into the first sample, in place: noised to the first step's level if there is an image
+ * latent (picture, n values), else scaled by init_noise_sigma. */
 void grid_initial_sample(const struct grid *grid, float *noise, const float *picture, int64_t n);
-/* out := at->signal * picture + at->noise * noise. out may be picture or noise. */
+/* Noises a latent: out := at->signal * picture + at->noise * noise. out may be picture or noise. */
 void grid_add_noise(const struct grid_point *at, const float *picture, const float *noise, float *out,
                     int64_t n);
 

@@ -1,4 +1,3 @@
-/* Guidance: see guidance.h. */
 #include "engine/sample/guidance.h"
 
 #include <math.h>
@@ -10,13 +9,13 @@ void guidance_cfg(struct tensor cond, struct tensor uncond, int patch, double sc
     for (int64_t i = 0; i < tensor_elements(&cond); i++) c[i] = c[i] + g * (c[i] - u[i]);
 }
 
-/* Strides of one token's values: `plane` between channels, `row` between its pixel rows. */
+/* Strides of the values of one token: `plane` between channels, `row` between its pixel rows. */
 struct token_values {
     int channels, patch;
     int64_t plane, row;
 };
 
-/* Guides one token; pointers are to its first value. */
+/* Guides one token, with rescaling to the norm of cond; pointers are to the token's first value. */
 static void guide_token(float *cond, const float *uncond, const struct token_values *at, float scale) {
     double before = 0, after = 0;
     for (int c = 0; c < at->channels; c++)

@@ -1,5 +1,5 @@
-/* Guidance: combines the predictions for the prompt (cond) and the negative prompt (uncond). One function
- * per rule; a recipe names its own. Plain loops on the host. */
+/* Guidance: combines the predictions for the prompt (cond) and the negative prompt (uncond). One function per
+ * rule; a recipe names its rule. Plain loops on the host. */
 #ifndef SLUICE_SAMPLE_GUIDANCE_H
 #define SLUICE_SAMPLE_GUIDANCE_H
 
@@ -10,17 +10,16 @@
  * rounding. */
 typedef void guidance_rule(struct tensor cond, struct tensor uncond, int patch, double scale);
 
-/* Classifier-free guidance: uncond + scale (cond - uncond), computed as cond + (scale - 1) (cond - uncond).
- */
+/* Classifier-free guidance uncond + scale (cond - uncond), as cond + (scale - 1) (cond - uncond). */
 guidance_rule guidance_cfg;
-/* The same, then each token is rescaled to the L2 norm of cond: diffusers 0.42, pipelines/qwenimage. A
- * token of zeros stays zero, where the reference divides by 0. */
+/* Classifier-free guidance, then each token is rescaled to the L2 norm of cond: diffusers 0.42,
+ * pipelines/qwenimage. A token of zeros stays zero, where the reference divides by 0. */
 guidance_rule guidance_cfg_keep_norm;
 
-/* Skip-layer guidance (--slg-layers): guided + scale (cond - skipped). skipped is the prediction of the
- * same prompt without some blocks, cond the prediction before classifier-free guidance. Before that rule
- * slg_begin sets skipped := scale (cond - skipped); after it slg_add adds skipped. All have one shape, f32
- * (diffusers 0.42, pipelines/stable_diffusion_3/pipeline_stable_diffusion_3.py). */
+/* Skip-layer guidance (--slg-layers): guided + scale (cond - skipped). skipped: prediction of the same prompt
+ * without some blocks; cond: prediction before classifier-free guidance. Before that guidance slg_begin sets
+ * skipped := scale (cond - skipped), after it slg_add adds skipped. All have one shape, f32 (diffusers 0.42,
+ * pipelines/stable_diffusion_3/pipeline_stable_diffusion_3.py). */
 void guidance_slg_begin(struct tensor skipped, struct tensor cond, double scale);
 void guidance_slg_add(struct tensor guided, struct tensor skipped);
 

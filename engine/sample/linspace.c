@@ -1,4 +1,4 @@
-/* Evenly spaced values: see linspace.h. The build never contracts to fused multiply-adds by itself. */
+/* The build never contracts a * b + c to fused multiply-adds by itself, so only fmaf fuses. */
 #include "engine/sample/linspace.h"
 
 #include <math.h>

@@ -1,5 +1,4 @@
-/* Evenly spaced values with the rounding of torch.linspace and numpy.linspace, on which diffusers builds
- * its schedules. */
+/* Evenly spaced values with the rounding of torch.linspace and numpy.linspace, as in diffusers' schedules. */
 #ifndef SLUICE_SAMPLE_LINSPACE_H
 #define SLUICE_SAMPLE_LINSPACE_H
 

@@ -1,4 +1,4 @@
-/* PyTorch's CPU random generator: see noise.h. MT19937 after Matsumoto and Nishimura, 1998. */
+/* PyTorch's CPU random generator: MT19937 after Matsumoto and Nishimura, 1998. */
 #include "engine/sample/noise.h"
 
 #include <math.h>

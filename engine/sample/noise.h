@@ -5,7 +5,7 @@
 
 #include <stdint.h>
 
-/* MT19937, as torch.Generator("cpu").manual_seed: only the lower 32 bits of the seed matter. */
+/* State of MT19937, as in torch.Generator("cpu").manual_seed: only the lower 32 bits of the seed matter. */
 struct generator {
     uint32_t state[624];
     int next;
@@ -13,10 +13,10 @@ struct generator {
 
 void generator_seed(struct generator *g, uint64_t seed);
 uint32_t generator_draw(struct generator *g);
-/* torch.rand: 24 bits, in [0, 1). */
+/* One value of torch.rand: 24 bits, in [0, 1). */
 float generator_uniform(struct generator *g);
-/* torch.randn of n values in memory order. From 16 values on PyTorch draws uniforms and transforms them in
- * groups of 16; the last 16 are drawn again if n is no multiple. Below 16 it draws pairs in double. Source:
+/* Fills out with torch.randn's n values in memory order. From 16 values on PyTorch transforms uniforms in
+ * groups of 16, and draws the last 16 again if n is no multiple; below 16 it draws pairs in double. Source:
  * ATen/native/cpu/DistributionTemplates.h. */
 void generator_normals(struct generator *g, float *out, int64_t n);
 

@@ -1,4 +1,3 @@
-/* Training noise levels: see noise_table.h. */
 #include "engine/sample/noise_table.h"
 
 #include "engine/sample/linspace.h"
@@ -47,7 +46,7 @@ float sigma_of_alpha(float alpha) {
 }
 
 void noise_table_fill(struct noise_table *table, const struct training_noise *settings) {
-    float *beta = table->sigma; /* scratch; filled with sigmas below */
+    float *beta = table->sigma; /* scratch memory; filled with sigmas below */
     for (int i = 0; i < N; i++) beta[i] = beta_of(settings, i);
     fill_abar(beta, table->alpha);
     if (settings->rescale_zero_snr != ZERO_SNR_NO) rescale_betas(beta, table->alpha);

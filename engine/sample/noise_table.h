@@ -3,8 +3,7 @@
  * A level is alpha (alphas_cumprod in diffusers: the image's share of the variance), or sigma = sqrt((1 -
  * alpha) / alpha). Computed in float32 in diffusers' order of operations (0.42,
  * schedulers/scheduling_euler_discrete.py), with products accumulated in double as in PyTorch. Square roots
- * and logarithms are correctly rounded; those of PyTorch and NumPy differ in the last bit between
- * processors. */
+ * and logarithms are correctly rounded; in PyTorch and NumPy their last bit depends on the processor. */
 #ifndef SLUICE_SAMPLE_NOISE_TABLE_H
 #define SLUICE_SAMPLE_NOISE_TABLE_H
 
@@ -21,8 +20,8 @@ enum beta_schedule {
 
 enum rescale_zero_snr {
     ZERO_SNR_NO,
-    ZERO_SNR_CLAMPED, /* last alpha is 2^-24 instead of 0, as in EulerDiscreteScheduler */
-    ZERO_SNR_EXACT,   /* last alpha is 0 */
+    ZERO_SNR_CLAMPED, /* the last alpha is 2^-24 instead of 0, as in EulerDiscreteScheduler */
+    ZERO_SNR_EXACT,   /* the last alpha is 0 */
 };
 
 struct training_noise {
@@ -37,15 +36,15 @@ struct noise_table {
 
 void noise_table_fill(struct noise_table *table, const struct training_noise *settings);
 
-/* sqrt((1 - alpha) / alpha); FLT_MAX for alpha 0. */
+/* Sigma of an alpha: sqrt((1 - alpha) / alpha); FLT_MAX for alpha 0. */
 float sigma_of_alpha(float alpha);
-/* Sigma of a timestep, linear between entries and clamped outside (numpy.interp). */
+/* Sigma of a timestep, interpolated linearly between table entries and clamped outside (numpy.interp). */
 double noise_table_sigma(const struct noise_table *table, double timestep);
-/* Sigma of a timestep, linear in log(sigma) (k-diffusion, DiscreteSchedule.t_to_sigma). */
+/* Sigma of a timestep, interpolated linearly in log(sigma) (k-diffusion, DiscreteSchedule.t_to_sigma). */
 double noise_table_sigma_of_log(const struct noise_table *table, double timestep);
-/* Timestep of a sigma, by log(sigma), 0 to 999 (_sigma_to_t in diffusers). */
+/* Timestep of a sigma, interpolated in log(sigma), 0 to 999 (_sigma_to_t in diffusers). */
 double noise_table_timestep(const struct noise_table *table, double sigma);
-/* The same in float32, as diffusers does for a sigma within a step. */
+/* noise_table_timestep in float32, as diffusers computes it for a sigma within a step. */
 float noise_table_timestep_f32(const struct noise_table *table, float sigma);
 
 #endif

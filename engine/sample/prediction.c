@@ -1,4 +1,3 @@
-/* Prediction types: see prediction.h. */
 #include "engine/sample/prediction.h"
 
 #include <math.h>
@@ -7,8 +6,6 @@
 float prediction_input_scale(const struct prediction *prediction, const struct grid_point *at) {
     return prediction->input_scale ? prediction->input_scale(at) : at->input_scale;
 }
-
-/* ---- flow ---- */
 
 static float timestep_input_sigma(float timestep) {
     return timestep / 1000;
@@ -28,8 +25,6 @@ static void prediction_convert_flow(float *output, const float *sample, int64_t 
     for (int64_t i = 0; i < n; i++) output[i] = sample[i] - at->noise * output[i];
 }
 
-/* ---- eps and v ---- */
-
 static void prediction_convert_eps(float *output, const float *sample, int64_t n, const struct grid_point *at,
                                    enum prediction_form form) {
     if (form != PREDICTION_DENOISED) return;
@@ -46,8 +41,6 @@ static void prediction_convert_v(float *output, const float *sample, int64_t n, 
         output[i] = form == PREDICTION_DENOISED ? denoised : (sample[i] - at->signal * denoised) / at->noise;
     }
 }
-
-/* ---- prediction types ---- */
 
 const struct prediction prediction_flow = {.name = "flow",
                                            .is_flow = true,

@@ -1,4 +1,3 @@
-/* The list of samplers: see sampler.h. */
 #include "engine/sample/sampler.h"
 
 #include <stdio.h>

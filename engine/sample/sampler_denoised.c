@@ -4,8 +4,6 @@
 
 #include <math.h>
 
-/* ---- DDIM and Euler ancestral ---- */
-
 static void sampler_update_ddim(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     double ratio = (double)s->to.noise / (double)s->at.noise;
@@ -29,14 +27,12 @@ static void sampler_update_euler_a(const struct sampler_update *u) {
     step_ancestral(u, u->sample, &update_step(u)->at, &update_step(u)->to);
 }
 
-/* ---- DPM++ 2S ancestral, DPM++ SDE ---- */
-
 static double logit(double sigma) {
     return log((1 - sigma) / sigma);
 }
 
-/* The sigma of DPM++ 2S's second evaluation: the geometric mean of the step's begin and its down-sigma; for
- * flow models the mean in log(signal / noise). */
+/* Sigma of DPM++ 2S's second evaluation: the geometric mean of the sigma at which the step begins and its
+ * down-sigma; for flow models the mean in log(signal / noise). */
 static float sigma_between_down(const struct grid *grid, const struct grid_step *s) {
     double from = (double)s->at.sigma;
     double down = update_ancestral(grid, from, (double)s->to.sigma).down;
@@ -53,8 +49,8 @@ static bool evaluation_above_down(const struct grid *grid, int step, int evaluat
     return true;
 }
 
-/* After the second evaluation, takes the whole step with its prediction from the sample saved at the first.
- * After the first one, saves the sample. Returns true if the step is complete. */
+/* First evaluation: saves the sample. Second evaluation: takes the whole step with its prediction from the
+ * saved sample. Returns true if the step is complete. */
 static bool finish_step(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     if (u->evaluation)
@@ -89,10 +85,7 @@ static void sampler_update_sde(const struct sampler_update *u) {
     step_ancestral(u, u->history[0], &s->at, &middle);
 }
 
-/* ---- consistency models: LCM, TCD ---- */
-
-/* LCM's boundary condition, with sigma_data 0.5 and timestep_scaling 10: weights of sample and predicted
- * image. */
+/* Weights of sample and predicted image in LCM's boundary condition (sigma_data 0.5, timestep_scaling 10). */
 static void lcm_boundary(const struct sampler_update *u, double *of_sample, double *of_picture) {
     const struct grid_point *at = &update_step(u)->at;
     double t = 10 * (double)at->timestep, sum = t * t + 0.25;
@@ -109,10 +102,10 @@ static void sampler_update_lcm(const struct sampler_update *u) {
     update_sum(u->sample, u->n, terms, u->noise ? 3 : 2);
 }
 
-/* TCD: how far below the next noise level a step goes before noise is added (gamma). */
+/* Gamma of TCD: how far below the next noise level a step goes before noise is added. */
 #define TCD_GAMMA 0.3
 
-/* Computed for variance-preserving samples; variance-exploding ones differ by the factor `scale`. */
+/* TCD is computed for variance-preserving samples; variance-exploding ones differ by the factor `scale`. */
 static void sampler_update_tcd(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     const float *alpha = u->grid->table->alpha;
@@ -126,8 +119,6 @@ static void sampler_update_tcd(const struct sampler_update *u) {
                            {scale * sqrt(1 - to / below), u->noise}};
     update_sum(u->sample, u->n, terms, u->noise ? 3 : 2);
 }
-
-/* ---- samplers ---- */
 
 const struct sampler sampler_ddim = {
     .name = "ddim", .form = PREDICTION_DENOISED, .evaluations = 1, .update = sampler_update_ddim};

@@ -3,16 +3,12 @@
 
 #include <math.h>
 
-/* ---- Euler ---- */
-
 static void sampler_update_euler(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     update_along_derivative(u, u->sample, &s->at, &s->to, u->output);
 }
 
-/* ---- Heun, DPM2 ---- */
-
-/* Heun's second evaluation is at the step's end, unless that has no noise. */
+/* Heun's second evaluation is at the end of the step, unless the step ends without noise. */
 static bool evaluation_at_end(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     (void)evaluation;
     *at = grid->step[step].to;
@@ -47,7 +43,7 @@ static bool evaluation_at_middle(const struct grid *grid, int step, int evaluati
     return true;
 }
 
-/* DPM2: uses the derivative at the middle for the whole step. */
+/* DPM2: uses the derivative at the middle of the step for the whole step. */
 static void sampler_update_dpm2(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     struct grid_point at = s->to;
@@ -60,7 +56,7 @@ static void sampler_update_dpm2(const struct sampler_update *u) {
     update_along_derivative(u, u->sample, &s->at, &at, u->output);
 }
 
-/* The sigma that an ancestral step goes down to before adding noise; in float32, as in diffusers. */
+/* Sigma that an ancestral step goes down to before noise is added; in float32, as in diffusers. */
 static float sigma_down(const struct grid_step *s) {
     float from = s->at.sigma * s->at.sigma, to = s->to.sigma * s->to.sigma;
     float up = sqrtf(to * (from - to) / from);
@@ -92,8 +88,6 @@ static void sampler_update_dpm2_a(const struct sampler_update *u) {
     update_sum(u->sample, u->n, terms, 3);
 }
 
-/* ---- multistep: LMS, iPNDM ---- */
-
 enum { HISTORY = 3 };
 
 static void multistep_update(const struct sampler_update *u, const double *factor, int order) {
@@ -121,8 +115,7 @@ static double lagrange(const struct sampler_update *u, int order, int j, double 
     return product;
 }
 
-/* LMS: integrates the Lagrange polynomials over the step by two-point Gauss quadrature, exact up to degree
- * 3. */
+/* LMS: integrates Lagrange polynomials over the step by two-point Gauss quadrature, exact up to degree 3. */
 static void sampler_update_lms(const struct sampler_update *u) {
     double from = (double)update_step(u)->at.sigma, to = (double)update_step(u)->to.sigma,
            factor[HISTORY + 1];
@@ -133,7 +126,7 @@ static void sampler_update_lms(const struct sampler_update *u) {
     multistep_update(u, factor, order);
 }
 
-/* Adams-Bashforth coefficients, for equal steps. */
+/* Adams-Bashforth coefficients of orders 1 to 4, for equal steps. */
 static const double adams[HISTORY + 1][HISTORY + 1] = {
     {1}, {1.5, -0.5}, {23.0 / 12, -16.0 / 12, 5.0 / 12}, {55.0 / 24, -59.0 / 24, 37.0 / 24, -9.0 / 24}};
 
@@ -144,9 +137,8 @@ static void sampler_update_ipndm(const struct sampler_update *u) {
     multistep_update(u, factor, order);
 }
 
-/* ---- PNDM ---- */
-
-/* PNDM evaluates its second point twice: the first evaluation corrects the step to it. Inserts that step. */
+/* PNDM evaluates its second point twice: the first of these evaluations corrects the step to that point.
+ * Inserts the extra step into the grid. */
 static void repeat_second_point(struct grid *grid) {
     if (grid->n < 2) return;
     for (int i = grid->n; i > 1; i--) grid->step[i] = grid->step[i - 1];
@@ -167,7 +159,7 @@ static struct grid_step pndm_step(const struct sampler_update *u) {
     return s;
 }
 
-/* PNDM sums outputs before converting them, with the noise level of the step's begin. */
+/* PNDM sums the denoiser's outputs before converting them, with the noise level at which the step begins. */
 static void sampler_update_pndm(const struct sampler_update *u) {
     const struct grid_step s = pndm_step(u);
     int order = u->step < 2 ? 1 : u->step < 4 ? u->step : HISTORY + 1;
@@ -188,8 +180,6 @@ static void sampler_update_pndm(const struct sampler_update *u) {
     u->prediction->convert(u->output, u->sample, u->n, &s.at, PREDICTION_DERIVATIVE);
     update_along_derivative(u, u->sample, &s.at, &s.to, u->output);
 }
-
-/* ---- samplers ---- */
 
 #define ZERO_SNR_REASON "its first step divides by the signal, which is 0 (zero terminal SNR)"
 

@@ -1,8 +1,7 @@
 /* Multistep solvers in log(signal / noise), with a history of predictions: DPM-Solver++ (Lu et al. 2022),
- * UniPC (Zhao et al. 2023) and DEIS (Zhang and Chen 2022).
- * As in diffusers 0.42: scheduling_dpmsolver_multistep.py, scheduling_unipc_multistep.py,
- * scheduling_deis_multistep.py. Points with signal 0 or noise 0 have an infinite log; the updates stay
- * finite. */
+ * UniPC (Zhao et al. 2023) and DEIS (Zhang and Chen 2022), as in diffusers 0.42:
+ * scheduling_dpmsolver_multistep.py, scheduling_unipc_multistep.py, scheduling_deis_multistep.py. Points with
+ * signal 0 or noise 0 have an infinite log; the updates stay finite. */
 #include "engine/sample/schedule.h"
 #include "engine/sample/sampler_update.h"
 
@@ -13,7 +12,7 @@ static double log_snr(const struct grid_point *p) {
     return log((double)p->signal) - log((double)p->noise);
 }
 
-/* Step index counted over the whole grid, skipped steps included. */
+/* Step index in the whole grid, including the steps that img2img skips. */
 static int step_of_total(const struct sampler_update *u) {
     return u->grid->n_total - u->grid->n + u->step;
 }
@@ -21,7 +20,6 @@ static int step_of_total(const struct sampler_update *u) {
 /* Runs shorter than this lower the order at their end, where steps are long (lower_order_final). */
 enum { SHORT_RUN = 15 };
 
-/* Order of a DPM-Solver++ or DEIS step. */
 static int lowered_order(const struct sampler_update *u) {
     int left = u->grid->n_total - step_of_total(u), order = u->solver->order;
     bool falls = !u->solver->no_lower_order_final && u->grid->n_total < SHORT_RUN;
@@ -29,8 +27,6 @@ static int lowered_order(const struct sampler_update *u) {
     if (left == 2 && falls && order > 2) order = 2;
     return u->step + 1 < order ? u->step + 1 : order;
 }
-
-/* ---- DPM-Solver++ ---- */
 
 /* Coefficients of a DPM-Solver++ step: its length h in log(signal / noise), r = earlier lengths / h, and
  * weights of the sample, of the prediction D0, its first and second differences D1 and D2, and of noise. */
@@ -47,7 +43,7 @@ static void dpmpp_measure(const struct sampler_update *u, int order, struct dpmp
     d->r1 = order > 2 ? (before - log_snr(&s[-2].at)) / d->h : 1;
 }
 
-/* The SDE solver decays the sample twice as far as the step and adds noise to make up for it. */
+/* Weights of a DPM-Solver++ step. The SDE solver decays the sample twice as far and adds noise. */
 static void dpmpp_weights(const struct sampler_update *u, int order, bool draws_noise, struct dpmpp *d) {
     const struct grid_step *s = update_step(u);
     double g = draws_noise ? 2 * d->h : d->h, fall = exp(-g) - 1, signal = (double)s->to.signal;
@@ -59,7 +55,7 @@ static void dpmpp_weights(const struct sampler_update *u, int order, bool draws_
     if (order > 2) d->d2 = -signal * ((fall + g) / (g * g) - 0.5);
 }
 
-/* Moves the sample. D1 and D2 are divided differences of the predictions m0, m1, m2. */
+/* Moves the sample by a DPM-Solver++ step. D1, D2: divided differences of the predictions m0, m1, m2. */
 static void dpmpp_move(const struct sampler_update *u, int order, const struct dpmpp *d) {
     double first = order > 1 ? 1 / d->r0 : 0, second = order > 2 ? 1 / d->r1 : 0;
     double bend = order > 2 ? d->r0 / (d->r0 + d->r1) : 0, curve = order > 2 ? 1 / (d->r0 + d->r1) : 0;
@@ -92,8 +88,6 @@ static void sampler_update_3m(const struct sampler_update *u) {
 static void sampler_update_2m_sde(const struct sampler_update *u) {
     dpmpp_update(u, true, 1);
 }
-
-/* ---- DEIS ---- */
 
 enum { DEIS_ORDER_MAX = 3 };
 
@@ -134,8 +128,6 @@ static void sampler_update_deis(const struct sampler_update *u) {
     update_push(u->history, DEIS_ORDER_MAX - 1, u->output, u->n);
 }
 
-/* ---- UniPC ---- */
-
 enum { UNIPC_ORDER_MAX = 3 };
 
 static int unipc_order(const struct sampler_update *u, int step) {
@@ -145,13 +137,12 @@ static int unipc_order(const struct sampler_update *u, int step) {
     return step + 1 < order ? step + 1 : order;
 }
 
-/* log(signal / noise); signal is at least 1e-6, as in diffusers for flow matching. */
+/* log(signal / noise) with signal at least 1e-6, as in diffusers for flow matching. */
 static double unipc_log_snr(const struct grid_point *p) {
     return log(fmax((double)p->signal, 1e-6)) - log((double)p->noise);
 }
 
-/* Solves a rho = b, n x n, by Gaussian elimination; a is regular, for its columns are powers of distinct r.
- */
+/* Solves a rho = b, n x n, by Gaussian elimination; a is regular: its columns are powers of distinct r. */
 static void solve(double a[UNIPC_ORDER_MAX][UNIPC_ORDER_MAX], double *b, int n) {
     for (int i = 0; i < n; i++)
         for (int k = i + 1; k < n; k++) {
@@ -169,10 +160,10 @@ static void solve(double a[UNIPC_ORDER_MAX][UNIPC_ORDER_MAX], double *b, int n) 
 struct unipc {
     double h_phi_1, b_h;
     double r[UNIPC_ORDER_MAX],
-        rho[UNIPC_ORDER_MAX]; /* r: positions of earlier predictions relative to the step; the last is 1 */
+        rho[UNIPC_ORDER_MAX]; /* r: positions of earlier predictions in units of h, last 1; rho: weights */
 };
 
-/* Computes the first n coefficients rho. */
+/* Computes the first n coefficients rho of UniPC. */
 static void unipc_weights(const struct sampler_update *u, const struct grid_step *s, int order, int n,
                           struct unipc *c) {
     double now = unipc_log_snr(&s->at), h = unipc_log_snr(&s->to) - now, hh = -h,
@@ -191,8 +182,8 @@ static void unipc_weights(const struct sampler_update *u, const struct grid_step
     solve(a, c->rho, n);
 }
 
-/* Moves a sample by the prediction m0 and the earlier ones, all times b_h. newest: prediction at the end of
- * the step, for the corrector; NULL: predictor. */
+/* Moves a sample by the UniPC prediction m0 and the earlier ones, all times b_h. newest: prediction at the
+ * end of the step, for the corrector; NULL: predictor. */
 static void unipc_move(const struct sampler_update *u, const struct grid_step *s, int order,
                        const struct unipc *c, const float *sample, const float *m0, float *const *before,
                        const float *newest) {
@@ -212,8 +203,8 @@ static void unipc_move(const struct sampler_update *u, const struct grid_step *s
     update_sum(u->sample, u->n, terms, n);
 }
 
-/* UniPC: the corrector improves the current sample with its new prediction, the predictor continues from
- * it. history: last sample, then past predictions. */
+/* UniPC: the corrector improves the current sample with its new prediction, the predictor continues from the
+ * corrected sample. history: last sample, then past predictions. */
 static void sampler_update_unipc(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     float *last = u->history[0], *const *past = u->history + 1;
@@ -231,8 +222,6 @@ static void sampler_update_unipc(const struct sampler_update *u) {
     unipc_move(u, s, order, &c, last, u->output, past, NULL);
     update_push(past, UNIPC_ORDER_MAX, u->output, u->n);
 }
-
-/* ---- samplers ---- */
 
 #define SOLVER(title, other, is_of_order, remembers, noise, function)                                        \
     .name = title, .alias = other, .form = PREDICTION_DENOISED, .order = is_of_order, .evaluations = 1,      \

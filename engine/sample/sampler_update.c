@@ -1,4 +1,3 @@
-/* Building blocks of sampler updates: see sampler_update.h. */
 #include "engine/sample/sampler_update.h"
 
 #include <math.h>

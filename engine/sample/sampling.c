@@ -1,4 +1,3 @@
-/* Sampling: see sampling.h. */
 #include "engine/sample/sampling.h"
 
 #include <float.h>
@@ -9,7 +8,7 @@ static bool is_name_or_alias(const char *given, const char *name, const char *al
     return !strcmp(given, name) || (alias && !strcmp(given, alias));
 }
 
-/* True: one of the schedules with a --scheduler name, not the model's own. */
+/* True for schedules with a --scheduler name, false for the model's own. */
 static bool is_named_schedule(const struct schedule *schedule) {
     const struct schedule *const *k = schedules;
     while (*k && *k != schedule) k++;
@@ -20,8 +19,6 @@ const char *sampling_schedule_name(const struct sampling *s) {
     if (is_named_schedule(s->schedule)) return s->schedule->name;
     return spacing_names[s->prediction->is_flow ? SPACING_LINSPACE : s->grid.spacing];
 }
-
-/* ---- choices of a request ---- */
 
 static enum status choose_prediction(const char *name, struct sampling *s, struct error *e) {
     static const struct prediction *const added[] = {&prediction_eps, &prediction_v,
@@ -89,7 +86,6 @@ static enum status choose_schedule(const char *name, struct sampling *s, struct 
     return unknown_schedule(s, name, e);
 }
 
-/* True: sampling begins at signal 0. */
 static bool starts_at_zero_snr(const struct sampling *s) {
     return s->noise.rescale_zero_snr == ZERO_SNR_EXACT;
 }
@@ -128,8 +124,6 @@ enum status sampling_choose(const struct sampling_choice *choice, struct samplin
     return check_steps(s, choice->steps, e);
 }
 
-/* ---- the grid ---- */
-
 int sampling_first_step(const struct sampling *sampling, int n, double strength) {
     double left = n * strength < n ? n * strength : n;
     return sampling->prediction->is_flow ? (int)(n - left) : n - (int)left;
@@ -141,9 +135,7 @@ void sampling_fill(const struct sampling *sampling, const struct schedule_option
     if (sampling->sampler->adjust_grid) sampling->sampler->adjust_grid(grid);
 }
 
-/* ---- detection from tensor names ---- */
-
-/* EDM models: sigma from 0.002 to 120, timesteps log(sigma) / 4. */
+/* Sets EDM sampling: sigma from 0.002 to 120, timesteps log(sigma) / 4. */
 static void detect_edm(struct sampling *s) {
     s->schedule = &schedule_diffusers_euler;
     s->sampler = &sampler_euler;

@@ -3,9 +3,9 @@
  *
  * The class in scheduler_config.json determines schedule and sampler, its keys the rest. Keys of other
  * classes are ignored, as in diffusers; unknown keys and unsupported classes or values are refused by name.
- * --sampler changes only the update and keeps the grid, except for flow models whose pipelines leave the
- * grid to the scheduler class. --scheduler replaces the grid: leading, trailing and linspace are the
- * model's own with that spacing and without Karras or similar sigmas, the others stable-diffusion.cpp's. */
+ * --sampler changes only the update and keeps the grid, except for flow models whose pipelines leave the grid
+ * to the scheduler class. --scheduler replaces the grid: leading, trailing and linspace are the model's own
+ * schedule with that spacing and without Karras or similar sigmas, the others stable-diffusion.cpp's. */
 #ifndef SLUICE_SAMPLE_SAMPLING_H
 #define SLUICE_SAMPLE_SAMPLING_H
 
@@ -17,14 +17,14 @@ struct sampling {
     const struct prediction *prediction;
     const struct schedule *schedule;
     const struct sampler *sampler;
-    struct schedule_options grid; /* without n, shift and table */
-    struct training_noise noise;  /* eps and v models only */
+    struct schedule_options grid; /* all options but n, shift and table, which the request determines */
+    struct training_noise noise;  /* training noise levels; eps and v models only */
     struct solver solver;
-    /* Stable Diffusion 1 and 2: steps_offset is 1 and clip_sample false whatever the file says, as in
-     * diffusers' pipelines (pipelines/stable_diffusion). */
+    /* Stable Diffusion 1 and 2: steps_offset is 1 and clip_sample false whatever scheduler_config.json says,
+     * as in diffusers' pipelines (pipelines/stable_diffusion). */
     bool fixes_legacy_config;
-    /* Flow models: the scheduler class makes the grid (WAN, SD3); else the pipeline makes one grid for all
-     * classes. */
+    /* Flow models: each scheduler class makes its own grid (WAN, SD3); false: the pipeline makes one grid for
+     * all classes. */
     bool grid_from_class;
 };
 
@@ -32,18 +32,18 @@ struct sampling {
 #define NOISE_STABLE_DIFFUSION                                                                               \
     { .beta_schedule = BETAS_SCALED_LINEAR, .beta_start = 0.00085, .beta_end = 0.012 }
 
-/* The diffusers class with this schedule and sampler, for files that are written. */
+/* The diffusers class with this schedule and sampler, for scheduler_config.json files that Sluice writes. */
 const char *sampling_class_name(const struct sampling *sampling);
 
-/* The schedule as --scheduler would name it: a spacing or a schedule name. */
+/* The schedule's --scheduler value: a spacing or a schedule name. */
 const char *sampling_schedule_name(const struct sampling *sampling);
 
 /* Applies a scheduler_config.json to the sampling of a recipe. The shift of flow models
  * (schedule.shift_key) and related keys are read elsewhere (engine/open/settings.c). UNSUPPORTED, META. */
 enum status sampling_read(const struct config *config, struct sampling *sampling, struct error *e);
 
-/* Choices of a request; NULL: unchanged. USAGE for unknown names and for combinations that the model does
- * not support. */
+/* Sampling choices of a request; NULL: unchanged. USAGE for unknown names and for combinations that the model
+ * does not support. */
 struct sampling_choice {
     const char *sampler, *schedule, *prediction;
     int steps;
@@ -56,15 +56,15 @@ enum status sampling_choose(const struct sampling_choice *choice, struct samplin
 int sampling_first_step(const struct sampling *sampling, int n, double strength);
 
 /* Fills the grid for these options (n, shift; table where the schedule needs one) and adjusts it for the
- * sampler. grid->step: the caller's, with room for n + GRID_EXTRA_STEPS. */
+ * sampler. grid->step: the caller's array of at least n + GRID_EXTRA_STEPS. */
 void sampling_fill(const struct sampling *sampling, const struct schedule_options *options,
                    struct grid *grid);
 
-/* Returns whether the model file has an unused tensor of that name, such as "v_pred", "ztsnr" or
+/* True if the model file has an unused tensor of that name, such as "v_pred", "ztsnr" or
  * "edm_vpred.sigma_max". */
 typedef bool sampling_has_tensor(void *user, const char *name);
-/* Detects v prediction, zero terminal SNR and EDM from such tensors. UNSUPPORTED for "edm_mean": latents of
- * another variance (Playground 2.5). */
+/* Detects v prediction, zero terminal SNR and EDM from marker tensors (has). UNSUPPORTED for "edm_mean":
+ * latents of another variance (Playground 2.5). */
 enum status sampling_detect(sampling_has_tensor *has, void *user, struct sampling *sampling, struct error *e);
 
 #endif

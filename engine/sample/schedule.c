@@ -1,4 +1,3 @@
-/* Flow-matching schedules: see schedule.h. */
 #include "engine/sample/schedule.h"
 
 #include "engine/sample/linspace.h"
@@ -14,10 +13,8 @@ float schedule_timestep(const struct schedule_options *options, double sigma) {
                                          : (float)noise_table_timestep(options->table, sigma);
 }
 
-/* ---- FlowMatchEulerDiscreteScheduler ---- */
-
-/* shift_terminal: stretches sigmas so that the last step begins at that sigma. A single step, or steps that
- * are all noise, stay as they are. */
+/* shift_terminal: stretches sigmas so that the last step begins at sigma `terminal`. A single step, or steps
+ * that are all noise, stay as they are. */
 static void stretch_to_terminal(struct grid *grid, double terminal) {
     float scale = (1 - grid->step[grid->n - 1].at.sigma) / (float)(1 - terminal);
     for (int i = 0; i < grid->n && scale > 0; i++) {
@@ -34,7 +31,7 @@ static double shifted(const struct schedule_options *o, double u) {
     return o->shift * u / (1 + (o->shift - 1) * u);
 }
 
-/* Sigmas that the scheduler makes when its pipeline passes none: evenly spaced between its largest and
+/* Sigma i of a diffusers scheduler whose pipeline passes no sigmas: evenly spaced between the largest and
  * smallest timestep, which are shifted already, and shifted again. */
 static float sigma_shifted_twice(const struct schedule_options *o, int i) {
     double most = (double)shifted_f32(o, 1), least = (double)shifted_f32(o, 1.0f / TRAINED_TIMESTEPS);
@@ -61,9 +58,7 @@ static void schedule_fill_flow(const struct schedule_options *options, struct gr
     grid->step[n - 1].to = grid_point_of_sigma(GRID_FLOW, 0, 0);
 }
 
-/* ---- use_flow_sigmas of UniPC and DPM-Solver++ ---- */
-
-/* Subtracted from a sigma of 1, where log(signal / noise) is infinite. */
+/* Subtracted from a sigma of 1, where log(signal / noise) would be infinite. */
 #define NEARLY_ALL_NOISE 1e-6
 
 typedef double flow_rule(int i, int n);
@@ -98,8 +93,6 @@ static void schedule_fill_flow_unipc(const struct schedule_options *options, str
 static void schedule_fill_flow_dpm(const struct schedule_options *options, struct grid *grid) {
     fill_solver_flow(options, flow_dpm, grid);
 }
-
-/* ---- schedules ---- */
 
 const struct schedule schedule_flow = {.name = "flow",
                                        .class_name = "FlowMatchEulerDiscreteScheduler",

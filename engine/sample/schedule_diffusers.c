@@ -1,4 +1,3 @@
-/* Schedules of diffusers' schedulers for eps and v models: see schedule.h. */
 #include "engine/sample/beta_quantile.h"
 #include "engine/sample/linspace.h"
 #include "engine/sample/schedule.h"
@@ -8,10 +7,8 @@
 
 #define T TRAINED_TIMESTEPS
 
-/* ---- timesteps ---- */
-
 /* Timestep i of n, descending. For `trailing` numpy.arange yields one value too many for some n (61, 103);
- * it is dropped here. */
+ * this function drops it. */
 static double spaced_timestep(const struct schedule_options *o, int i, int n) {
     if (o->spacing == SPACING_LINSPACE) return linspace_numpy(0, T - 1, n - 1 - i, n);
     if (o->spacing == SPACING_LEADING) return (n - 1 - i) * (T / n) + o->steps_offset;
@@ -21,8 +18,6 @@ static double spaced_timestep(const struct schedule_options *o, int i, int n) {
 static int within(double timestep) {
     return timestep > T - 1 ? T - 1 : (int)timestep;
 }
-
-/* ---- Karras, exponential and beta sigmas ---- */
 
 struct ends {
     double from, to;
@@ -39,8 +34,6 @@ static double spaced_sigma(const struct schedule_options *o, struct ends ends, i
     return exp(linspace_numpy(log(from), log(to), i, o->n));
 }
 
-/* ---- grids ---- */
-
 static struct grid *begin(const struct schedule_options *o, enum grid_form form, struct grid *grid) {
     *grid = (struct grid){.form = form,
                           .step = grid->step,
@@ -51,7 +44,7 @@ static struct grid *begin(const struct schedule_options *o, enum grid_form form,
     return grid;
 }
 
-/* Each step ends where the next begins; the last one ends at `end`. */
+/* Joins the grid's steps: each ends where the next begins; the last one ends at `end`. */
 static void join(struct grid *grid, struct grid_point end) {
     for (int i = 0; i + 1 < grid->n; i++) grid->step[i].to = grid->step[i + 1].at;
     grid->step[grid->n - 1].to = end;
@@ -79,7 +72,7 @@ static void schedule_fill_euler(const struct schedule_options *o, struct grid *g
     grid->init_noise_sigma = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
 }
 
-/* Whole timestep i of n + 1 without the last; of n for `trailing`. */
+/* Whole timestep i, out of n + 1 without the last; for `trailing` out of n. */
 static double whole_timestep(const struct schedule_options *o, int i) {
     return o->spacing == SPACING_TRAILING ? spaced_timestep(o, i, o->n)
                                           : rint(spaced_timestep(o, i, o->n + 1));

@@ -1,5 +1,5 @@
-/* The named schedules of stable-diffusion.cpp, for eps, v and flow models: see schedule.h. Each computes
- * sigmas from timesteps, or between the largest and smallest sigma. */
+/* The named schedules of stable-diffusion.cpp, for eps, v and flow models. Each computes sigmas from
+ * timesteps, or between the largest and smallest sigma. */
 #include "engine/sample/beta_quantile.h"
 #include "engine/sample/schedule.h"
 
@@ -23,7 +23,7 @@ static double min_sigma(const struct schedule_options *o) {
     return o->sigma_min > 0 ? o->sigma_min : sigma_of(o, 0);
 }
 
-/* Progress of step i of n, 0 to 1. */
+/* Position of step i of n in the run, 0 to 1. */
 static double progress_of(int i, int n) {
     return n > 1 ? (double)i / (n - 1) : 0;
 }
@@ -33,8 +33,8 @@ static float timestep_of(const struct schedule_options *o, float sigma) {
     return schedule_timestep(o, (double)sigma);
 }
 
-/* A rule gives sigma i of n. A sigma equal to the one before is dropped, for samplers divide by the step
- * length; runs may therefore have fewer steps than requested. */
+/* A rule gives sigma i of n. fill_by drops a sigma equal to the one before, because samplers divide by the
+ * step length; runs may therefore have fewer steps than requested. */
 typedef double sigma_rule(const struct schedule_options *o, int i);
 
 static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct grid *grid) {
@@ -52,8 +52,6 @@ static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct g
     grid->n_total = grid->n;
     grid->init_noise_sigma = o->is_flow ? 1 : grid->step[0].at.sigma;
 }
-
-/* ---- by timestep ---- */
 
 static double discrete(const struct schedule_options *o, int i) {
     return sigma_of(o, LAST - LAST * progress_of(i, o->n));
@@ -76,12 +74,10 @@ static double beta(const struct schedule_options *o, int i) {
     return sigma_of(o, rint(beta_quantile(1 - (double)i / o->n, 0.6) * LAST));
 }
 
-/* From the 50 timesteps of LCM's distillation. */
+/* Uses the 50 timesteps of LCM's distillation. */
 static double lcm(const struct schedule_options *o, int i) {
     return sigma_of(o, (50 - i * 50 / o->n) * 20 - 1);
 }
-
-/* ---- between the largest and smallest sigma ---- */
 
 static double karras(const struct schedule_options *o, int i) {
     double from = pow(max_sigma(o), 1 / 7.0), to = pow(fmax(min_sigma(o), 1e-6), 1 / 7.0);
@@ -126,8 +122,6 @@ static double ays(const struct schedule_options *o, int i) {
     return exp(log(o->ays_sigmas[low]) +
                (place - low) * (log(o->ays_sigmas[low + 1]) - log(o->ays_sigmas[low])));
 }
-
-/* ---- schedules ---- */
 
 #define NAMED_SCHEDULES(X)                                                                                   \
     X(discrete, "normal", 0)                                                                                 \

@@ -1,10 +1,9 @@
-/* Reads scheduler_config.json: see sampling.h. Classes, keys and defaults are those of diffusers 0.42,
- * schedulers/. */
+/* Reads scheduler_config.json. Classes, keys and defaults are those of diffusers 0.42, schedulers/. */
 #include "engine/sample/sampling.h"
 
 #include <string.h>
 
-/* Keys and defaults that only some classes have. */
+/* What a scheduler class reads (READS_) and its defaults. */
 enum {
     READS_SIGMA_SPACING = 1 << 0, /* use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
     READS_FINAL_SIGMA = 1 << 1,   /* final_sigmas_type */
@@ -28,10 +27,10 @@ enum {
 
 struct scheduler_class {
     const char *name;
-    const struct schedule *schedule; /* NULL: flow matching only */
+    const struct schedule *schedule; /* schedule for eps and v models; NULL: flow matching only */
     const struct sampler *sampler;
     enum spacing spacing;                   /* default timestep_spacing */
-    enum rescale_zero_snr rescale_zero_snr; /* meaning of rescale_betas_zero_snr; NO: key not read */
+    enum rescale_zero_snr rescale_zero_snr; /* effect of rescale_betas_zero_snr; NO: key not read */
     unsigned reads;
 };
 
@@ -72,7 +71,7 @@ static const struct scheduler_class classes[] = {
 
 enum { N_CLASSES = sizeof classes / sizeof *classes };
 
-/* Keys of all classes; any other key is refused. */
+/* Keys of all scheduler classes; any other key is refused. */
 static const char *const known_keys[] = {
     "algorithm_type",
     "base_image_seq_len",
@@ -137,7 +136,7 @@ static enum status unsupported(const struct config *config, const char *what, co
     return expected ? error_expected(e, "%s", expected) : e->code;
 }
 
-/* True for the key itself and for its entries ("key.0"). */
+/* True if the key is `known` or one of its list entries ("known.0"). */
 static bool is_key(const char *key, const char *known) {
     size_t n = strlen(known);
     return !strncmp(key, known, n) && (!key[n] || key[n] == '.');
@@ -174,7 +173,7 @@ static const struct scheduler_class *find_class(const struct config *config, con
     return NULL;
 }
 
-/* Index of a key's string among names; the default if absent. UNSUPPORTED for other strings. */
+/* Index of a key's string among names; `otherwise` if the key is absent. UNSUPPORTED for other strings. */
 static int config_enum(const struct config *config, const char *key, const char *const *names, int otherwise,
                        struct error *e) {
     const char *found = config_string(config, key, names[otherwise]);
@@ -184,8 +183,6 @@ static int config_enum(const struct config *config, const char *key, const char 
     config_expect(config, key, names[otherwise], e);
     return otherwise;
 }
-
-/* ---- training noise ---- */
 
 static enum status read_noise(const struct config *config, const struct scheduler_class *cls,
                               struct training_noise *noise, struct error *e) {
@@ -204,8 +201,6 @@ static enum status read_noise(const struct config *config, const struct schedule
     if (rescaled) noise->rescale_zero_snr = cls->rescale_zero_snr;
     return e->code;
 }
-
-/* ---- grid ---- */
 
 static enum status read_spread(const struct config *config, struct schedule_options *grid, struct error *e) {
     static const char *const keys[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas"};
@@ -252,8 +247,6 @@ static enum status read_grid(const struct config *config, const struct scheduler
     return e->code;
 }
 
-/* ---- solvers ---- */
-
 static enum status read_dpm(const struct config *config, struct sampling *s, struct error *e) {
     static const char *const algorithms[] = {"dpmsolver++", "sde-dpmsolver++", NULL};
     static const char *const types[] = {"midpoint", "heun", "logrho", "bh1", "bh2", NULL};
@@ -271,7 +264,7 @@ static enum status read_dpm(const struct config *config, struct sampling *s, str
     return e->code;
 }
 
-/* DEIS has one algorithm; names of other solvers map to it, as in diffusers. */
+/* DEIS has one algorithm; algorithm names of other solvers mean the same, as in diffusers. */
 static enum status read_deis(const struct config *config, struct solver *solver, struct error *e) {
     static const char *const algorithms[] = {"deis", "dpmsolver", "dpmsolver++", NULL};
     static const char *const types[] = {"logrho", "midpoint", "heun", "bh1", "bh2", NULL};
@@ -285,7 +278,7 @@ static enum status read_deis(const struct config *config, struct solver *solver,
     return e->code;
 }
 
-/* Refuses a non-empty list of steps; `first` is the key of its first entry. */
+/* Refuses a non-empty list in the configuration; `first` is the key of its first entry. */
 static enum status refuse_list(const struct config *config, const char *first, struct error *e) {
     if (!config_find(config, first)) return OK;
     return unsupported(config, "unsupported key in the scheduler configuration", first, "an empty list", e);
@@ -305,8 +298,6 @@ static enum status read_unipc(const struct config *config, struct solver *solver
     if (predicts_picture || e->code != OK) return e->code;
     return unsupported(config, "unsupported UniPC variant", "predict_x0 false", "true", e);
 }
-
-/* ---- the whole file ---- */
 
 /* Refuses clipping, thresholding and Runge-Kutta steps. */
 static enum status refuse_unsupported(const struct config *config, const struct scheduler_class *cls,
@@ -332,8 +323,8 @@ static enum status read_prediction(const struct config *config, struct sampling 
     return e->code;
 }
 
-/* Refuses keys whose grid differs: Karras and similar sigmas take no shift, and final_sigmas_type
- * "sigma_min" makes NaN in diffusers. */
+/* Reads flow matching options. Refuses keys that would change the grid: Karras and similar sigmas take no
+ * shift, and final_sigmas_type "sigma_min" makes NaN in diffusers. */
 static enum status read_flow(const struct config *config, const struct scheduler_class *cls,
                              struct sampling *s, struct error *e) {
     static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas",

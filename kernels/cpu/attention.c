@@ -1,14 +1,14 @@
 /* Attention: per head, up to 128 queries and 512 keys at a time: scores, softmax, product with the values.
  *
- * Heads lie side by side in rows, but oneDNN needs packed matrices (onednn.h). So k and v of a few key
- * heads are packed into the workspace, in oneDNN's own layout if it reads that without copying; otherwise
- * each chunk of queries would copy all of k again. The copies cost O(S D), the products O(T S D). Threads
- * then claim chunks of queries of these heads.
+ * Heads lie side by side in rows, but oneDNN needs packed matrices (onednn.h). So k and v of a few key heads
+ * are packed into the workspace, in oneDNN's own layout if it reads that without copying; otherwise each
+ * chunk of queries would copy all of k again. The copies cost O(S D), the products O(T S D). Threads then
+ * claim chunks of queries of these heads.
  *
- * A chunk goes over the keys block by block (online softmax, Milakov and Gimelshein 2018; Dao et al.
- * 2022). Per query it keeps the largest score so far, the sum of exponentials relative to it and the sum
- * of values. A larger score rescales both sums. So scores stay in the cache, and the memory per thread
- * does not grow with the number of keys.
+ * A chunk goes over the keys block by block (online softmax, Milakov and Gimelshein 2018; Dao et al. 2022).
+ * Per query it keeps the largest score so far, the sum of exponentials relative to it and the sum of values.
+ * A larger score rescales both sums. So scores stay in the cache, and the memory per thread does not grow
+ * with the number of keys.
  *
  * out may alias q: a chunk's queries are not needed once they are packed, and no other chunk or head reads
  * them. Invariants: chunks and blocks depend on shapes alone; a query's scores are summed in one order. */
@@ -38,12 +38,11 @@ struct attention_layout {
     int32_t heads;         /* key heads packed at a time */
     enum onednn_kind scores_kind, values_kind;
     uint64_t head_bytes;                          /* bytes of packed k of one key head; v has the same size */
-    uint64_t k, v, members;                       /* workspace offsets; members: start of the threads'
-                                                   * parts */
+    uint64_t k, v, members;                       /* workspace offsets; members: the threads' parts */
     uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part */
     uint64_t member_bytes;
-    struct onednn_key keys_of[4]; /* oneDNN keys of score and value products of full blocks, then of the
-                                   * last block (M 0: unused) */
+    struct onednn_key keys_of[4]; /* oneDNN keys of score and value products: full blocks, last block (M 0:
+                                   * none) */
 };
 
 static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {
@@ -124,8 +123,6 @@ static enum status attention_prepare(struct cpu *cpu, const struct op *op, struc
     return OK;
 }
 
-/* --- packing --- */
-
 struct attention_work {
     struct cpu *cpu;
     const struct op *op;
@@ -195,8 +192,6 @@ static void pack_tiles(const void *context, int64_t first, int64_t end, int memb
     }
 }
 
-/* --- softmax --- */
-
 /* Maps floats to integers of the same order: gcc does not vectorise float comparisons, which may trap.
  * Positive NaN is largest, negative NaN smallest; both reach the sum. */
 static inline int32_t ordered(float value) {
@@ -225,8 +220,8 @@ WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     return sum_16(part);
 }
 
-/* Adds a block of scores of one query: the first n keys are visible, the others become 0. Returns the
- * factor for earlier sums. With a negative scale the smallest score counts as the largest. */
+/* Adds a block of scores of one query: the first n keys are visible, the others become 0. Returns the factor
+ * for earlier sums. With a negative scale the smallest score counts as the largest. */
 static float row_softmax(struct attention_query *query, float *s, int64_t n, int64_t block, float scale) {
     memset(s + n, 0, (size_t)(block - n) * sizeof *s);
     if (n == 0) return 1;
@@ -279,8 +274,6 @@ WIDE static void divide_row(float *restrict to, const float *restrict from, floa
     float factor = 1.0f / by;
     for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
 }
-
-/* --- running --- */
 
 /* Returns chunk i of the query heads that share the packed key heads. */
 static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
@@ -361,7 +354,7 @@ static enum status cpu_attention_run(struct cpu *cpu, const struct op *op, char 
 
 const struct cpu_operator cpu_attention = {attention_cost, attention_prepare, cpu_attention_run};
 
-/* Adds the relative bias of one distance for all heads: one row of the table. */
+/* Writes the relative bias of one distance for all heads: column `place` of out. */
 static void bias_column(const struct op *op, int32_t place) {
     const struct tensor *table = &op->in[0];
     int32_t bucket = distance_bucket(place - op->out.dim[1] / 2, table->dim[0], op->max_distance);

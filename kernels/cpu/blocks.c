@@ -30,8 +30,6 @@ INLINE float f16_at(const unsigned char *p) {
     return half_f16_f32((uint16_t)u16_at(p));
 }
 
-/* --- codes to values --- */
-
 /* Multiplies n groups of `each` codes by one scale per group. */
 INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d, int64_t n,
                         int each) {
@@ -47,8 +45,6 @@ INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict fro
 #pragma omp simd
         for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j] + m[g];
 }
-
-/* --- bytes to codes --- */
 
 /* Unpacks n bytes to 2 n codes: the low halves of all bytes, then the high halves. */
 INLINE void split_halves(uint8_t *to, const unsigned char *from, int n) {
@@ -94,8 +90,6 @@ static const code_table iq4_values = {-127, -104, -83, -65, -49, -35, -22, -10,
                                       1,    13,   25,  38,  53,  69,  89,  113};
 /* Doubled E2M1 values; callers halve the scale. */
 static const code_table e2m1_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
-
-/* --- types of blocks --- */
 
 /* Destinations of one unpacked block: codes (one per byte), group scales and group offsets. */
 struct spread {
@@ -213,8 +207,7 @@ INLINE void spread_q2_k(struct spread to, const unsigned char *from) {
     split_quarters(to.code, from + 16);
 }
 
-/* Q3_K: 16 6-bit scales; the low four bits in halves of the first 8 bytes, the high two in quarters of the
- * last 4. */
+/* Q3_K: 16 6-bit scales; low four bits in halves of the first 8 bytes, high two in quarters of the last 4. */
 INLINE void q3_scales(float *d, const unsigned char *from, float d_all) {
     for (int g = 0; g < 16; g++) {
         int low = from[g % 8] >> g / 8 * 4 & 15, high = from[8 + g % 4] >> g / 4 * 2 & 3;
@@ -230,8 +223,8 @@ INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
     move_codes(to.code, 256, -4);
 }
 
-/* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. The first four are whole bytes; the low halves
- * of the others are in the last four bytes, their high bits above the first four. */
+/* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. The first four are whole bytes; the low halves of
+ * the others are in the last four bytes, their high bits above the first four. */
 INLINE void q4_scales(struct spread to, const unsigned char *from) {
     float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;
@@ -288,10 +281,7 @@ DECODER(q5_k, 256, 176, 32, true)
 DECODER(q6_k, 256, 210, 16, false)
 DECODER(iq4_xs, 256, 136, 32, false)
 
-/* --- types without scales of their own --- */
-
-/* Computes E4M3 subnormals as small integers: multiplying f32 subnormals is a hundred times slower on
- * CPUs. */
+/* E4M3 subnormals are computed as small integers: f32 subnormals are a hundred times slower on CPUs. */
 INLINE float e4m3_f32(uint32_t code) {
     uint32_t size = code & 0x7f;
     union float_bits f = {.bits = (size << 20) + 0x3c000000u}, small = {.value = (float)(int)size * 0x1p-9f};
@@ -370,9 +360,9 @@ INLINE void rotate_digit(int16_t *restrict to, const int16_t *restrict from, int
     }
 }
 
-/* Decodes a convrot block. After one step per base-4 digit all values are back in place. Codes are summed
- * as integers without H's factor 1/sqrt(group). Sums of 256 codes with H's signs (136 of one, 120 of the
- * other) fit 16 bits, so they are exact in any order. */
+/* Decodes a convrot block. After one step per base-4 digit all values are back in place. Codes are summed as
+ * integers without H's factor 1/sqrt(group). Sums of 256 codes with H's signs (136 of one, 120 of the other)
+ * fit 16 bits, so they are exact in any order. */
 INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from, int group, float factor) {
     int16_t codes[256], turned[256];
     for (int i = 0; i < group; i++) codes[i] = (int8_t)from[i];
@@ -425,8 +415,6 @@ block_decoder *blocks_decoder(enum dtype dtype) {
     };
     return decoders[dtype];
 }
-
-/* --- scales in tiles --- */
 
 INLINE float e8m0_f32(uint32_t code) {
     return (union float_bits){.bits = code == 255 ? 0x7fc00000u : code ? code << 23 : 0x400000u}.value;

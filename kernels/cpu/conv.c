@@ -1,16 +1,16 @@
 /* 2D convolution of an image, in bands of rows.
  *
- * A band's input (3x3: with one more row and column on each side) is gathered into the workspace:
- * upsampled, normed and activated, with zero padding. oneDNN thus computes one kind of convolution,
- * without padding, and the whole image is never copied. Channels are padded to multiples of 8, because
- * below AVX2 oneDNN has no fast code for others. Threads gather a band's rows together; then each thread
- * convolves and finishes a few rows of out. Band heights depend on shapes alone, and bands give the same
- * bits as the whole image (measured for direct convolution with all instruction sets).
+ * A band's input (3x3: with one more row and column on each side) is gathered into the workspace: upsampled,
+ * normed and activated, with zero padding. oneDNN thus computes one kind of convolution, without padding, and
+ * the whole image is never copied. Channels are padded to multiples of 8, because below AVX2 oneDNN has no
+ * fast code for others. Threads gather a band's rows together; then each thread convolves and finishes a few
+ * rows of out. Band heights depend on shapes alone, and bands give the same bits as the whole image (measured
+ * for direct convolution with all instruction sets).
  *
  * Small weights are repacked once, before the bands. If weights exceed the caches and pixels are few, that
  * takes longer than multiplying: a UNet's 1280 to 1280 channels at 8 x 8 pixels ran at a third of oneDNN's
- * rate. Then each thread convolves a panel of output channels, as in linear.c, and converts its weights
- * while they stay in the cache (bench/LOG.md). */
+ * rate. Then each thread convolves a panel of output channels, as in linear.c, and converts its weights while
+ * they stay in the cache (bench/LOG.md). */
 #include "kernels/cpu/operators.h"
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
@@ -35,8 +35,7 @@ struct conv_layout {
     bool keeps;    /* weights are repacked without conversion to f32 */
     bool direct;   /* oneDNN writes to out */
     struct conv_weights {
-        uint64_t plain, packed, scratch; /* f32 weights in stored order; repacked weights; scratch of
-                                          * repacking */
+        uint64_t plain, packed, scratch; /* f32 weights in stored order; repacked weights; scratch */
     } weights;                           /* offsets in the workspace (shared) or in a thread's part */
     uint64_t norm, bias, in;             /* workspace offsets of the norm, the bias and the gathered input */
     uint64_t members;                    /* offset of the threads' parts */
@@ -126,8 +125,8 @@ static struct conv_layout cpu_conv_layout_of(const struct cpu *cpu, const struct
     return l;
 }
 
-/* Number of work items of a band. Pieces of a panel are consecutive, so a thread that takes several
- * converts the weights once. */
+/* Number of work items of a band. Pieces of a panel are consecutive, so a thread that takes several converts
+ * the weights once. */
 static int64_t conv_items(const struct conv_layout *l, int32_t rows) {
     return (int64_t)((rows + l->piece - 1) / l->piece) * (l->n_padded / l->panel);
 }
@@ -175,13 +174,12 @@ struct conv_work {
     const struct conv_layout *layout;
     const struct conv_norm *norm;
     char *workspace;
-    int32_t first, rows, lead; /* first row and number of rows of out in the band; finished rows before
-                                * them that the only piece repeats */
+    int32_t first, rows, lead; /* first row and number of rows of out in the band; finished rows before them
+                                * that the only piece repeats */
     struct thread_pool_error *failed;
 };
 
-/* Converts output channels [first, end) of [N,C,k,k] from any type to f32, with zeros for padding
- * channels. */
+/* Converts output channels [first, end) of [N,C,k,k] to f32, with zeros for padding channels. */
 static void cpu_pad_weights(const struct conv_work *w, int64_t first, int64_t end, float *to) {
     const struct conv_layout *l = w->layout;
     int64_t taps = l->kernel * l->kernel, from_row = l->c * taps, to_row = l->c_padded * taps;

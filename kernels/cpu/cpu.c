@@ -40,8 +40,8 @@ static enum status device_prepare(struct device *device, const struct op *op, st
 }
 
 /* Checks for enough free memory first: without it oneDNN terminates the program (a C++ exception through C
- * code, or a null pointer). The check costs 3 us per operator, or 5 to 26 us while another thread touches
- * new pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
+ * code, or a null pointer). The check costs 3 us per operator, or 5 to 26 us while another thread touches new
+ * pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
 static enum status device_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct cpu *cpu = (struct cpu *)device;
     struct op_cost cost;

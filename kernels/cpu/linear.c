@@ -1,16 +1,15 @@
-/* Matrix products with a weight: large products through oneDNN, products of a few rows as dot products
- * here.
+/* Matrix products with a weight: large products through oneDNN, products of a few rows as dot products here.
  *
- * A large product is split into panels of output columns. One thread computes a whole panel: it converts
- * the panel's weights into its own workspace if necessary, calls oneDNN on this thread alone, and applies
- * the epilogue. Threads therefore wait only at the end of the product, converted weights stay in the
- * core's cache, and no bit depends on the number of threads. The panel width depends on K alone. Rows are
- * not split, because oneDNN's AVX2 path does not guarantee that a row is independent of the others.
- * Exception: skinny products are one panel and are cut into runs of rows that depend on the shape alone.
+ * A large product is split into panels of output columns. One thread computes a whole panel: it converts the
+ * panel's weights into its own workspace if necessary, calls oneDNN on this thread alone, and applies the
+ * epilogue. Threads therefore wait only at the end of the product, converted weights stay in the core's
+ * cache, and no bit depends on the number of threads. The panel width depends on K alone. Rows are not split,
+ * because oneDNN's AVX2 path does not guarantee that a row is independent of the others. Exception: skinny
+ * products are one panel and are cut into runs of rows that depend on the shape alone.
  *
  * In bf16 the input is rounded once; bf16 weights are used in place. Converted weights are written in
- * oneDNN's packed layout where that is faster: same bits, 5 to 7 % less time (bench/LOG.md). Adapters are
- * a second, skinny product onto the panel before the epilogue, in f32 for any operand type.
+ * oneDNN's packed layout where that is faster: same bits, 5 to 7 % less time (bench/LOG.md). Adapters are a
+ * second, skinny product onto the panel before the epilogue, in f32 for any operand type.
  *
  * linear_few computes each output as one dot product in a fixed order, whatever else is computed. */
 #include "kernels/cpu/operators.h"
@@ -34,13 +33,12 @@ struct linear_layout {
     bool packs_in, converts, direct;         /* in is packed; weights are converted; oneDNN writes to out */
     uint64_t in, bias, gate, members;        /* workspace offsets; members: start of the threads' parts */
     uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part */
-    int32_t panels, ranks;                   /* number of panels; columns of down_product, 0 without
-                                              * adapters */
+    int32_t panels, ranks;                   /* panels; columns of down_product, 0 without adapters */
     int32_t rows, runs;                      /* rows per run and runs per panel of a skinny product */
 };
 
-/* Rows per run of a skinny product. Its weights are converted for every run, which takes a fifth of the
- * time of multiplying. */
+/* Rows per run of a skinny product. Its weights are converted for every run, which takes a fifth of the time
+ * of multiplying. */
 enum { RUN_ROWS = 128 };
 
 /* Indices of oneDNN keys: product of a full panel and of the last, narrower one; then the same for the
@@ -223,8 +221,8 @@ static const void *convert_panel(const struct linear_layout *l, const struct ten
     return to;
 }
 
-/* Writes the `up` factors of all adapters for a panel, side by side in the order of down_product's
- * columns; zeros where an adapter does not cover the panel's outputs. */
+/* Writes the `up` factors of all adapters for a panel, side by side in the order of down_product's columns;
+ * zeros where an adapter does not cover the panel's outputs. */
 static void cpu_widen_ups(float *to, const struct tensor *whole, const struct tensor *panel, int32_t ranks) {
     struct tensor up;
     int32_t column = 0, row;
@@ -305,11 +303,8 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
 
 const struct cpu_operator cpu_linear = {linear_cost, linear_prepare, linear_run};
 
-/* --- a few rows --- */
-
 struct few_layout {
-    uint64_t in, weight, bias, end; /* offsets of activated rows, weight rows (one per thread) and bias;
-                                     * total bytes */
+    uint64_t in, weight, bias, end; /* workspace offsets; weight: one row per thread */
 };
 
 static struct few_layout few_layout_of(const struct cpu *cpu, const struct op *op) {

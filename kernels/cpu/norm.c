@@ -25,8 +25,6 @@ WIDE static double sum_values(const float *x, int64_t n) {
     return sum_8(part);
 }
 
-/* --- rms_norm --- */
-
 struct vectors {
     const float *factor, *gate; /* weight * (1 + scale); tanh(gate) or NULL */
 };
@@ -37,8 +35,7 @@ static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
     workspace_take(&cost->workspace_bytes, sizeof(float) * (uint64_t)op->in[1].dim[0]);
 }
 
-/* Computes factor and gate vectors. The gate's buffer first holds the scale, which is unused once the gate
- * is computed. */
+/* Computes factor and gate vectors. The gate's buffer holds the scale until the gate is computed. */
 static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     int64_t c = op->in[1].dim[0];
     float *factor = (float *)workspace,
@@ -107,16 +104,13 @@ static enum status cpu_rms_run(struct cpu *cpu, const struct op *op, char *works
 
 const struct cpu_operator cpu_rms_norm = {rms_cost, NULL, cpu_rms_run};
 
-/* --- layer_norm --- */
-
 static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {
     (void)cpu;
     uint64_t bytes = sizeof(float) * (uint64_t)tensor_columns(&op->in[0]);
     for (int i = 0; i < 3; i++) workspace_take(&cost->workspace_bytes, bytes);
 }
 
-/* A layer norm's vectors as x factor + offset, from (x weight + bias) (1 + scale) + shift; both may be
- * NULL. */
+/* A layer norm as x factor + offset, from (x weight + bias) (1 + scale) + shift; both may be NULL. */
 struct affine_vectors {
     const float *factor, *offset;
 };
@@ -181,8 +175,6 @@ static enum status cpu_layer_run(struct cpu *cpu, const struct op *op, char *wor
 }
 
 const struct cpu_operator cpu_layer_norm = {layer_cost, NULL, cpu_layer_run};
-
-/* --- group norm --- */
 
 struct statistics_layout {
     uint64_t channels; /* per thread: offset of the sums and squares of the channels of one image row */

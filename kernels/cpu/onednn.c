@@ -8,8 +8,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- the two versions --- */
-
 static const dnnl_dims_t zeros = {0, 0};
 
 #if DNNL_VERSION_MAJOR == 2
@@ -91,8 +89,6 @@ static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engin
 #error "Sluice supports oneDNN 2 and 3"
 #endif
 
-/* --- table of primitives --- */
-
 enum { OPERAND_SRC, OPERAND_WEIGHTS, OPERAND_BIAS, OPERAND_DST, OPERAND_SCRATCH, N_OPERANDS };
 
 static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS, DNNL_ARG_BIAS, DNNL_ARG_DST,
@@ -104,8 +100,8 @@ struct entry {
     struct onednn_facts facts;
 };
 
-/* Cached facts of primitives that are not built. A plan asks for few shapes, thousands of times; later
- * shapes overwrite earlier ones. */
+/* Cached facts of primitives that are not built. A plan asks for few shapes, thousands of times; later shapes
+ * overwrite earlier ones. */
 struct answer {
     bool given;
     struct onednn_key key;
@@ -118,8 +114,7 @@ struct onednn {
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr, adding; /* attributes; adding: those of products that add to the
-                                         * destination */
+    dnnl_primitive_attr_t attr, adding; /* attributes; adding: for products that add to dst */
     struct entry *entries;              /* hash table, open addressing, at most half full */
     uint64_t n_entries, capacity;
     struct answer *answers;
@@ -154,8 +149,6 @@ static enum status onednn_grow(struct onednn *o, struct error *e) {
     *o = bigger;
     return OK;
 }
-
-/* --- describing --- */
 
 static dnnl_status_t describe_product(const struct onednn *o, const struct onednn_key *key,
                                       dnnl_primitive_desc_t *d) {
@@ -223,14 +216,13 @@ static uint64_t min_u64(uint64_t a, uint64_t b) {
 }
 
 /* Upper bound of bytes that oneDNN allocates inside a run. Below AVX-512 each thread packs blocks of both
- * operands: weights up to 10,000 outputs by 192 inputs, rows 384 by 192, both rounded up. On AVX2 products
- * of up to 256 rows are not packed and need at most 22 KB of stack per thread. Everything else allocates
+ * operands: weights up to 10,000 outputs by 192 inputs, rows 384 by 192, both rounded up. On AVX2 products of
+ * up to 256 rows are not packed and need at most 22 KB of stack per thread. Everything else allocates
  * descriptors only (at most 552 bytes).
  *
- * Measured with a malloc interposer, oneDNN 2.6.3, 1 to 8 threads, 24,000 shapes: at most 0.92 of this
- * bound. bf16 products with native instructions, 1,550 shapes: 400 bytes. The arguments of a run add 3,460
- * bytes for four threads. Each thread touches 44 KB of stack and of a C library heap once (1 to 8
- * threads). */
+ * Measured with a malloc interposer, oneDNN 2.6.3, 1 to 8 threads, 24,000 shapes: at most 0.92 of this bound.
+ * bf16 products with native instructions, 1,550 shapes: 400 bytes. The arguments of a run add 3,460 bytes for
+ * four threads. Each thread touches 44 KB of stack and of a C library heap once (1 to 8 threads). */
 static uint64_t internal_bytes(const struct onednn_key *key, const char *implementation, int threads) {
     enum { DESCRIPTORS = 6144, HEAP = 48 << 10, STACK = 64 << 10 };
     enum { UNPACKED_ROWS = 256, BM = 10048, BN = 432, BK = 256 };
@@ -259,7 +251,7 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
                                  .supported = true};
 }
 
-/* Sets OpenMP's thread count for oneDNN and returns the previous value for onednn_leave. */
+/* Sets OpenMP's thread count for oneDNN and returns the previous value for leave(). */
 static int onednn_enter(const struct onednn *o, const struct onednn_key *key) {
     int before = omp_get_max_threads();
     omp_set_num_threads(key->number[ONEDNN_SHARED] ? o->threads : 1);
@@ -303,9 +295,9 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
  * measurement by 6 % or more. Plans add a hundred such bounds, so they must be tight; bench/LOG.md has the
  * differences. */
 
-/* Measured maxima in KB per product. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples
- * of 64 on both sides, else 345. Below AVX-512: 8. bf16 with AVX512_BF16 (1,550 shapes, 1 to 8 threads):
- * 136 for multiples of 64, 222 up to 256 by 256, else 499. A pipeline has few different products. */
+/* Measured maxima in KB per product. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples of
+ * 64 on both sides, else 345. Below AVX-512: 8. bf16 with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 136 for
+ * multiples of 64, 222 up to 256 by 256, else 499. A pipeline has few different products. */
 static uint64_t product_bytes(const struct onednn_key *key) {
     int32_t n = key->number[1], k = key->number[2];
     if (key->kind == ONEDNN_PRODUCT_T_BF16) {
@@ -318,9 +310,8 @@ static uint64_t product_bytes(const struct onednn_key *key) {
 }
 
 /* Measured with AVX-512: a 3x3 convolution has tables and code per column (865 bytes of descriptors; more
- * code for more channels), 8.8 MB in total at 2,048 columns and 1,024 channels of stride 2; a 1x1
- * convolution at most 190 KB. Output blocks with a remainder need additional kernels. Below AVX-512: 35
- * KB. */
+ * code for more channels), 8.8 MB in total at 2,048 columns and 1,024 channels of stride 2; a 1x1 convolution
+ * at most 190 KB. Output blocks with a remainder need additional kernels. Below AVX-512: 35 KB. */
 static uint64_t conv_bytes(const struct onednn_key *key) {
     uint64_t columns = (uint64_t)key->number[1], c = (uint64_t)key->number[2], n = (uint64_t)key->number[3];
     bool rest = n > 64 && n % 32 && n % 48;
@@ -337,8 +328,6 @@ uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
     uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
     return DNNL_VERSION_MAJOR == 3 ? bytes * 3 / 2 : bytes;
 }
-
-/* --- building and running --- */
 
 static enum status onednn_failed(const struct onednn_key *key, const char *what, dnnl_status_t s,
                                  struct error *e) {
@@ -395,8 +384,7 @@ enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struc
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
     if (!o->sys->can_allocate(o->sys, onednn_primitive_bytes(key) +
-                                          ONEDNN_MARGIN)) /* too little memory: oneDNN would terminate the
-                                                           * program */
+                                          ONEDNN_MARGIN)) /* else oneDNN terminates the program */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
@@ -429,8 +417,6 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
     return s ? onednn_failed(key, "running a primitive", s, e) : OK;
 }
 
-/* --- version and instruction set --- */
-
 const char *onednn_instructions(void) {
     static const struct {
         int isa; /* all bits of the instruction set: each set contains smaller ones */
@@ -457,10 +443,10 @@ const char *onednn_instructions(void) {
 
 /* Memory that oneDNN takes beyond 2.6 on AVX-512. Below AVX-512 oneDNN uses gemm: its first call builds
  * kernels for all operands (2 to 3 MB of code with AVX and AVX2), and its threads keep heap memory (400 KB
- * each with SSE4.1). Measured: processes of 15.0 to 16.1 MB instead of 13.0 to 14.0, 1 to 8 threads,
- * oneDNN 2.6.3. Version 3 (PyPI's 3.2.0, a library of 54 MB; test/program/budget.sh): 1.7 MiB more than
- * planned for 2.6 at the smallest budget, in 11 runs. All versions: memory touched once while building,
- * beyond what primitives keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
+ * each with SSE4.1). Measured: processes of 15.0 to 16.1 MB instead of 13.0 to 14.0, 1 to 8 threads, oneDNN
+ * 2.6.3. Version 3 (PyPI's 3.2.0, a library of 54 MB; test/program/budget.sh): 1.7 MiB more than planned for
+ * 2.6 at the smallest budget, in 11 runs. All versions: memory touched once while building, beyond what
+ * primitives keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
 uint64_t onednn_more_bytes(void) {
     enum { BUILDING = 3 };
     uint64_t mib =
@@ -473,15 +459,13 @@ void onednn_version(char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "oneDNN %d.%d.%d", v->major, v->minor, v->patch);
 }
 
-/* --- opening --- */
-
-/* Runs one product of each kind when the device opens: the first product builds kernels that stay
- * allocated. */
+/* Runs one product of each f32 kind when the device opens: the first product builds kernels that stay
+ * allocated; bf16 products build none. */
 static enum status warm(struct onednn *o, struct error *e) {
     enum { SMALL = 20 };
     static const float zero[SMALL * SMALL];
     float out[SMALL * SMALL];
-    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT}; /* bf16 products build no lasting kernels */
+    static const int32_t kinds[] = {ONEDNN_PRODUCT_T, ONEDNN_PRODUCT};
     for (int i = 0; i < 2; i++) {
         struct onednn_key key = {kinds[i], {SMALL, SMALL, SMALL}};
         if (onednn_prepare(o, &key, e)) return e->code;

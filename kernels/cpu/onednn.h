@@ -2,13 +2,13 @@
  * convolution weights.
  *
  * All tensors are packed, and f32 except the operands of bf16 products: oneDNN 2.6 leaves its fast AVX-512
- * path for strided rows, and fewer variants mean fewer ways to change bits. A primitive is identified by
- * its shape, built by onednn_prepare and kept until onednn_close. onednn_run looks it up and computes on
- * the calling thread. Several threads may run one primitive at a time (engine/base/thread_pool.h); OpenMP,
- * which oneDNN uses, starts no threads.
+ * path for strided rows, and fewer variants mean fewer ways to change bits. A primitive is identified by its
+ * shape, built by onednn_prepare and kept until onednn_close. onednn_run looks it up and computes on the
+ * calling thread. Several threads may run one primitive at a time (engine/base/thread_pool.h); OpenMP, which
+ * oneDNN uses, starts no threads.
  *
- * Invariants: the calling thread's OpenMP setting is restored; oneDNN's scratch comes from the caller
- * (user mode); oneDNN's own primitive cache is off, because only the primitives kept here are counted. */
+ * Invariants: the calling thread's OpenMP setting is restored; oneDNN's scratch comes from the caller (user
+ * mode); oneDNN's own primitive cache is off, because only the primitives kept here are counted. */
 #ifndef SLUICE_CPU_ONEDNN_H
 #define SLUICE_CPU_ONEDNN_H
 
@@ -21,8 +21,8 @@ enum onednn_kind {
     ONEDNN_PRODUCT_T,      /* dst[M,N] = src[M,K] . weights[N,K]^T */
     ONEDNN_PRODUCT_T_BF16, /* bf16 operands; sums and dst are f32 */
     ONEDNN_PRODUCT,        /* dst[M,N] = src[M,K] . weights[K,N] */
-    ONEDNN_PRODUCT_PACKED, /* weights[N/64,K,64], the layout of oneDNN's AVX-512 kernel: same bits without
-                            * its repacking; N a multiple of 64, K of 16 */
+    ONEDNN_PRODUCT_PACKED, /* weights[N/64,K,64], the layout of oneDNN's AVX-512 kernel: same bits without its
+                            * repacking; N a multiple of 64, K of 16 */
     ONEDNN_PRODUCT_T_ADDED, /* dst[M,N] += src[M,K] . weights[N,K]^T */
     ONEDNN_CONV,   /* dst[Y,X,N] = bias + src[(Y-1)s+k,(X-1)s+k,C] * weights: convolution without padding,
                     * stride s; C and N multiples of 8 */
@@ -74,8 +74,7 @@ const char *onednn_instructions(void);
 uint64_t onednn_more_bytes(void);
 void onednn_version(char *out, size_t out_bytes);
 
-/* Returns properties of a primitive: a pure function of key, thread count and instruction set, prepared or
- * not. */
+/* Returns properties of a primitive, prepared or not, from key, thread count and instruction set alone. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
 uint64_t onednn_signature(const struct onednn_key *key);
 /* True if products with packed weights are supported and faster: only with AVX-512. */

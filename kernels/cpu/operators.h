@@ -1,7 +1,7 @@
 /* Shared by the CPU's operator files: the device struct and a table row of functions per operator.
  *
- * A workspace is described by a struct of offsets that cost() and run() both compute from the operator
- * alone, so they agree. oneDNN's scratch comes last, so run() needs only its start. */
+ * A workspace is described by a struct of offsets that cost() and run() both compute from the operator alone,
+ * so they agree. oneDNN's scratch comes last, so run() needs only its start. */
 #ifndef SLUICE_CPU_OPERATORS_H
 #define SLUICE_CPU_OPERATORS_H
 
@@ -20,8 +20,8 @@ struct cpu {
     struct onednn *onednn;
 };
 
-/* Functions of one operator. cost adds to *cost, which starts at zero. prepare may be NULL: nothing to
- * build. run fails only where it uses oneDNN. */
+/* Functions of one operator. cost adds to *cost, which starts at zero. prepare may be NULL: nothing to build.
+ * run fails only where it uses oneDNN. */
 struct cpu_operator {
     void (*cost)(const struct cpu *cpu, const struct op *op, struct op_cost *cost);
     enum status (*prepare)(struct cpu *cpu, const struct op *op, struct error *e);

@@ -1,4 +1,3 @@
-/* Shared row loops: see simd.h. */
 #include "kernels/cpu/simd.h"
 
 #include <string.h>

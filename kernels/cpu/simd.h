@@ -1,8 +1,8 @@
 /* Arithmetic that the compiler vectorises: exp, activations, dot product.
  *
  * Every sum has 16 (f32) or 8 (double) partial sums and one fixed tree over them, for any vector width, so
- * the bits do not depend on the instruction set. Multiplications and additions stay separate (-std=c11
- * does not contract them), for the same reason. */
+ * the bits do not depend on the instruction set. Multiplications and additions stay separate (-std=c11 does
+ * not contract them), for the same reason. */
 #ifndef SLUICE_CPU_SIMD_H
 #define SLUICE_CPU_SIMD_H
 
@@ -18,10 +18,10 @@
 #define WIDE
 #endif
 
-/* e^x for x clamped to [-87, 87]; NaN stays NaN, infinities become NaN. Largest error 0.98 ulp (test_ops,
- * all floats in steps of 97). Coefficients: Cephes expf. Adding the large constant rounds to an integer in
- * the low bits. The clamp compares integers because float comparisons may trap, which keeps gcc from
- * vectorising them. */
+/* e^x for x clamped to [-87, 87]; NaN stays NaN, infinities become NaN. Largest error 0.98 ulp (test_ops, all
+ * floats in steps of 97). Coefficients: Cephes expf. Adding the large constant rounds to an integer in the
+ * low bits. The clamp compares integers because float comparisons may trap, which keeps gcc from vectorising
+ * them. */
 static inline float exp_f32(float x) {
     union float_bits clamped = {.value = x};
     uint32_t sign = clamped.bits & 0x80000000u;
@@ -60,9 +60,9 @@ static inline float gelu_quick_f32(float x) {
     return x / (1.0f + exp_f32(-1.702f * x));
 }
 
-/* GELU x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R fitted here on
- * 0 <= v <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so no bits are lost around
- * 0. Within 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 + erf) has
+/* GELU x Phi(x). Phi(-v) = e^(-v^2/2) R(u) with u = 0.4 v / (1 + 0.4 v) and a polynomial R fitted here on 0
+ * <= v <= 16, with an error of at most 5.3e-9 of Phi; R is in u, not 1 - u, so no bits are lost around 0.
+ * Within 1.2e-7 |x| of the exact value, and within 1.2e-5 relative down to -12, where v/2 (1 + erf) has
  * cancelled to nothing. */
 static inline float gelu_erf_f32(float x) {
     union float_bits size = {.value = x}, near = size, above = size;

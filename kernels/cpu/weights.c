@@ -16,8 +16,8 @@ WIDE static void multiply(float *to, float factor, int64_t n) {
     for (int64_t i = 0; i < n; i++) to[i] *= factor;
 }
 
-/* Returns the start of a row's scales in tiled layout: tiles of 128 rows x 4 blocks, stored as 32 rows of
- * the four quarters, 4 blocks each. Source: cuBLAS 13, "1D block scaling factors layout". */
+/* Returns the start of a row's scales in tiled layout: tiles of 128 rows x 4 blocks, stored as 32 rows of the
+ * four quarters, 4 blocks each. Source: cuBLAS 13, "1D block scaling factors layout". */
 static const unsigned char *tile_row(const struct tensor *w, int64_t row) {
     int64_t blocks = tensor_columns(w) / dtype_tiled_values(w->dtype), across = (blocks + 3) / 4;
     row += w->scale_row;
@@ -31,8 +31,8 @@ static float cpu_row_scale(const struct tensor *w, int64_t row) {
     return scale;
 }
 
-/* Start of some values: row, first byte of the row (of the tensor, if blocks cross rows), and number of
- * blocks before. */
+/* Start of some values: row, first byte of the row (tensor, if blocks cross rows), number of blocks
+ * before. */
 struct place {
     int64_t row;
     const unsigned char *line;
@@ -49,7 +49,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     if (w->scale != 1) multiply(to, w->scale, values);
 }
 
-/* Converts values [first, first + n), counted from the line that the place names. */
+/* Converts values [first, first + n), counted from the start of at.line. */
 static void widen_line(float *to, const struct tensor *w, struct place at, int64_t first, int64_t n) {
     int64_t values = dtype_block_values(w->dtype);
     float block[BLOCK_MOST];
@@ -104,8 +104,6 @@ const float *weights_vector(const struct tensor *w, float *to) {
     weights_widen(to, w, 0, 1);
     return to;
 }
-
-/* --- packing --- */
 
 enum { PACK_OUTPUTS = 64, PACK_INPUTS = 256, TILE = 16, TILE_ROW = PACK_INPUTS + TILE };
 

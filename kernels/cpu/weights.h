@@ -1,5 +1,5 @@
-/* Dequantisation: the only place on the CPU that converts a stored type, with its blocks and scales, to
- * f32 or bf16. Operators and all host code that needs weight values use it.
+/* Dequantisation: the only place on the CPU that converts a stored type, with its blocks and scales, to f32
+ * or bf16. Operators and all host code that needs weight values use it.
  *
  * A value is the result of ggml's, OCP's or PyTorch's f32 arithmetic, bit for bit and in the same order of
  * multiplications, then times the row's scale, then times the tensor's scale, if present. Infinite or NaN
@@ -14,8 +14,8 @@
 /* True if the weight is packed numbers of that type without scales, usable in place. */
 bool weights_are(const struct tensor *w, enum dtype dtype);
 
-/* Converts rows [first, first + rows), counted over all outer dimensions, to packed f32. `to` must not
- * overlap w. */
+/* Converts rows [first, first + rows), counted over all outer dimensions, to packed f32. No overlap with
+ * w. */
 void weights_widen(float *to, const struct tensor *w, int64_t first, int64_t rows);
 /* Converts rows to bf16, rounding to nearest even. */
 void weights_round(uint16_t *to, const struct tensor *w, int64_t first, int64_t rows);

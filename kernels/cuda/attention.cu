@@ -10,8 +10,7 @@
  * Relative error against double, measured under emulation (normal values, scale 1/sqrt(D)): 3.2e-3 to 3.4e-3
  * (PyTorch 2.15 in bf16 on the CPU: 3.7e-3 to 3.8e-3); 1.5e-3 if the operands are bf16 already.
  *
- * A relative bias is the initial value of the scores, where the fewest registers are in use. A limit on the
- * number of keys would only concern mask_scores and the arguments. */
+ * A relative bias is the initial value of the scores, where the fewest registers are in use. */
 #include "kernels/cuda/attention.h"
 
 #include "kernels/cuda/operators.h"
@@ -21,9 +20,9 @@
 
 struct packed {
     const char *from;
-    uint16_t *to; /* [heads, rows, padded] */
+    uint16_t *to; /* packed result [heads, rows, padded] */
     int64_t row;  /* row stride of `from` in bytes */
-    bool bf16;    /* else f32 */
+    bool bf16;    /* `from` is bf16; false: f32 */
     bool wide;    /* heads start at multiples of 16 bytes */
 };
 
@@ -99,9 +98,9 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static constexpr int head_dim = HEAD_DIM, block_m = BLOCK_M, block_n = BLOCK_N;
     static constexpr int warps_m = WARPS_M, warps_d = WARPS_D, threads = WARP * WARPS_M * WARPS_D;
     static constexpr bool strided = ATTENTION_STRIDED(HEAD_DIM);
-    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* columns per warp */
-    /* Instructions m16n8k16 per warp: mma_m rows of queries; mma_n keys; mma_d output columns; mma_k columns
-     * that are summed over. */
+    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* columns of a head per warp */
+    /* Numbers of m16n8k16 instructions per warp. mma_m: rows of queries; mma_n: keys; mma_d: output columns;
+     * mma_k: columns that are summed over. */
     static constexpr int mma_m = BLOCK_M / WARPS_M / 16, mma_n = BLOCK_N / 8, mma_d = warp_d / 8,
                          mma_k = warp_d / 16;
     static constexpr int q_in_registers = Q_IN_REGISTERS, q_in_shared = mma_k - Q_IN_REGISTERS;
@@ -111,7 +110,7 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static constexpr int queries_bytes = BLOCK_M * WARPS_D * q_in_shared * 32;
     static constexpr int partial_bytes = WARPS_D > 1 ? BLOCK_M *WARPS_D *BLOCK_N * 4 : 0;
     static constexpr int shared_bytes = 2 * rows_bytes + queries_bytes + partial_bytes;
-    static constexpr int blocks = threads == 128 ? 2 : 1; /* blocks per multiprocessor */
+    static constexpr int blocks = threads == 128 ? 2 : 1; /* thread blocks per multiprocessor */
     static constexpr bool wide = blocks * (shared_bytes + 1024) > 100 * 1024;
     static_assert(WARPS_D <= 2 || WARPS_D == 4, "partial scores are added in pairs");
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
@@ -127,18 +126,18 @@ enum { HAS_WIDE_TILES = 1 };
 /* k or v in bf16; heads and rows start at multiples of 16 bytes. */
 struct key_rows {
     const uint16_t *data;
-    int64_t head; /* stride between heads, in elements; `row` likewise between rows */
+    int64_t head; /* strides between heads and between rows, in elements */
     int32_t row;
 };
 
 struct attend_args {
-    const char *q; /* q and out are each f32 or bf16 */
+    const char *q; /* q [T,H*D]; q and out are each f32 or bf16 */
     char *out;
     key_rows keys, values;
     int64_t q_row, out_row;                                   /* row strides in bytes */
     int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: index of the launch's last block */
-    const float *bias;                                        /* [H, n_queries + n_keys - 1], or NULL */
-    int64_t bias_row;                                         /* row stride in elements */
+    const float *bias;                                        /* relative bias [H, T + S - 1], or NULL */
+    int64_t bias_row;                                         /* row stride of bias in elements */
     bool causal, q_bf16, out_bf16;
     bool q_wide, out_wide; /* pairs of columns are aligned to their size */
     float q_factor, scale; /* q is multiplied by q_factor (1, -1 or 0), scores by scale > 0 (base 2) */
@@ -152,14 +151,13 @@ struct place {
     int lane, warp, part;
 };
 
-/* Number of visible keys of a row (always the first keys). Rows beyond the last are computed like the last
- * one and not stored. */
+/* Returns the number of visible keys of a row (always the first keys). Rows beyond the last are computed like
+ * the last one and not stored. */
 __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
     int32_t last = row < a.n_queries ? row : a.n_queries - 1;
     return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
 }
 
-/* Loads of q for both element types. */
 __device__ static inline float query_value(const float *from) {
     return *from;
 }
@@ -202,7 +200,7 @@ template <class T> struct query_fragments {
     uint4 *in_shared; /* this lane's first fragment */
 };
 
-/* Issues all loads first, so that they overlap. */
+/* Loads a warp's queries, all loads before any use, so that they overlap. */
 template <class E, bool WIDE>
 __device__ static inline uint4 load_fragment(const attend_args &a, const place &at, int32_t row,
                                              int32_t column) {
@@ -300,7 +298,7 @@ __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], co
             }
 }
 
-/* s += q k^T over the warp's columns; keys: the first column. */
+/* s += q k^T over the warp's columns; keys: the first column of k. */
 template <class T>
 __device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], const query_fragments<T> &q,
                                             const uint16_t *keys, int lane) {
@@ -323,7 +321,7 @@ __device__ static inline void multiply_keys(float (&s)[T::mma_m][T::mma_n][4], c
     }
 }
 
-/* o += p v for the warp's columns. p: probabilities, in the layout of scores; values: the first column. */
+/* o += p v for the warp's columns. p: probabilities, in the layout of scores; values: first column of v. */
 template <class T>
 __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
                                               const float (&p)[T::mma_m][T::mma_n][4], const uint16_t *values,
@@ -392,7 +390,6 @@ __device__ static inline void add_partial_scores(float (&s)[T::mma_m][T::mma_n][
         }
 }
 
-/* Masks the keys that are not visible to a row. */
 template <class T>
 __device__ static inline void mask_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                           const place &at, int32_t first) {
@@ -407,14 +404,12 @@ __device__ static inline void mask_scores(float (&s)[T::mma_m][T::mma_n][4], con
     }
 }
 
-/* A lane's accumulators: results and sums so far, relative to 2^row_max. row_sum covers only the lane's own
- * keys. */
+/* A lane's results and sums so far, relative to 2^row_max. row_sum covers only the lane's own keys. */
 template <class T> struct accumulators {
     float o[T::mma_m][T::mma_d][4];
     float row_max[T::mma_m][2], row_sum[T::mma_m][2];
 };
 
-/* Maximum over the four lanes that share a row. */
 __device__ static inline float quad_max(float value) {
     value = fmaxf(value, __shfl_xor_sync(0xffffffff, value, 1));
     return fmaxf(value, __shfl_xor_sync(0xffffffff, value, 2));
@@ -589,7 +584,7 @@ static bool pairs_are_aligned(const struct tensor *t, int32_t head_size) {
     return aligned(t, t->dtype == DTYPE_BF16 ? 4 : 8) && head_size % 2 == 0;
 }
 
-/* k or v in place, or packed in the workspace at `to`. */
+/* Rows of k or v in place, or packed in the workspace at `to`. */
 static key_rows key_rows_of(const struct op *op, const struct tensor *t, const attention_layout *l,
                             const char *to) {
     key_rows rows = {};
@@ -672,7 +667,7 @@ static enum status cuda_attention_run(struct cuda *cuda, const struct op *op, ch
         }
     switch (l.head) { ATTENTION_TILES(LAUNCH_TILE) }
 #undef LAUNCH_TILE
-    return OK; /* unreachable: heads are padded to a compiled size */
+    return OK;
 }
 
 #define TILE_KERNEL(...) KERNEL(attend<tile<__VA_ARGS__>>),

@@ -10,14 +10,13 @@ extern "C" {
 #include "kernels/ops.h"
 
 /* Tile table: _(head_dim, BLOCK_M, BLOCK_N, warps_m, warps_d, q_in_registers).
- *   head_dim  compiled head sizes; other sizes are zero-padded to the next one
- *   BLOCK_M   queries per thread block. A warp has 32 or 16 of them (two or one m16 instruction rows): 32
- *   halve the shared-memory reads of k and v, which are the limit on GPUs with tensor cores as fast as the
- *   A100's
- *   BLOCK_N   keys per tile
- *   warps_m   warps that split the queries
- *   warps_d   warps that split the columns of a head; they add their partial scores
- *   q_in_registers  groups of 16 columns of q per warp kept in registers; the rest is in shared memory
+ *
+ * head_dim: compiled head sizes; other sizes are zero-padded to the next one. BLOCK_M: queries per thread
+ * block. A warp has 32 or 16 of them (two or one m16 instruction rows): 32 halve the shared-memory reads of k
+ * and v, which are the limit on GPUs with tensor cores as fast as the A100's. BLOCK_N: keys per tile.
+ * warps_m: warps that split the queries. warps_d: warps that split the columns of a head; they add their
+ * partial scores. q_in_registers: groups of 16 columns of q per warp kept in registers; the rest is in shared
+ * memory.
  *
  * Limits: with M instruction rows per warp, a lane has M * head_dim / warps_d / 2 registers of results, M *
  * BLOCK_N / 2 of scores and 4 * M * q_in_registers of q, of 255 in total. A thread block must fit into the 99
@@ -28,40 +27,39 @@ extern "C" {
     _(32, 128, 64, 4, 1, 2)                                                                                  \
     _(48, 128, 64, 4, 1, 3)                                                                                  \
     _(64, 128, 64, 4, 1, 4)                                                                                  \
-    _(80, 128, 64, 4, 1, 0)   /* 40 registers of q plus 80 and 64 are too many */                            \
+    _(80, 128, 64, 4, 1, 0)   /* registers: no room for q (40) besides 80 and 64 */                          \
     _(96, 128, 48, 4, 1, 0)   /* 64 keys take 50 KiB: only one block fits into 100 KiB */                    \
     _(112, 128, 32, 4, 1, 0)  /* 48 keys take 50.5 KiB: only one block fits */                               \
     _(128, 128, 32, 4, 1, 0)  /* 49 KiB: two blocks take exactly 100 KiB */                                  \
     _(160, 128, 64, 8, 1, 10) /* from here on results of 32 queries need too many registers */               \
     _(192, 128, 64, 8, 1, 10)                                                                                \
     _(256, 128, 32, 8, 1, 8)                                                                                 \
-    _(384, 64, 32, 4, 2, 12) /* from here on results of 16 queries do: two warps split them */               \
+    _(384, 64, 32, 4, 2, 12) /* from here on two warps must split results of 16 queries */                   \
     _(512, 64, 32, 4, 2, 12)                                                                                 \
     _(640, 32, 32, 2, 4, 10) /* from here on registers or shared memory need four warps */                   \
     _(1024, 32, 16, 2, 4, 12)
 
 /* Larger tiles for GPUs with more shared memory per multiprocessor (compute capability 8.0, 8.7, 9.0), where
- * two such blocks fit. Larger tiles mean fewer barriers, row maxima and loads for the same products. With 64
- * keys, heads of 112 would spill there, and heads of 128 on 10.0 (whose tensor cores use another
- * instruction). */
+ * two such blocks fit: fewer barriers, row maxima and loads for the same products. With 64 keys, heads of 112
+ * would spill there, and heads of 128 on 10.0 (whose tensor cores use another instruction). */
 #define ATTENTION_WIDE_TILES(_)                                                                              \
     _(96, 128, 64, 4, 1, 0)                                                                                  \
     _(112, 128, 48, 4, 1, 0)                                                                                 \
     _(128, 128, 64, 4, 1, 0)
 
-/* Returns true if a GPU uses the wide tiles, from its compute capability and its shared memory per block. A
- * constant of the device, because results depend on it. */
+/* True if a GPU uses the wide tiles, from its compute capability and its shared memory per block. A constant
+ * of the device, because results depend on it. */
 static inline bool attention_is_wide(int major, int shared_bytes) {
     return major < 10 && shared_bytes >= 163 << 10;
 }
 
-/* Returns the compiled size for a head size. */
+/* Returns the compiled head size for a head size. */
 static inline int32_t attention_padded(int32_t head_size) {
 #define FIRST_THAT_HOLDS(head, ...)                                                                          \
     if (head_size <= head) return head;
     ATTENTION_TILES(FIRST_THAT_HOLDS)
 #undef FIRST_THAT_HOLDS
-    return 0; /* unreachable: the wrapper has checked */
+    return 0;
 }
 
 /* Thread blocks per launch. On a GPU that drives a display, drivers kill kernels that run for seconds. 2^42
@@ -72,16 +70,14 @@ static inline int32_t attention_blocks_at_once(int32_t queries, int32_t head, in
     return (int32_t)(most < 1 ? 1 : most < 1 << 30 ? most : 1 << 30);
 }
 
-/* Queries per thread block for a compiled head size. */
 static inline int32_t attention_queries(int32_t padded) {
 #define QUERIES_OF(head, block_m, ...)                                                                       \
     if (padded == head) return block_m;
     ATTENTION_TILES(QUERIES_OF)
 #undef QUERIES_OF
-    return 0; /* unreachable: heads are padded to a compiled size */
+    return 0;
 }
 
-/* Number of launches of a call. */
 static inline int attention_launches(const struct op *op) {
     int32_t padded = attention_padded(op->in[0].dim[1] / op->n), queries = attention_queries(padded);
     int64_t blocks = (int64_t)op->n * ((op->in[0].dim[0] + queries - 1) / queries);
@@ -93,10 +89,9 @@ static inline int attention_launches(const struct op *op) {
  * costs registers that heads above 128 do not have. */
 #define ATTENTION_STRIDED(head) ((head) <= 128 && ((head) & ((head)-1)) == 0)
 
-/* k and v are read once per block of queries, 16 bytes at a time. They are read in place if they are bf16,
- * their rows start at multiples of 16 bytes, and the head size is as above or there is one head without gaps.
- * Otherwise a packing kernel first rounds and pads them into bf16 [G, S, head]. q is read once and needs no
- * packing. */
+/* Workspace of packed k and v. Both are read once per block of queries, 16 bytes at a time: in place if they
+ * are bf16, their rows start at multiples of 16 bytes, and the head size is ATTENTION_STRIDED or there is one
+ * head without gaps. Else a kernel rounds and pads them to bf16 [G,S,head]. q needs no packing. */
 struct attention_layout {
     int32_t head; /* compiled head size */
     bool packs;

@@ -6,7 +6,7 @@
 
 #include <string.h>
 
-/* Disturbances only slow a copy down, so the best of TRIES counts. One try moves TRY_BYTES in back-to-back
+/* Disturbances only slow a copy down, so the fastest of TRIES counts. One try moves TRY_BYTES in back-to-back
  * copies, as weights are streamed. */
 enum { TRIES = 5, TRY_BYTES = 256 << 20, COPIES_MAX = 64 };
 
@@ -44,7 +44,7 @@ static enum status bus_take(struct bus *bus, struct error *e) {
         bus->host = bus->sys->map(bus->sys, LINE_STORE, bus->bytes);
         if (!bus->host) error_set(e, MEMORY, "no memory for the copy's host buffer");
     }
-    /* Write every page: untouched pages would all map to one zero page. */
+    /* Write every page: untouched pages all map to one zero page. */
     if (e->code == OK) memset(bus->host, 1, bus->bytes);
     return e->code;
 }
@@ -58,7 +58,7 @@ static void bus_give(struct bus *bus) {
         bus->sys->unmap(bus->sys, LINE_STORE, bus->host, bus->bytes);
 }
 
-/* Returns the seconds of n copies. */
+/* Returns the seconds of n back-to-back copies. */
 static double try(struct bus *bus, int n, struct error *e) {
     bool up = to_gpu(bus->path);
     double began = bus->sys->clock(bus->sys);

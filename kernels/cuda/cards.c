@@ -1,4 +1,3 @@
-/* GPU models by name: see cards.h. */
 #include "kernels/cuda/cards.h"
 
 #include <stdio.h>
@@ -6,9 +5,9 @@
 
 #define GIB ((uint64_t)1 << 30)
 
-/* NVIDIA's data sheets of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB and 4090 (multiprocessors times 512
- * FLOPs per clock times boost clock) and of the H100 SXM5. The H100's products are limited by its power, its
- * attention by mma.sync, which attention.cu uses. */
+/* Sources: NVIDIA's data sheets of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB and 4090 (multiprocessors
+ * times 512 FLOPs per clock times boost clock) and of the H100 SXM5. The H100's products are limited by its
+ * power, its attention by mma.sync, which attention.cu uses. */
 static const struct cuda_card cards[] = {
     {"3060", "GeForce RTX 3060, 12 GB", 28, 12 * GIB, 25.5e12, 360e9, 24e9, 0.90, 0.88, 0.30, 0.88},
     {"4060", "GeForce RTX 4060, 8 GB", 24, 8 * GIB, 30.2e12, 272e9, 12e9, 0.90, 0.88, 0.30, 0.88},
@@ -40,7 +39,7 @@ char *cuda_card_names(char *out, size_t bytes) {
     return out;
 }
 
-/* Gap between the end of a kernel and the first block of the next, on a stream that is never empty. */
+/* Seconds between the end of a kernel and the first block of the next, on a stream that is never empty. */
 static const double gap_seconds = 1.5e-6;
 
 /* Tile sizes of cuBLASLt kernels and their assumed efficiency relative to the largest tile: smaller tiles
@@ -55,7 +54,7 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Seconds of one product with the fastest tile. */
+/* Returns the seconds of one product with the fastest tile size. */
 static double product_seconds(const struct cuda_card *card, const struct work *work) {
     double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
     for (int i = 0; i < N_TILES; i++) {
@@ -67,7 +66,7 @@ static double product_seconds(const struct cuda_card *card, const struct work *w
     return least;
 }
 
-/* Compute time of one launch. */
+/* Returns the compute seconds of one launch, without memory time. */
 static double launch_seconds(const struct cuda_card *card, const struct work *work) {
     double flops = work->flops / work->launches / card->product_flops;
     switch (work->class) {
@@ -91,7 +90,7 @@ double cuda_card_seconds(const struct cuda_card *card, const struct work *work) 
 
 struct op_rates cuda_card_rates(const struct cuda_card *card) {
     const double filled =
-        0.95; /* utilisation of tiles and waves: 0.92 to 0.97 calculated for Z-Image's products */
+        0.95; /* utilisation of tiles and waves; 0.92 to 0.97 calculated for Z-Image's products */
     double products = filled * card->products * card->product_flops;
     return (struct op_rates){.per_second = {[CLASS_LINEAR] = products / 2, /* TF32 */
                                             [CLASS_LINEAR_BF16] = products,

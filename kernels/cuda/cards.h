@@ -7,14 +7,14 @@
 #include <stddef.h>
 
 struct cuda_card {
-    const char *name, *words; /* "4090", "GeForce RTX 4090" */
+    const char *name, *words; /* short name "4090" and full name "GeForce RTX 4090" */
     int multiprocessors;
     uint64_t memory_bytes;
     /* Data sheet rates per second: dense bf16 FLOPs with f32 accumulation; memory bandwidth in bytes. */
     double product_flops, memory_bytes_per_second;
     double bus_bytes_per_second; /* achievable PCIe rate from pinned memory */
-    /* Assumed (not measured) efficiencies: products: share of product_flops of a multiprocessor while it has
-     * a tile; attention and convolutions (TF32): share of product_flops; passes (memory-bound kernels): share
+    /* Assumed efficiencies, not measured. products: share of product_flops of a multiprocessor while it has a
+     * tile; attention and convolutions (TF32): share of product_flops; passes (memory-bound kernels): share
      * of memory bandwidth. */
     double products, attention, convolutions, passes;
 };
@@ -26,11 +26,11 @@ const struct cuda_card *cuda_card_named(const char *name);
 /* Writes all names ("3060, 4060 or h100") to out and returns out. */
 char *cuda_card_names(char *out, size_t bytes);
 
-/* Returns the calculated seconds of all launches of one row: per launch the larger of compute time and memory
- * time, plus a gap between kernels. Products use the library's usual tile sizes, whichever is fastest, one
- * tile per multiprocessor in waves; partial tiles and waves are lost. */
+/* Returns the calculated seconds of all launches of one row of work: per launch the larger of compute time
+ * and memory time, plus a gap between kernels. Products use the library's usual tile sizes, whichever is
+ * fastest, one tile per multiprocessor in waves; partial tiles and waves are lost. */
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work);
-/* Returns the rates per operator class for plans, for products a few thousand rows long. */
+/* Returns the rates per operator class for plans, for products of a few thousand rows. */
 struct op_rates cuda_card_rates(const struct cuda_card *card);
 
 #endif

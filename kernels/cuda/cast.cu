@@ -1,13 +1,11 @@
-/* Type conversion kernels: see cast.h. */
 #include "kernels/cuda/cast.h"
 
 #include "kernels/cuda/row_access.cuh"
 
 /* Rounds eight columns of a row to bf16 (nearest even). For a product's weight this is the dequantisation, so
- * each type has a kernel.
- *
- * Grid: rows_grid_of, in groups of eight columns; no shared memory; 22 to 25 registers, quantised types 25 to
- * 46. Bytes: 2 per value plus the source. Bound by memory; share of peak: not measured yet. */
+ * each type has a kernel. Grid: rows_grid_of, in groups of eight columns; no shared memory; 22 to 25
+ * registers, quantised types 25 to 46. Bytes: 2 per value plus the source. Bound by memory; share of peak:
+ * not measured yet. */
 template <enum dtype D>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     round_rows(uint16_t *to, struct rows from, int64_t rows, int64_t columns, int64_t padded) {
@@ -38,7 +36,7 @@ void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaSt
         break;
         WEIGHT_TYPES(OF_TYPE)
 #undef OF_TYPE
-    default: /* unreachable: the wrapper has checked */
+    default:
         break;
     }
 }
@@ -59,10 +57,8 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
 }
 
 /* Expands a group norm to mean, factor = weight rstd, and bias for four channels; `each` consecutive channels
- * form a group.
- *
- * Grid: rows_grid_of one row; no shared memory; 38 registers. Bytes: 12 per channel plus the source. Bound by
- * memory; the launch takes longer than the transfer. */
+ * form a group. Grid: rows_grid_of one row; no shared memory; 38 registers. Bytes: 12 per channel plus the
+ * source. Bound by memory; the launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     channel_norm(struct rows to, const float *statistics, struct rows weight, struct rows bias,
                  int32_t channels, int32_t each) {
@@ -89,10 +85,9 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
 }
 
 /* Epilogue of a product: out = residual + gate act(from). from and residual may alias out: each value is read
- * and written by one thread.
- *
- * Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 36. Bytes: 8 per value, 12 with a
- * residual, 2 less for a bf16 result; FLOPs: 2 to 10. Bound by memory; share of peak: not measured yet. */
+ * and written by one thread. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 36. Bytes: 8
+ * per value, 12 with a residual, 2 less for a bf16 result; FLOPs: 2 to 10. Bound by memory; share of peak:
+ * not measured yet. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     finish_rows(struct rows out, struct rows from, struct rows gate, struct rows residual, int64_t rows,
@@ -108,7 +103,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
     }
 }
 
-/* Row access from column `first` on. */
+/* Row access to a tensor from column `first` on. */
 static struct rows rows_from_column(const struct tensor *t, int32_t first) {
     if (!t->rank) return rows_of(t);
     return rows_at(static_cast<char *>(t->data) + dtype_bytes(t->dtype, first), t->row_bytes, t->dtype);

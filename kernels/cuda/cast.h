@@ -19,8 +19,7 @@ extern "C" {
 /* Converts rows of any weight type (may be strided) to packed bf16 rows of `padded` values (a multiple of 8),
  * zero-filled, rounding to nearest even. `to` is a multiple of 16 bytes. */
 void cuda_round_rows(void *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
-/* Converts a vector of any weight type to f32, zero-filled to `padded` values; a `from` of rank 0 gives
- * zeros. */
+/* Converts a vector of any weight type to f32, zero-filled to `padded` values; rank 0 gives zeros. */
 void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cudaStream_t stream);
 
 /* Expands a group norm to per-channel means, factors and biases (channels.h). `to`: cuda_channel_norm_bytes
@@ -28,16 +27,15 @@ void cuda_widen_vector(float *to, const struct tensor *from, int32_t padded, cud
 void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channels, cudaStream_t stream);
 
 struct product_finish {
-    const struct tensor *out; /* [M,N]; columns first to first + columns are written */
+    const struct tensor *out; /* result [M,N]; columns first to first + columns are written */
     int32_t first, columns;
-    const struct epilogue *epilogue; /* its bias is already in the product */
-    const float *product;            /* [M,columns], or NULL: the product is in out */
+    const struct epilogue *epilogue; /* epilogue; its bias is already in the product */
+    const float *product;            /* product [M,columns], or NULL: the product is in out */
 };
 
-/* out = residual + gate * act(product). */
+/* Queues out = residual + gate * act(product). */
 void cuda_finish_product(const struct product_finish *finish, cudaStream_t stream);
 
-/* All kernels of cast.cu, terminated by NULL. */
 extern const void *const cuda_cast_kernels[];
 
 #ifdef __cplusplus

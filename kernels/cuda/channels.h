@@ -11,8 +11,7 @@ static inline int32_t conv_pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* A group norm expanded per channel: three vectors (mean, factor, bias), each of cuda_channel_norm_stride
- * floats. norm(x) = (x - mean) * factor + bias. */
+/* Floats per vector of a group norm per channel (mean, factor, bias): (x - mean) * factor + bias. */
 static inline int64_t cuda_channel_norm_stride(int32_t channels) {
     return ((int64_t)channels + 63) / 64 * 64;
 }

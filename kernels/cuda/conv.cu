@@ -1,9 +1,9 @@
 /* 2D convolution of an image, in bands of rows, through cudnn.h.
  *
  * A kernel gathers a band's input with its halo into the workspace: upsampled, normed and activated, with
- * zero padding. The library therefore sees one kind of convolution, without padding. out may overlap in as
- * ops.h allows, because a band is gathered before it is written and bands run in order on one stream. Three
- * launches per band; besides the convolution a band moves 12 bytes per input value and 16 per output
+ * zero padding. The library therefore computes one kind of convolution, without padding. out may overlap in
+ * as ops.h allows, because a band is gathered before it is written and bands run in order on one stream.
+ * Three launches per band; besides the convolution a band moves 12 bytes per input value and 16 per output
  * value. */
 #include "kernels/cuda/conv.h"
 
@@ -38,7 +38,7 @@ static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor
     return to;
 }
 
-/* State shared by all bands of a call. */
+/* State shared by all bands of a convolution call. */
 struct call {
     struct cuda *cuda;
     const struct op *op;
@@ -89,5 +89,5 @@ static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *w
     return cuda_launched(op, e);
 }
 
-/* The cast.cu kernels used here are listed by cuda_linear. */
+/* The kernels of cast.cu used here are listed by cuda_linear. */
 const struct cuda_operator cuda_conv2d = {cuda_conv_prepare, cuda_conv_run, cuda_conv_band_kernels};

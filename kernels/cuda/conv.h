@@ -16,10 +16,10 @@ enum { CONV_LIBRARY_BYTES = 64 << 20 };
 
 struct conv_layout {
     int32_t kernel, stride;
-    int32_t halo;                /* rows of zero padding above the image, columns to its left */
-    int32_t rows, columns, band; /* of out; band: rows of out computed at a time */
+    int32_t halo;                /* rows of zero padding above the image, and columns to its left */
+    int32_t rows, columns, band; /* size of out; rows of out computed per band */
     int32_t n_padded, c_padded;
-    uint64_t norm, bias, weights, in, out, library, end; /* offsets; end: total bytes */
+    uint64_t norm, bias, weights, in, out, library, end; /* workspace offsets; end: total bytes */
 };
 
 /* True if a vector (bias or pixel norm) must be converted to f32 first. */
@@ -33,12 +33,12 @@ static inline uint64_t cuda_conv_norm_bytes(const struct op *op) {
     return op->conv.norm.statistics.rank ? cuda_channel_norm_bytes(channels) : 0;
 }
 
-/* Input rows (or columns) needed for this many rows (or columns) of out. */
+/* Returns the input rows (or columns) for of_out rows (or columns) of out. */
 static inline int32_t conv_reach(const struct conv_layout *l, int32_t of_out) {
     return (of_out - 1) * l->stride + l->kernel;
 }
 
-/* Input and output of a band stay in the L2 cache of larger GPUs (8,192 pixels of 128 channels: 4 MiB).
+/* A band's input and output stay in the L2 cache of larger GPUs (8,192 pixels of 128 channels: 4 MiB).
  * Results always go through the workspace: bias and residual need a pass anyway, and the library then always
  * gets the same layout. With stride 2 the band height follows from the columns of `in`, because four times
  * the pixels of out are gathered. */

@@ -1,4 +1,3 @@
-/* Kernels around the convolution of a band: see conv_band.h. */
 #include "kernels/cuda/conv_band.h"
 
 #include "kernels/cuda/cast.h"
@@ -6,29 +5,27 @@
 
 /* Geometry of the gather kernels, in pixels. */
 struct gather_shape {
-    int32_t rows, columns; /* of the upsampled input, without a cut last row or column */
-    int32_t in_columns;    /* of the input */
+    int32_t rows, columns; /* size of the upsampled input, without a cut last row or column */
+    int32_t in_columns;    /* columns of the input */
     int32_t upsample, left, first;
     int32_t width; /* columns of the band, with zero padding */
     int32_t channels, padded;
     enum activation activation;
 };
 
-/* Input pixel of a band's pixel; -1: zero padding. */
+/* Returns the input pixel of a band's pixel; -1: zero padding. */
 __device__ static inline int64_t source_of(const struct gather_shape &s, uint32_t pixel) {
     int32_t y = (int32_t)(pixel / (uint32_t)s.width) + s.first;
     int32_t x = (int32_t)(pixel % (uint32_t)s.width) - s.left;
-    int half = s.upsample - 1; /* base-2 logarithm of 1 or 2 */
+    int half = s.upsample - 1; /* base-2 logarithm of the upsampling factor */
     bool inside = y >= 0 && y < s.rows && x >= 0 && x < s.columns;
     return inside ? (int64_t)(y >> half) * s.in_columns + (x >> half) : -1;
 }
 
 /* Gathers four channels of each pixel of a band: normed and activated; zeros beyond the image and the
- * channels.
- *
- * Grid: rows_grid_of, rows are pixels of the band; no shared memory; 39 registers. Bytes: 8 per value (4 + 4
- * / upsample^2 if the cache holds a row of in); FLOPs: 7. Bound by memory; share of peak: not measured
- * yet. */
+ * channels. Grid: rows_grid_of, rows are pixels of the band; no shared memory; 39 registers. Bytes: 8 per
+ * value (4 + 4 / upsample^2 if the cache holds a row of in); FLOPs: 7. Bound by memory; share of peak: not
+ * measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     gather_pixels(struct rows to, struct rows in, struct rows norm, struct gather_shape s, uint32_t pixels) {
     int64_t i = 4 * first_quad();
@@ -53,7 +50,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 struct normed_call {
     struct rows to, in, factor;
     struct gather_shape s;
-    struct runs runs; /* one run per pixel of the band, of `padded` channels */
+    struct runs runs; /* one run of `padded` channels per pixel of the band */
     float eps;
 };
 
@@ -61,12 +58,11 @@ __device__ static inline float4 load_source(const struct normed_call &g, int64_t
     return source < 0 ? all_four(0) : rows_load_f32(g.in, source, i, g.s.channels);
 }
 
-/* Gathers a pixel of a band with RMS norm over its channels, factors and activation. A team holds the pixel
- * in registers as in rms_norm and reads it once; zeros as in gather_pixels.
- *
- * Grid: one team per pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30
- * registers with one group of four per thread, 48 with four. Bytes and bound as gather_pixels; FLOPs: 8;
- * share of peak: not measured yet. */
+/* Gathers a pixel of a band with RMS norm over its channels, factors and activation. A team holds the
+ * pixel in registers as in rms_norm and reads it once; zeros as in gather_pixels. Grid: one team per pixel
+ * (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30 registers with one group
+ * of four per thread, 48 with four. Bytes and bound as gather_pixels; FLOPs: 8; share of peak: not
+ * measured yet. */
 template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(const struct normed_call g) {
     SMEM_ARRAY(float, parts, WARP);
     struct run run = run_of(g.runs);
@@ -131,11 +127,9 @@ void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t 
 }
 
 /* Rearranges four input channels of one tap of one output. Padding beyond N and C is written as zero without
- * reading.
- *
- * Grid: rows_grid_of, rows are outputs x taps; no shared memory; 40 registers. Bytes: 4 per value plus the
- * source, which is read with a stride of k k values: caches combine full lines. Bound by memory; share of
- * peak: not measured yet. */
+ * reading. Grid: rows_grid_of, rows are outputs x taps; no shared memory; 40 registers. Bytes: 4 per value
+ * plus the source, which is read with a stride of k k values: caches combine full lines. Bound by memory;
+ * share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     cuda_pad_weights(struct rows to, struct rows from, int32_t outputs, int32_t channels, int32_t taps,
                      int64_t rows, int32_t padded) {
@@ -167,7 +161,6 @@ __device__ static inline float relu(float x) {
     return x < 0 ? 0 : x;
 }
 
-/* The branch is uniform across threads. */
 __device__ static inline float4 finish_four(float4 v, enum finishing finish) {
     switch (finish) {
     case FINISH_NONE:
@@ -180,10 +173,9 @@ __device__ static inline float4 finish_four(float4 v, enum finishing finish) {
     return v;
 }
 
-/* out = finish(from + bias + residual) for four channels of a pixel.
- *
- * Grid: rows_grid_of, rows are pixels; no shared memory; 26 registers. Bytes: 8 per value, 12 with a
- * residual. Bound by memory; share of peak: not measured yet. */
+/* out = finish(from + bias + residual) for four channels of a pixel. Grid: rows_grid_of, rows are pixels; no
+ * shared memory; 26 registers. Bytes: 8 per value, 12 with a residual. Bound by memory; share of peak: not
+ * measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     finish_pixels(struct rows out, struct rows from, struct rows bias, struct rows residual, int64_t pixels,
                   int32_t channels, enum finishing finish) {

@@ -1,6 +1,6 @@
-/* Kernels around a convolution of one band of an image. They gather the input and weights in the library's
- * layout (channels last, padded with zeros to multiples of CHANNEL_STEP, zero padding around the image) and
- * write the output.
+/* Kernels around a convolution of one band of an image. They gather input and weights in the library's layout
+ * (channels last, zero-padded to multiples of CHANNEL_STEP, zero padding around the image) and write the
+ * output.
  *
  * All functions queue kernels on a stream and report no error; the caller's cuda_launched does. Alignment
  * affects only speed; buffers for the library start at multiples of 16 bytes. */
@@ -19,36 +19,34 @@ extern "C" {
 #include <stdint.h>
 
 struct conv_gather {
-    const struct tensor *in;    /* [Y,X,C] */
-    const float *norm;          /* output of cuda_channel_norm, or NULL */
-    const float *pixel_norm;    /* [C], or NULL; RMS norm of each pixel, instead of norm */
-    float eps;                  /* of pixel_norm */
-    enum activation activation; /* after the norm */
-    int32_t upsample;           /* 1 or 2 */
+    const struct tensor *in;    /* input image [Y,X,C] */
+    const float *norm;          /* group norm from cuda_channel_norm, or NULL */
+    const float *pixel_norm;    /* weight [C] of an RMS norm of each pixel, instead of norm; or NULL */
+    float eps;                  /* epsilon of pixel_norm */
+    enum activation activation; /* activation after the norm */
+    int32_t upsample;           /* nearest-neighbour upsampling, 1 or 2 */
     bool cut_row, cut_column;   /* the last row or column of the upsampled image is zero */
-    /* Region of the upsampled image: rows from `first`, columns from -left; everything outside the image is
-     * zero. */
+    /* Region of the upsampled image: rows from `first`, columns from -left; zero outside the image. */
     int32_t first, rows, left, columns;
 };
 
-/* to: [rows, columns, C padded]. */
+/* Gathers a band of the input. to: [rows, columns, C padded]. */
 void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream);
 
 /* Rearranges packed weight [N,C,k,k] to [N padded, k, k, C padded]. */
 void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t stream);
 
 struct conv_finish {
-    const struct tensor *out, *residual; /* [Y,X,N]; residual may be absent (rank 0) or alias out */
-    int64_t first, pixels;               /* of out */
-    const float *from;                   /* [pixels, N padded] */
-    const float *bias;                   /* [N], or NULL: already added */
+    const struct tensor *out, *residual; /* result [Y,X,N]; residual: absent (rank 0), or may alias out */
+    int64_t first, pixels;               /* first pixel of out, number of pixels */
+    const float *from;                   /* convolution result [pixels, N padded] */
+    const float *bias;                   /* bias [N], or NULL: already added */
     enum finishing finish;
 };
 
-/* out = finish(from + bias + residual), in this order. `from` may alias out where channels are not padded. */
+/* Queues out = finish(from + bias + residual), in this order. `from` may alias out if N is not padded. */
 void cuda_conv_finish(const struct conv_finish *finish, cudaStream_t stream);
 
-/* All kernels of conv_band.cu, terminated by NULL. */
 extern const void *const cuda_conv_band_kernels[];
 
 #ifdef __cplusplus

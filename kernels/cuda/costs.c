@@ -1,4 +1,3 @@
-/* Workspace sizes of CUDA operators: see costs.h. */
 #include "kernels/cuda/costs.h"
 
 #include "kernels/cuda/attention.h"

@@ -1,5 +1,5 @@
-/* Workspace sizes of CUDA operators: pure functions of the call, the same with and without a GPU. The
- * operators' headers define the workspace layouts. */
+/* Workspace sizes of CUDA operators: pure functions of the call, equal with and without a GPU. The operators'
+ * headers define the workspace layouts. */
 #ifndef SLUICE_CUDA_COSTS_H
 #define SLUICE_CUDA_COSTS_H
 

@@ -1,4 +1,4 @@
-/* Interface to cuBLASLt: see cublaslt.h.
+/* Interface to cuBLASLt.
  *
  * The library is column-major, so it computes out^T[N,M] = weight . in^T. weight [N,K] by rows is a K x N
  * matrix by columns, transposed; in [M,K] is K x M unchanged; the bias runs along the columns of out^T, as
@@ -6,9 +6,8 @@
  *
  * The algorithm is the heuristic's first result. It depends on shape, types, GPU and the preferences set
  * here: workspace, alignments, split-K reduction. NVIDIA guarantees equal bits for equal algorithm and GPU.
- * If N is not a multiple of 8, kernels are slower but work.
- *
- * Versions 12 and 13 of the library are equal in everything used here. */
+ * If N is not a multiple of 8, kernels are slower but work. Versions 12 and 13 of the library are equal in
+ * everything used here. */
 #include "kernels/cuda/hash_table.h"
 #include "kernels/cuda/library.h"
 #include "kernels/cuda/cublaslt.h"
@@ -46,7 +45,7 @@ struct product {
     int32_t warm;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t weight, in, residual,
-        out; /* residual: may equal out; also set when no residual is read */
+        out; /* layout of the residual, even if none is read; may equal out */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -70,8 +69,6 @@ static enum status cublaslt_failed(const struct products *p, const struct produc
     return e->code;
 }
 
-/* --- opening --- */
-
 struct products *products_open(struct sys *sys, struct error *e) {
     struct products *p = sys->alloc(sys, LINE_HOST, sizeof *p);
     if (!p) {
@@ -93,7 +90,6 @@ struct products *products_open(struct sys *sys, struct error *e) {
     return NULL;
 }
 
-/* Missing descriptors are NULL. */
 static void product_free(const struct products *p, struct product *product) {
     const struct api *api = &p->api;
     if (product->desc) api->cublasLtMatmulDescDestroy(product->desc);
@@ -122,15 +118,13 @@ void products_version(const struct products *p, char *out, size_t out_bytes) {
     snprintf(out, out_bytes, "cuBLASLt %d.%d.%d", version[0], version[1], version[2]);
 }
 
-/* --- preparing --- */
-
 /* The bias has out's type: the library accepts no other bias for a bf16 result. */
 static cudaDataType_t out_type(const struct product_key *key) {
     return key->rounded ? CUDA_R_16BF : CUDA_R_32F;
 }
 
-/* Column-major layouts. Residual and out share one layout if their strides are equal: the library requires
- * that for in-place products. */
+/* Creates column-major layouts. Residual and out share one layout if their strides are equal: the library
+ * requires that for in-place products. */
 static cublasStatus_t layouts_create(const struct api *api, struct product *product) {
     const struct product_key *key = &product->key;
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
@@ -143,8 +137,8 @@ static cublasStatus_t layouts_create(const struct api *api, struct product *prod
     return s;
 }
 
-/* The heuristic uses the bias address only for its alignment: 16 is a multiple of 16 and of nothing
- * larger. */
+/* The heuristic uses the bias address only for its alignment: 16 is a multiple of 16 and no larger power of
+ * 2. */
 static cublasStatus_t desc_create(const struct api *api, struct product *product) {
     int32_t transposed = CUBLAS_OP_T, bias_type = out_type(&product->key);
     uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -222,8 +216,6 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
     return e->code;
 }
 
-/* --- running --- */
-
 static enum status cublaslt_run(const struct products *p, struct product *product,
                                 const struct product_operands *operands, cudaStream_t stream,
                                 struct error *e) {
@@ -290,9 +282,7 @@ enum status products_warm_up(struct products *p, void *scratch, uint64_t scratch
     return OK;
 }
 
-/* --- algorithm report --- */
-
-/* Writes the library's numbers for kernel, tile, stages and the number of K splits. */
+/* Writes the library's numbers for kernel, tile, stages and K splits. */
 static void cublaslt_algorithm(const struct products *p, const struct product *product, char *out,
                                size_t out_bytes) {
     static const struct {

@@ -1,8 +1,8 @@
 /* The only interface to cuBLASLt: large bf16 matrix products with f32 sums.
  *
- * A product is identified by its shape. Its algorithm is chosen in prepare from shape, types and architecture
- * alone, with a fixed workspace limit and fixed alignments (rules R1, R2 in kernels/README.md), and is kept
- * until products_close. test/emu/products.c implements this header without cuBLASLt. */
+ * A product is identified by its shape. prepare chooses its algorithm from shape, types and architecture
+ * alone, with a fixed workspace limit and fixed alignments, and keeps it until products_close.
+ * test/emu/cublaslt.c implements this header without cuBLASLt. */
 #ifndef SLUICE_CUDA_CUBLASLT_H
 #define SLUICE_CUDA_CUBLASLT_H
 
@@ -18,33 +18,33 @@ extern "C" {
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Workspace limit of every product. NVIDIA recommends 32 MiB on Hopper and 4 MiB elsewhere; one size for all
- * GPUs keeps plans equal. */
+/* Workspace limit of every product, in bytes. NVIDIA recommends 32 MiB on Hopper and 4 MiB elsewhere; one
+ * size for all GPUs keeps plans equal. */
 enum { PRODUCTS_WORKSPACE = 32 << 20 };
 
-/* out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16; the rest is f32,
- * or out and bias are bf16 (rounded once from f32, nearest even, without residual). weight is packed; other
- * rows may be strided, in elements. K and the row stride of in are multiples of 8. */
+/* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16; the rest
+ * is f32, or out and bias are bf16 (rounded once from f32, nearest even, without residual). weight is packed;
+ * other rows may be strided, in elements. K and the row stride of in are multiples of 8. */
 struct product_key {
     int32_t m, n, k;
     int32_t in_row;
-    int32_t bias, residual, rounded; /* flags, 0 or 1 */
+    int32_t bias, residual, rounded; /* flags, 0 or 1; rounded: out and bias are bf16 */
     int32_t wide; /* 1: out and residual start at multiples of 16 bytes, which fast kernels need */
-    int64_t out_row, residual_row; /* residual_row is 0 without a residual */
+    int64_t out_row, residual_row; /* row strides in elements; residual_row is 0 without a residual */
 };
 
 static inline uint64_t product_out_bytes(const struct product_key *key) {
     return key->rounded ? 2 : sizeof(float);
 }
 
-/* True if all rows of out and residual start at multiples of 16 bytes if the first ones do. Then only unusual
+/* True if all rows of out and residual start at multiples of 16 bytes if the first rows do. Then only unusual
  * calls have wide = 0. */
 static inline bool product_rows_wide(const struct product_key *key) {
     return key->out_row * (int64_t)product_out_bytes(key) % 16 == 0 && key->residual_row % 4 == 0;
 }
 
-/* Scratch bytes of the warm-up call: the library's workspace plus the largest operand, because operands
- * overlap. */
+/* Returns the scratch bytes of a warm-up call: the library's workspace plus the largest operand, because
+ * operands overlap. */
 static inline uint64_t product_warm_up_bytes(const struct product_key *key) {
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
     uint64_t row = (uint64_t)(key->out_row > key->residual_row ? key->out_row : key->residual_row);
@@ -55,9 +55,9 @@ static inline uint64_t product_warm_up_bytes(const struct product_key *key) {
 }
 
 struct product_operands {
-    const void *in, *weight, *bias; /* addresses are multiples of 16 bytes */
+    const void *in, *weight, *bias; /* addresses are multiples of 16 bytes; bias may be NULL */
     const float *residual;
-    void *out;       /* may alias residual */
+    void *out;       /* result [M,N]; may alias residual */
     void *workspace; /* PRODUCTS_WORKSPACE bytes, aligned to 256 */
 };
 
@@ -66,21 +66,21 @@ struct products;
 /* Opens cuBLASLt for the current GPU. NULL with DEVICE (library missing or does not start) or MEMORY. */
 struct products *products_open(struct sys *sys, struct error *e);
 void products_close(struct products *products);
-/* Writes "cuBLASLt 13.0.2" to out. */
+/* Writes a version such as "cuBLASLt 13.0.2" to out. */
 void products_version(const struct products *products, char *out, size_t out_bytes);
 /* Chooses an algorithm unless already done. MEMORY, or DEVICE if none is available. */
 enum status products_prepare(struct products *products, const struct product_key *key, struct error *e);
-/* Queues the product on the stream. INTERNAL if it was not prepared, DEVICE. */
+/* Queues the product on the stream. INTERNAL if it was not prepared, DEVICE if cuBLASLt fails. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
 /* Reports each product that has run: "linear", its shape, the library's algorithm. */
 void products_algorithms(const struct products *products, device_algorithm *report, void *user);
-/* Scratch bytes that products_warm_up needs; 0: nothing to do. */
+/* Returns the scratch bytes that products_warm_up needs; 0: no product to run. */
 uint64_t products_warm_up_bytes(const struct products *products);
-/* Runs every prepared product that has not run yet, once, on scratch device memory (a multiple of 256), so
- * that its kernels are loaded before memory is measured. Operands are garbage. Products that need more
- * scratch are left to their first call, and so are products with wide = 0 and wide rows: no forward calls
- * those. */
+/* Runs every prepared product that has not run yet, once, on scratch device memory (a multiple of 256
+ * bytes), so that its kernels are loaded before memory is measured. Operands are garbage. Products that
+ * need more scratch load at their first call, and so do products with wide = 0 and wide rows: no forward
+ * calls those. */
 enum status products_warm_up(struct products *products, void *scratch, uint64_t scratch_bytes,
                              cudaStream_t stream, struct error *e);
 

@@ -1,5 +1,5 @@
-/* The CUDA device: see cuda.h. This file implements device.h; stream ordering is in streams.c, memory in
- * pages.c, GPU detection in gpus.c, operators in one file each.
+/* The CUDA device: implements device.h; stream ordering is in streams.c, memory in pages.c, GPU detection in
+ * gpus.c, operators in one file each.
  *
  * CUDA's current GPU is per thread, and reader threads call in too. So every function that calls CUDA first
  * calls cuda_enter. A lost GPU gets no further calls. */
@@ -24,14 +24,13 @@ struct gpu {
     struct gpu_errors errors;
     struct streams *streams;
     struct pages *pages;
-    struct nvml *nvml;    /* NULL: NVML is missing */
+    struct nvml *nvml;    /* NVML handle; NULL: NVML is missing */
     uint64_t free_before; /* free device memory before the context was created; 0: unknown */
-    uint64_t context;     /* measured context bytes; 0: unknown */
+    uint64_t context;     /* measured bytes of the CUDA context; 0: unknown */
     int node;             /* NUMA node of the GPU; -1: only one node */
     bool kernels_loaded;
-    atomic_ullong pinned; /* bytes of mapped and pinned host memory */
-    uint64_t pins_proven,
-        pins_most; /* bytes proven to be pinnable; the limit of pinnable bytes, 0: unknown */
+    atomic_ullong pinned;            /* bytes of mapped and pinned host memory */
+    uint64_t pins_proven, pins_most; /* bytes proven to be pinnable; limit of pinnable bytes, 0: unknown */
 };
 
 static struct gpu *gpu_of(struct device *device) {
@@ -44,13 +43,11 @@ static bool cuda_enter(struct gpu *g) {
            gpu_errors_note(&g->errors, cudaSetDevice(g->cuda.ordinal), "cudaSetDevice");
 }
 
-/* cuda_enter, and reports any error that is still unreported. */
+/* Calls cuda_enter and returns any error that was recorded but not yet reported. */
 static enum status enter_checked(struct gpu *g, struct error *e) {
     cuda_enter(g);
     return gpu_errors_take(&g->errors, e);
 }
-
-/* ---- operators ---- */
 
 static const struct cuda_operator *const operators[N_OP_KINDS] = {
     [OP_LINEAR] = &cuda_linear,
@@ -100,8 +97,6 @@ static enum status cuda_run(struct device *device, const struct op *op, void *wo
     streams_runs(g->streams);
     return check_lost(g, operators[op->kind]->run(&g->cuda, op, workspace, e));
 }
-
-/* ---- memory ---- */
 
 static void *cuda_reserve(struct device *device, size_t bytes) {
     struct gpu *g = gpu_of(device);
@@ -154,8 +149,6 @@ static uint64_t cuda_available(struct device *device) {
     return available < device->memory_bytes ? available : device->memory_bytes;
 }
 
-/* ---- preallocation ---- */
-
 static enum status load_kernels(struct gpu *g, struct error *e) {
     for (int i = 0; i < N_OP_KINDS && !g->kernels_loaded; i++) {
         const void *const *kernel = operators[i]->kernels;
@@ -182,7 +175,7 @@ static enum status warm_up_libraries(struct gpu *g, void *scratch, uint64_t byte
     return streams_wait(g->streams, &stalled, e);
 }
 
-/* Scratch bytes for warm-up, limited to unmapped chunks because mapping takes time. */
+/* Returns the scratch bytes for warm-up, limited to unmapped chunks because mapping takes time. */
 static uint64_t warm_up_bytes(struct gpu *g) {
     const struct cuda *cuda = &g->cuda;
     uint64_t idle = pages_idle(g->pages), needs = cuda->products ? products_warm_up_bytes(cuda->products) : 0;
@@ -191,8 +184,8 @@ static uint64_t warm_up_bytes(struct gpu *g) {
     return needs < idle ? needs : idle;
 }
 
-/* CUDA loads code at first use, into memory that counts as the device's overhead. So all kernels are loaded
- * and all library calls run once on unused pages before the overhead is measured. */
+/* Loads all kernels and runs all library calls once on unused pages, before the overhead is measured: CUDA
+ * loads code at first use, into memory that counts as the device's overhead. */
 static enum status load(struct gpu *g, struct error *e) {
     uint64_t bytes = warm_up_bytes(g);
     if (load_kernels(g, e) != OK || !bytes) return e->code;
@@ -207,7 +200,7 @@ static enum status load(struct gpu *g, struct error *e) {
     return e->code;
 }
 
-/* Adds the largest --max-vram that fits now. */
+/* Adds the largest --max-vram that fits now to the error. */
 static enum status report_fitting_budget(struct device *device, struct error *e) {
     uint64_t available = cuda_available(device), whole = PAGES_CHUNK_BYTES;
     return error_expected(e, "--max-vram %lluB or less",
@@ -221,8 +214,6 @@ static enum status cuda_preallocate(struct device *device, uint64_t bytes, struc
     if (e->code == OK && bytes && load(g, e) == OK) measure_context(g, 0);
     return e->code;
 }
-
-/* ---- host memory ---- */
 
 /* Host and device addresses are equal: 64-bit Linux has one address space for host and GPUs. */
 static void *cuda_alloc_mapped(struct device *device, size_t bytes) {
@@ -275,8 +266,8 @@ static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     if (cuda_enter(g)) gpu_errors_note(&g->errors, cudaHostUnregister(memory), "cudaHostUnregister");
 }
 
-/* Tries to pin 2 GiB at most, or everything on WSL2: success shows that there is no limit. Each device
- * repeats no trial that it has the answer to. A lost GPU's refusal proves nothing. */
+/* Tries to pin 2 GiB at most, or everything on WSL2: success shows that there is no limit. A trial whose
+ * answer is known is not repeated. A lost GPU's refusal proves nothing. */
 static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
     static const uint64_t trial_bytes = (uint64_t)2 << 30;
     struct gpu *g = gpu_of(device);
@@ -294,8 +285,6 @@ static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
     }
     return g->pins_most && g->pins_most < bytes ? g->pins_most : bytes;
 }
-
-/* ---- the queues ---- */
 
 static uint64_t cuda_record_event(struct device *device) {
     struct gpu *g = gpu_of(device);
@@ -357,8 +346,6 @@ static const struct device_memory cuda_memory = {
     .available = cuda_available,
     .context = cuda_context,
 };
-
-/* ---- opening ---- */
 
 static void cuda_algorithms(struct device *device, device_algorithm *say, void *user) {
     const struct cuda *cuda = &gpu_of(device)->cuda;
@@ -422,7 +409,7 @@ static int node_of(int ordinal) {
     return -1;
 }
 
-/* Drivers cache compiled kernels; whether the cache has them is unknown beforehand. */
+/* Notes that the driver may compile PTX first; whether its cache has the kernels is unknown. */
 static void expect_compiling(struct device *device, const struct cuda_info *info) {
     device->host_bytes += CUDA_COMPILING_BYTES;
     snprintf(device->note, sizeof device->note,

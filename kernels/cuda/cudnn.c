@@ -1,4 +1,4 @@
-/* Interface to cuDNN 9: see cudnn.h.
+/* Interface to cuDNN 9.
  *
  * Uses cuDNN's legacy API, deprecated but present in all of version 9: it takes an algorithm by name, whereas
  * graphs choose one by heuristic. Images and weights are channels-last, as tensor cores read them.
@@ -78,8 +78,6 @@ static enum status cudnn_failed(const struct convolutions *c, const struct convo
     return e->code;
 }
 
-/* --- opening --- */
-
 struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
     struct convolutions *c = sys->alloc(sys, LINE_HOST, sizeof *c);
     if (!c) {
@@ -101,7 +99,6 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e) {
     return NULL;
 }
 
-/* Missing descriptors are NULL. */
 static void convolution_free(const struct convolutions *c, struct convolution *convolution) {
     if (convolution->in) c->api.cudnnDestroyTensorDescriptor(convolution->in);
     if (convolution->out) c->api.cudnnDestroyTensorDescriptor(convolution->out);
@@ -126,8 +123,6 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     c->api.cudnnGetProperty(PATCH_LEVEL, &version[2]);
     snprintf(out, out_bytes, "cuDNN %d.%d.%d", version[0], version[1], version[2]);
 }
-
-/* --- preparing --- */
 
 static cudnnStatus_t picture_create(const struct api *api, int rows, int columns, int channels,
                                     cudnnTensorDescriptor_t *picture) {
@@ -183,8 +178,6 @@ enum status convolutions_prepare(struct convolutions *c, const struct convolutio
     return e->code;
 }
 
-/* --- running --- */
-
 static cudnnStatus_t forward(const struct convolutions *c, const struct convolution *convolution,
                              const struct convolution_operands *operands) {
     const float one = 1, zero = 0;
@@ -194,7 +187,7 @@ static cudnnStatus_t forward(const struct convolutions *c, const struct convolut
         convolution->workspace_bytes, &zero, convolution->out, operands->out);
 }
 
-/* True if the call is unsupported, rather than failed. */
+/* True if cuDNN does not support the call, rather than failed in it. */
 static bool not_supported(cudnnStatus_t s) {
     return CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED;
 }
@@ -253,8 +246,6 @@ enum status convolutions_warm_up(struct convolutions *c, void *scratch, uint64_t
     }
     return OK;
 }
-
-/* --- algorithm report --- */
 
 void convolutions_algorithms(const struct convolutions *c, device_algorithm *report, void *user) {
     static const char *const algorithm_names[ALGORITHMS] = {"IMPLICIT_PRECOMP_GEMM", "IMPLICIT_GEMM"};

@@ -3,8 +3,8 @@
  * in [(Y - 1) stride + k, (X - 1) stride + k, C], weights [N, k, k, C], out [Y, X, N]: f32, packed, at
  * multiples of 16 bytes. Tensor cores round in and weights to TF32 and sum in f32. C and N are multiples of
  * 8. Bias is added later, in the pass that adds the residual and removes the padding. A convolution is
- * identified by its shape and kept until convolutions_close, like products. test/emu/convolutions.c
- * implements this header without cuDNN. */
+ * identified by its shape and kept until convolutions_close, like products. test/emu/cudnn.c implements this
+ * header without cuDNN. */
 #ifndef SLUICE_CUDA_CUDNN_H
 #define SLUICE_CUDA_CUDNN_H
 
@@ -24,9 +24,9 @@ extern "C" {
 enum { CONVOLUTIONS_WORKSPACE = 64 << 20 };
 
 struct convolution_key {
-    int32_t rows, columns; /* of out */
-    int32_t in, out;       /* channels C, N */
-    int32_t side;          /* k */
+    int32_t rows, columns; /* size of out, in pixels */
+    int32_t in, out;       /* input and output channels */
+    int32_t side;          /* kernel size, 1 or 3 */
     int32_t stride;        /* 1 or 2 */
 };
 
@@ -40,12 +40,12 @@ static inline const char *convolution_shape(const struct convolution_key *key, c
     return out;
 }
 
-/* Input rows (or columns) for this many rows (or columns) of out. */
+/* Returns the input rows (or columns) for of_out rows (or columns) of out. */
 static inline int32_t convolution_reach(const struct convolution_key *key, int32_t of_out) {
     return (of_out - 1) * key->stride + key->side;
 }
 
-/* Scratch bytes of the warm-up call: see product_warm_up_bytes. */
+/* Returns the scratch bytes of the warm-up call, as product_warm_up_bytes. */
 static inline uint64_t convolution_warm_up_bytes(const struct convolution_key *key) {
     uint64_t side = (uint64_t)key->side, in = (uint64_t)key->in, out = (uint64_t)key->out;
     uint64_t rows = (uint64_t)convolution_reach(key, key->rows);
@@ -66,18 +66,18 @@ struct convolutions;
 /* Opens cuDNN. NULL with DEVICE (library missing or does not start) or MEMORY. */
 struct convolutions *convolutions_open(struct sys *sys, struct error *e);
 void convolutions_close(struct convolutions *convolutions);
-/* Writes "cuDNN 9.13.0" to out. */
+/* Writes a version such as "cuDNN 9.13.0" to out. */
 void convolutions_version(const struct convolutions *convolutions, char *out, size_t out_bytes);
 /* Builds the convolution. MEMORY, or DEVICE if the library does not support it. */
 enum status convolutions_prepare(struct convolutions *convolutions, const struct convolution_key *key,
                                  struct error *e);
-/* Queues the convolution on the stream. INTERNAL if it was not prepared, DEVICE. */
+/* Queues the convolution on the stream. INTERNAL if it was not prepared, DEVICE if cuDNN fails. */
 enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e);
-/* Reports each convolution that has run, as "conv2d": see products_algorithms. */
+/* Reports each convolution that has run: "conv2d", its shape, the library's algorithm. */
 void convolutions_algorithms(const struct convolutions *convolutions, device_algorithm *report, void *user);
-/* Warm-up: see products_warm_up_bytes and products_warm_up. */
+/* Warm-up of convolutions, as products_warm_up_bytes and products_warm_up. */
 uint64_t convolutions_warm_up_bytes(const struct convolutions *convolutions);
 enum status convolutions_warm_up(struct convolutions *convolutions, void *scratch, uint64_t scratch_bytes,
                                  cudaStream_t stream, struct error *e);

@@ -5,9 +5,9 @@
 #include "kernels/cuda/costs.h"
 #include "kernels/cuda/pages.h"
 
-/* Device memory taken by the context, cuBLASLt and cuDNN when opened, and by kernel code once loaded; host
- * memory taken by the driver and these libraries. Generous assumptions: not yet run on a GPU. On a GPU the
- * context is measured (nvml.h) and the larger value is used. */
+/* Assumed bytes, generous because they have not been measured on a GPU. OPENED: device memory of the context,
+ * cuBLASLt and cuDNN; CODE: of kernel code once loaded; HOST: host memory of the driver and these libraries.
+ * On a GPU the context is measured (nvml.h) and the larger value is used. */
 static const uint64_t CUDA_OPENED_BYTES = (uint64_t)448 << 20, CUDA_CODE_BYTES = (uint64_t)192 << 20;
 static const uint64_t CUDA_HOST_BYTES = (uint64_t)768 << 20;
 /* Measured context sizes are rounded up to CUDA_CONTEXT_STEP, so that plans of two runs are equal. A value
@@ -25,7 +25,7 @@ static const uint64_t CUDA_COMPILING_BYTES = (uint64_t)128 << 20;
  * MB). */
 static const struct row_chunks CUDA_ROW_CHUNKS = {1792, 128};
 
-/* Returns the common fields of both devices, without functions. */
+/* Returns the fields that both CUDA devices share, without functions. */
 static inline struct device cuda_device_defaults(void) {
     static const char bf16_only[] = "the CUDA device supports only bf16";
     return (struct device){.name = "cuda",

@@ -1,11 +1,9 @@
 /* Elementwise operators: glu, add, copy, broadcast_row. No workspace. */
 #include "kernels/cuda/row_access.cuh"
 
-/* out = act(a) b.
- *
- * Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 37. Bytes: 12 per value, 10 for a bf16
- * result; FLOPs: 4. Bound by memory; share of peak: not measured yet. An f32 out may alias a or b: each value
- * is read and written by one thread. */
+/* GLU: out = act(a) b. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 37. Bytes: 12 per
+ * value, 10 for a bf16 result; FLOPs: 4. Bound by memory; share of peak: not measured yet. An f32 out may
+ * alias a or b: each value is read and written by one thread. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     glu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns,
@@ -33,10 +31,8 @@ static const void *const glu_kernels[] = {ROWS_KERNELS(glu_rows), NULL};
 const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
 /* out = a + b. b has any weight type, f32 where all rows are aligned; with a stride of 0 one row is added to
- * all.
- *
- * Grid: rows_grid_of; no shared memory; 32 registers, unaligned plain rows 26, quantised 40. Bytes: 8 per
- * value plus b; FLOPs: 1. Bound by memory; share of peak: not measured yet. out may alias a or b, as in
+ * all. Grid: rows_grid_of; no shared memory; 32 registers, unaligned plain rows 26, quantised 40. Bytes: 8
+ * per value plus b; FLOPs: 1. Bound by memory; share of peak: not measured yet. out may alias a or b, as in
  * glu_rows. */
 template <enum rows_kind K, bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)
@@ -72,10 +68,9 @@ static const void *const add_kernels[] = {KERNEL(add_rows<ROWS_ANY, true>), KERN
 
 const struct cuda_operator cuda_add = {NULL, cuda_add_run, add_kernels};
 
-/* out = in, from any weight type to f32 or bf16; a stride of 0 repeats one row.
- *
- * Grid: rows_grid_of; no shared memory; 20 registers, quantised 40. Bytes: 4 per value, or 2, plus the
- * source. Bound by memory; share of peak: not measured yet. */
+/* out = in, from any weight type to f32 or bf16; a stride of 0 repeats one row. Grid: rows_grid_of; no shared
+ * memory; 20 registers, quantised 40. Bytes: 4 per value, or 2, plus the source. Bound by memory; share of
+ * peak: not measured yet. */
 template <bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     copy_rows(struct rows out, struct rows in, int64_t rows, int64_t columns) {

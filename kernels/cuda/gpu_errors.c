@@ -51,8 +51,6 @@ enum status cuda_launched(const struct op *op, struct error *e) {
     return cuda_check(cudaGetLastError(), op_name(op->kind), e);
 }
 
-/* ---- one device's ---- */
-
 void gpu_errors_init(struct gpu_errors *f) {
     *f = (struct gpu_errors){0};
     pthread_mutex_init(&f->lock, NULL);
@@ -107,7 +105,7 @@ enum status gpu_errors_check(struct gpu_errors *f, cudaError_t code, const char 
 bool gpu_errors_note(struct gpu_errors *f, cudaError_t code, const char *what) {
     struct error failed = {0};
     if (cuda_check(code, what, &failed) == OK) return true;
-    failed.code = DEVICE; /* MEMORY would mean that nothing has happened */
+    failed.code = DEVICE; /* MEMORY would mean that the call had no effect */
     store_error(f, &failed, what, loses_context(code));
     return false;
 }

@@ -15,8 +15,8 @@
 
 /* Error state of one device. All functions are thread-safe. */
 struct gpu_errors {
-    atomic_bool lost;     /* permanent */
-    atomic_bool pending;  /* `first` holds an unreported error, or the GPU is lost */
+    atomic_bool lost;     /* the GPU is lost, permanently */
+    atomic_bool pending;  /* an error is unreported, or the GPU is lost */
     pthread_mutex_t lock; /* guards the fields below */
     struct error first;
 };
@@ -24,13 +24,13 @@ struct gpu_errors {
 void gpu_errors_init(struct gpu_errors *errors);
 void gpu_errors_destroy(struct gpu_errors *errors);
 bool gpu_errors_lost(struct gpu_errors *errors);
-/* Returns OK or the error noted since the last call; for a lost GPU always its error. */
+/* Returns OK or the error recorded since the last call; for a lost GPU always its error. */
 enum status gpu_errors_take(struct gpu_errors *errors, struct error *e);
 /* Converts a CUDA result to a status and fills e (OK on entry). Remembers a lost GPU. what: a noun for the
  * message. */
 enum status gpu_errors_check(struct gpu_errors *errors, cudaError_t code, const char *what, struct error *e);
-/* Records a CUDA error where no caller can receive it: gpu_errors_take returns the first one later, as
- * DEVICE, because by then others rely on the failed action and cannot retry it. Returns true if the code is
+/* Records a CUDA error where no caller can receive it. gpu_errors_take returns the first one later, as
+ * DEVICE: by then others rely on the failed action and cannot retry it. Returns true if the code is
  * success. */
 bool gpu_errors_note(struct gpu_errors *errors, cudaError_t code, const char *what);
 

@@ -1,4 +1,4 @@
-/* GPU detection: see gpus.h. Also cuda_count, cuda_usable and cuda_describe of cuda.h. */
+/* GPU detection. Also cuda_count, cuda_usable and cuda_describe of cuda.h. */
 #include "kernels/cuda/gpus.h"
 
 #include "kernels/cuda/cudnn.h"
@@ -12,9 +12,8 @@
 
 enum { OLDEST_MAJOR = 8 };
 
-/* Set by cuda.mk: "80 90 120". */
 #ifndef CUDA_MACHINE_CODE
-#define CUDA_MACHINE_CODE "80" /* the emulator's compute capability */
+#define CUDA_MACHINE_CODE "80" /* compute capability of the emulator; cuda.mk sets "80 90 120" */
 #endif
 
 /* CUDA encodes version 13.1 as 13010. */
@@ -38,8 +37,8 @@ static bool compiles(const struct cuda_info *info) {
     return true;
 }
 
-/* First driver release that supports this major CUDA version (CUDA's release notes, "CUDA Driver"); users
- * know drivers by release number. */
+/* Returns the first driver release that supports this major CUDA version (CUDA's release notes, "CUDA
+ * Driver"), the version that users know. */
 static const char *driver_release(int major) {
     switch (major) {
     case 12:
@@ -51,7 +50,7 @@ static const char *driver_release(int major) {
     }
 }
 
-/* Explains why no GPU is usable. A missing driver is reported by CUDA as too old. */
+/* Explains why no GPU is usable. CUDA reports a missing driver as too old. */
 static enum status report_no_gpu(cudaError_t code, struct error *e) {
     int driver = 0, runtime = 0;
     (void)cudaGetLastError();
@@ -111,7 +110,7 @@ static enum status read_properties(int ordinal, struct properties *to, struct er
     return OK;
 }
 
-/* Also creates the context, which CUDA does at the first call that needs one. */
+/* Makes the GPU current and creates its context, which CUDA does at the first call that needs one. */
 static enum status gpus_enter(int ordinal, size_t *free_bytes, struct error *e) {
     size_t all = 0;
     if (cuda_check(cudaSetDevice(ordinal), "creating the CUDA context", e) != OK) return e->code;
@@ -153,9 +152,7 @@ int cuda_count(char *why, size_t why_bytes) {
     return n;
 }
 
-/* ---- describing ---- */
-
-/* Names all library versions; a missing library is named as missing. */
+/* Lists all library versions; a missing library is listed as missing. */
 static void name_libraries(char *out, size_t bytes) {
     struct sys sys;
     struct error e = {0};

@@ -10,7 +10,7 @@
 #include "kernels/cuda/row_access.cuh"
 
 struct statistics_call {
-    struct rows in; /* rows are pixels */
+    struct rows in; /* input rows are pixels */
     double *sums;
     struct statistics_layout l;
     int32_t columns, channels, groups;
@@ -21,7 +21,7 @@ struct statistics_call {
 struct piece {
     int64_t first, end;
     int32_t channel, n_columns, n_groups;
-    double *to; /* [n_groups, 2] */
+    double *to; /* sums and squared sums [n_groups, 2] */
 };
 
 __device__ static inline struct piece cuda_piece_of(const struct statistics_call &s) {
@@ -51,8 +51,8 @@ struct two_sums {
     double sum, squares;
 };
 
-/* Sums of (value - mean) and their squares over the thread's values. f32 within a batch of pixels, double
- * across batches. */
+/* Sums (value - mean) and its square over the thread's values: f32 within a batch of pixels, double across
+ * batches. */
 template <int WIDTH>
 __device__ static inline struct two_sums sum_about(const struct statistics_call &s, const struct piece &p,
                                                    float mean) {
@@ -76,7 +76,7 @@ __device__ static inline struct two_sums sum_about(const struct statistics_call 
     return all;
 }
 
-/* Sum over the threads of a group, phase by phase. */
+/* Sums over the threads of a group, phase by phase. */
 __device__ static inline double sum_group(const struct statistics_layout &l, const double *of_threads,
                                           int32_t group) {
     double sum = 0;
@@ -86,11 +86,10 @@ __device__ static inline double sum_group(const struct statistics_layout &l, con
     return sum;
 }
 
-/* Sums and squared sums of the groups of one piece. With d = x - mean: sum x = sum d + n mean and sum x^2 =
- * sum d^2 + 2 mean sum d + n mean^2, in double.
- *
- * Grid: one block per row, piece and tile; block: 256 threads; shared memory: 5 KiB; 48 registers. Bytes: 4
- * per value; FLOPs: 6. Bound by memory; share of peak: not measured yet. */
+/* Computes sums and squared sums of the groups of one piece. With d = x - mean: sum x = sum d + n mean and
+ * sum x^2 = sum d^2 + 2 mean sum d + n mean^2, in double. Grid: one block per row, piece and tile; block: 256
+ * threads; shared memory: 5 KiB; 48 registers. Bytes: 4 per value; FLOPs: 6. Bound by memory; share of peak:
+ * not measured yet. */
 template <int WIDTH>
 static __global__ void __launch_bounds__(STATISTICS_THREADS, 1) sum_piece(struct statistics_call s) {
     SMEM_ARRAY(double, sums, STATISTICS_THREADS);
@@ -116,19 +115,17 @@ static __global__ void __launch_bounds__(STATISTICS_THREADS, 1) sum_piece(struct
 enum { ROWS_AT_ONCE = 128 };
 
 struct finish_call {
-    const double *sums; /* [rows, pieces, groups, 2] */
-    double *before;     /* [groups, 2], or NULL */
+    const double *sums; /* sums and squared sums [rows, pieces, groups, 2] */
+    double *before;     /* running sums [groups, 2] of earlier bands, or NULL */
     float *out;
     int32_t rows, rows_before, pieces, groups;
-    double row; /* values per group in a row */
+    double row; /* values per group in an image row */
     float eps;
 };
 
-/* Mean and 1/sqrt(var + eps) of a group: each thread adds the pieces of one row, then two threads add the
- * rows.
- *
- * Grid: one block per group; block: 128 threads; shared memory: 2 KiB; 48 registers. Bytes: 16 per piece.
- * Bound by the latency of the two threads' chain of 2 Y additions. */
+/* Computes mean and 1/sqrt(var + eps) of a group: each thread adds the pieces of one row, then two threads
+ * add the rows. Grid: one block per group; block: 128 threads; shared memory: 2 KiB; 48 registers. Bytes: 16
+ * per piece. Bound by the latency of the two threads' chain of 2 Y additions. */
 static __global__ void __launch_bounds__(ROWS_AT_ONCE, 1) finish_statistics(struct finish_call f) {
     SMEM_ARRAY(double, of_rows, 2 * ROWS_AT_ONCE);
     int32_t group = (int32_t)blockIdx.x, t = (int32_t)threadIdx.x;
@@ -186,10 +183,9 @@ static const void *const statistics_kernels[] = {KERNEL(sum_piece<1>), KERNEL(su
 
 const struct cuda_operator cuda_group_statistics = {NULL, cuda_statistics_run, statistics_kernels};
 
-/* out = (in - mean) factor + bias, with per-channel vectors in norm; out may alias in.
- *
- * Grid: rows_grid_of; no shared memory; 40 registers. Bytes: 8 per value; FLOPs: 3. Bound by memory; share of
- * peak: not measured yet. */
+/* out = (in - mean) factor + bias, with per-channel vectors in norm; out may alias in. Grid: rows_grid_of; no
+ * shared memory; 40 registers. Bytes: 8 per value; FLOPs: 3. Bound by memory; share of peak: not measured
+ * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     norm_channels(struct rows out, struct rows in, struct rows norm, int64_t rows, int32_t channels) {
     int64_t i = 4 * first_quad();
@@ -214,7 +210,7 @@ static enum status cuda_group_run(struct cuda *cuda, const struct op *op, char *
     return cuda_launched(op, e);
 }
 
-/* channel_norm is a cast.cu kernel, listed by cuda_linear. */
+/* norm_channels is a kernel of cast.cu, listed by cuda_linear. */
 static const void *const group_kernels[] = {KERNEL(norm_channels), NULL};
 
 const struct cuda_operator cuda_group_norm = {NULL, cuda_group_run, group_kernels};

@@ -10,9 +10,10 @@ extern "C" {
 #include "kernels/cuda/costs.h"
 #include "kernels/ops.h"
 
-/* A row of the image is summed in pieces of pixels and tiles of whole groups, one thread block each. A block
- * uses lanes x phases threads: one lane per column of the tile (1 or 4 channels); the phases take pixels in
- * turn. The partition depends only on X, C and groups, so a row has the same sums in every band. */
+/* Partition of group statistics. A row of the image is summed in pieces of pixels and tiles of whole groups,
+ * one thread block each. A block uses lanes x phases threads: one lane per column of the tile (1 or 4
+ * channels); the phases take pixels in turn. The partition depends only on X, C and groups, so a row has the
+ * same sums in every band. */
 enum { STATISTICS_THREADS = 256 };
 
 struct statistics_layout {
@@ -23,7 +24,7 @@ struct statistics_layout {
     int32_t lanes, phases;
     int32_t piece; /* pixels per piece; the last piece of a row may be narrower */
     int32_t pieces;
-    uint64_t sums, end; /* offset of double [Y, pieces, groups, 2]: sums and squares */
+    uint64_t sums, end; /* offset of double [Y, pieces, groups, 2]: sums and squares; end: total bytes */
 };
 
 /* 16,384 values per piece are 64 per thread, of which 16 are summed in f32 before double. The 64 KiB stay in
@@ -47,7 +48,6 @@ static inline struct statistics_layout cuda_statistics_layout(const struct op *o
     return l;
 }
 
-/* Bytes of the group norm expanded per channel (channels.h). */
 static inline uint64_t cuda_group_norm_bytes(const struct op *op) {
     uint64_t end = 0;
     workspace_part(&end, cuda_channel_norm_bytes(op->in[0].dim[op->in[0].rank - 1]));

@@ -3,11 +3,11 @@
 #include "kernels/cuda/token_coords.cuh"
 #include "kernels/cuda/row_access.cuh"
 
-/* A latent [C,Y,X] or image [Y,X,C] and its patches. */
+/* A latent [C,Y,X] or image [Y,X,C], and its patches. */
 struct patched {
     struct rows latent;
     struct patches patches;
-    int32_t channels, rows, columns; /* rows and columns of the latent */
+    int32_t channels, rows, columns; /* size of the latent or image */
 };
 
 /* Address of value i of a token. Values are ordered (py, px, c), (c, py, px) or (c, px, py), the last
@@ -26,10 +26,9 @@ __device__ static inline float *cuda_patch_value(const struct patched &p, int64_
     return reinterpret_cast<float *>(p.latent.data + row * p.latent.step) + (p.patches.pixels ? c : x);
 }
 
-/* Moves one value between token and latent; BACK: from the token, times factor.
- *
- * Grid: rows_grid_of, rows are tokens, values take the place of column groups; no shared memory; 37
- * registers. Bytes: 8 per value. Bound by memory; share of peak: not measured yet. */
+/* Moves one value between token and latent; BACK: from the token, times factor. Grid: rows_grid_of, rows are
+ * tokens, values take the place of column groups; no shared memory; 37 registers. Bytes: 8 per value. Bound
+ * by memory; share of peak: not measured yet. */
 template <bool BACK>
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     move_patches(struct patched p, struct rows tokens, int64_t n, int32_t columns, float factor) {
@@ -82,9 +81,8 @@ static enum status cuda_unpatchify_run(struct cuda *cuda, const struct op *op, c
 
 const struct cuda_operator cuda_unpatchify = {NULL, cuda_unpatchify_run};
 
-/* One value of a pixel: in / scale + shift of its channel, limited by tanh if the format has a limit.
- *
- * Grid: rows_grid_of, rows are pixels, channels take the place of column groups; no shared memory; 34
+/* Computes one value of a pixel: in / scale + shift of its channel, limited by tanh if the format has a
+ * limit. Grid: rows_grid_of, rows are pixels, channels take the place of column groups; no shared memory; 34
  * registers. Bytes: 8 per value; FLOPs: 2. Bound by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     move_latent(struct rows out, struct rows latent, int32_t rows, int32_t columns, int32_t channels,
@@ -113,7 +111,7 @@ static const void *const latent_kernels[] = {KERNEL(move_latent), NULL};
 
 const struct cuda_operator cuda_latent_to_image = {NULL, cuda_latent_run, latent_kernels};
 
-/* NaN becomes 0; halves round to even. */
+/* Converts a value in -1..1 to 0..255; NaN becomes 0; halves round to even. */
 __device__ static inline uint32_t cuda_rgb_value(float value) {
     float v = value / 2 + 0.5f;
     v = v > 0 ? v : 0;
@@ -121,10 +119,9 @@ __device__ static inline uint32_t cuda_rgb_value(float value) {
     return (uint32_t)rintf(255 * v);
 }
 
-/* Converts four values; writes one 32-bit word where out is aligned.
- *
- * Grid: rows_grid_of; no shared memory; 26 registers. Bytes: 5 per value; FLOPs: 3. Bound by memory; share of
- * peak: not measured yet. */
+/* Converts four values to RGB bytes; writes one 32-bit word where out is aligned. Grid: rows_grid_of; no
+ * shared memory; 26 registers. Bytes: 5 per value; FLOPs: 3. Bound by memory; share of peak: not measured
+ * yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     rgb_rows(uint8_t *out, int64_t step, bool wide, struct rows in, int64_t rows, int64_t columns) {
     int64_t i = 4 * first_quad();

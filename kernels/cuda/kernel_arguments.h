@@ -1,5 +1,4 @@
-/* Values that the host computes and passes as kernel arguments: how many fit into one launch. A kernel has 4
- * KiB of arguments. */
+/* Numbers of host-computed values that fit into the arguments of one kernel launch (4 KiB). */
 #ifndef SLUICE_CUDA_KERNEL_KERNEL_ARGUMENTS_H
 #define SLUICE_CUDA_KERNEL_KERNEL_ARGUMENTS_H
 
@@ -8,8 +7,7 @@
 enum {
     ROPE_PAIRS_AT_ONCE = 64,  /* frequencies (double) of a RoPE table: heads of 128 take one launch */
     TIMES_AT_ONCE = 128,      /* values of a timestep embedding: the 256 of every model take two launches */
-    DISTANCES_AT_ONCE = 1024, /* relative position buckets, one byte each: T5's longest prompt (512 tokens)
-                                 takes one launch */
+    DISTANCES_AT_ONCE = 1024, /* relative position buckets, one byte each: T5's 512 tokens take one launch */
 };
 
 static inline int arguments_launches(int64_t n, int64_t at_once) {

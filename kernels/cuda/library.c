@@ -1,4 +1,3 @@
-/* Optional shared libraries: see library.h. */
 #include "kernels/cuda/library.h"
 
 #include <dlfcn.h>
@@ -12,7 +11,7 @@ static void list(const char *const *names, char *out, size_t out_bytes) {
         used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", *names);
 }
 
-/* The linker's last message, never NULL. */
+/* Returns the dynamic linker's last message, never NULL. */
 static const char *reason(void) {
     const char *message = dlerror();
     return message ? message : "no reason given";
@@ -39,7 +38,7 @@ void *library_open(const char *what, const char *const *names, const struct libr
     void *library = open_first(what, names, e);
     for (int i = 0; library && i < n; i++) {
         void *address = dlsym(library, functions[i].name);
-        /* memcpy because C has no cast from an object pointer to a function pointer; POSIX guarantees equal
+        /* C has no cast from an object pointer to a function pointer; POSIX guarantees equal
          * representation. */
         memcpy((char *)table + functions[i].offset, &address, sizeof address);
         if (address) continue;

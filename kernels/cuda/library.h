@@ -1,6 +1,6 @@
 /* Optional shared libraries (dlopen) with a table of function pointers.
  *
- * The program does not link cuBLASLt or cuDNN, so it starts without them and can report what is missing. The
+ * The program does not link cuBLASLt or cuDNN, so it starts without them and can report which is missing. The
  * dynamic linker searches the libraries; the last names are full paths of CUDA's default location, which the
  * linker may not search. */
 #ifndef SLUICE_CUDA_LIBRARY_H
@@ -14,17 +14,16 @@
 
 struct library_function {
     const char *name;
-    size_t offset; /* offset of its pointer in the table */
+    size_t offset; /* offset of the function's pointer in the table */
 };
 
 /* Opens the first library of names (NULL-terminated) that loads and fills the table with all n functions.
  * NULL with DEVICE: the tried names and the linker's message, or the missing function. */
 void *library_open(const char *what, const char *const *names, const struct library_function *functions,
                    int n, void *table, struct error *e);
-/* Closes a library; NULL is allowed. */
 void library_close(void *library);
 
-/* For X-macro lists of functions: declares a pointer; gives name and offset in struct api. */
+/* For X-macro lists of library functions: declare a pointer; give name and offset in struct api. */
 #define LIBRARY_POINTER(name)  __typeof__(name) *name;
 #define LIBRARY_FUNCTION(name) {#name, offsetof(struct api, name)},
 

@@ -4,8 +4,8 @@
  * and rounded in panels of output columns; bf16 weights whose K is not a multiple of 8 are copied with zero
  * padding. Rows are never split. The library adds bias and residual in f32. Activation and gate are a
  * separate epilogue kernel per panel, because the library supports few activations, with unspecified
- * accuracy. The residual is then added there, and the product goes through the workspace because the residual
- * may alias out. A bf16 result is rounded by the library, or by the epilogue kernel.
+ * accuracy. That kernel then also adds the residual, and the product goes through the workspace because the
+ * residual may alias out. A bf16 result is rounded by the library, or by the epilogue kernel.
  *
  * Memory traffic besides the product: 6 bytes per value of an f32 input and of a weight that is not bf16;
  * with activation or gate 8 bytes per output value (6 for bf16), or 12 with a residual.
@@ -25,7 +25,7 @@ static bool is_aligned_16(const void *address) {
     return reinterpret_cast<uintptr_t>(address) % 16 == 0;
 }
 
-/* Key of the product of a panel, assuming that out and residual start at multiples of 16 bytes. */
+/* Returns the key of a panel's product, assuming that out and residual start at multiples of 16 bytes. */
 static struct product_key cuda_linear_key_of(const struct op *op, const struct linear_layout *l,
                                              int32_t columns) {
     struct product_key key = {0};
@@ -43,7 +43,7 @@ static struct product_key cuda_linear_key_of(const struct op *op, const struct l
     return key;
 }
 
-/* Key of an adapter's product that is added to a panel at this column. */
+/* Returns the key of an adapter's product that is added to a panel from this column on. */
 static struct product_key adapter_key_of(const struct product_key *panel, const struct tensor *up,
                                          int32_t column) {
     struct product_key key = {0};
@@ -56,7 +56,7 @@ static struct product_key adapter_key_of(const struct product_key *panel, const 
     return key;
 }
 
-/* Also prepares the variant for unaligned addresses, because addresses are not known yet. */
+/* Prepares the product for aligned and for unaligned addresses, because addresses are not known yet. */
 static enum status prepare_both(struct cuda *cuda, struct product_key key, bool staged, struct error *e) {
     if (products_prepare(cuda->products, &key, e) || !key.wide || staged) return e->code;
     key.wide = 0;
@@ -101,22 +101,21 @@ static const char *cuda_linear_ready_bias(const struct cuda *cuda, const struct 
     return to;
 }
 
-/* State shared by all panels of a call. */
+/* State shared by all panels of a product. */
 struct call {
     struct cuda *cuda;
     const struct op *op;
     struct linear_layout l;
-    const char *bias; /* NULL: no bias */
+    const char *bias; /* bias [N] in the product's type; NULL: no bias */
     char *workspace;
     bool wide; /* out and residual start at multiples of 16 bytes */
 };
 
-/* Address of column i of the first row. */
 static char *column_at(const struct tensor *t, int32_t i) {
     return static_cast<char *>(t->data) + dtype_bytes(t->dtype, i);
 }
 
-/* Operands of the panel that starts at column first; converts its weights. */
+/* Returns the operands of the panel that starts at column `first`; converts its weights. */
 static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);
@@ -150,7 +149,6 @@ static void round_down_product(const struct call *c) {
     }
 }
 
-/* Adds the adapters' products to the panel's result. */
 static enum status add_adapters(const struct call *c, const struct product_key *panel, float *out,
                                 int32_t first, struct error *e) {
     const char *factors = c->workspace + c->l.down;

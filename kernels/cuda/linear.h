@@ -1,5 +1,4 @@
-/* Workspace and column panels of CUDA matrix products (linear.cu). Pure functions of the call; addresses are
- * ignored. */
+/* Workspace and column panels of CUDA matrix products (linear.cu), from the call without addresses. */
 #ifndef SLUICE_CUDA_LINEAR_H
 #define SLUICE_CUDA_LINEAR_H
 
@@ -11,22 +10,21 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* Equals PRODUCTS_WORKSPACE of cublaslt.h, which needs CUDA headers; linear.cu asserts that they are
- * equal. */
+/* PRODUCTS_WORKSPACE of cublaslt.h, which needs CUDA headers; linear.cu asserts that they are equal. */
 enum { LINEAR_LIBRARY_BYTES = 32 << 20 };
 
 struct linear_layout {
-    int32_t panel; /* columns of out per panel */
+    int32_t panel; /* output columns per panel */
     bool rounds;   /* the whole input is converted to bf16 or repacked */
     bool converts; /* the weight is converted to bf16 or repacked, panel by panel */
     bool finishes; /* an epilogue kernel follows the library's product */
     bool stages;   /* the library writes f32 to the workspace */
-    uint64_t in, weight, bias, stage, products, end; /* offsets; end: total bytes */
-    uint64_t down, up; /* offsets of the adapters' factors, converted for products */
+    uint64_t in, weight, bias, stage, products, end; /* workspace offsets; end: total bytes */
+    uint64_t down, up;                               /* workspace offsets of the adapters' factors in bf16 */
 };
 
-/* K padded with zeros, so that rows start at multiples of 16 bytes: fast cuBLASLt kernels need that, and for
- * odd K perhaps all. */
+/* Returns K padded so that zero-filled rows start at multiples of 16 bytes: fast cuBLASLt kernels need that,
+ * and for odd K perhaps all. */
 static inline int32_t linear_padded(int32_t k) {
     return (k - 1) / 8 * 8 + 8;
 }
@@ -35,8 +33,8 @@ static inline int32_t linear_depth(const struct op *op) {
     return linear_padded(op->in[1].dim[1]);
 }
 
-/* Part of an adapter in columns [first, first + columns) of out: its rows of `up`, and the column of out
- * where they start. Returns false if the adapter does not touch these columns. */
+/* Returns the part of an adapter in columns [first, first + columns) of out: its rows of `up`, and the column
+ * of out where they start. False: the adapter does not touch these columns. */
 static inline bool linear_adapter_part(const struct op *op, const struct low_rank *adapter, int32_t first,
                                        int32_t columns, struct tensor *up, int32_t *column) {
     struct tensor panel = tensor_slice(op->in[1], first, columns);
@@ -45,7 +43,7 @@ static inline bool linear_adapter_part(const struct op *op, const struct low_ran
     return adds;
 }
 
-/* Padded depth (rank) of the adapters of the weight: the sum over all adapters, or the largest one. */
+/* Returns the padded rank of the weight's adapters: the sum over all adapters, or the largest one. */
 static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
     struct tensor up;
     int32_t column, depth = 0;
@@ -80,7 +78,6 @@ static inline bool linear_finishes(const struct op *op) {
            (op->out.dtype == DTYPE_BF16 && (bias || e->residual.rank || op->down_product.rank));
 }
 
-/* True if the library itself rounds the result to bf16. */
 static inline bool linear_library_rounds(const struct op *op) {
     return op->out.dtype == DTYPE_BF16 && !linear_finishes(op);
 }
@@ -116,7 +113,8 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype == DTYPE_BF16);
     l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
-    l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n : 0); /* if it is converted */
+    l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n
+                                                           : 0); /* only a converted bias uses this space */
     l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
     l.down = workspace_part(&l.end, 2 * m * (uint64_t)linear_adapter_depth(op, true));
     l.up = workspace_part(&l.end, 2 * (uint64_t)l.panel * (uint64_t)linear_adapter_depth(op, false));

@@ -1,5 +1,5 @@
-/* Products of a few rows with a weight, in f32; the order of each output's sum is fixed (rule R4,
- * kernels/README.md).
+/* Products of a few rows with a weight, in f32; the order of each output's sum is fixed, whatever else is
+ * computed.
  *
  * One warp computes an output: lane l accumulates (explicit FMA) values 8l to 8l + 7 of every 256 in turn,
  * then a butterfly adds the lanes. The number of outputs per warp does not affect any output. */
@@ -8,10 +8,8 @@
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/row_access.cuh"
 
-/* Applies the activation to four input values; zeros beyond K.
- *
- * Grid: rows_grid_of; no shared memory; 37 registers. Bytes: 8 per value; FLOPs: 4. The launch takes longer
- * than the transfer. */
+/* Applies the activation to four input values; zeros beyond K. Grid: rows_grid_of; no shared memory; 37
+ * registers. Bytes: 8 per value; FLOPs: 4. The launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     few_rows(struct rows to, struct rows in, int64_t rows, int64_t k, int64_t columns,
              enum activation activation) {
@@ -25,14 +23,14 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 enum { FEW_WARPS = 4 };
 
-/* Outputs per warp. Two keep every SM busy with one row and halve the reads of the input. For quantised
- * weights one: their loads are a switch over all types, which then exists once. */
+/* Outputs per warp. Two keep every multiprocessor busy with one row and halve the reads of the input. For
+ * quantised weights one: their loads are a switch over all types, which then exists once. */
 template <bool PLAIN> struct few_outputs { static constexpr int n = PLAIN ? 2 : 1; };
 
 struct few_call {
     struct rows out, weight,
         bias;        /* bias may be absent; a plain weight is wide if it starts at multiples of 16 bytes */
-    const float *in; /* [rows, columns] */
+    const float *in; /* activated input [rows, columns] */
     int32_t rows, n, k, columns;
     bool runs_on; /* quantisation blocks cross row boundaries: the weight is one long row */
 };
@@ -59,7 +57,8 @@ __device__ static inline void load_eight(float *to, const struct rows &weight, i
     }
 }
 
-/* A lane's partial sums for few_outputs columns of ROWS rows. Rows and columns beyond the last repeat it. */
+/* Computes a lane's partial sums for few_outputs columns of ROWS rows. Missing rows and columns repeat the
+ * last. */
 template <int ROWS, bool PLAIN>
 __device__ static inline void few_sums(const struct few_call &f, int32_t first_column, int32_t first_row,
                                        float sum[few_outputs<PLAIN>::n][ROWS]) {
@@ -99,11 +98,9 @@ __device__ static inline void few_sums(const struct few_call &f, int32_t first_c
 }
 
 /* Computes few_outputs columns of all rows, ROWS rows at a time: weights come from memory once, then from the
- * cache.
- *
- * Grid: one warp per few_outputs columns; block: 4 warps; no shared memory; 64, 107 and 168 registers for 1,
- * 4 and 8 rows; quantised weights 48 and 56 for 1 and 4 rows. Bytes: the weights; FLOPs: 2 T per weight.
- * Bound by memory, from about 8 rows on by f32 arithmetic; share of peak: not measured yet. */
+ * cache. Grid: one warp per few_outputs columns; block: 4 warps; no shared memory; 64, 107 and 168 registers
+ * for 1, 4 and 8 rows; quantised weights 48 and 56 for 1 and 4 rows. Bytes: the weights; FLOPs: 2 T per
+ * weight. Bound by memory, from about 8 rows on by f32 arithmetic; share of peak: not measured yet. */
 template <int ROWS, bool PLAIN>
 static __global__ void __launch_bounds__(FEW_WARPS *WARP, 1) few_columns(struct few_call f) {
     constexpr int columns = few_outputs<PLAIN>::n;

@@ -13,8 +13,8 @@ extern "C" {
 /* Weights that a thread reads at once: 16 bytes of bf16 or f16. */
 enum { FEW_VALUES = 8 };
 
-/* Activated input with rows zero-padded to a multiple of FEW_VALUES, f32 [T, columns]; and the bias as f32 if
- * it must be converted. */
+/* Workspace: activated input f32 [T, columns], rows zero-padded to a multiple of FEW_VALUES; and the bias as
+ * f32 if it must be converted. */
 struct few_layout {
     int32_t columns;
     uint64_t in, bias, end;

@@ -10,12 +10,9 @@
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/norm.cuh"
 
-/* --- rms_norm --- */
-
-/* factor = weight (1 + scale), gate = tanh(gate).
- *
- * Grid: rows_grid_of one row; no shared memory; 32 registers. Bytes: 8 per channel plus the sources. The
- * launch takes longer than the transfer. CUDA's tanhf is within 2 ulp. */
+/* Computes an RMS norm's vectors: factor = weight (1 + scale), gate = tanh(gate). Grid: rows_grid_of one row;
+ * no shared memory; 32 registers. Bytes: 8 per channel plus the sources. The launch takes longer than the
+ * transfer. CUDA's tanhf is within 2 ulp. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     cuda_rms_vectors(struct rows to_factor, struct rows to_gate, struct rows weight, struct rows scale,
                      struct rows gate, int32_t c) {
@@ -37,11 +34,10 @@ struct rms_call {
 };
 
 /* out = base + gate (in rstd factor). out may alias in or base: a thread reads its four values before it
- * writes them.
- *
- * Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 26
- * registers with one group of four per thread, 40 with four; unaligned rows 30 and 45. Bytes: 8 per value, 12
- * with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of peak: not measured yet. */
+ * writes them. Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared memory: 128
+ * bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30 and 45. Bytes: 8 per
+ * value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of peak: not
+ * measured yet. */
 template <int HELD, enum rows_kind K, bool ACTIVATED>
 __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     struct run run = run_of(r.runs);
@@ -128,16 +124,14 @@ static const void *const rms_kernels[] = {KERNEL(cuda_rms_vectors), RUNS_KERNELS
 
 const struct cuda_operator cuda_rms_norm = {NULL, cuda_rms_run, rms_kernels};
 
-/* --- layer_norm --- */
-
 struct layer_call {
     struct rows out, in;
-    struct rows weight, bias, scale, shift; /* each is optional */
+    struct rows weight, bias, scale, shift; /* each vector is optional */
     struct runs runs;
     float eps;
 };
 
-/* v - mean; 0 beyond the run's n values. */
+/* Returns v - mean; 0 beyond the run's n values. */
 __device__ static inline float4 centered(float4 v, float mean, int64_t i, int64_t n) {
     return make_float4(i < n ? v.x - mean : 0, i + 1 < n ? v.y - mean : 0, i + 2 < n ? v.z - mean : 0,
                        i + 3 < n ? v.w - mean : 0);
@@ -153,11 +147,9 @@ __device__ static inline float4 apply_affine(const struct layer_call &r, float4 
     return v;
 }
 
-/* out = ((in - mean) rstd weight + bias) (1 + scale) + shift. out may alias in.
- *
- * Grid as rms_runs; shared memory: 384 bytes; 32 registers, or 53; unaligned rows 38 and 56. Bytes: 8 per
- * value, or 6 for a bf16 result; FLOPs: 9 plus one per vector. Bound by memory; share of peak: not measured
- * yet. */
+/* out = ((in - mean) rstd weight + bias) (1 + scale) + shift. out may alias in. Grid as rms_runs; shared
+ * memory: 384 bytes; 32 registers, or 53; unaligned rows 38 and 56. Bytes: 8 per value, or 6 for a bf16
+ * result; FLOPs: 9 plus one per vector. Bound by memory; share of peak: not measured yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     SMEM_ARRAY(float, parts, 3 * WARP);
@@ -178,7 +170,7 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     rest = team_sum(rest, threads, parts + WARP) / (float)c;
     float variance = team_sum(squares, threads, parts + 2 * WARP) / (float)c - rest * rest;
     float4 rstd = all_four(1.0f / sqrtf((variance > 0 ? variance : 0) + r.eps));
-#pragma unroll HELD ? HELD : 1 /* held[] must stay in registers */
+#pragma unroll HELD ? HELD : 1
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = centered(quad_of<HELD, K>(held, r.in, run, j, i), mean, i, c);

@@ -19,8 +19,8 @@ struct run {
     int32_t place;
 };
 
-/* Row of a run. 64-bit division takes about a hundred instructions, more than a head's norm; few calls need
- * it. */
+/* Returns the row of a run. 64-bit division takes about a hundred instructions, more than a head's norm; few
+ * calls need it. */
 __device__ static inline int64_t row_of(const struct runs &runs, int64_t number) {
     if (runs.count > UINT32_MAX) return number / runs.in_row;
     return (uint32_t)number / (uint32_t)runs.in_row;
@@ -34,12 +34,11 @@ __device__ static inline struct run run_of(const struct runs &runs) {
     return {row, first, first + (any ? runs.c : 0), (int32_t)threadIdx.x % runs.threads};
 }
 
-/* Groups of four values per thread. */
 template <int HELD> __device__ static inline int32_t quads_of(const struct runs &runs) {
     return HELD ? HELD : (runs.c - 1) / (4 * runs.threads) + 1;
 }
 
-/* Column in the run of the thread's group j. */
+/* Returns the column in the run of the thread's group j. */
 __device__ static inline int64_t column_of(const struct runs &runs, const struct run &run, int32_t j) {
     return 4 * (run.place + (int64_t)j * runs.threads);
 }
@@ -97,7 +96,7 @@ static unsigned blocks_of(const struct runs *runs, const struct norm_team *team)
     return (unsigned)((runs->count + teams - 1) / teams);
 }
 
-/* Row access for runs; wide only if every run starts at a multiple of four values. */
+/* Row access to a tensor of runs; wide only if every run starts at a multiple of four values. */
 static struct rows rows_of_runs(const struct tensor *t, const struct runs *runs) {
     struct rows rows = rows_of(t);
     rows.wide = rows.wide && (runs->c % 4 == 0 || runs->in_row == 1);
@@ -123,7 +122,6 @@ static struct rows rows_of_runs(const struct tensor *t, const struct runs *runs)
         else                                                                                                 \
             LAUNCH((kernel<held, ROWS_ANY>), blocks, block, 0, stream, call);                                \
     } while (0)
-/* All kernels that LAUNCH_RUNS may launch. */
 #define RUNS_KERNELS(kernel)                                                                                 \
     RUNS_KERNELS_HELD(kernel, 0), RUNS_KERNELS_HELD(kernel, 1), RUNS_KERNELS_HELD(kernel, 4)
 #define RUNS_KERNELS_HELD(kernel, held)                                                                      \

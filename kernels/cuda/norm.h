@@ -13,18 +13,17 @@ extern "C" {
 /* A team of threads norms one run of C values (a row or a head). Each thread holds `held` groups of four
  * values in registers. */
 struct norm_team {
-    int32_t threads; /* up to 32: a power of two, several teams per warp; above 32: whole warps, one team per
-                        block */
+    int32_t threads; /* 1 to 32: a power of two, several teams per warp; above: one team per block */
     int32_t held;    /* groups of four values per thread; 0: the run is read again instead */
-    int32_t block;   /* threads per block */
+    int32_t block;
 };
 
 /* Threads per block for teams of at most one warp. */
 enum { NORM_SMALL_BLOCK = 128 };
 
-/* Heads (C of 16 to 128) take one load per thread and as many threads as needed. Rows take four loads per
- * thread in flight: 2 KiB per warp. Above 8,192 values the registers of a block do not suffice: it reads the
- * run again, from the cache. */
+/* Team for runs of c values. Heads (C of 16 to 128) take one load per thread and as many threads as needed.
+ * Rows take four loads per thread in flight: 2 KiB per warp. Above 8,192 values the registers of a block do
+ * not suffice: it reads the run again, from the cache. */
 static inline struct norm_team norm_team_of(int32_t c) {
     enum { QUAD = 4, WARP_THREADS = 32, BLOCK_MOST = 512, HELD = 4 };
     struct norm_team team = {1, HELD, NORM_SMALL_BLOCK};
@@ -41,8 +40,8 @@ static inline struct norm_team norm_team_of(int32_t c) {
     return team;
 }
 
-/* Offsets of weight * (1 + scale) and tanh(gate), computed once per call. direct: the weight is used as the
- * factor in place, and there is no gate. */
+/* Workspace offsets of weight * (1 + scale) and tanh(gate), computed once per call. direct: the weight is
+ * used as the factor in place, and there is no gate. */
 struct rms_layout {
     bool direct;
     uint64_t factor, gate, end;

@@ -1,4 +1,4 @@
-/* Shared by the CUDA device's files: the device struct and one table row of functions per operator.
+/* Shared by the CUDA device's files: the device struct and a table row of functions per operator.
  *
  * costs.c computes an operator's workspace and needs neither CUDA nor a GPU. The operator's header (linear.h
  * for linear.cu, and so on) defines the workspace layout as a pure function of the call; costs.c and run()
@@ -23,16 +23,16 @@ struct cuda {
     struct sys *sys;
     int ordinal;
     cudaStream_t compute, copies;
-    bool wide_tiles;                   /* see attention.h */
-    struct products *products;         /* cublaslt.h; NULL: cuBLASLt is missing */
-    struct convolutions *convolutions; /* cudnn.h; NULL: cuDNN is missing */
+    bool wide_tiles;                   /* attention uses ATTENTION_WIDE_TILES */
+    struct products *products;         /* cuBLASLt; NULL: missing */
+    struct convolutions *convolutions; /* cuDNN; NULL: missing */
     /* Reasons why a library is missing. prepare() refuses operators that need it. */
     char cublaslt_missing[160], cudnn_missing[160];
 };
 
-/* prepare may be NULL. run queues the operator on the compute stream and never waits. Operands have passed
- * the wrappers of ops.c. Rows may start at any multiple of the element size: vectorised loads are used only
- * where address and row stride allow, with the same bits as scalar loads (rule R1, kernels/README.md). */
+/* Functions of one operator. prepare may be NULL. run queues the operator on the compute stream and never
+ * waits. Operands have passed the wrappers of ops.c. Rows may start at any multiple of the element size:
+ * vectorised loads are used only where address and row stride allow, with the same bits as scalar loads. */
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);
     enum status (*run)(struct cuda *cuda, const struct op *op, char *workspace, struct error *e);

@@ -1,4 +1,3 @@
-/* GPU memory pages: see pages.h. */
 #include "kernels/cuda/pages.h"
 
 #include "engine/base/checked.h"
@@ -9,8 +8,7 @@
 #include <errno.h>
 #include <string.h>
 
-/* Driver functions, obtained through the runtime because the program must start without the driver
- * library. */
+/* CUDA driver functions, obtained through the runtime: the program must start without the driver library. */
 struct driver {
     CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long);
     CUresult (*unreserve)(CUdeviceptr, size_t);
@@ -26,7 +24,7 @@ struct driver {
 
 struct chunk {
     CUmemGenericAllocationHandle handle;
-    uint32_t pages; /* committed pages */
+    uint32_t pages; /* committed pages in the chunk */
     bool mapped;
 };
 
@@ -71,8 +69,6 @@ static CUdeviceptr address_of(const struct pages *p, const struct reservation *r
     return r->base + chunk * p->chunk_bytes;
 }
 
-/* ---- chunk allocation ---- */
-
 static bool make_room(struct pages *p, uint64_t capacity) {
     if (capacity <= p->capacity) return true;
     CUmemGenericAllocationHandle *idle = p->sys->alloc(p->sys, LINE_HOST, capacity * sizeof *idle);
@@ -104,8 +100,6 @@ static void give_chunks_back(struct pages *p, uint64_t taken) {
     gpu_errors_note(p->errors, code, "cuMemRelease");
 }
 
-/* ---- mapping ---- */
-
 static bool range_of(struct pages *p, const void *memory, uint64_t bytes, struct range *range) {
     CUdeviceptr from = (CUdeviceptr)(uintptr_t)memory;
     for (struct reservation *r = p->reservations; r; r = r->next) {
@@ -117,7 +111,7 @@ static bool range_of(struct pages *p, const void *memory, uint64_t bytes, struct
     return false;
 }
 
-/* The next run of chunks from `first` on without committed pages: [first, last), empty at the end. */
+/* Returns the next chunks [first, last) from `first` on without committed pages, empty at the end. */
 static struct range unused_run(const struct range *all, uint64_t first) {
     const struct chunk *chunk = all->in->chunk;
     while (first < all->last && chunk[first].pages) first++;
@@ -215,8 +209,6 @@ void pages_decommit(struct pages *p, void *memory, uint64_t bytes) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- address space ---- */
-
 void *pages_reserve(struct pages *p, uint64_t bytes) {
     uint64_t n = (bytes + p->chunk_bytes - 1) / p->chunk_bytes;
     struct reservation *r = p->sys->alloc(p->sys, LINE_HOST, sizeof *r + n * sizeof *r->chunk);
@@ -257,8 +249,6 @@ void pages_unreserve(struct pages *p, void *memory) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* ---- preallocation ---- */
-
 enum status pages_preallocate(struct pages *p, uint64_t bytes, struct error *e) {
     uint64_t wanted = bytes ? bytes / p->chunk_bytes + PAGES_SPARE : 0;
     cudaError_t code = cudaSuccess;
@@ -296,9 +286,7 @@ uint64_t pages_idle(struct pages *p) {
     return bytes;
 }
 
-/* ---- opening ---- */
-
-/* Asks for the CUDA 12.0 version of each function, so that older drivers work. */
+/* Finds a driver function in its CUDA 12.0 version, so that older drivers work. */
 static enum status find(const char *name, void *function, struct gpu_errors *errors, struct error *e) {
     enum cudaDriverEntryPointQueryResult found = cudaDriverEntryPointSymbolNotFound;
     void *entry = NULL;
@@ -328,7 +316,7 @@ static enum status find_all(struct pages *p, struct error *e) {
     return OK;
 }
 
-/* Some virtual machines' GPUs cannot map although the driver has the functions. */
+/* Maps a chunk as a test: GPUs of some virtual machines cannot map although the driver has the functions. */
 static enum status expect_mapping(struct pages *p, struct error *e) {
     int maps = 0;
     CUresult result = p->driver.attribute(&maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,

@@ -22,18 +22,18 @@ struct pages *pages_open(struct sys *sys, int ordinal, struct gpu_errors *errors
 /* Frees everything, including remaining reservations. */
 void pages_close(struct pages *pages);
 
-/* As in struct device_memory. Before the first pages_preallocate, and after one with 0 bytes, commit
- * allocates chunks on demand and decommit frees them. Otherwise commit only maps preallocated chunks and
- * fails with -ENOMEM when none is left. -EIO: the GPU refused. */
+/* Reserve, commit, decommit and release as in struct device_memory. Before the first pages_preallocate, and
+ * after one with 0 bytes, commit allocates chunks on demand and decommit frees them. Otherwise commit only
+ * maps preallocated chunks and fails with -ENOMEM when none is left. -EIO: the GPU refused. */
 void *pages_reserve(struct pages *pages, uint64_t bytes);
 int pages_commit(struct pages *pages, void *memory, uint64_t bytes);
 void pages_decommit(struct pages *pages, void *memory, uint64_t bytes);
 void pages_unreserve(struct pages *pages, void *memory);
 
-/* On failure the old allocation remains. MEMORY, DEVICE. */
+/* Allocates this many bytes of chunks. On failure the old allocation remains. MEMORY, DEVICE. */
 enum status pages_preallocate(struct pages *pages, uint64_t bytes, struct error *e);
 
-/* Bytes of all chunks, and of the unmapped chunks. */
+/* Bytes of all chunks (taken), and of the unmapped ones. */
 uint64_t pages_taken(struct pages *pages);
 uint64_t pages_idle(struct pages *pages);
 

@@ -1,4 +1,3 @@
-/* Trial of pinned memory: see pinnable.h. */
 #include "kernels/cuda/pinnable.h"
 
 #include <cuda_runtime_api.h>
@@ -26,7 +25,8 @@ static bool trial_open(struct trial *t, uint64_t chunks) {
     return t->memory;
 }
 
-/* Mapped pages count as resident once per mapping, so a chunk is mapped only while it is pinned. */
+/* Pins more of the range. Mapped pages count as resident once per mapping, so a chunk is mapped only while it
+ * is pinned. */
 static bool pin_next(struct trial *t, uint64_t bytes) {
     char *at = t->memory + t->pinned;
     if (t->pinned % CHUNK == 0 &&

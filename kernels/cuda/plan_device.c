@@ -1,10 +1,10 @@
-/* Plan-only CUDA device, for `plan --device cuda` on machines without a GPU: see cuda.h. */
+/* Plan-only CUDA device, for `plan --device cuda` on machines without a GPU. */
 #include "kernels/cuda/cards.h"
 #include "kernels/cuda/cuda.h"
 #include "kernels/cuda/device_defaults.h"
 
 struct planned {
-    struct device device; /* first member */
+    struct device device;
     struct sys *sys;
 };
 
@@ -23,7 +23,7 @@ static void planned_destroy(struct device *device) {
     p->sys->release(p->sys, p);
 }
 
-/* Present but empty: plans see that the device has its own memory; nothing is allocated. */
+/* Present but empty: plans need to find a device with its own memory; nothing is allocated. */
 static const struct device_memory planned_memory;
 
 struct device *cuda_plan_device(struct sys *sys, const struct cuda_card *card, struct error *e) {

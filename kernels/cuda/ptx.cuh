@@ -55,7 +55,7 @@ __device__ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void 
                  : "memory");
 }
 
-/* blockIdx.x and threadIdx.x read again from special registers: values derived from them occupy no registers
+/* Read blockIdx.x and threadIdx.x again from special registers: values derived from them occupy no registers
  * before this point. */
 __device__ static inline int32_t block_again() {
     int32_t x;
@@ -83,14 +83,12 @@ __device__ static inline void copy_async_commit() {
     asm volatile("cp.async.commit_group;" ::: "memory");
 }
 
-/* Waits until at most N of this thread's groups are in flight. Copies of other threads also need a
- * barrier. */
+/* Waits until at most N of this thread's groups are in flight. Other threads' copies also need a barrier. */
 template <int N> __device__ static inline void copy_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
 }
 
-/* 2^x; relative error at most 2^-22 (PTX ISA, ex2.approx); -infinity gives 0; subnormal results are flushed
- * to 0. */
+/* 2^x; relative error at most 2^-22 (PTX ISA, ex2.approx); -infinity gives 0, subnormal results become 0. */
 __device__ static inline float exp2_fast(float x) {
     float y;
     asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
@@ -118,7 +116,6 @@ __device__ static inline float cuda_bf16_f32(uint16_t h) {
     return __uint_as_float(static_cast<uint32_t>(h) << 16);
 }
 
-/* Rounds to bf16, nearest even. */
 __device__ static inline uint16_t cuda_f32_bf16(float f) {
     return static_cast<uint16_t>(pack_bf16(f, 0));
 }

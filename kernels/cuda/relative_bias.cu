@@ -7,10 +7,9 @@ struct buckets {
     uint8_t bucket[DISTANCES_AT_ONCE];
 };
 
-/* run: columns of a table whose quantisation blocks cross row boundaries, else 0.
- *
- * Grid: heads in y, distances in x; block: 256; no shared memory; 27 registers. The launch takes longer than
- * the transfer. */
+/* Copies each distance's table row into a column of out. run: columns of a table whose quantisation blocks
+ * cross row boundaries, else 0. Grid: heads in y, distances in x; block: 256; no shared memory; 27 registers.
+ * The launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     spread_buckets(struct rows out, struct rows table, const struct buckets buckets, int32_t first, int32_t n,
                    int32_t run) {

@@ -18,9 +18,9 @@ struct table_part {
 };
 
 /* Cosine and sine of an angle up to 2^31 with an error below 2^-50, rounded to f32: the nearest float except
- * for ties, as on the CPU. CUDA's double functions would need local memory for larger angles. The angle minus
- * whole quarter turns is exact up to one rounding, with a quarter turn in 106 bits; then Taylor's series,
- * whose omitted terms are below 2^-58 at an eighth of a turn. */
+ * for ties, as on the CPU. CUDA's double functions would need local memory for larger angles. Subtracting
+ * multiples of pi/2 (in 106 bits) is exact up to one rounding; then Taylor's series, whose omitted terms are
+ * below 2^-58 at pi/4. */
 __device__ static inline float2 cos_sin(double angle) {
     const double quarter = 0x1.921fb54442d18p+0, rest = 0x1.1a62633145c07p-54;
     double turns = rint(angle * 0x1.45f306dc9c883p-1);
@@ -42,7 +42,7 @@ __device__ static inline int64_t grid_tokens(const struct rope_options &rope, co
     return tokens;
 }
 
-/* Position of a token on an axis. */
+/* Returns the position of a token on an axis. */
 __device__ static inline int32_t position_of(const struct rope_options &rope, int64_t token, int axis) {
     int g = 0, last = rope.n_axes - 1;
     for (; g < rope.n_grids - 1; g++) {
@@ -60,12 +60,10 @@ __device__ static inline int32_t position_of(const struct rope_options &rope, in
     return grid.start[axis] + (axis < last ? place.row : place.column);
 }
 
-/* Cosine and sine of position * frequency for one pair of one token; the double product is rounded to f32
- * unless f64_angles.
- *
- * Grid: rows_grid_of, rows are tokens, pairs take the place of column groups; no shared memory; 32 registers.
- * Bytes: 8 per pair; FLOPs: 60 in double, once per table. Bound by double arithmetic; share of peak: not
- * measured yet. */
+/* Computes cosine and sine of position * frequency for one pair of one token; the double product is rounded
+ * to f32 unless f64_angles. Grid: rows_grid_of, rows are tokens, pairs take the place of column groups; no
+ * shared memory; 32 registers. Bytes: 8 per pair; FLOPs: 60 in double, once per table. Bound by double
+ * arithmetic; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS)
     table_pairs(float *out, const struct table_part part, int64_t tokens) {
     int64_t pair = first_quad();
@@ -107,7 +105,7 @@ struct rope_call {
     struct rows out, in, table, norm; /* norm is optional */
     struct runs runs;                 /* one run per head */
     float eps;
-    bool halves; /* pairs are (i, i + D / 2), else (2i, 2i + 1) */
+    bool halves; /* pairs are (i, i + D / 2); false: (2i, 2i + 1) */
 };
 
 __device__ static inline float2 rotate_pair(float a, float b, float c, float s) {
@@ -151,12 +149,11 @@ __device__ static inline float4 rotate_halves(const struct rope_call &r, const f
 }
 
 /* out = rotated(in rstd norm), the norm being optional; out may alias in. A team holds one head. Interleaved
- * pairs lie within a thread's four values; half-split pairs are exchanged through shared memory.
- *
- * Grid: one team per head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB with
- * one group of four per thread, 8 KiB with four; 32 registers, or 55; unaligned rows 40 and 56. Bytes: 8 per
- * value, 6 for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory;
- * share of peak: not measured yet. */
+ * pairs lie within a thread's four values; half-split pairs are exchanged through shared memory. Grid: one
+ * team per head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB with one group
+ * of four per thread, 8 KiB with four; 32 registers, or 55; unaligned rows 40 and 56. Bytes: 8 per value, 6
+ * for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory; share of
+ * peak: not measured yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);
@@ -220,14 +217,13 @@ static const void *const rope_kernels[] = {RUNS_KERNELS_HELD(rope_runs, 1), RUNS
 
 const struct cuda_operator cuda_rope = {NULL, cuda_rope_run, rope_kernels};
 
-/* Timestep embedding: 256 values in every model, few enough to compute on the host and pass as an
- * argument. */
+/* Timestep embedding: 256 values in every model, computed on the host and passed as an argument. */
 struct embedded {
     float value[TIMES_AT_ONCE];
 };
 
-/* Grid: one block, one thread per value; no shared memory; 8 registers. The launch takes longer than the
- * transfer. */
+/* Writes a timestep embedding. Grid: one block, one thread per value; no shared memory; 8 registers. The
+ * launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(TIMES_AT_ONCE)
     write_values(float *out, const struct embedded values, int32_t n) {
     int32_t i = (int32_t)threadIdx.x;

@@ -12,7 +12,7 @@
 #include "kernels/cuda/weights.h"
 
 struct rows {
-    char *data;         /* NULL: absent tensor */
+    char *data;         /* first row; NULL: absent tensor */
     int64_t step;       /* row stride in bytes; 0: one row for all */
     const char *scales; /* scales, scale_row and scale as in struct tensor */
     int64_t scale_step; /* tiled types: bytes of the scale tiles of 128 rows */
@@ -114,7 +114,6 @@ __device__ static inline float4 rows_load_plain(const struct rows &rows, int64_t
     return four_at(rows.data + row * rows.step, rows.dtype, rows.wide, i, n);
 }
 
-/* rows_load_plain for f32. */
 __device__ static inline float4 rows_load_f32(const struct rows &rows, int64_t row, int64_t i, int64_t n) {
     return four_at(rows.data + row * rows.step, DTYPE_F32, rows.wide, i, n);
 }
@@ -182,7 +181,7 @@ __device__ static inline void weights_load_any(float to[N], const struct rows &r
         return;
         WEIGHT_TYPES(OF_TYPE)
 #undef OF_TYPE
-    default: /* unreachable: the wrapper has checked */
+    default:
         for (int j = 0; j < N; j++) to[j] = 0;
     }
 }
@@ -239,7 +238,7 @@ __device__ static inline void rows_store(const struct rows &rows, int64_t row, i
  * time. Inputs are f32, except vectors. */
 enum rows_kind { ROWS_ANY, ROWS_F32, ROWS_BF16 };
 
-/* Chooses the variant. other: the second input, may be absent. */
+/* Chooses a kernel's variant for its operands. other: the second input, may be absent. */
 static inline enum rows_kind rows_kind_of(const struct rows &out, const struct rows &in,
                                           const struct rows &other, int64_t columns) {
     bool wide = out.wide && in.wide && (!other.data || other.wide) && columns % 4 == 0;
@@ -273,7 +272,6 @@ __device__ static inline void rows_store_kind(struct rows rows, int64_t row, int
         else                                                                                                 \
             LAUNCH((kernel<ROWS_ANY>), g.grid, g.block, 0, stream, __VA_ARGS__);                             \
     } while (0)
-/* All kernels that LAUNCH_ROWS may launch. */
 #define ROWS_KERNELS(kernel) KERNEL(kernel<ROWS_ANY>), KERNEL(kernel<ROWS_F32>), KERNEL(kernel<ROWS_BF16>)
 
 /* x sigmoid(inner). CUDA's expf is within 2 ulp; the division is correctly rounded. */
@@ -281,19 +279,17 @@ __device__ static inline float gated_by(float x, float inner) {
     return x / (1.0f + expf(-inner));
 }
 
-/* (1 + tanh(u)) / 2 = sigmoid(2 u), which has no cancellation where tanh is near -1. The constant is 2
- * sqrt(2/pi). */
+/* Computes (1 + tanh(u)) / 2 as sigmoid(2 u), which has no cancellation where tanh is near -1. The constant
+ * is 2 sqrt(2/pi). */
 __device__ static inline float gelu_tanh(float x) {
     return gated_by(x, 1.59576912f * (x + 0.044715f * (x * x * x)));
 }
 
-/* CUDA's erff is within 2 ulp. erfcf would avoid cancellation where erf is near -1, but needs ten more
- * registers. */
+/* CUDA's erff is within 2 ulp. erfcf would not cancel where erf is near -1, but needs ten more registers. */
 __device__ static inline float gelu_erf(float x) {
     return 0.5f * x * (1.0f + erff(0.707106781f * x));
 }
 
-/* The branch is uniform across threads. */
 __device__ static inline float4 activate_four(float4 v, enum activation activation) {
     switch (activation) {
     case ACTIVATION_NONE:

@@ -1,20 +1,18 @@
-/* Residual shortcuts of the Wan 2.2 VAE: mean_down (AvgDown3D), repeat_up (DupUp3D). No workspace.
- *
- * Values of frames of side x side pixels are numbered (channel, frame, row, column), the last fastest; all
- * but the channels are powers of two. */
+/* Residual shortcuts of the Wan 2.2 VAE: mean_down (AvgDown3D), repeat_up (DupUp3D). No workspace. Values of
+ * frames of side x side pixels are numbered (channel, frame, row, column), the last fastest; all but the
+ * channels are powers of two. */
 #include "kernels/cuda/row_access.cuh"
 
 struct shortcut_shape {
-    int32_t side, frames, frame; /* see struct shortcut in ops.h */
+    int32_t side, frames, frame; /* fields of struct shortcut in ops.h */
     int32_t columns;             /* pixels per row of the finer image */
     int32_t run;                 /* values per mean, or repeats of a channel */
 };
 
-/* Computes one mean of a pixel; values are summed in order. before: the earlier frame, may be absent.
- *
- * Grid: rows_grid_of, rows are pixels, outputs take the place of column groups; no shared memory; 68
- * registers. Bytes: 4 per frame value, 4 per output, 8 with a base; caches hold values that neighbours read
- * again. Bound by memory; share of peak: not measured yet. */
+/* Computes one mean of a pixel; values are summed in order. before: the earlier frame, may be absent. Grid:
+ * rows_grid_of, rows are pixels, outputs take the place of column groups; no shared memory; 68 registers.
+ * Bytes: 4 per frame value, 4 per output, 8 with a base; caches hold values that neighbours read again. Bound
+ * by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     mean_pixels(struct rows out, struct rows in, struct rows before, struct rows base,
                 struct shortcut_shape s, int64_t pixels, int32_t outputs) {
@@ -55,10 +53,8 @@ static const void *const mean_kernels[] = {KERNEL(mean_pixels), NULL};
 
 const struct cuda_operator cuda_mean_down = {NULL, cuda_mean_run, mean_kernels};
 
-/* Computes one output of a pixel.
- *
- * Grid as mean_pixels; 34 registers. Bytes: 8 per output, 12 with a base. Bound by memory; share of peak: not
- * measured yet. */
+/* Computes one repeat_up value of a pixel. Grid as mean_pixels; 34 registers. Bytes: 8 per output, 12 with a
+ * base. Bound by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     repeat_pixels(struct rows out, struct rows in, struct rows base, struct shortcut_shape s, int64_t pixels,
                   int32_t outputs) {

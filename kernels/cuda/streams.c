@@ -1,8 +1,8 @@
-/* Compute and copy streams: see streams.h. Recorded errors are reported by the next wait or run. */
+/* Compute and copy streams. Recorded errors are reported by the next wait or run. */
 #include "kernels/cuda/streams.h"
 
-/* Limits how far the host runs ahead. A visit uses one event, a piece of 16 MiB one fence: 256 visits are
- * several steps of the largest models, 1,024 pieces are 16 GiB in flight. */
+/* Table sizes that limit how far the host runs ahead. A visit uses one event, a piece of 16 MiB one fence:
+ * 256 visits are several steps of the largest models, 1,024 pieces are 16 GiB in flight. */
 enum { EVENTS = 256, FENCES = 1024, STALLS = 256 };
 
 struct stall {
@@ -23,14 +23,12 @@ struct streams {
     pthread_mutex_t copying; /* serialises fences; locked before `lock`; guards the next field */
     uint64_t awaited_event;  /* last event that the copy stream waits for */
 
-    /* Fields of the operators' thread. */
+    /* Fields used only by the thread that runs operators. */
     bool ran;                /* an operator was queued since the last event */
     uint64_t awaited;        /* last fence that the compute stream waits for */
     uint64_t stalls, summed; /* stall entries recorded, and already added to stalled */
     double stalled;
 };
-
-/* ---- events ---- */
 
 void streams_runs(struct streams *s) {
     s->ran = true;
@@ -62,11 +60,8 @@ static cudaError_t copies_wait_for(struct streams *s, uint64_t event) {
     return code;
 }
 
-/* ---- copies ---- */
-
-/* Records a fence after all queued copies. */
 static uint64_t record_fence(struct streams *s, cudaError_t *code) {
-    uint64_t fence = s->fences + 1; /* changed only here */
+    uint64_t fence = s->fences + 1; /* only this function changes s->fences */
     cudaEvent_t slot = s->fence[fence % FENCES];
     if (*code == cudaSuccess && fence > FENCES) *code = cudaEventSynchronize(slot);
     pthread_mutex_lock(&s->lock);
@@ -107,8 +102,6 @@ void streams_move(struct streams *s, void *to, const void *from, size_t bytes) {
     pthread_mutex_unlock(&s->copying);
 }
 
-/* ---- operators that wait ---- */
-
 static cudaError_t add_oldest_stall(struct streams *s) {
     struct stall *stall = &s->stall[s->summed % STALLS];
     float milliseconds = 0;
@@ -125,7 +118,7 @@ static bool is_pending(cudaEvent_t slot) {
     return true;
 }
 
-/* Queued even if the copy has finished: the ordering of operators must not depend on the query. */
+/* Queues the wait even if the copy has finished: the ordering of operators must not depend on the query. */
 static cudaError_t await_event(struct streams *s, uint64_t fence) {
     cudaError_t code = cudaSuccess;
     pthread_mutex_lock(&s->lock);
@@ -134,7 +127,7 @@ static cudaError_t await_event(struct streams *s, uint64_t fence) {
     return code;
 }
 
-/* The same between two timing events. */
+/* Queues the wait for a fence between two timing events. */
 static cudaError_t await_timed(struct streams *s, uint64_t fence) {
     cudaError_t code = s->stalls - s->summed == STALLS ? add_oldest_stall(s) : cudaSuccess;
     struct stall *stall = &s->stall[s->stalls % STALLS];
@@ -151,8 +144,6 @@ void streams_await(struct streams *s, uint64_t fence) {
     bool waits = is_pending(s->fence[fence % FENCES]);
     gpu_errors_note(s->errors, waits ? await_timed(s, fence) : await_event(s, fence), "cudaStreamWaitEvent");
 }
-
-/* ---- the host waits ---- */
 
 static cudaError_t wait_for_compute(struct streams *s, cudaEvent_t slot) {
     cudaError_t code = cudaEventRecord(slot, s->compute);
@@ -177,8 +168,6 @@ void streams_finish(struct streams *s) {
     streams_wait_copy(s, last);
     gpu_errors_note(s->errors, wait_for_compute(s, s->finished), "waiting for operators");
 }
-
-/* ---- opening ---- */
 
 /* Blocking sync: waiting threads sleep, because the CPU cores read weights. */
 static cudaError_t create(cudaEvent_t *events, int n, unsigned flags) {

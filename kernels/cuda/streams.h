@@ -24,15 +24,14 @@ struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t
                              struct gpu_errors *errors, struct error *e);
 void streams_close(struct streams *streams);
 
-/* For the thread that runs operators only: */
+/* Functions for the thread that runs operators only; streams_runs precedes each operator that it queues. */
 
-/* Call before an operator is queued. */
 void streams_runs(struct streams *streams);
 uint64_t streams_record_event(struct streams *streams);
 void streams_await(struct streams *streams, uint64_t fence);
 enum status streams_wait(struct streams *streams, double *stalled, struct error *e);
 
-/* For any thread: */
+/* Functions for any thread. */
 
 uint64_t streams_copy(struct streams *streams, void *to, const void *from, size_t bytes, uint64_t event);
 void streams_wait_copy(struct streams *streams, uint64_t fence);

@@ -1,5 +1,4 @@
-/* Dequantisation: the only place where the CUDA device converts stored weights to numbers (rule R7,
- * kernels/README.md).
+/* Dequantisation: the only place where the CUDA device converts stored weights to numbers.
  *
  * A thread takes N consecutive values of a row (1, 4 or 8, starting at a multiple of N): they lie in one
  * block and share a scale. With N = 8, adjacent lanes take adjacent values, starting at a multiple of 8 times
@@ -47,13 +46,13 @@
 /* Packed codes of `bits` bits from byte `at` of a block on, in runs of `run` bytes: the lowest bits of a run
  * are its first `run` codes, the next bits the next `run` codes. */
 struct code_layout {
-    int at, run, bits; /* bits 0: none */
+    int at, run, bits; /* bits per code, 0: no codes */
 };
 
 struct block_layout {
     int values, bytes;
     int unit;                     /* alignment in bytes of the parts of an aligned block */
-    struct code_layout low, high; /* high: the upper bits of each code */
+    struct code_layout low, high; /* low and high: lower and upper bits of each code */
     int less;                     /* offset subtracted from a code */
 };
 
@@ -116,12 +115,9 @@ __host__ __device__ static constexpr bool scaled_elsewhere(enum dtype dtype) {
            dtype == DTYPE_NVFP4_TILED || dtype == DTYPE_MXFP8_TILED || rotated(dtype);
 }
 
-/* --- loads --- */
-
-/* Unsigned bytes of a block. */
 typedef const unsigned char *block_bytes;
 
-/* Loads N bytes, the first lowest. If wide, `at` is a multiple of min(N, UNIT). */
+/* Loads N bytes of a block, the first lowest. If wide, `at` is a multiple of min(N, UNIT). */
 template <int N, int UNIT>
 __device__ static inline void load_bytes(uint32_t to[(N + 3) / 4], block_bytes at, bool wide) {
     if constexpr (N == 8 && UNIT == 8) {
@@ -159,9 +155,7 @@ template <int UNIT> __device__ static inline float load_f16(block_bytes at, bool
     return cuda_f16_f32((uint16_t)half);
 }
 
-/* --- codes --- */
-
-/* Spreads bits 0 to 3 to the lowest bits of four bytes. */
+/* Unpacks bits 0 to 3 to the lowest bits of four bytes. */
 __device__ static inline uint32_t spread_bits(uint32_t four) {
     return (four & 15) * 0x00204081 & 0x01010101;
 }
@@ -216,8 +210,6 @@ __device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_b
     }
 }
 
-/* --- codes to numbers; all exact --- */
-
 /* E4M3 subnormals become f32 subnormals first, so one factor covers both. */
 __device__ static inline float e4m3_f32(uint32_t code) {
     float size = __uint_as_float((code & 127) << 20) * 0x1p120f;
@@ -240,7 +232,7 @@ __device__ static inline float e8m0_half_f32(uint32_t code) {
     return __uint_as_float(code < 2 ? 0x00200000u << code : (code - 1) << 23);
 }
 
-/* Twice the magnitude of an E2M1: 0 1 2 3 4 6 8 12. */
+/* Twice the magnitude of an E2M1 code: 0 1 2 3 4 6 8 12. */
 __device__ static inline int32_t e2m1_doubled(uint32_t code) {
     return (int32_t)(0xC8643210u >> 4 * (code & 7) & 15);
 }
@@ -274,9 +266,7 @@ template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t c
     }
 }
 
-/* --- scales and offsets of a block --- */
-
-/* value = factor * number + offset, or - offset. */
+/* Factor and offset of the values in a part of a block: value = factor * number + offset, or - offset. */
 struct shared_part {
     float factor, offset;
 };
@@ -347,16 +337,14 @@ __device__ static inline float cuda_value_of(const struct shared_part &shared, u
     return v;
 }
 
-/* --- rotated codes --- */
-
 /* Values of a rotated block are codes times H (Hadamard-like): row i of H has a minus where an odd number of
  * base-4 digits of i ^ k are 3. Sums of codes are integers that fit 16 bits (cpu/blocks.c), hence exact in
- * any order. This is the scale factor of H: */
+ * any order. rotated_factor is the scale factor of H. */
 __host__ __device__ static constexpr float rotated_factor(enum dtype dtype) {
     return dtype == DTYPE_I8_ROT16 ? 0.25f : dtype == DTYPE_I8_ROT64 ? 0.125f : 0.0625f;
 }
 
-/* Computes sums first to first + N - 1 of a block in one thread: not for inner loops. */
+/* Computes sums first to first + N - 1 of a rotated block in one thread: not for inner loops. */
 template <int N>
 __device__ static inline void rotated_alone(int32_t to[N], block_bytes block, int first, int values) {
 #pragma unroll
@@ -372,8 +360,8 @@ __device__ static inline void rotated_alone(int32_t to[N], block_bytes block, in
     }
 }
 
-/* Two integers in one word, low + 65536 high. They add and multiply together; carries between them cancel in
- * the end. */
+/* Unpacks two integers in a word, low + 65536 high. They add and multiply together; carries cancel in the
+ * end. */
 __device__ static inline int32_t pair_low(uint32_t pair) {
     return (int16_t)pair;
 }
@@ -398,10 +386,10 @@ __device__ static inline uint32_t rotate_lanes(uint32_t mask, uint32_t own, int 
     return four - 2 * __shfl_xor_sync(mask, own, 3 * bit);
 }
 
-/* Computes sums first to first + 7 of a block. Adjacent lanes hold the block's other groups of eight codes,
- * in order, from a multiple of the number of groups on. `codes`: this lane's codes, one byte each. The lowest
- * base-4 digit lies within four codes; of the next digit, the low bit selects the four and the high bit is
- * the lane's lowest bit. */
+/* Computes sums first to first + 7 of a rotated block. Adjacent lanes hold the block's other groups of eight
+ * codes, in order, from a multiple of the number of groups on. `codes`: this lane's codes, one byte each. The
+ * lowest base-4 digit lies within four codes; of the next digit, the low bit selects the four and the high
+ * bit is the lane's lowest bit. */
 template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8], const uint32_t codes[2]) {
     constexpr int lanes = block_layout_of(D).values / 8;
     uint32_t lane = (threadIdx.y * blockDim.x + threadIdx.x) % WARP;
@@ -420,8 +408,7 @@ template <enum dtype D> __device__ static inline void rotated_sums(int32_t to[8]
     }
 }
 
-/* load_values for rotated types: groups of 8 by all lanes of a block together, smaller groups by one
- * thread. */
+/* load_values for rotated types: groups of 8 by all lanes of a block, smaller groups by one thread. */
 template <enum dtype D, int N>
 __device__ static inline void load_rotated(float to[N], const char *row, int64_t first, bool wide) {
     constexpr int size = block_layout_of(D).values;
@@ -439,8 +426,7 @@ __device__ static inline void load_rotated(float to[N], const char *row, int64_t
     for (int i = 0; i < N; i++) to[i] = (float)sums[i] * rotated_factor(D);
 }
 
-/* Decodes values first to first + N - 1 of a row of blocks, without separate scales. All values must
- * exist. */
+/* Decodes values first to first + N - 1 of a row of blocks, without separate scales. All must exist. */
 template <enum dtype D, int N>
 __device__ static inline void load_values(float to[N], const char *row, int64_t first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);
@@ -461,15 +447,15 @@ __device__ static inline void load_values(float to[N], const char *row, int64_t 
     }
 }
 
-/* Scale of a block when scales are stored in tiles of 128 rows by 4 blocks (cuBLAS's layout for block-scaled
- * products): groups of four blocks of 32 rows in sequence, four such sets interleaved. step: bytes of the
- * tiles of 128 rows. */
+/* Returns the scale code of a block when scales are stored in tiles of 128 rows by 4 blocks (cuBLAS's layout
+ * for block-scaled products): groups of four blocks of 32 rows in sequence, four such sets interleaved. step:
+ * bytes of the tiles of 128 rows. */
 __device__ static inline uint32_t tile_code(const char *tiles, int64_t row, int64_t block, int64_t step) {
     int64_t at = row / 128 * step + block / 4 * 512 + row % 32 * 16 + row % 128 / 32 * 4 + block % 4;
     return reinterpret_cast<block_bytes>(tiles)[at];
 }
 
-/* Scale from a separate tensor for the part of a row that contains value `first`. */
+/* Returns the scale from a separate tensor for the part of a row that contains value `first`. */
 template <enum dtype D>
 __device__ static inline float cuda_row_scale(const char *scales, int64_t row, int64_t first, int64_t step) {
     switch (D) {

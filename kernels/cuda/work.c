@@ -1,4 +1,4 @@
-/* Kernel launches and their FLOPs and bytes: see work.h. */
+/* Kernel launches and their FLOPs and bytes. */
 #include "kernels/cuda/work.h"
 
 #include "kernels/cuda/kernel_arguments.h"
@@ -20,12 +20,12 @@ static void work_add(struct work_list *list, struct work work) {
     if (work.launches > 0) list->rows[list->n++] = work;
 }
 
-/* Bytes of an operand with its scales; 0 if absent. */
+/* Returns the bytes of an operand with its scales; 0 if absent. */
 static double bytes_of(const struct tensor *t) {
     return t->rank ? (double)(tensor_bytes(t) + tensor_scales_bytes(t)) : 0;
 }
 
-/* Adds a memory-bound kernel with one launch. */
+/* Adds one launch of a memory-bound kernel. */
 static void work_add_pass(struct work_list *list, const char *kernel, double flops, double reads,
                           double writes) {
     work_add(list, (struct work){.kernel = kernel,
@@ -36,7 +36,6 @@ static void work_add_pass(struct work_list *list, const char *kernel, double flo
                                  .written_bytes = writes});
 }
 
-/* Adds the conversion of a vector to f32. */
 static void add_widening(struct work_list *list, const struct tensor *vector) {
     work_add_pass(list, "widen_vector", 0, bytes_of(vector), FLOAT * (double)tensor_columns(vector));
 }
@@ -44,8 +43,6 @@ static void add_widening(struct work_list *list, const struct tensor *vector) {
 static void widen_unless_plain(struct work_list *list, const struct tensor *vector) {
     if (!weight_is_plain(vector)) add_widening(list, vector);
 }
-
-/* ---- products ---- */
 
 /* Adds `panels` panels of `columns` columns: weight conversion, product, epilogue. */
 static void add_panels(struct work_list *list, const struct op *op, const struct linear_layout *l,
@@ -72,8 +69,7 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
     work_add(list, finish);
 }
 
-/* Adds the adapters' work on all panels: rounding of their factors, and skinny products that read and write a
- * part of out. */
+/* Adds the adapters' work on all panels: rounding of factors, and skinny products onto a part of out. */
 static void add_adapters(struct work_list *list, const struct op *op, const struct linear_layout *l) {
     double m = op->in[0].dim[0];
     struct work rounding = {.kernel = "round_rows", .class = WORK_PASS};
@@ -126,9 +122,7 @@ static void few_work(const struct op *op, struct work_list *list) {
                   bytes_of(&op->out));
 }
 
-/* ---- attention ---- */
-
-/* Number of (query, key) pairs that are attended. */
+/* Returns the number of (query, key) pairs that are attended. */
 static double attended_pairs(const struct op *op) {
     double queries = op->in[0].dim[0], keys = op->in[1].dim[0];
     return op->causal ? queries * keys - queries * (queries - 1) / 2 : queries * keys;
@@ -151,8 +145,6 @@ static void attention_work(const struct op *op, struct work_list *list) {
     attend.k = op->n * l.head;
     work_add(list, attend);
 }
-
-/* ---- norms ---- */
 
 static void rms_work(const struct op *op, struct work_list *list) {
     struct rms_layout l = cuda_rms_layout(op);
@@ -200,8 +192,6 @@ static void group_work(const struct op *op, struct work_list *list) {
     work_add_pass(list, "norm_channels", op_flops(op), bytes_of(&op->in[0]), bytes_of(&op->out));
 }
 
-/* ---- convolutions ---- */
-
 static void conv_work(const struct op *op, struct work_list *list) {
     struct conv_layout l = cuda_conv_layout(op);
     int bands = (l.rows + l.band - 1) / l.band;
@@ -223,8 +213,6 @@ static void conv_work(const struct op *op, struct work_list *list) {
     work_add(list, (struct work){"finish_pixels", WORK_PASS, bands, 2 * result / FLOAT,
                                  result + bytes_of(&op->in[3]), bytes_of(&op->out), 0, 0, 0});
 }
-
-/* ---- elementwise operators ---- */
 
 static const char *pass_kernel(const struct op *op) {
     switch (op->kind) {
@@ -250,7 +238,7 @@ static const char *pass_kernel(const struct op *op) {
     case OP_IMAGE_TO_RGB:
         return "rgb_rows";
     default:
-        return "copy_rows"; /* copy, broadcast_row */
+        return "copy_rows";
     }
 }
 

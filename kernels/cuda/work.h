@@ -12,7 +12,6 @@
 /* Products, attention and convolutions are bound by FLOPs; passes are all other kernels, bound by memory. */
 enum work_class { WORK_PRODUCT, WORK_ATTENTION, WORK_CONV, WORK_PASS, N_WORK_CLASSES };
 
-/* "product", "attention", "conv", "pass". */
 const char *work_class_name(enum work_class of);
 
 /* Equal launches of one kernel. FLOPs and bytes are sums over all launches; each launch counts an operand
@@ -31,7 +30,7 @@ struct work {
 enum { WORK_ROWS_MAX = 10 };
 
 struct work_list {
-    struct work rows[WORK_ROWS_MAX]; /* in order of first launch */
+    struct work rows[WORK_ROWS_MAX]; /* rows in order of first launch */
     int n;
 };
 

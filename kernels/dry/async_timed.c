@@ -21,8 +21,6 @@ static void take_time(struct async_timed *a, double seconds) {
     virtual_threads_pass(&a->threads, virtual_threads_now(&a->threads) + timed_picoseconds(seconds));
 }
 
-/* ---- the queues ---- */
-
 static enum status async_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct async_timed *a = async_timed_of(device);
     take_time(a, a->rates.launch_seconds);
@@ -47,8 +45,7 @@ static void async_wait_copy(struct device *device, uint64_t fence) {
     virtual_threads_pass(&async_timed_of(device)->threads, fence);
 }
 
-/* Advances the host's time without yielding: the caller may hold the store's lock, and no other thread has
- * work. */
+/* Does not yield: the caller may hold the store's lock, and no other thread has work. */
 static void async_finish(struct device *device) {
     struct async_timed *a = async_timed_of(device);
     virtual_threads_delay(&a->threads, a->timed.compute);
@@ -72,8 +69,6 @@ static int async_pin(struct device *device, void *memory, size_t bytes) {
 static void async_unpin(struct device *device, void *memory, size_t bytes) {
     (void)device, (void)memory, (void)bytes;
 }
-
-/* ---- struct sys ---- */
 
 static double async_clock(struct sys *sys) {
     return (double)virtual_threads_now(&async_timed_of_sys(sys)->threads) * 1e-12;

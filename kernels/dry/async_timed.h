@@ -1,7 +1,7 @@
 /* The timed dry device with asynchronous launches, like CUDA: run() queues an operator and returns, which
- * takes host time but no device time. Reader threads are virtual threads; each piece costs a reader a
- * fixed time besides the read. The real store runs on it with its threads and pauses; every run takes the
- * same virtual time to the picosecond. Operators, copies and reads are three queues in order of request. */
+ * takes host time but no device time. Reader threads are virtual threads; each piece costs a reader a fixed
+ * time besides the read. The real store runs on it with its threads and pauses; every run takes the same
+ * virtual time to the picosecond. Operators, copies and reads are three queues in order of request. */
 #ifndef SLUICE_DRY_ASYNC_TIMED_H
 #define SLUICE_DRY_ASYNC_TIMED_H
 
@@ -10,8 +10,7 @@
 
 struct host_rates {
     double launch_seconds; /* host seconds per operator launch */
-    double piece_seconds;  /* reader seconds per piece: claiming it, queueing its copy, waking other
-                            * threads */
+    double piece_seconds;  /* reader seconds per piece: claim, queue the copy, wake other threads */
     double pin_seconds;    /* reader seconds per pinned byte */
 };
 

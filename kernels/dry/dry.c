@@ -1,4 +1,3 @@
-/* The dry device: see dry.h. */
 #include "kernels/dry/dry.h"
 
 #include "kernels/ops.h"

@@ -1,5 +1,5 @@
-/* The dry device: runs the same forwards without hardware and computes nothing. It adds up memory, FLOPs
- * and bytes at another device's costs. The planner gets all sizes from it. */
+/* The dry device: runs the same forwards without hardware and computes nothing. It adds up memory, FLOPs and
+ * bytes at another device's costs. The planner gets all sizes from it. */
 #ifndef SLUICE_KERNELS_DRY_H
 #define SLUICE_KERNELS_DRY_H
 
@@ -13,11 +13,9 @@ struct dry {
     const struct op_rates *rates; /* rates for seconds; NULL: seconds stays 0 */
     double seconds;               /* estimated seconds of all calls so far; the caller may reset it */
     const struct arena *pictures; /* arena whose bytes are counted separately; NULL: none */
-    uint64_t picture_bytes;       /* bytes read and written in the arena `pictures`; the caller may reset
-                                   * it */
+    uint64_t picture_bytes;       /* bytes read and written in `pictures`; the caller may reset it */
     uint64_t workspace_bytes;     /* largest operator workspace so far; the caller may reset it */
-    uint64_t internal_bytes;      /* largest library allocation inside an operator so far; the caller may
-                                   * reset it */
+    uint64_t internal_bytes;      /* largest library allocation in an operator; the caller may reset it */
     uint64_t primitives_bytes;    /* bytes of all distinct library primitives so far */
     uint64_t *primitives;         /* hash set of primitive ids: open addressing, 0 is a free slot */
     int n_primitives, capacity;

@@ -17,8 +17,6 @@ static void trace_event(struct timed *t, enum timed_event event, uint64_t start,
     if (t->trace && end > start) t->trace(t->trace_user, event, start, end, bytes);
 }
 
-/* ---- operators ---- */
-
 static void timed_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
     *cost = (struct op_cost){0};
@@ -38,8 +36,6 @@ static enum status timed_run(struct device *device, const struct op *op, void *w
     return OK;
 }
 
-/* ---- memory: addresses are never accessed ---- */
-
 static void *timed_reserve(struct device *device, size_t bytes) {
     struct sys *sys = &timed_of(device)->sys;
     return sys->reserve(sys, bytes);
@@ -58,8 +54,6 @@ static void timed_unreserve(struct device *device, void *memory, size_t bytes) {
     struct sys *sys = &timed_of(device)->sys;
     sys->unreserve(sys, memory, bytes);
 }
-
-/* ---- the queues ---- */
 
 static uint64_t timed_record_event(struct device *device) {
     return timed_of(device)->compute;
@@ -107,8 +101,6 @@ static const struct device_memory timed_memory = {
 static void timed_destroy(struct device *device) {
     (void)device;
 }
-
-/* ---- struct sys ---- */
 
 static struct timed *timed_of_sys(struct sys *sys) {
     return (struct timed *)((char *)sys - offsetof(struct timed, sys));

@@ -1,9 +1,9 @@
 /* The timed dry device: a virtual clock for computing, bus and disk, to test scheduling.
  *
- * It reads no weights and takes the time that the given rates imply. The real store, executor and plan run
- * on it unchanged, without reader threads, so equal input gives equal time to the picosecond. Three queues
- * run in parallel: operators, copies, and reads by one reader that also waits for staging buffers. The
- * host takes no time; async_timed.h adds host time and several readers. */
+ * It reads no weights and takes the time that the given rates imply. The real store, executor and plan run on
+ * it unchanged, without reader threads, so equal input gives equal time to the picosecond. Three queues run
+ * in parallel: operators, copies, and reads by one reader that also waits for staging buffers. The host takes
+ * no time; async_timed.h adds host time and several readers. */
 #ifndef SLUICE_DRY_TIMED_H
 #define SLUICE_DRY_TIMED_H
 

@@ -11,8 +11,6 @@ static struct virtual_thread *running(const struct virtual_threads *a) {
     return (struct virtual_thread *)&a->thread[a->current];
 }
 
-/* ---- switching ---- */
-
 /* Announces a stack switch to AddressSanitizer, which requires it. */
 static void leave_stack(struct virtual_thread *from, const struct virtual_thread *to) {
 #if defined(__SANITIZE_ADDRESS__)
@@ -40,8 +38,7 @@ static bool can_run(const struct virtual_thread *thread, uint64_t *when) {
     return true;
 }
 
-/* Switches to the thread with the least time; at equal times the caller continues. False: no thread can
- * run. */
+/* Switches to the thread with the least time, in a tie to the caller. False: no thread can run. */
 static bool switch_to_next(struct virtual_threads *a) {
     struct virtual_thread *self = running(a);
     uint64_t first, when;
@@ -71,8 +68,6 @@ static void virtual_thread_main(unsigned high, unsigned low) {
     switch_to_next(a);
 }
 
-/* ---- time ---- */
-
 void virtual_threads_begin(struct virtual_threads *a, struct sys *sys) {
     *a = (struct virtual_threads){.sys = sys};
     a->thread[0].state = VIRTUAL_THREAD_RUNS;
@@ -91,8 +86,6 @@ void virtual_threads_pass(struct virtual_threads *a, uint64_t until) {
     virtual_threads_delay(a, until);
     switch_to_next(a);
 }
-
-/* ---- threads ---- */
 
 /* A function of its own because the compiler assumes that getcontext may return twice. */
 static void make_context(struct virtual_threads *a, struct virtual_thread *thread) {

@@ -1,9 +1,9 @@
-/* Threads on a virtual clock (coroutines). Each has its own time in picoseconds; the one with the least
- * time runs next, on the OS thread that calls virtual_threads_begin, so every run has the same order.
- * Thread 0 is the caller.
+/* Threads on a virtual clock (coroutines). Each has its own time in picoseconds; the one with the least time
+ * runs next, on the OS thread that calls virtual_threads_begin, so every run has the same order. Thread 0 is
+ * the caller.
  *
- * A thread yields only where it advances time, waits or joins; then it may hold no lock except the one
- * that it waits with. */
+ * A thread yields only where it advances time, waits or joins; then it may hold no lock except the one that
+ * it waits with. */
 #ifndef SLUICE_DRY_VIRTUAL_THREADS_H
 #define SLUICE_DRY_VIRTUAL_THREADS_H
 
@@ -42,8 +42,7 @@ void virtual_threads_begin(struct virtual_threads *threads, struct sys *sys);
 
 /* Returns the running thread's time in picoseconds. */
 uint64_t virtual_threads_now(const struct virtual_threads *threads);
-/* Both advance the running thread's time to `until`, unless it is later already. pass yields to other
- * threads, delay does not. */
+/* Advance the running thread's time to `until` unless it is later already; only pass yields. */
 void virtual_threads_pass(struct virtual_threads *threads, uint64_t until);
 void virtual_threads_delay(struct virtual_threads *threads, uint64_t until);
 
@@ -53,8 +52,7 @@ struct virtual_thread *virtual_threads_start(struct virtual_threads *threads, vo
 /* Waits for the end of a thread and frees it. */
 void virtual_threads_join(struct virtual_threads *threads, struct virtual_thread *thread);
 
-/* Waits until another thread wakes this address, or until that time (0: no timeout). False: deadlock, no
- * thread can run. */
+/* Waits until another thread wakes this address, or until that time (0: no timeout). False: deadlock. */
 bool virtual_threads_wait(struct virtual_threads *threads, const void *where, uint64_t until);
 void virtual_threads_wake(struct virtual_threads *threads, const void *where);
 

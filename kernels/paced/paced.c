@@ -1,7 +1,6 @@
 /* The paced device (paced.h). Copies are done in slices. Each slice has an earliest end time and the copy
- * thread sleeps until then, so the rate holds over any length whatever the scheduler does to single
- * sleeps. Operators run on the caller's thread and are finished when run() returns, so an event has always
- * passed. */
+ * thread sleeps until then, so the rate holds over any length whatever the scheduler does to single sleeps.
+ * Operators run on the caller's thread and are finished when run() returns, so an event has always passed. */
 #include "kernels/paced/paced.h"
 
 #include <pthread.h>
@@ -34,8 +33,6 @@ static struct paced *paced_of(struct device *device) {
     return (struct paced *)device;
 }
 
-/* ---- operators ---- */
-
 static void paced_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     const struct paced *p = (const struct paced *)device;
     p->compute->cost(p->compute, op, cost);
@@ -50,8 +47,6 @@ static enum status paced_run(struct device *device, const struct op *op, void *w
     struct device *compute = paced_of(device)->compute;
     return compute->run(compute, op, workspace, e);
 }
-
-/* ---- memory ---- */
 
 static void *paced_reserve(struct device *device, size_t bytes) {
     struct sys *sys = paced_of(device)->sys;
@@ -72,8 +67,6 @@ static void paced_unreserve(struct device *device, void *memory, size_t bytes) {
     struct sys *sys = paced_of(device)->sys;
     sys->unreserve(sys, memory, bytes);
 }
-
-/* ---- copies ---- */
 
 static void wait_until(struct paced *p, double when) {
     double left = when - p->sys->clock(p->sys);
@@ -164,8 +157,6 @@ static const struct device_memory paced_memory = {
     .finish = paced_finish,
     .move = paced_move,
 };
-
-/* ---- opening ---- */
 
 static void paced_destroy(struct device *device) {
     struct paced *p = paced_of(device);

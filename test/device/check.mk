@@ -1,6 +1,6 @@
-# Tests of the CUDA device: the same programs on a GPU (release or debug with CUDA=1) and on the CPU (CONFIG=emu, asan, tsan),
-# where they need no CUDA. Not under the thread sanitizer, where there is no oneDNN: the gate, which needs whole models, weights and work,
-# which needs what the CPU makes of them.
+# Tests of the CUDA device: the same programs run on a GPU (release or debug with CUDA=1) and, without CUDA, on the emulator
+# (CONFIG=emu, asan, tsan). The thread sanitizer build has no oneDNN, so it skips cuda_gate, cuda_weights and cuda_work, which
+# compute on the CPU too.
 CUDA_TESTS := $(patsubst test/device/test_cuda_%.c,%,$(wildcard test/device/test_cuda_*.c))
 CUDA_TEST_O := $(patsubst test/device/%.cu,$B/obj/test/device/%.o,$(wildcard test/device/*.cu))
 
@@ -16,20 +16,20 @@ $B/obj/test/device/%.o: test/device/%.cu
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
-# The emulator's objects by name: what these tests ask it for are weak symbols, for which no archive is searched.
+# Links the emulator's objects by name: the tests use weak symbols, for which the linker searches no archive.
 $(CUDA_TESTS:%=$B/test_cuda_%): $(CUDA_TEST_O) $(EMU_O)
 
 .PHONY: cuda-tests
 cuda-tests: $(patsubst %,$B/test_cuda_%,$(if $(filter tsan,$(CONFIG)),$(filter-out gate weights work,$(CUDA_TESTS)),$(CUDA_TESTS))) $(if $(EMULATED),$B/emu_self)
 
-# Whether the toolkit was there, and what was built with it.
+# Prints whether the CUDA toolkit was found and which GPUs the build supports.
 .PHONY: cuda-said
 cuda-said:
 	@echo "cuda: built $(CUDA_SAID)"
 
 -include $(CUDA_TEST_O:.o=.d)
 
-# What opens cuBLASLt and cuDNN before fakes of both: see library_fakes.c. Wherever CUDA's headers are.
+# The cuBLASLt and cuDNN wrappers against fake libraries (library_fakes.c); needs CUDA's headers.
 ifeq ($(CUDA),1)
 LIBRARY_FAKES := $B/library_fakes
 LIBRARY_FAKES_FLAGS := $(BASE) $(CFLAGS_asan) -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))

@@ -1,8 +1,9 @@
-/* A device that checks every operator call of the CUDA tests, on a GPU or under the emulator. Operands and workspace lie
- * in device memory. Each call runs twice: with one allocation per operand, so that compute-sanitizer or ASan finds every
- * access beyond an operand; then with all operands in one allocation and a guarded workspace, which finds stray writes
- * without such a tool. Both runs must give equal bits and change only the result, not other operands or gaps between rows.
- * Costs are compared with those of the planning device, launches with cuda_work(). */
+/* A device that checks every operator call of the CUDA tests, on a GPU or under the emulator. Operands and
+ * workspace lie in device memory. Each call runs twice: with one allocation per operand, so that
+ * compute-sanitizer or ASan finds every access beyond an operand; then with all operands in one allocation
+ * and a guarded workspace, which finds stray writes without such a tool. Both runs must give equal bits and
+ * change only the result, not other operands or gaps between rows. Costs are compared with those of the
+ * planning device, launches with cuda_work(). */
 #ifndef SLUICE_TEST_CUDA_CHECKER_H
 #define SLUICE_TEST_CUDA_CHECKER_H
 
@@ -18,8 +19,9 @@ struct checker {
     struct device device; /* first */
     struct sys sys;
     struct device *cuda, *planned;
-    char *operands, *snapshot, *result; /* host memory: operands of the test, before the call, after the call */
-    char *together, *workspace;         /* device memory: all operands in one allocation; workspace of any call */
+    char *operands, *snapshot,
+        *result;                /* host memory: operands of the test, before the call, after the call */
+    char *together, *workspace; /* device memory: all operands in one allocation; workspace of any call */
     size_t used;
     int shift; /* offset of every operand from a multiple of 256 bytes */
     struct span {
@@ -55,7 +57,7 @@ static double nearest_bf16(double value) {
     int exponent;
     if (value == 0 || !isfinite(value)) return value;
     frexp(value, &exponent);
-    if (exponent < -125) exponent = -125; /* below that steps are no smaller */
+    if (exponent < -125) exponent = -125; /* subnormals have this step */
     return ldexp(nearbyint(ldexp(value, 8 - exponent)), exponent - 8);
 }
 
@@ -119,7 +121,8 @@ static struct op op_on_device(const struct op *op) {
     return moved;
 }
 
-/* Compares launches with cuda_work(). Operands with another alignment than in plans may need more launches. */
+/* Compares launches with cuda_work(). Operands with another alignment than in plans may need more launches.
+ */
 static void assert_launches(const struct op *op, long launches) {
     struct work_list list;
     int expected = 0;
@@ -250,7 +253,8 @@ static int set_up(void **state) {
                          .workspace = checker.workspace,
                          .workspace_bytes = WORKSPACE_MAX,
                          .error = &problem};
-    return !checker.operands || !checker.together || !checker.workspace || !checker.snapshot || !checker.result;
+    return !checker.operands || !checker.together || !checker.workspace || !checker.snapshot ||
+           !checker.result;
 }
 
 static int tear_down(void **state) {

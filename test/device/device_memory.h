@@ -8,7 +8,8 @@ extern "C" {
 
 #include "kernels/device.h"
 
-/* Allocates exactly `bytes` at a multiple of 256, so that memcheck and ASan find accesses beyond them. NULL: no memory. */
+/* Allocates exactly `bytes` at a multiple of 256, so that memcheck and ASan find accesses beyond them. NULL:
+ * no memory. */
 void *device_memory_take(size_t bytes);
 void device_memory_give(void *memory);
 /* Copy or fill after the device's queued operators, and wait for the end. Return false if CUDA fails. */

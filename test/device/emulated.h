@@ -1,5 +1,5 @@
-/* The emulator's controls for tests that also run on a GPU, where the emulator's functions are not linked and these do
- * nothing. */
+/* The emulator's controls for tests that also run on a GPU, where the emulator's functions are not linked and
+ * these do nothing. */
 #ifndef SLUICE_TEST_EMULATED_H
 #define SLUICE_TEST_EMULATED_H
 

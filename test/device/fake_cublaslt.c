@@ -1,5 +1,5 @@
-/* A fake libcublasLt.so.13 for library_fakes.c: cublasLtMatmul and its descriptors after NVIDIA's documentation, in plain
- * loops on the host, with an error for every violated requirement. */
+/* A fake libcublasLt.so.13 for library_fakes.c: cublasLtMatmul and its descriptors after NVIDIA's
+ * documentation, in plain loops on the host, with an error for every violated requirement. */
 #include <cublasLt.h>
 
 #include <stdbool.h>

@@ -1,5 +1,5 @@
-/* A fake libcudnn.so.9 for library_fakes.c: cudnnConvolutionForward and its descriptors after NVIDIA's documentation, in
- * plain loops on the host, with an error for every violated requirement. */
+/* A fake libcudnn.so.9 for library_fakes.c: cudnnConvolutionForward and its descriptors after NVIDIA's
+ * documentation, in plain loops on the host, with an error for every violated requirement. */
 #include <cudnn.h>
 
 #include <stdbool.h>
@@ -110,8 +110,8 @@ static bool fits(const struct shape *x, const struct shape *w, const struct shap
            y->w == (x->w - w->w) / stride->w + 1;
 }
 
-/* Failures by channel count: 16: the better algorithm needs too much memory; 24: it is not supported; 32: it fails when
- * called; 40: both are not supported; 48: both fail when called. */
+/* Failures by channel count: 16: the better algorithm needs too much memory; 24: it is not supported; 32: it
+ * fails when called; 40: both are not supported; 48: both fail when called. */
 static bool precomputed(const struct shape *x) {
     return x->c != 16 && x->c != 24 && x->c != 32;
 }

@@ -1,5 +1,5 @@
-/* Kernels with one instruction of ptx.cuh each, for comparison on the host. All memory is mapped host memory; the caller
- * waits for the kernels. */
+/* Kernels with one instruction of ptx.cuh each, for comparison on the host. All memory is mapped host memory;
+ * the caller waits for the kernels. */
 #ifndef SLUICE_TEST_CUDA_FRAGMENTS_H
 #define SLUICE_TEST_CUDA_FRAGMENTS_H
 
@@ -19,7 +19,7 @@ void fragments_ldmatrix(struct device *device, const uint16_t *values, const int
 /* d[16][16] = a[16][16] b with cp.async, ldmatrix and mma, as in kernels; b is [n][k], transposed: [k][n]. */
 void fragments_product(struct device *device, const uint16_t *a, const uint16_t *b, bool transposed,
                        float *d);
-/* Copies CHUNKS chunks of 16 bytes in each of two groups; chunk i is zero-filled unless valid[i]. */
+/* Copies CHUNKS chunks of 16 bytes in two groups with cp.async; chunk i is zero-filled unless valid[i]. */
 void fragments_copy(struct device *device, const uint32_t *from, const int32_t *valid, uint32_t *to);
 /* Convert n values. */
 void fragments_exp2(struct device *device, const float *from, float *to, int32_t n);

@@ -1,6 +1,6 @@
-/* The cuBLASLt and cuDNN wrappers (kernels/cuda/cublaslt.c, cudnn.c) against fakes of both libraries: shapes, layouts,
- * transposition, bias and residual, errors, and released handles. Needs CUDA's headers but no GPU; `make library_fakes`
- * puts the fakes on the library path. Real libraries are tested on a GPU. */
+/* The cuBLASLt and cuDNN wrappers (kernels/cuda/cublaslt.c, cudnn.c) against fakes of both libraries: shapes,
+ * layouts, transposition, bias and residual, errors, and released handles. Needs CUDA's headers but no GPU;
+ * `make library_fakes` puts the fakes on the library path. Real libraries are tested on a GPU. */
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/cublaslt.h"
 
@@ -36,7 +36,7 @@ static void cut(uint16_t *to, const float *from) {
     }
 }
 
-static float in[VALUES], weights[VALUES], bias[VALUES], residual[VALUES], out[VALUES], truth[VALUES];
+static float in[VALUES], weights[VALUES], bias[VALUES], residual[VALUES], out[VALUES], expected[VALUES];
 
 /* Rounds to bf16, ties to even. */
 static uint16_t nearest(float value) {
@@ -48,24 +48,25 @@ static uint16_t nearest(float value) {
     return (uint16_t)(bits >> 16);
 }
 
-/* Computes the product into truth, f32 or bf16; values that are not written stay as in out. */
+/* Computes the product into expected, f32 or bf16; values that are not written stay as in out. */
 static void multiply(const struct product_key *key, const float *added) {
-    memcpy(truth, out, sizeof truth);
+    memcpy(expected, out, sizeof expected);
     for (int64_t i = 0; i < key->m; i++)
         for (int64_t j = 0; j < key->n; j++) {
             float value = key->bias ? bias[j] : 0;
             if (key->residual) value += added[i * key->residual_row + j];
             for (int64_t k = 0; k < key->k; k++) value += in[i * key->in_row + k] * weights[j * key->k + k];
             if (key->rounded)
-                ((uint16_t *)(void *)truth)[i * key->out_row + j] = nearest(value);
+                ((uint16_t *)(void *)expected)[i * key->out_row + j] = nearest(value);
             else
-                truth[i * key->out_row + j] = value;
+                expected[i * key->out_row + j] = value;
         }
 }
 
 static void one_product(struct products *products) {
     static uint16_t rounded_in[VALUES], rounded_weights[VALUES], rounded_bias[VALUES];
-    struct product_key key = {.m = 1 + random_below_n(9), .n = 1 + random_below_n(12), .k = 1 + random_below_n(14)};
+    struct product_key key = {
+        .m = 1 + random_below_n(9), .n = 1 + random_below_n(12), .k = 1 + random_below_n(14)};
     key.bias = random_below_n(2), key.residual = random_below_n(2), key.wide = random_below_n(2);
     key.rounded = !key.residual && random_below_n(2);
     key.in_row = key.k + random_below_n(3);
@@ -79,7 +80,7 @@ static void one_product(struct products *products) {
     if (key.rounded) operands.bias = rounded_bias;
     assert_int_equal(products_prepare(products, &key, &e), OK);
     assert_int_equal(products_run(products, &key, &operands, NULL, &e), OK);
-    assert_memory_equal(out, truth, sizeof truth);
+    assert_memory_equal(out, expected, sizeof expected);
 }
 
 static void test_products_match_plain_loops(void **state) {
@@ -147,33 +148,33 @@ static void test_failing_products_are_named(void **state) {
     assert_int_equal(products_run(products, &key, &operands, NULL, &e), INTERNAL);
     e = (struct error){0};
     assert_int_equal(products_prepare(products, &key, &e), DEVICE);
-    assert_string_equal(
-        error_line(&e, line, sizeof line),
-        "cuBLASLt: choosing an algorithm failed: found not supported (15), expected a matrix "
-        "product of 5 x 13 x 8, bias, row strides 8, 13 and 0");
+    assert_string_equal(error_line(&e, line, sizeof line),
+                        "cuBLASLt: choosing an algorithm failed: found not supported (15), expected a matrix "
+                        "product of 5 x 13 x 8, bias, row strides 8, 13 and 0");
     e = (struct error){0};
     products_close(products);
 }
 
 static void one_convolution(struct convolutions *convolutions) {
-    struct convolution_key key = {1 + random_below_n(3),       1 + random_below_n(4),     8 * (1 + random_below_n(4)),
-                                  8 * (1 + random_below_n(2)), random_below_n(2) ? 3 : 1, 1 + random_below_n(2)};
+    struct convolution_key key = {1 + random_below_n(3),       1 + random_below_n(4),
+                                  8 * (1 + random_below_n(4)), 8 * (1 + random_below_n(2)),
+                                  random_below_n(2) ? 3 : 1,   1 + random_below_n(2)};
     int k = key.side, s = key.stride, width = convolution_reach(&key, key.columns);
     fill(in), fill(weights), fill(out);
-    memcpy(truth, out, sizeof truth);
+    memcpy(expected, out, sizeof expected);
     for (int i = 0; i < key.rows * key.columns * key.out; i++) {
         int n = i % key.out, x = i / key.out % key.columns, y = i / key.out / key.columns;
-        truth[i] = 0;
+        expected[i] = 0;
         for (int t = 0; t < k * k * key.in; t++) {
             int c = t % key.in, dx = t / key.in % k, dy = t / key.in / k;
-            truth[i] +=
+            expected[i] +=
                 in[((y * s + dy) * width + x * s + dx) * key.in + c] * weights[n * k * k * key.in + t];
         }
     }
     struct convolution_operands operands = {in, weights, out, NULL};
     assert_int_equal(convolutions_prepare(convolutions, &key, &e), OK);
     assert_int_equal(convolutions_run(convolutions, &key, &operands, NULL, &e), OK);
-    assert_memory_equal(out, truth, sizeof truth);
+    assert_memory_equal(out, expected, sizeof expected);
 }
 
 static void test_convolutions_match_plain_loops(void **state) {

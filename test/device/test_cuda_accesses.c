@@ -1,5 +1,6 @@
-/* Memory access patterns of the hot kernels, counted by the emulator (test/emu/emu.h): global sectors per request,
- * shared memory passes per phase (bank conflicts). The counts are equal on every machine. A GPU run skips this test. */
+/* Memory access patterns of the hot kernels, counted by the emulator (test/emu/emu.h): global sectors per
+ * request, shared memory passes per phase (bank conflicts). The counts are equal on every machine. A GPU run
+ * skips this test. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -84,9 +85,10 @@ static void conv_of_pixels(void) {
         (struct conv_case){3, 8, 384, 32, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_OUT});
 }
 
-/* Limits in percent: sectors relative to the fewest possible, passes relative to phases. Known reasons for more than 100:
- * heads of 80 have 11 pieces per row, so eight lanes write to two rows of keys; f32 converted to bf16, and the rope table
- * of split-half heads, are read in two halves of 32 bytes, of which the cache serves the second. */
+/* Limits in percent: sectors relative to the fewest possible, passes relative to phases. Known reasons for
+ * more than 100: heads of 80 have 11 pieces per row, so eight lanes write to two rows of keys; f32 converted
+ * to bf16, and the rope table of split-half heads, are read in two halves of 32 bytes, of which the cache
+ * serves the second. */
 static const struct accesses_case {
     const char *kernel;
     void (*run)(void);

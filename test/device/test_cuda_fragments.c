@@ -1,5 +1,5 @@
-/* Each instruction of ptx.cuh against plain loops. The GPU run matters most: emulator and kernels were written from the
- * same manual and could share a mistake.
+/* Each instruction of ptx.cuh against plain loops. The GPU run matters most: emulator and kernels were
+ * written from the same manual and could share a mistake.
  *
  * Layouts after the PTX ISA (mma.m16n8k16, ldmatrix): lane l has group g = l / 4 and place p = l % 4. */
 #include "test/device/cuda_checker.h"
@@ -68,9 +68,10 @@ static void test_mma(void **state) {
             }
 }
 
-/* The same layouts as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp, SM80_16x8x16_F32BF16BF16F32_TN), an
- * independent source. Lane and value are numbers of mixed base, first digit fastest; the sum of digits times strides is
- * row + rows * column of A [16][16], B [8 columns][16 k] and C [16][8]. */
+/* The same layouts as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp,
+ * SM80_16x8x16_F32BF16BF16F32_TN), an independent source. Lane and value are numbers of mixed base, first
+ * digit fastest; the sum of digits times strides is row + rows * column of A [16][16], B [8 columns][16 k]
+ * and C [16][8]. */
 enum { DIGITS = 3 };
 
 struct digits {

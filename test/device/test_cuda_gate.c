@@ -1,17 +1,15 @@
-/* The residency gate on the CUDA device, emulated or real: plans change no bit, device memory stays within the plan, no
- * copy reads pageable memory, and after an out-of-memory error the next run gives the same image. Comparisons are within
- * this process only.
+/* The residency gate on the CUDA device, emulated or real: plans change no bit, device memory stays within
+ * the plan, no copy reads pageable memory, and after an out-of-memory error the next run gives the same
+ * image. Comparisons are within this process only.
  *
  *     budgets of both memories          budgets
- *     residents, pools, rings, staging, where pictures lie, depth, no_wrap, waits, keep     edited_plans
- *     what of the host's memory can be pinned         test_pin_limits_keep_bits (emulated only)
- *     batch against single seeds, shapes, lengths of prompts                                requests, batch
- *     several text encoders, a picture in                       all of these of Flux.1's fixture but batch
- *     test_failed_copy_leaves_no_resident that come late, orders of threads       every run of these (emulated only)
- *     no memory: device, pinned, shared               test_out_of_memory_recovers (emulated only)
- *     test_failed_copy_leaves_no_resident that fail, and what stays for the next run                              test_failed_copy_leaves_no_resident (emulated only)
- *     a GPU that is test_lost_gpu_is_reported: named, at once from then on, host memory goes back         test_lost_gpu_is_reported (emulated only)
- *     a GPU that test_full_gpu_is_reported fill                          test_full_gpu_is_reported (emulated only) */
+ *     residents, pools, rings, staging, full frames, depth, no_wrap, waits, keep      edited_plans
+ *     batch against single seeds, shapes, prompt lengths                              requests, batch
+ *     several text encoders, an input image            all tests but batch, on the fixture of Flux.1
+ *     delayed copies, thread orders                    every run (emulated only)
+ *
+ * Emulated only: test_pin_limits_keep_bits, test_out_of_memory_recovers, test_failed_copy_leaves_no_resident,
+ * test_lost_gpu_is_reported, test_full_gpu_is_reported. */
 #include "test/lib/rig.h"
 #include "test/lib/fixtures.h"
 #include "test/lib/gates.h"
@@ -98,13 +96,14 @@ static void budgets(struct rig *rig, struct sluice_request request, const struct
         r = run_same(rig, &request, want, what);
         result_free(&r);
     }
-    printf("%s: %d budgets %lld..%lld, denoiser streams at %d, full frames in host memory at %d\n", name, BUDGETS,
-           (long long)l.least_vram, (long long)l.all_vram, streams, hosts);
+    printf("%s: %d budgets %lld..%lld, denoiser streams at %d, full frames in host memory at %d\n", name,
+           BUDGETS, (long long)l.least_vram, (long long)l.all_vram, streams, hosts);
     check(!streams_expected || streams >= 2, "%s: the denoiser streams at only %d budgets", name, streams);
     request.max_ram_bytes = plenty;
     request.max_vram_bytes = l.least_vram - 1;
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", name, sluice_code_name(r.code));
+    check(r.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", name,
+          sluice_code_name(r.code));
     result_free(&r);
 }
 
@@ -116,7 +115,8 @@ static void edit_stage(json_t *stage, int edit, atomic_ullong *random) {
     size_t i;
     json_t *block;
     json_array_foreach(json_object_get(stage, "blocks"), i, block) {
-        bool resident = (int)(random_next_atomic(random) % 100) < percents[edit % 4], pooled = random_next_atomic(random) % 2;
+        bool resident = (int)(random_next_atomic(random) % 100) < percents[edit % 4],
+             pooled = random_next_atomic(random) % 2;
         json_int_t bytes = resident ? 0 : number(block, "bytes");
         json_object_set_new(block, "resident", json_boolean(resident));
         json_object_set_new(block, "tier", json_string(pooled ? "ram" : "disk"));
@@ -166,31 +166,32 @@ static bool renew_session(struct rig *rig) {
 }
 
 struct pinned {
-    json_int_t pools, most, staging; /* bytes of the plan: pools; most pinned at once; its part outside of pools */
+    json_int_t pools, most,
+        staging; /* bytes of the plan: pools; most pinned at once; its part outside of pools */
 };
 
 static struct pinned pinned_of(json_t *plan) {
     struct pinned p = {0};
     size_t i;
     json_t *stage;
-    json_int_t kept = 0;
+    json_int_t kept_pinned = 0;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) {
         json_int_t staging = number(stage, "staging_bytes"), pinned = number(stage, "pinned_bytes");
         if (staging > p.staging) p.staging = staging;
         if (staging + pinned > p.most) p.most = staging + pinned;
         p.pools += number(stage, "pool_bytes");
-        kept += pinned;
+        kept_pinned += pinned;
     }
-    if (json_is_true(json_object_get(plan, "keep"))) p.most = p.staging + kept;
+    if (json_is_true(json_object_get(plan, "keep"))) p.most = p.staging + kept_pinned;
     p.staging += number(plan, "cross_bytes");
     p.most += number(plan, "cross_bytes");
     return p;
 }
 
-/* The limit is measured before the run, the plan stays below it, and unpinned pool blocks pass through staging. Copies
- * read pageable memory only if not even staging can be pinned. */
+/* The limit is measured before the run, the plan stays below it, and unpinned pool blocks pass through
+ * staging. Copies read pageable memory only if not even staging can be pinned. */
 static void run_with_pin_limit(struct rig *rig, struct sluice_request request, const struct result *want,
-                        int64_t limit, const char *name) {
+                               int64_t limit, const char *name) {
     char what[96];
     snprintf(what, sizeof what, "%s, %lld bytes can be pinned", name, (long long)limit);
     emulated_pinnable(-1);
@@ -216,15 +217,15 @@ static void run_with_pin_limit(struct rig *rig, struct sluice_request request, c
     result_free(&r);
 }
 
-static void test_pin_limits_keep_bits(struct rig *rig, struct sluice_request request, const struct result *want,
-                 const char *name) {
+static void test_pin_limits_keep_bits(struct rig *rig, struct sluice_request request,
+                                      const struct result *want, const char *name) {
     if (!emulated()) return;
     request.max_vram_bytes = limits_of(rig, request).least_vram;
     request.max_ram_bytes = plenty;
     json_t *plan = query(rig, &request, NULL);
     struct pinned p = pinned_of(plan);
-    check(p.pools > 0 && p.most >= p.pools, "%s: pools of %lld bytes, %lld pinned", name,
-          (long long)p.pools, (long long)p.most);
+    check(p.pools > 0 && p.most >= p.pools, "%s: pools of %lld bytes, %lld pinned", name, (long long)p.pools,
+          (long long)p.most);
     json_decref(plan);
     const int64_t limits[] = {p.staging + (p.most - p.staging) / 2, p.staging + (1 << 20), 3 << 19};
     for (size_t i = 0; i < sizeof limits / sizeof *limits; i++)
@@ -299,7 +300,8 @@ static void fail_once(struct rig *rig, const struct sluice_request *request, con
     result_free(&r);
 }
 
-static void test_out_of_memory_recovers(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_out_of_memory_recovers(struct rig *rig, struct sluice_request request,
+                                        const struct result *want) {
     static const enum emulated_call calls[] = {EMULATED_DEVICE_MEMORY, EMULATED_SHARED_MEMORY, EMULATED_PIN};
     if (!emulated()) return;
     request.max_vram_bytes = limits_of(rig, request).least_vram + (1 << 20);
@@ -313,7 +315,8 @@ static void test_out_of_memory_recovers(struct rig *rig, struct sluice_request r
 }
 
 /* A failed copy is not retried as a lack of memory, and its block does not stay resident for the next run. */
-static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_request request,
+                                                const struct result *want) {
     long failures = 0;
     if (!emulated()) return;
     request.max_vram_bytes = limits_of(rig, request).all_vram;
@@ -343,8 +346,10 @@ static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request req
     __lsan_enable();
 }
 
-/* Other programs fill the GPU before the first run of a session: the error names it, and the next run works. */
-static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request request, const struct result *want) {
+/* Other programs fill the GPU before the first run of a session: the error names it, and the next run works.
+ */
+static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request request,
+                                      const struct result *want) {
     if (!emulated()) return;
     struct limits l = limits_of(rig, request);
     request.max_vram_bytes = l.all_vram;
@@ -353,12 +358,12 @@ static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request req
     /* Leaves 64 MiB besides the emulator's context of 256 MiB. */
     emu_set_taken(device->memory_bytes - ((uint64_t)320 << 20));
     struct result r = run(rig, &request);
-    check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "a full GPU: %s %s, found %s",
+    check(r.code == SLUICE_MEMORY && strstr(r.error.found, "free"), "run on a full GPU: %s %s, found %s",
           sluice_code_name(r.code), r.error.what, r.error.found);
     result_free(&r);
     emu_set_taken(0);
     r = run(rig, &request);
-    same(want, &r, "after a full GPU");
+    same(want, &r, "run after a full GPU");
     result_free(&r);
 }
 
@@ -408,8 +413,9 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     rig_close(&rig);
 }
 
-#ifndef __SANITIZE_ADDRESS__ /* as for main's other gates */
-/* Files with several weight types: bytes and scales stream or stay resident. test_cuda_weights.c checks the values. */
+#ifndef __SANITIZE_ADDRESS__ /* skipped under ASan to save time, as in main */
+/* Files with several weight types: bytes and scales stream or stay resident. test_cuda_weights.c checks the
+ * values. */
 static void test_stored_types_keep_bits(void) {
     static const char *const mixed[] = {"f8_e4m3_rows/i8_rows/nvfp4_tiled/mxfp8_tiled/f8_e5m2",
                                         "q4_0/q4_k/q6_k/q8_0/q5_1/iq4_xs/mxfp4/nvfp4"};

@@ -1,6 +1,6 @@
-/* Memory and ordering of the CUDA device, on a GPU or under the emulator: slots refilled while operators are queued,
- * event tables that wrap, pages mapped and unmapped in any order; under the emulator also CUDA errors and the choice of
- * GPUs.
+/* Memory and ordering of the CUDA device, on a GPU or under the emulator: slots refilled while operators are
+ * queued, event tables that wrap, pages mapped and unmapped in any order; under the emulator also CUDA errors
+ * and the choice of GPUs.
  *
  * Under the thread sanitizer a missing wait is a data race; an access to unmapped pages ends the process. */
 #include "test/lib/assert_ok.h"
@@ -87,7 +87,7 @@ static void wait_all(void) {
 static void expect(struct error *e, enum status code, const char *found) {
     char line[1024];
     if (e->code != code || !strstr(error_line(e, line, sizeof line), found))
-        fail_msg("not %s with '%s': %s", status_name(code), found, line);
+        fail_msg("expected %s with '%s': %s", status_name(code), found, line);
     *e = (struct error){0};
 }
 
@@ -183,7 +183,7 @@ static void test_slots_are_filled_in_order(void **state) {
 }
 
 /* An event that was overwritten in its table counts as passed: the host has waited for it. */
-static void test_old_events_have_passed(void **state) {
+static void test_overwritten_event_counts_as_passed(void **state) {
     enum { LATER = 300 };
     struct error e = {0};
     (void)state;
@@ -325,7 +325,7 @@ static void test_preallocated_pages(void **state) {
 
 /* ---- failures ---- */
 
-static void test_no_memory_can_be_tried_again(void **state) {
+static void test_out_of_memory_can_be_retried(void **state) {
     struct error e = {0};
     (void)state;
     if (!emulated()) skip();
@@ -448,7 +448,7 @@ static void test_unsupported_gpus_are_rejected(void **state) {
 }
 
 /* Each CUDA call of opening fails in turn: what was opened before is closed. */
-static void test_opening_without_memory(void **state) {
+static void test_failed_open_leaks_nothing(void **state) {
     (void)state;
     if (!emulated()) skip();
     for (uint64_t n = 1; n < 2000; n += n < 4 ? 1 : 97) {
@@ -469,14 +469,14 @@ static void test_opening_without_memory(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_slots_are_filled_in_order),
-        cmocka_unit_test(test_old_events_have_passed),
+        cmocka_unit_test(test_overwritten_event_counts_as_passed),
         cmocka_unit_test(test_copies_from_pinned_chunks),
         cmocka_unit_test(test_pages_on_demand),
         cmocka_unit_test(test_preallocated_pages),
-        cmocka_unit_test(test_no_memory_can_be_tried_again),
+        cmocka_unit_test(test_out_of_memory_can_be_retried),
         cmocka_unit_test(test_failed_copy_fails_next_operator),
         cmocka_unit_test(test_unsupported_gpus_are_rejected),
-        cmocka_unit_test(test_opening_without_memory),
+        cmocka_unit_test(test_failed_open_leaks_nothing),
         cmocka_unit_test(test_lost_gpu), /* last: the process has no GPU afterwards */
     };
     const char *only = getenv("ONLY");

@@ -1,6 +1,7 @@
-/* bf16 operands: tensors that only products and attention read are stored in bf16. Each operator that writes one must give
- * its f32 result rounded; each that reads one must give the bits of the same values in f32. Invalid operands are rejected.
- * On a GPU or under the emulator. ONLY and SKIP in the environment are patterns of tests. */
+/* bf16 operands: tensors that only products and attention read are stored in bf16. Each operator that writes
+ * one must give its f32 result rounded; each that reads one must give the bits of the same values in f32.
+ * Invalid operands are rejected. On a GPU or under the emulator. ONLY and SKIP in the environment are
+ * patterns of tests. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -201,8 +202,7 @@ static void attention_case(struct attention_shape c) {
     struct tensor q = tensor_random(DTYPE_BF16, SHAPE(c.t, c.heads * c.d), c.gap, 1);
     struct tensor k = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), 2 * c.gap, 1);
     struct tensor v = tensor_random(DTYPE_BF16, SHAPE(c.s, c.key_heads * c.d), c.gap, 1);
-    struct tensor wide_q = f32_copy(&q, c.gap), wide_k = f32_copy(&k, 0),
-                  wide_v = f32_copy(&v, 0);
+    struct tensor wide_q = f32_copy(&q, c.gap), wide_k = f32_copy(&k, 0), wide_v = f32_copy(&v, 0);
     struct tensor same = tensor_random(DTYPE_F32, 2, q.dim, 0, 1);
     struct results out = results_of(2, q.dim, c.gap);
     op_attention(&x, out.plain, wide_q, wide_k, wide_v, heads);
@@ -314,9 +314,14 @@ static void test_scratch_has_operand_type(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_norms),   cmocka_unit_test(test_rope),      cmocka_unit_test(test_elementwise),
-        cmocka_unit_test(test_linear),  cmocka_unit_test(test_attention), cmocka_unit_test(test_wide_rows_stay_in_bounds),
-        cmocka_unit_test(test_invalid_operands_are_rejected), cmocka_unit_test(test_scratch_has_operand_type),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_wide_rows_stay_in_bounds),
+        cmocka_unit_test(test_invalid_operands_are_rejected),
+        cmocka_unit_test(test_scratch_has_operand_type),
     };
     const char *only = getenv("ONLY"), *skip = getenv("SKIP");
     if (only) cmocka_set_test_filter(only);

@@ -1,9 +1,9 @@
-/* Operators of the CUDA device, on a GPU or under the emulator, against f64: the cases of test/lib/ops_cases.h with this
- * device's shapes. The reference rounds operands of linear to bf16, as the device does; attention may have half the error
- * of plain rounding; convolutions round to TF32.
+/* Operators of the CUDA device, on a GPU or under the emulator, against f64: the cases of
+ * test/lib/ops_cases.h with this device's shapes. The reference rounds operands of linear to bf16, as the
+ * device does; attention may have half the error of plain rounding; convolutions round to TF32.
  *
- * Environment: EMU_ORDER and EMU_SEED set the emulator's thread order, SEED repeats random cases, CASES is their number,
- * ONLY and SKIP are patterns of tests. */
+ * Environment: EMU_ORDER and EMU_SEED set the emulator's thread order, SEED repeats random cases, CASES is
+ * their number, ONLY and SKIP are patterns of tests. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -21,8 +21,8 @@ enum { SMALL = 0, RANDOM_CASES = 40, ROWS_ALIKE = 70, PICTURES = 6 };
 enum { SMALL = 0, RANDOM_CASES = 100, ROWS_ALIKE = 130, PICTURES = 12 };
 #endif
 
-/* Measured under the emulator. Tensor cores of GPUs truncate sums, so products may have 20 times the error (2e-5 for K =
- * 10240). */
+/* Measured under the emulator. Tensor cores of GPUs truncate sums, so products may have 20 times the error
+ * (2e-5 for K = 10240). */
 struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {7e-03, 0},
     [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1.1e-07, 0},    [OP_GROUP_STATISTICS] = {5e-08, 0},
@@ -68,9 +68,9 @@ static void test_epilogue(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_epilogue(cases[i]);
 }
 
-/* Adapters of parts and rows of fused weights that meet at unaligned rows; the last case has two panels, and an adapter
- * starts in the second. */
-static void test_adapted(void **state) {
+/* Adapters of parts and rows of fused weights that meet at unaligned rows; the last case has two panels, and
+ * an adapter starts in the second. */
+static void test_adapters_match_f64(void **state) {
     (void)state;
     static const struct adapted_case cases[] = {
         {{1, 1, 1, DTYPE_F32, 0, false, false, ACTIVATION_NONE, RESIDUAL_NONE},
@@ -175,7 +175,7 @@ static void test_attention_edges(void **state) {
     case_attention((struct attention_case){SMALL ? 4 : 65, SMALL ? 9 : 65, 1, 1, 96, 0, true, false, 2});
 }
 
-/* --- norms, rope, elementwise, pictures --- */
+/* --- norms, rope, elementwise, images --- */
 
 static void test_norms(void **state) {
     (void)state;
@@ -281,18 +281,20 @@ static void test_conv(void **state) {
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
         {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of 27 and 10 rows */
-        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* 4, 4, 1 */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* bands of 4, 4 and 1 rows */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
-        {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
+        {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true,
+         RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
         {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
         {5, 9, 96, 16, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {3, 2, 609, 8, 1, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, false,
          RESIDUAL_NONE}, /* several warps */
-        {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* the row does not fit in registers and is read again */
+        {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true,
+         RESIDUAL_NONE}, /* the row does not fit in registers and is read again */
         {37, 300, 3, 8, 3, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_APART},
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
@@ -559,7 +561,7 @@ int main(void) {
         cmocka_unit_test(test_precisions),
         cmocka_unit_test(test_linear),
         cmocka_unit_test(test_epilogue),
-        cmocka_unit_test(test_adapted),
+        cmocka_unit_test(test_adapters_match_f64),
         cmocka_unit_test(test_linear_of_families),
         cmocka_unit_test(test_linear_few),
         cmocka_unit_test(test_rows_alike),

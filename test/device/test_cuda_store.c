@@ -1,6 +1,7 @@
-/* The store on the CUDA device, on a GPU or under the emulator: copies by the readers, the events that they wait for, and
- * operators that read the copied weights. The host does not wait between a visit and the end of its stage, so only events
- * order the work: a missing one gives wrong values, and a data race under the thread sanitizer.
+/* The store on the CUDA device, on a GPU or under the emulator: copies by the readers, the events that they
+ * wait for, and operators that read the copied weights. The host does not wait between a visit and the end of
+ * its stage, so only events order the work: a missing one gives wrong values, and a data race under the
+ * thread sanitizer.
  *
  * SEED in the environment changes all random cases; ONLY is a pattern of tests to run. */
 #include "test/lib/store_adapters.h"
@@ -129,7 +130,8 @@ static void compute_from(struct store *store, int at, int stop, struct error *e)
 static void open_results(void) {
     results.bytes = ARENA_ALIGN;
     for (int i = 0; i < store_fixture.visits.n_visits; i++) {
-        const int32_t *dims = store_fixture.dims[store_fixture.visits.visits[i].stage][store_fixture.visits.visits[i].block];
+        const int32_t *dims =
+            store_fixture.dims[store_fixture.visits.visits[i].stage][store_fixture.visits.visits[i].block];
         for (int k = 0; k < 3; k++) results.bytes += align_up(sizeof(float) * (uint64_t)dims[k], ARENA_ALIGN);
     }
     results.memory = device()->memory->alloc_mapped(device(), results.bytes);
@@ -144,12 +146,13 @@ static void close_results(void) {
 
 /* Builds random models from `seed` on until one has its weights on the device; returns the next seed. */
 static uint64_t next_device_model(uint64_t seed) {
-    for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed)) store_fixture_remove();
+    for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed))
+        store_fixture_remove();
     return seed;
 }
 
-/* Several runs of a session: later runs do not copy blocks that stayed resident, also after a change of adapters or
- * residents. */
+/* Several runs of a session: later runs do not copy blocks that stayed resident, also after a change of
+ * adapters or residents. */
 static void test_copies_precede_operators(void **state) {
     (void)state;
     uint64_t seed = seed_base;
@@ -232,7 +235,8 @@ static void test_close_during_copies(void **state) {
 static int64_t largest_staging(void) {
     uint64_t most = 0;
     for (int s = 0; s < store_fixture.plan.n_stages; s++)
-        if (store_fixture.plan.stage[s].staging_bytes > most) most = store_fixture.plan.stage[s].staging_bytes;
+        if (store_fixture.plan.stage[s].staging_bytes > most)
+            most = store_fixture.plan.stage[s].staging_bytes;
     return (int64_t)most;
 }
 
@@ -260,8 +264,8 @@ static struct store_counters run_limited(int64_t limit, bool known) {
     return counters;
 }
 
-/* With a known limit, unpinned pool blocks pass through staging and no copy reads unpinned memory. Otherwise, or if not
- * even staging can be pinned, such copies are counted and give right values. */
+/* With a known limit, unpinned pool blocks pass through staging and no copy reads unpinned memory. Otherwise,
+ * or if not even staging can be pinned, such copies are counted and give right values. */
 static void test_pin_limit_uses_staging(void **state) {
     (void)state;
     uint64_t seed = seed_base + 13000;
@@ -352,12 +356,9 @@ static void test_pinnable_measures_limit(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_copies_precede_operators),
-        cmocka_unit_test(test_eviction_keeps_values),
-        cmocka_unit_test(test_close_during_copies),
-        cmocka_unit_test(test_pin_limit_uses_staging),
-        cmocka_unit_test(test_failed_pin_loses_one_chunk),
-        cmocka_unit_test(test_pinnable_measures_limit),
+        cmocka_unit_test(test_copies_precede_operators),   cmocka_unit_test(test_eviction_keeps_values),
+        cmocka_unit_test(test_close_during_copies),        cmocka_unit_test(test_pin_limit_uses_staging),
+        cmocka_unit_test(test_failed_pin_loses_one_chunk), cmocka_unit_test(test_pinnable_measures_limit),
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);

@@ -1,6 +1,6 @@
-/* Weights of every stored type on the CUDA device, on a GPU or under the emulator: dequantised values equal those of
- * independent decoders at any alignment, and every operator gives the bits of the same weights as f32. ONLY and SKIP in
- * the environment are patterns of tests. */
+/* Weights of every stored type on the CUDA device, on a GPU or under the emulator: dequantised values equal
+ * those of independent decoders at any alignment, and every operator gives the bits of the same weights as
+ * f32. ONLY and SKIP in the environment are patterns of tests. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 #include "test/lib/quantised_ops.h"
@@ -32,8 +32,8 @@ static void expect_bits(enum dtype dtype, const struct tensor *found, const floa
 
 /* --- values --- */
 
-/* Returns a copy of the weights whose bytes (and tiled scales) start `shift` bytes behind a multiple of 256, with `gap`
- * blocks between rows. */
+/* Returns a copy of the weights whose bytes (and tiled scales) start `shift` bytes behind a multiple of 256,
+ * with `gap` blocks between rows. */
 static struct tensor moved(const struct tensor *w, int shift, int gap) {
     struct tensor t = *w;
     t.row_bytes += gap * dtype_block_bytes(w->dtype);

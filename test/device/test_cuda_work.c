@@ -1,7 +1,7 @@
-/* cuda_work() (kernels/cuda/work.h), the predicted launches of operators, against launches under the emulator, for a small
- * block of every family. Kernel names and launch counts match exactly; written bytes, counted in memory, are at most the
- * prediction and nearly all of it. Sums per block equal `bench block --predict`. Reads are not counted. A GPU run is
- * skipped. */
+/* cuda_work() (kernels/cuda/work.h), the predicted launches of operators, against launches under the
+ * emulator, for a small block of every family. Kernel names and launch counts match exactly; written bytes,
+ * counted in memory, are at most the prediction and nearly all of it. Sums per block equal `bench block
+ * --predict`. Reads are not counted. A GPU run is skipped. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -23,7 +23,7 @@
 
 /* ---- launches ---- */
 
-struct seen {
+struct observed {
     const char *kernel;
     int launches;
     double written_bytes;
@@ -37,8 +37,8 @@ struct counted {
     const struct random_component_sizes *sizes;
     char *snapshot;   /* copy of the component's memory */
     uint64_t watched; /* compared bytes from its start: all but a library's workspace */
-    struct seen seen[WORK_ROWS_MAX];
-    int n_seen;
+    struct observed observed[WORK_ROWS_MAX];
+    int n_observed;
     int launches, calls; /* launches and operator calls of the last block */
 };
 
@@ -70,11 +70,11 @@ static uint64_t changed_bytes(void) {
 static void count_launch(void *user, const char *kernel) {
     (void)user;
     int i = 0;
-    while (i < counted.n_seen && strcmp(counted.seen[i].kernel, kernel)) i++;
-    if (i == WORK_ROWS_MAX) return; /* more than any operator has: compare_call finds them missing */
-    if (i == counted.n_seen) counted.seen[counted.n_seen++] = (struct seen){.kernel = kernel};
-    counted.seen[i].launches++;
-    counted.seen[i].written_bytes += (double)changed_bytes();
+    while (i < counted.n_observed && strcmp(counted.observed[i].kernel, kernel)) i++;
+    if (i == WORK_ROWS_MAX) return; /* more kernels than any operator has: compare_call fails */
+    if (i == counted.n_observed) counted.observed[counted.n_observed++] = (struct observed){.kernel = kernel};
+    counted.observed[i].launches++;
+    counted.observed[i].written_bytes += (double)changed_bytes();
 }
 
 /* ---- predictions ---- */
@@ -82,9 +82,9 @@ static void count_launch(void *user, const char *kernel) {
 /* Compares one call. A second launch may write zeros over zeros, so its bytes have a wider tolerance. */
 static void compare_call(const struct op *op) {
     struct work_list list;
-    int launches = 0, seen = 0;
+    int launches = 0, observed = 0;
     cuda_work(op, &list);
-    for (int i = 0; i < counted.n_seen; i++) seen += counted.seen[i].launches;
+    for (int i = 0; i < counted.n_observed; i++) observed += counted.observed[i].launches;
     for (int i = 0; i < list.n; i++) {
         const struct work *w = &list.rows[i];
         int predicted = 0, launched = 0;
@@ -95,20 +95,23 @@ static void compare_call(const struct op *op) {
             predicted += list.rows[k].launches;
             predicted_bytes += list.rows[k].written_bytes;
         }
-        for (int k = 0; k < counted.n_seen; k++) {
-            if (!is_kernel(counted.seen[k].kernel, w->kernel)) continue;
-            launched += counted.seen[k].launches;
-            launched_bytes += counted.seen[k].written_bytes;
+        for (int k = 0; k < counted.n_observed; k++) {
+            if (!is_kernel(counted.observed[k].kernel, w->kernel)) continue;
+            launched += counted.observed[k].launches;
+            launched_bytes += counted.observed[k].written_bytes;
         }
         if (predicted != launched)
-            fail_msg("%s launches %s %d times, expected %d", op_name(op->kind), w->kernel, launched, predicted);
-        if (launched_bytes > predicted_bytes + 64 * launched || launched_bytes < (launched > 1 ? 0.6 : 0.9) * predicted_bytes)
+            fail_msg("%s launches %s %d times, expected %d", op_name(op->kind), w->kernel, launched,
+                     predicted);
+        if (launched_bytes > predicted_bytes + 64 * launched ||
+            launched_bytes < (launched > 1 ? 0.6 : 0.9) * predicted_bytes)
             fail_msg("%s: %s wrote %.0f bytes, expected %.0f", op_name(op->kind), w->kernel, launched_bytes,
                      predicted_bytes);
     }
     if (random_component_at_last(counted.sizes, &counted.component.refs[counted.component.running]))
-        counted.launches += seen;
-    if (launches != seen) fail_msg("%s launches %d kernels, expected %d", op_name(op->kind), seen, launches);
+        counted.launches += observed;
+    if (launches != observed)
+        fail_msg("%s launches %d kernels, expected %d", op_name(op->kind), observed, launches);
 }
 
 static uint64_t library_bytes(const struct op *op) {
@@ -129,7 +132,7 @@ static enum status counting_run(struct device *device, const struct op *op, void
     double stalled = 0;
     counting_cost(device, op, &cost);
     memset(workspace, 0xff, cost.workspace_bytes);
-    counted.n_seen = 0;
+    counted.n_observed = 0;
     counted.watched = (uint64_t)((char *)workspace - c->memory) + cost.workspace_bytes - library_bytes(op);
     memcpy(counted.snapshot, c->memory, counted.watched);
     counted.cuda->run(counted.cuda, op, workspace, e);
@@ -152,9 +155,10 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
 
 /* ---- blocks ---- */
 
-/* Heads of 16 to 24 columns, odd channel counts where possible, images that need padding, images of several bands. A whole
- * UNet, resampled to odd sizes. A whole SD3: one block has dual attention, the other is context_pre_only; its position
- * table is as large as the image, and its rows of 60 have a gap where products read them. */
+/* Heads of 16 to 24 columns, odd channel counts where possible, images that need padding, images of several
+ * bands. A whole UNet, resampled to odd sizes. A whole SD3: one block has dual attention, the other is
+ * context_pre_only; its position table is as large as the image, and its rows of 60 have a gap where products
+ * read them. */
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
 static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16};
@@ -179,7 +183,7 @@ static const int vae_wan_sizes[] = {16, 8, 1, 2, 2, 2, 2};
     .text_rows = 1, .text_columns = 1, .latent_channels = 4, .latent_side = 16, .picture_side = 128
 #define WAN_PICTURE                                                                                          \
     .text_rows = 1, .text_columns = 1, .latent_channels = 16, .latent_side = 16, .picture_side = 128
-#define WAN22_VIDEO                                                                                                 \
+#define WAN22_VIDEO                                                                                          \
     .text_rows = 1, .text_columns = 1, .latent_channels = 6, .latent_frames = 3, .latent_side = 3,           \
     .latent_columns = 5, .picture_side = 48, .chunk = 2, .type = DTYPE_BF16
 #define ONLY(kind_) .block = kind_, .last = {kind_, 0}
@@ -276,7 +280,8 @@ static const struct predict_case blocks[] = {
       .type = DTYPE_BF16},
      0},
     {{.family = &family_vae_wan22, .chosen = vae_wan22_sizes, WAN22_VIDEO, .last = {"resnet", 301}}, 0},
-    {{.family = &family_vae_wan22_encoder, .chosen = vae_wan22_sizes, WAN22_VIDEO, .last = {"resnet", 100}}, 0},
+    {{.family = &family_vae_wan22_encoder, .chosen = vae_wan22_sizes, WAN22_VIDEO, .last = {"resnet", 100}},
+     0},
 };
 
 static int predicted_launches(const struct predict_case *c) {

@@ -1,10 +1,10 @@
-/* What a warp's 16-byte accesses cost the memories, in counts: of global memory the sectors of 32 bytes that
- * a request touches, of shared memory how often its banks are gone through. Seen are those that go through
- * the wrappers of ptx_emulated.h, which is how kernels that move much read and write.
+/* Counts the cost of 16-byte accesses: 32-byte sectors per request of global memory, passes per phase of
+ * shared memory. Counts only accesses through the wrappers of ptx_emulated.h, which all memory-bound kernels
+ * use.
  *
- * A request is what the lanes of a warp ask for at one place of the source for the same time: the n-th of
- * each lane. Shared memory serves 16 bytes of eight lanes at once (a phase, as of ldmatrix one tile); where
- * two of a phase lie in one bank, at different addresses, it takes as many passes as lie there. */
+ * A request is the n-th access of each lane of a warp at one source line. Shared memory serves eight lanes of
+ * 16 bytes at once (a phase; one tile of ldmatrix). Lanes of a phase with different addresses in one bank
+ * need one pass each. */
 #include "accesses.h"
 
 #include "blocks.h"
@@ -36,17 +36,17 @@ struct source_place {
 };
 
 struct place_requests {
-    size_t next[LANES]; /* each lane's */
+    size_t next[LANES]; /* next request of each lane */
     std::vector<request> requests;
 };
 
-/* Of the block that this thread runs. */
+/* Requests of the block that this host thread runs. */
 static thread_local std::map<source_place, place_requests> places;
 
 static quiet_lock counting;
-static std::map<std::string, emu_accesses> counts; /* by kernel */
+static std::map<std::string, emu_accesses> counts; /* by kernel name */
 
-/* Where in the block's shared memory, or -1. */
+/* Returns the offset in the block's shared memory, or -1. */
 static int64_t shared_offset(uintptr_t at) {
     for (int i = 0; i < own->n_arrays; i++) {
         uintptr_t first = reinterpret_cast<uintptr_t>(own->arrays[i].memory);
@@ -86,7 +86,7 @@ static void count_global(emu_accesses *to, const request &r) {
     to->least_sectors += (uint64_t)(distinct(pieces, n) * PIECE + SECTOR - 1) / SECTOR;
 }
 
-/* Pieces are aligned, so two that share a bank share all four of theirs. */
+/* Accesses are aligned, so two that share a bank share all four banks. */
 static void count_phase(emu_accesses *to, const request &r, int first) {
     uintptr_t of_bank[BANK_ROW / PIECE][PHASE];
     int n[BANK_ROW / PIECE] = {}, passes = 0;

@@ -1,10 +1,11 @@
-/* Counting of accesses, for the emulator's own files. */
+/* Access counting, internal to the emulator. */
 #ifndef SLUICE_EMU_ACCESSES_H
 #define SLUICE_EMU_ACCESSES_H
 
 #include "internal.h"
 
-/* Counts what the block's threads have asked for; at its end, while its shared memory is there. */
+/* Counts the requests of the block's threads; called at the end of the block, before its shared memory is
+ * freed. */
 void accesses_of_block();
 
 #endif

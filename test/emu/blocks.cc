@@ -1,12 +1,11 @@
-/* Runs a kernel: its blocks one after the other, each thread of a block a fiber.
+/* Runs a kernel block by block; each CUDA thread is a fiber.
  *
- * A fiber runs until it must wait for others: at a barrier, or where the lanes of a warp meet. Then it goes
- * straight to another that can go on, in the order that was asked for. A fiber whose thread has ended takes
- * the next thread that has not begun, so a kernel without barriers needs one fiber. Under TSan that would
- * order threads that nothing orders: there each has its own, and two sets take turns so that neighbouring
- * blocks share none.
+ * A fiber runs until it waits at a barrier or warp operation, then switches to a runnable fiber in the
+ * configured order. A fiber whose thread has ended runs the next thread that has not started, so a kernel
+ * without barriers needs one fiber. TSan would take that reuse for ordering: there each thread has its own
+ * fiber, and neighbouring blocks use two alternating sets.
  *
- * When nobody can go on, a barrier is divergent: the message says who waits where. */
+ * If no fiber is runnable, a barrier is divergent: the message names the waiting threads and source lines. */
 #include "blocks.h"
 
 #include "accesses.h"
@@ -25,15 +24,15 @@ const char *kernel_running() {
     return own && own->now ? own->now->name : "";
 }
 
-/* ---- who goes on ---- */
+/* ---- scheduling ---- */
 
 static inline void make_ready(block_state *b, int warp, uint32_t lanes) {
     b->ready[warp] |= lanes;
     b->ready_warps |= 1u << warp;
 }
 
-/* One of the set bits, by the order in force. */
-static inline int one_of(uint32_t bits, uint64_t *random) {
+/* Returns one of the set bits, chosen by the configured order. */
+static inline int choose_bit(uint32_t bits, uint64_t *random) {
     if (now.order == EMU_FORWARD) return __builtin_ctz(bits);
     if (now.order == EMU_REVERSE) return 31 - __builtin_clz(bits);
     int by = (int)(random_next(random) >> 59);
@@ -44,7 +43,7 @@ static inline int one_of(uint32_t bits, uint64_t *random) {
 static thread *pick(worker *w) {
     block_state *b = w->block;
     if (!b->ready_warps) return nullptr;
-    int warp = one_of(b->ready_warps, &w->random), lane = one_of(b->ready[warp], &w->random);
+    int warp = choose_bit(b->ready_warps, &w->random), lane = choose_bit(b->ready[warp], &w->random);
     b->ready[warp] &= ~(1u << lane);
     if (!b->ready[warp]) b->ready_warps &= ~(1u << warp);
     return &b->threads[32 * warp + lane];
@@ -85,9 +84,9 @@ static fiber *fiber_for(block_state *b, const thread *t) {
     return f;
 }
 
-/* From the fiber of a thread that waits, or (last) whose thread has ended, to whoever can go on. Returns when
- * this fiber's thread can; for an ended one when the fiber has a new thread. */
-static void go_on(worker *w, fiber *from, bool ended) {
+/* Switches from the fiber of a waiting or ended thread to a runnable fiber. Returns when this fiber's thread
+ * can continue, or, after an ended thread, when the fiber has a new thread. */
+static void switch_to_runnable(worker *w, fiber *from, bool ended) {
     thread *next = pick(w);
     if (!next) refuse_deadlock(w);
     thread *before_it = w->running;
@@ -116,10 +115,10 @@ static void thread_end(worker *w, thread *t) {
     if (++b->n_ended == b->n)
         fiber_switch(t->on, &w->main);
     else
-        go_on(w, t->on, true);
+        switch_to_runnable(w, t->on, true);
 }
 
-/* For TSan's reports. */
+/* Names the fiber in TSan's reports. */
 static void name_fiber(const worker *w) {
 #ifdef EMU_TSAN
     if (!w->own_fibers) return;
@@ -167,7 +166,7 @@ void emu_syncthreads(const char *file, int line) {
         b->phase++;
         for (int i = 0; i < b->n_warps; i++) make_ready(b, i, b->alive[i]);
     }
-    go_on(w, t->on, false);
+    switch_to_runnable(w, t->on, false);
     after(order);
 }
 
@@ -183,8 +182,8 @@ __attribute__((noreturn)) static void refuse_meeting(const worker *w, const char
            mask, emu_self->number, w->block->alive[emu_self->number / 32]);
 }
 
-/* Where lanes with this mask wait, or a free place. Parts of a warp may meet apart, and some of its lanes may
- * already wait for all. */
+/* Returns the entry where lanes with this mask wait, or a free entry. Parts of a warp may meet separately
+ * while other lanes wait for the whole warp. */
 static meeting *meeting_of(block_state *b, int warp, uint32_t mask) {
     meeting *all = b->meetings[warp], *m = &all[__builtin_ctz(mask)];
     if (!b->n_meetings[warp] || (m->here && m->mask == mask)) return m;
@@ -220,11 +219,11 @@ void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void 
         b->n_meetings[warp]--;
         make_ready(b, warp, mask);
     }
-    go_on(w, t->on, false);
+    switch_to_runnable(w, t->on, false);
     if (!operation) after(order);
 }
 
-/* Other warp operations exchange values and promise no order of memory. */
+/* Unlike __syncwarp, other warp operations exchange values without ordering memory. */
 void emu_syncwarp(uint32_t mask, const char *file, int line) {
     warp_meet(mask, nullptr, "__syncwarp", nullptr, file, line);
 }
@@ -264,7 +263,7 @@ static void block_run(worker *w, uint64_t i_block) {
     }
     w->own_fibers = WITH_TSAN && (w->meets || i_block < OWN_FIBERS);
     if (w->n_blocks % SHARED_SLOTS == 0) after(&w->end), before(&w->begin);
-    /* A fiber comes after whoever makes it: here, where no thread of the block has begun. */
+    /* TSan orders a fiber after its creator: creates it here, before any thread of the block starts. */
     if (w->own_fibers)
         for (int i = 0; i < b->n; i++)
             if (!b->fibers[i].stack) fiber_make(&b->fibers[i], fiber_main);
@@ -307,16 +306,16 @@ static void *pages(size_t bytes) {
     return memory;
 }
 
-/* An address that is nobody's, or a stack that has overflowed: the sanitizers report that themselves. */
+/* Reports an unmapped address or a stack overflow; sanitizers report these themselves. */
 static void segment_fault(int, siginfo_t *info, void *) {
     if (own && own->now)
         refuse("kernel %s, block (%u, %u, %u), thread %d: address %p is not mapped", own->now->name,
                own->where.block.x, own->where.block.y, own->where.block.z, emu_self->number, info->si_addr);
-    /* Not ours: the same again, as if this handler were not here. */
+    /* Not in a kernel: repeats the access with the default handler. */
     signal(SIGSEGV, SIG_DFL);
 }
 
-static void watch_addresses(worker *w) {
+static void install_fault_handler(worker *w) {
     if (WITH_TSAN || WITH_ASAN) return;
     stack_t stack = {w->fault_stack, 0, sizeof w->fault_stack};
     sigaltstack(&stack, nullptr);
@@ -327,7 +326,7 @@ static void watch_addresses(worker *w) {
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
-/* Those of streams that have ended, with their stacks: making them costs more than most kernels. */
+/* Block states of ended streams, with their stacks: creating them costs more than most kernels. */
 static quiet_lock free_lock;
 static block_state *free_blocks;
 
@@ -348,7 +347,7 @@ static void block_give(block_state *b) {
 
 worker *worker_create() {
     worker *w = (worker *)pages(sizeof(worker));
-    watch_addresses(w);
+    install_fault_handler(w);
     for (int i = 0; i < SETS; i++) w->sets[i] = block_take();
     w->shared = (char *)pages((size_t)SHARED_SLOTS * SHARED_SLOT);
     pthread_attr_t attributes;

@@ -1,4 +1,4 @@
-/* A block that runs: its threads, what they run on, where they wait, and its shared memory. */
+/* State of a running block: threads, fibers, barriers, shared memory. */
 #ifndef SLUICE_EMU_BLOCKS_H
 #define SLUICE_EMU_BLOCKS_H
 
@@ -8,14 +8,14 @@
 enum {
     THREADS = 1024,
     WARPS = THREADS / 32,
-    SHARED_MOST = 99 << 10, /* what sm_86, 89 and 120 give a block */
+    SHARED_MOST = 99 << 10, /* shared memory per block on sm_86, sm_89 and sm_120 */
     SHARED_USUAL = 48 << 10,
-    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* blocks until shared memory is used again */
+    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* blocks before shared memory is reused */
     SHARED_SLOT = 128 << 10,
     ARRAYS = 32,
     ASYNC = 128,
     SETS = WITH_TSAN ? 2 : 1,
-    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* so many blocks of each launch have a fiber for each thread anyway */
+    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* blocks per launch with one fiber per thread */
 };
 
 struct async_copy {
@@ -26,9 +26,9 @@ struct async_copy {
 
 struct thread {
     emu_thread self; /* first */
-    fiber *on;       /* NULL: has not begun */
+    fiber *on;       /* NULL: not started */
     const char *what, *file;
-    int line; /* where it waits */
+    int line; /* source line of the wait */
     bool ended;
     int n_copies, group, first_copy;
 };
@@ -42,13 +42,13 @@ struct meeting {
     char order[2];
 };
 
-/* The threads of a block, and the fibers they run on. */
+/* Threads and fibers of a block. */
 struct block_state {
     thread threads[THREADS];
     fiber fibers[THREADS];
-    async_copy copies[THREADS][ASYNC]; /* a ring each */
+    async_copy copies[THREADS][ASYNC]; /* one ring per thread */
     meeting meetings[WARPS][32];
-    int n_meetings[WARPS]; /* of those, the ones that somebody waits at */
+    int n_meetings[WARPS]; /* entries in use */
     uint32_t ready[WARPS], ready_warps, alive[WARPS];
     int n_warps;
     int n, n_ended, n_here, rotation;
@@ -66,25 +66,25 @@ struct shared_array {
 };
 
 struct worker {
-    emu_place where; /* of the block that runs */
+    emu_place where; /* index of the running block */
     const launch *now;
     block_state *sets[SETS], *block;
     thread *running;
     fiber main;
     uint64_t random, n_blocks;
     bool meets, own_fibers;
-    char *shared; /* SHARED_SLOTS of them */
+    char *shared; /* SHARED_SLOTS shared memories */
     size_t shared_used;
     shared_array arrays[ARRAYS];
     int n_arrays;
-    char begin, end; /* places of order: of the blocks of a launch */
+    char begin, end; /* TSan synchronisation addresses of a launch's blocks */
     char fault_stack[64 << 10];
 };
 
-/* The stream whose thread this is; NULL on others. */
+/* The worker of this stream thread; NULL on other threads. */
 extern EMU_THREAD_LOCAL worker *own;
 
-/* shared.cc: at the end of a block. */
+/* Frees a block's shared arrays (shared.cc). */
 void shared_forget(worker *worker);
 
 #endif

@@ -1,4 +1,4 @@
-/* Settings, failures on demand, counters, and the end. */
+/* Settings, injected failures, counters, and fatal errors. */
 #include "internal.h"
 
 #include <stdio.h>
@@ -9,7 +9,7 @@ settings now;
 static quiet_lock counting;
 static struct emu_counts counts;
 static struct {
-    uint64_t in; /* calls; 0: none fails */
+    uint64_t in; /* calls until the failing one; 0: none fails */
     cudaError_t error;
 } planned[EMU_CALLS];
 
@@ -135,7 +135,7 @@ void refuse(const char *format, ...) {
     _exit(EMU_FAULT_STATUS);
 }
 
-/* ---- watching ---- */
+/* ---- kernel callback ---- */
 
 static struct {
     void (*behind)(void *user, const char *kernel);

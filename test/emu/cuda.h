@@ -1,4 +1,4 @@
-/* The stand-in for CUDA's driver API: the calls that map memory, which programs reach by name through
+/* Replaces CUDA's driver API header: the virtual memory calls, which programs get through
  * cudaGetDriverEntryPoint. Defined in pages.cc. */
 #ifndef SLUICE_EMU_CUDA_H
 #define SLUICE_EMU_CUDA_H

@@ -1,7 +1,7 @@
-/* The stand-in for <cuda_runtime.h>: the language of kernels for a C++ compiler, and the runtime.
+/* Replaces <cuda_runtime.h>: CUDA C++ for an ordinary C++ compiler, and the runtime.
  *
- * A kernel is an ordinary function; each of its threads is a fiber (blocks.cc) that knows its place through
- * emu_thread and emu_place. */
+ * A kernel is an ordinary function; each of its threads is a fiber (blocks.cc) with indices in emu_thread and
+ * emu_place. */
 #ifndef SLUICE_EMU_CUDA_RUNTIME_H
 #define SLUICE_EMU_CUDA_RUNTIME_H
 
@@ -61,11 +61,11 @@ struct dim3 {
     }
 };
 
-/* ---- where a thread is ---- */
+/* ---- thread and block indices ---- */
 
 struct emu_thread {
     uint3 index;
-    int number, lane; /* in its block, in its warp */
+    int number, lane; /* index in the block, index in the warp */
 };
 
 struct emu_place {
@@ -73,7 +73,7 @@ struct emu_place {
     dim3 block_dim, grid_dim;
 };
 
-/* initial-exec: read at every use of threadIdx, and a call each would cost more than a kernel. */
+/* initial-exec: threadIdx reads these, and a call per access would cost more than a kernel. */
 #define EMU_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
 extern EMU_THREAD_LOCAL const emu_thread *emu_self;
 extern EMU_THREAD_LOCAL const emu_place *emu_where;
@@ -87,7 +87,7 @@ enum { warpSize = 32 };
 /* ---- launches ---- */
 
 extern "C" void emu_check_argument(const char *kernel, int i, const void *pointer);
-/* arguments are copied; call(arguments) runs the kernel once, for the thread that emu_self is. */
+/* Copies the arguments; call(arguments) runs the kernel for the thread of emu_self. */
 extern "C" void emu_launch(const char *name, const void *function, dim3 grid, dim3 block, size_t shared_bytes,
                            cudaStream_t stream, void (*call)(void *), const void *arguments, size_t bytes);
 
@@ -131,7 +131,7 @@ static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attri
     return cudaFuncGetAttributes(attributes, reinterpret_cast<const void *>(kernel));
 }
 
-/* ---- shared memory: the address of a static names the array ---- */
+/* ---- shared memory: the address of a static identifies the array ---- */
 
 extern "C" void *emu_shared_array(const void *site, size_t bytes, const char *name);
 extern "C" void *emu_shared_dynamic(void);
@@ -143,7 +143,7 @@ extern "C" void *emu_shared_dynamic(void);
         *static_cast<name##_array *>(emu_shared_array(&name##_site, sizeof(name##_array), #name))
 #define SMEM_DYN(T, name) T *name = static_cast<T *>(emu_shared_dynamic())
 
-/* ---- what threads do together (blocks.cc, warps.cc) ---- */
+/* ---- barriers and warp operations (blocks.cc, warps.cc) ---- */
 
 #define EMU_AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
@@ -160,7 +160,7 @@ static inline void __syncwarp(uint32_t mask = 0xFFFFFFFFu, EMU_AT) {
     emu_syncwarp(mask, file, line);
 }
 
-/* Lanes outside of a group of width, or before its beginning, read themselves. */
+/* Returns the source lane of a shuffle; a lane outside its group of `width` reads itself. */
 static inline int emu_group_lane(int wanted, int width) {
     int lane = emu_self->lane, first = lane & ~(width - 1);
     return wanted < first || wanted >= first + width ? lane : wanted;
@@ -227,7 +227,7 @@ static inline unsigned __float_as_uint(float f) {
 static inline int __float_as_int(float f) {
     return emu_bits<int>(f);
 }
-/* To nearest even; what does not fit goes to the end of the range, NaN to 0, as on the device. */
+/* Rounds to nearest even, saturates, and maps NaN to 0, as on the device. */
 static inline int __float2int_rn(float f) {
     return f != f ? 0 : f >= 0x1p31f ? INT32_MAX : f < -0x1p31f ? INT32_MIN : (int)rintf(f);
 }
@@ -309,7 +309,7 @@ EMU_MIN_MAX(long)
 EMU_MIN_MAX(unsigned long)
 EMU_MIN_MAX(long long)
 EMU_MIN_MAX(unsigned long long)
-/* As on the device a NaN gives way to a number. */
+/* min and max ignore a NaN operand, as on the device. */
 static inline float min(float a, float b) {
     return fminf(a, b);
 }

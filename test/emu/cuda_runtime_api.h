@@ -1,6 +1,6 @@
-/* The stand-in for CUDA's runtime as C sees it: what the CUDA device calls, under its own names, with its own
- * numbers. Written from the documentation; only what is used is here. What each function refuses is in the
- * file that defines it: runtime.cc, streams.cc, memory.cc. */
+/* Replaces CUDA's C runtime header: the functions that the CUDA device uses, with CUDA's names and numbers,
+ * written from the documentation. runtime.cc, streams.cc and memory.cc define them and check their arguments.
+ */
 #ifndef SLUICE_EMU_CUDA_RUNTIME_API_H
 #define SLUICE_EMU_CUDA_RUNTIME_API_H
 

@@ -1,4 +1,4 @@
-# The emulator's own test, for check.mk: $B/emu_self in each of CONFIG=emu, asan and tsan.
+# The emulator's self-test $B/emu_self, for CONFIG=emu, asan and tsan; included by check.mk.
 EMU_SELF_O := $(patsubst %,$B/obj/test/emu/self/%.o,self cases) \
               $(patsubst test/emu/%.cc,$B/obj/test/emu/%.o,$(wildcard test/emu/*.cc))
 $B/obj/test/emu/self/%.o: test/emu/self/%.cu

@@ -7,7 +7,8 @@
 
 void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
                  cudaStream_t stream) {
-    kernel_loaded(reinterpret_cast<const void *>(call)); /* a library's own business */
+    kernel_loaded(reinterpret_cast<const void *>(
+        call)); /* does not count as a late kernel: a library loads its own code */
     emu_launch(name, reinterpret_cast<const void *>(call), dim3(1), dim3(1), 0, stream, call, arguments,
                bytes);
 }
@@ -18,7 +19,7 @@ void emu_stop(const char *why) {
 
 void emu_require_aligned(const char *what, const void *address, uintptr_t align) {
     if (reinterpret_cast<uintptr_t>(address) % align)
-        refuse("%s at %p is no multiple of %d", what, address, (int)align);
+        refuse("%s at %p is not aligned to %d", what, address, (int)align);
 }
 
 bool emu_absent(const char *library) {

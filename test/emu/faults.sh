@@ -1,8 +1,7 @@
 #!/bin/sh
-# Shows that the emulator catches what it is for: each fault of test/emu/faults is put into a copy of the tree, the program that
-# should report it is built there and run, and must fail with such a report. faults.sh [NAME...]: these, or all; faults.sh N: so many,
-# drawn by SEED or the clock. The configurations have been built before, for their objects are copied: only what a fault changes is
-# compiled again.
+# Shows that the emulator's tests find faults: each fault of test/emu/faults is applied to a copy of the tree, and the test
+# program built there must fail with the expected report. faults.sh [NAME...]: these faults, or all; faults.sh N: N random
+# faults (SEED, else the clock). Needs the built configurations: their objects are copied, so only changed files compile.
 set -u
 cd "$(dirname "$0")/../.." || exit 1
 root=$PWD
@@ -16,17 +15,17 @@ miss() {
     echo "faults: $1: $2"
     failed=$((failed + 1))
 }
-# tree CONFIG: a copy of what building needs, objects and their times too.
+# tree CONFIG: copies sources and objects with their times.
 tree() {
     rm -rf "$work/tree"
-    [ -d "build/$1/obj" ] || { echo "faults: nothing is built: make CONFIG=$1 cuda-tests"; exit 1; }
+    [ -d "build/$1/obj" ] || { echo "faults: CONFIG=$1 is not built: run make CONFIG=$1 cuda-tests"; exit 1; }
     mkdir -p "$work/tree/test" "$work/tree/build/$1" "$work/tree/bench"
     cp -a Makefile engine kernels loaders models cli "$work/tree/"
     cp -a bench/gpu "$work/tree/bench/"
     cp -a test/*.mk test/lib test/emu test/device test/fuzz "$work/tree/test/"
     cp -a "build/$1/obj" "$work/tree/build/$1/"
 }
-# One line of the file changes or goes, and nothing else.
+# put NAME FILE: applies a fault, which must change or delete exactly one line.
 put() {
     cp -p "$2" "$work/before"
     sed -i -f "test/emu/faults/$1.sed" "$2"
@@ -34,7 +33,7 @@ put() {
     added=$(diff "$work/before" "$2" | grep -c '^>')
     [ "$changed" = 1 ] && [ "$added" -le 1 ]
 }
-# fault NAME FILE CONFIG PROGRAM TESTS REPORT: TESTS is a pattern of cmocka's, REPORT one of grep -E.
+# fault NAME FILE CONFIG PROGRAM TESTS REPORT: TESTS is a cmocka pattern, REPORT a grep -E pattern.
 fault() {
     case " $wanted " in *" $1 "* | "  ") ;; *) return ;; esac
     tree "$3"

@@ -1,4 +1,4 @@
-/* A stack of its own, and going from one to another: what a thread of a kernel runs on. */
+/* Fibers: stacks and switches between them; a kernel's threads run on them. */
 #ifndef SLUICE_EMU_FIBERS_H
 #define SLUICE_EMU_FIBERS_H
 
@@ -11,11 +11,11 @@ struct fiber {
     void *tsan, *fake_stack;
 };
 
-/* Its first switch begins run, which never returns. Under TSan it comes after whoever makes it. */
+/* The first switch to the fiber starts run, which never returns. TSan orders the fiber after its creator. */
 void fiber_make(fiber *f, void (*run)());
 
 extern "C" void emu_switch(void **from, void *to);
-/* From the one that runs to one that waits or has been made. */
+/* Switches from the running fiber to a waiting or new one. */
 static inline void fiber_switch(fiber *from, fiber *to) {
 #ifdef EMU_TSAN
     __tsan_switch_to_fiber(to->tsan, 1);

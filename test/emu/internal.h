@@ -1,6 +1,6 @@
-/* What the emulator's own files share. Nothing here is compiled with a sanitizer; order that one sees is told
- * to it by hand, and only order that CUDA promises. Hence no pthread mutex or condition variable: they would
- * order what the program has not ordered, and hide its races. */
+/* Declarations shared by the emulator's files. They are compiled without sanitizers and announce to TSan only
+ * the order that CUDA guarantees. So they use no pthread mutex or condition variable, which would add order
+ * and hide races. */
 #ifndef SLUICE_EMU_INTERNAL_H
 #define SLUICE_EMU_INTERNAL_H
 
@@ -9,7 +9,7 @@
 #include <cuda_runtime.h>
 
 #ifndef __x86_64__
-#error "the emulator switches between threads in x86-64 machine code"
+#error "the emulator switches fibers with x86-64 assembly"
 #endif
 
 #include <linux/futex.h>
@@ -38,7 +38,7 @@ static inline void before(void *place) {
 }
 enum { WITH_TSAN = 1 };
 #else
-/* What follows after(place) comes after what led to before(place). */
+/* Code after after(place) is ordered behind code before before(place). */
 static inline void after(void *) {
 }
 static inline void before(void *) {
@@ -62,12 +62,12 @@ static inline void __asan_unpoison_memory_region(void const volatile *, size_t) 
 enum { WITH_ASAN = 0 };
 #endif
 
-/* Asks for pages of 2 MiB. Filling a large new mapping then takes a five hundredth of the page faults. */
+/* Requests pages of 2 MiB, which take a five hundredth of the page faults in a large new mapping. */
 static inline void ask_for_huge_pages(void *at, size_t bytes) {
     if (bytes >= (size_t)2 << 20) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
-/* memset and memcpy that no sanitizer intercepts. */
+/* memset and memcpy without interception by sanitizers. */
 static inline void quiet_fill(void *to, int value, size_t bytes) {
     asm volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(value) : "memory");
 }
@@ -85,7 +85,7 @@ static inline void futex_wake(uint32_t *word) {
 }
 
 struct quiet_lock {
-    uint32_t word; /* 0 free, 1 taken, 2 taken and awaited */
+    uint32_t word; /* 0 free, 1 locked, 2 locked with waiters */
 };
 static inline void lock(quiet_lock *l) {
     uint32_t free = 0;
@@ -114,22 +114,22 @@ struct settings {
     int order;
     uint64_t seed;
     uint32_t copies_us, kernels_us;
-    bool truncates; /* tensor cores */
+    bool truncates; /* tensor cores truncate sums */
     int devices, major, minor, integrated, driver;
-    bool maps; /* has virtual memory management */
+    bool maps; /* supports virtual memory management */
     uint64_t bytes, taken, pinnable, granule, context, code, shared;
 };
 extern settings now;
 
-/* One line on stderr, then the end. */
+/* Prints one line to stderr and exits with status 86. */
 void refuse(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* Counts the call; the error that it was told to give, or success. */
+/* Counts the call; returns its injected error or success. */
 cudaError_t planned_failure(emu_call call);
-/* That this kernel has run. */
+/* Calls the callback of emu_set_watcher. */
 void tell_watcher(const char *kernel);
 void count_copy(size_t bytes, bool pageable);
 void count_device(int64_t bytes);
-/* False, and nothing counted, where so much more may not be pinned. */
+/* Returns false and counts nothing if the pin limit would be exceeded. */
 bool count_host(int64_t pinned, int64_t registered);
 uint64_t device_live();
 /* Sleeps for a random time up to us. */
@@ -137,32 +137,32 @@ void delay(uint32_t us, uint64_t *random);
 
 /* ---- runtime.cc ---- */
 
-/* Remembers an error as CUDA does, and passes it on. */
+/* Stores the last error as CUDA does, and returns it. */
 cudaError_t report(cudaError_t error);
-/* A sticky error that has struck, or success. */
+/* Returns the sticky error that has occurred, or success. */
 cudaError_t struck();
 void strike(cudaError_t error);
 bool is_sticky(cudaError_t error);
 cudaError_t need_device();
-/* The dynamic shared memory that a kernel may ask for. */
+/* Returns the limit of a kernel's dynamic shared memory. */
 size_t shared_limit(const void *function);
-/* The kernel's code is on the GPU from here on. Returns whether it was before. */
+/* Marks the kernel's code as loaded; returns whether it was loaded before. */
 bool kernel_loaded(const void *function);
 void count_late_kernel();
-/* Whether any kernel is loaded. */
+/* Returns whether any kernel is loaded. */
 bool kernels_there();
 
 /* ---- memory.cc ---- */
 
 enum range_kind { RANGE_DEVICE, RANGE_MAPPED, RANGE_PINNED, RANGE_REGISTERED };
 
-bool range_add(range_kind kind, const void *start, size_t bytes); /* false: it meets another */
-size_t range_remove(range_kind kind, const void *start); /* its bytes; 0: there is none that begins so */
+bool range_add(range_kind kind, const void *start, size_t bytes); /* false: it overlaps another range */
+size_t range_remove(range_kind kind, const void *start); /* returns its bytes; 0: no range starts there */
 enum cover { COVER_NONE, COVER_PART, COVER_DEVICE, COVER_HOST };
-/* What of the emulator's knowledge lies under these bytes; part: the beginning only. */
+/* Returns the kind of range under these bytes; part: only the start is covered. */
 cover range_cover(const void *start, size_t bytes);
 bool device_memory_left(size_t bytes);
-/* What nobody has of the device; the context counts from the first call that needs it. */
+/* Returns free device memory; the context counts from the first call that needs it. */
 uint64_t device_memory_free();
 void make_context();
 
@@ -178,17 +178,17 @@ struct launch {
 };
 
 struct worker;
-/* One for each stream, made and used by its thread. */
+/* One worker per stream, created and used by its thread. */
 worker *worker_create();
 void worker_destroy(worker *worker);
 void worker_run(worker *worker, const launch *launch);
-/* The kernel that this thread runs, for messages; "" in none. */
+/* Returns the name of the running kernel, for messages; "" outside of kernels. */
 const char *kernel_running();
 
 /* ---- warps.cc, through blocks.cc ---- */
 
 typedef void warp_operation(void *const operands[32], uint32_t mask);
-/* Waits for the lanes in the mask; the last computes for all. */
+/* Waits for the lanes in the mask; the last lane computes for all. */
 void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void *operand, const char *file,
                int line);
 

@@ -36,7 +36,7 @@ enum status matrix_prepare(struct matrix *m, const struct onednn_key *key, struc
     return OK;
 }
 
-/* These see copies of what the program knows of, so nobody need watch them. */
+/* The operands are copies, so TSan need not check these loops. */
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 
 UNWATCHED static void multiply(const int32_t n[3], const float *src, const float *weights, float *dst) {
@@ -78,7 +78,7 @@ void matrix_run(struct matrix *m, const struct onednn_key *key, const float *src
 
 #else
 
-/* oneDNN's memory is the emulation's, not the program's: it is taken from a table of its own. */
+/* oneDNN's memory belongs to the emulator, so a separate sys counts it. */
 struct matrix {
     struct sys *sys, machine;
     struct onednn *onednn;

@@ -1,6 +1,6 @@
-/* The device's memory and the host's pinned memory: who owns which addresses. Fresh device memory is 0xFF
- * throughout, NaN as a float; under ASan it has 256 KB on both sides that nobody may touch, because the red
- * zones of ASan itself are too short for the overrun of a row. */
+/* Device memory and pinned host memory, and the table of their address ranges. New device memory is filled
+ * with 0xFF (NaN as float). Under ASan it has 256 KB of poisoned bytes on both sides, because ASan's red
+ * zones are shorter than a row. */
 #include "internal.h"
 
 #include <stdlib.h>
@@ -8,7 +8,7 @@
 
 enum { ZONE = 256 << 10 };
 
-/* ---- ranges, sorted by start; they never meet ---- */
+/* ---- ranges, sorted by start, without overlap ---- */
 
 struct range {
     const char *start, *end;
@@ -19,7 +19,7 @@ static quiet_lock ranges_lock;
 static range *ranges;
 static size_t n_ranges, capacity;
 
-/* The first that ends behind the address. */
+/* Returns the first range that ends behind the address. */
 static size_t find(const char *address) {
     size_t low = 0, high = n_ranges;
     while (low < high) {
@@ -74,7 +74,7 @@ static bool on_device(const range *r) {
     return r->kind == RANGE_DEVICE || r->kind == RANGE_MAPPED;
 }
 
-/* Mapped pages may follow each other; allocations end where they end. */
+/* An access may span adjacent mapped chunks, but not two allocations. */
 cover range_cover(const void *start, size_t bytes) {
     const char *at = (const char *)start, *end = at + bytes;
     lock(&ranges_lock);
@@ -92,9 +92,9 @@ cover range_cover(const void *start, size_t bytes) {
     return result;
 }
 
-/* ---- the device's ---- */
+/* ---- device memory ---- */
 
-/* As on a real GPU the first context of a process takes some, and stays. */
+/* The first context of a process takes device memory for good, as on a real GPU. */
 static uint32_t context_there;
 
 void make_context() {
@@ -165,7 +165,7 @@ cudaError_t cudaFree(void *memory) {
     return cudaSuccess;
 }
 
-/* ---- the host's ---- */
+/* ---- host memory ---- */
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
     cudaError_t bad = need_device();

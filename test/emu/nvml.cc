@@ -1,4 +1,4 @@
-/* In place of NVML: see kernels/cuda/nvml.h. */
+/* Replaces NVML (kernels/cuda/nvml.h). */
 #include "kernels/cuda/nvml.h"
 
 #include "enqueue.h"

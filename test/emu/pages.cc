@@ -1,6 +1,6 @@
-/* The driver's calls that map memory: address space first, chunks of memory into it, access last. A chunk
- * that is mapped is 0xFF throughout, because what it held before is nobody's business; without access its
- * addresses end the process. */
+/* Virtual memory calls of the driver: reserve addresses, map chunks, set access. A newly mapped chunk is
+ * filled with 0xFF, because its old contents are undefined. An access before cuMemSetAccess ends the process.
+ */
 #include "internal.h"
 
 #include <cuda.h>
@@ -90,7 +90,7 @@ CUresult cuMemAddressFree(CUdeviceptr address, size_t bytes) {
     space **s = &spaces;
     while (*s && (*s)->at != at) s = &(*s)->next;
     if (!*s || (*s)->bytes != bytes)
-        refuse("cuMemAddressFree: %zu bytes at %p were not reserved so", bytes, (void *)at);
+        refuse("cuMemAddressFree: no reservation of %zu bytes at %p", bytes, (void *)at);
     for (chunk *c = mapped_chunks; c; c = c->next)
         if (c->at >= at && c->at < at + bytes) refuse("cuMemAddressFree: %p is still mapped", (void *)c->at);
     space *gone = *s;
@@ -121,7 +121,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
 
 static chunk *chunk_check(CUmemGenericAllocationHandle handle, const char *call) {
     chunk *c = (chunk *)(uintptr_t)handle;
-    if (!c || c->magic != MAGIC) refuse("%s: %p is no allocation", call, (void *)c);
+    if (!c || c->magic != MAGIC) refuse("%s: %p is not an allocation", call, (void *)c);
     return c;
 }
 
@@ -131,7 +131,7 @@ static void chunk_free(chunk *c) {
     free(c);
 }
 
-/* Its memory stays while it is mapped. */
+/* The memory is freed when the chunk is also unmapped. */
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     chunk *c = chunk_check(handle, "cuMemRelease");
     lock(&pages_lock);
@@ -149,8 +149,9 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     if (planned) return (CUresult)planned;
     char *at = (char *)(uintptr_t)address;
     if (offset || bytes != c->bytes || address % now.granule)
-        refuse("cuMemMap: %zu of the %zu bytes of a chunk at %p; whole chunks at whole granules only", bytes,
-               c->bytes, (void *)at);
+        refuse("cuMemMap: %zu of the %zu bytes of a chunk at %p; only whole chunks at multiples of the "
+               "granularity",
+               bytes, c->bytes, (void *)at);
     lock(&pages_lock);
     space *s = spaces;
     while (s && !(at >= s->at && at + bytes <= s->at + s->bytes)) s = s->next;
@@ -158,7 +159,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     for (chunk *other = mapped_chunks; other; other = other->next)
         if (other == c || (other->at < at + bytes && at < other->at + other->bytes))
             refuse("cuMemMap: %s at %p",
-                   other == c ? "the chunk is mapped already" : "something is mapped already", (void *)at);
+                   other == c ? "the chunk is already mapped" : "another chunk is mapped there", (void *)at);
     c->mapped = true;
     c->at = at;
     c->next = mapped_chunks;
@@ -167,11 +168,11 @@ CUresult cuMemMap(CUdeviceptr address, size_t bytes, size_t offset, CUmemGeneric
     return CUDA_SUCCESS;
 }
 
-/* The next mapped chunk at an address within [at, end), which must be one after the other. */
+/* Returns the chunk mapped at `at`, which must end at or before `end`. */
 static chunk *chunk_at(char *at, const char *end, const char *call) {
     chunk *c = mapped_chunks;
     while (c && c->at != at) c = c->next;
-    if (!c || at + c->bytes > end) refuse("%s: no chunk is mapped at %p that ends in time", call, (void *)at);
+    if (!c || at + c->bytes > end) refuse("%s: no chunk at %p ends within the given bytes", call, (void *)at);
     return c;
 }
 
@@ -179,7 +180,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
     if (device_there()) return device_there();
     if (n != 1 || !location_valid(&access->location)) return CUDA_ERROR_INVALID_VALUE;
     if (access->flags != CU_MEM_ACCESS_FLAGS_PROT_READWRITE)
-        refuse("cuMemSetAccess: only both, to read and write");
+        refuse("cuMemSetAccess: only read-write access is supported");
     char *at = (char *)(uintptr_t)address, *end = at + bytes;
     while (at < end) {
         lock(&pages_lock);
@@ -191,7 +192,7 @@ CUresult cuMemSetAccess(CUdeviceptr address, size_t bytes, const CUmemAccessDesc
         ask_for_huge_pages(memory, c->bytes);
         quiet_fill(memory, 0xFF, c->bytes);
         if (!range_add(RANGE_MAPPED, at, c->bytes))
-            refuse("cuMemSetAccess: %p has access already", (void *)at);
+            refuse("cuMemSetAccess: access to %p is already set", (void *)at);
         at += c->bytes;
     }
     return CUDA_SUCCESS;

@@ -1,4 +1,4 @@
-/* Devices, versions, errors, attributes of kernels, and the driver's functions by name. */
+/* Devices, versions, errors, kernel attributes, and driver functions by name. */
 #include "internal.h"
 
 #include <cuda.h>
@@ -10,7 +10,7 @@ static EMU_THREAD_LOCAL cudaError_t last;
 static uint32_t sticky;
 static EMU_THREAD_LOCAL int current;
 
-/* Errors after which a context is of no use, by their descriptions in CUDA's documentation. */
+/* Returns whether the error makes a context unusable, according to CUDA's documentation. */
 bool is_sticky(cudaError_t error) {
     static const cudaError_t sticky_ones[] = {cudaErrorECCUncorrectable,
                                               cudaErrorNvlinkUncorrectable,
@@ -219,9 +219,9 @@ static struct {
     size_t bytes;
     bool loaded;
 } kernels[KERNELS];
-static int n_kernels, n_loaded; /* n_loaded: 1, or 0 where none is */
+static int n_kernels, n_loaded; /* n_loaded: 1 if any kernel is loaded, else 0 */
 
-/* Its place; the lock is held. */
+/* Returns the kernel's index; the lock is held. */
 static int kernel_place(const void *function) {
     int i = 0;
     while (i < n_kernels && kernels[i].function != function) i++;
@@ -254,7 +254,7 @@ size_t shared_limit(const void *function) {
 cudaError_t cudaFuncSetAttribute(const void *function, enum cudaFuncAttribute attribute, int value) {
     if (attribute != cudaFuncAttributeMaxDynamicSharedMemorySize) return cudaSuccess;
     if (value < 0 || value > 99 << 10)
-        refuse("cudaFuncSetAttribute: %d bytes of shared memory; sm_86, 89 and 120 have 101376", value);
+        refuse("cudaFuncSetAttribute: %d bytes of shared memory; sm_86, sm_89 and sm_120 have 101376", value);
     lock(&kernels_lock);
     kernels[kernel_place(function)].bytes = (size_t)value;
     unlock(&kernels_lock);

@@ -1,8 +1,7 @@
-/* A block's shared memory, and the asynchronous copies into it.
+/* Shared memory of a block, and asynchronous copies into it.
  *
- * Fresh shared memory is 0xFF throughout. Under ASan every array of every block is an allocation of exactly
- * its size; under TSan blocks take turns among many places, because one that is used again would look like a
- * race. */
+ * New shared memory is filled with 0xFF. Under ASan every array of every block is a separate allocation of
+ * its exact size. Under TSan blocks alternate among many memories, because reuse would look like a race. */
 #include "blocks.h"
 
 #include <stdlib.h>
@@ -14,14 +13,14 @@ static void *shared_take(worker *w, const void *site, size_t bytes, const char *
     size_t used = (w->shared_used + 15) / 16 * 16;
     size_t limit = shared_limit(w->now->function) > SHARED_USUAL ? SHARED_MOST : SHARED_USUAL;
     if (used + bytes > limit)
-        refuse("kernel %s: shared array %s makes %zu bytes of shared memory; the kernel may have %zu",
-               w->now->name, name, used + bytes, limit);
+        refuse("kernel %s: with array %s %zu bytes of shared memory, limit %zu", w->now->name, name,
+               used + bytes, limit);
     shared_array *a = &w->arrays[w->n_arrays++];
     a->site = site;
     a->bytes = bytes;
     w->shared_used = used + bytes;
     if (WITH_ASAN) {
-        /* Exact, so that its end is guarded. */
+        /* The exact size, so that ASan guards the end. */
         if (posix_memalign(&a->memory, 16, bytes ? bytes : 1)) refuse("no memory for shared arrays");
     } else
         a->memory = w->shared + w->n_blocks % SHARED_SLOTS * SHARED_SLOT + used;
@@ -49,12 +48,12 @@ void shared_forget(worker *w) {
     w->shared_used = 0;
 }
 
-/* ---- copies that a thread waits for ---- */
+/* ---- asynchronous copies ---- */
 
 void emu_async_copy(void *to, uint4 value, const char *file, int line) {
     thread *t = own->running;
     if (t->n_copies == ASYNC)
-        refuse("kernel %s: more than %d copies of a thread on their way", own->now->name, ASYNC);
+        refuse("kernel %s: more than %d pending copies of a thread", own->now->name, ASYNC);
     async_copy *c = &own->block->copies[t->self.number][(t->first_copy + t->n_copies++) % ASYNC];
     c->to = to;
     c->value = value;

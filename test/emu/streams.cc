@@ -1,9 +1,8 @@
-/* Streams: a thread each, which takes what was queued in order. Events: a record is an instance of its own; a
- * wait is for the latest instance at the time of the call.
+/* Streams: each is a host thread that runs queued operations in order. Events: each record makes a new
+ * instance; a wait is for the latest instance at the call.
  *
- * Copies between the device and memory that is pinned or registered run on the stream's thread. Any other
- * host memory is read at the call (host to device), or makes the caller wait (device to host), and is
- * counted. */
+ * Copies between the device and pinned or registered memory run on the stream's thread. Pageable host memory
+ * is read during the call (host to device) or makes the caller wait (device to host), and is counted. */
 #include "internal.h"
 
 #include <pthread.h>
@@ -28,7 +27,7 @@ struct operation {
     launch kernel;
     void *to;
     const void *from;
-    void *snapshot; /* to free */
+    void *snapshot; /* copied source, freed after the copy */
     size_t bytes;
     int value;
     instance *event;
@@ -38,10 +37,10 @@ struct operation {
 struct emu_stream {
     uint32_t magic;
     quiet_lock queueing;
-    uint32_t n_queued, n_done; /* ever; both wrap */
+    uint32_t n_queued, n_done; /* totals; both wrap */
     pthread_t thread;
     uint64_t random;
-    char done; /* a place of order */
+    char done; /* TSan synchronisation address */
     operation ring[OPERATIONS];
 };
 
@@ -57,7 +56,7 @@ struct emu_event {
 static quiet_lock instances_lock;
 static instance *free_instances;
 
-/* Under TSan each is new: an old one would bring the order of its earlier life. */
+/* Under TSan instances are never reused: a reused one would carry the order of its earlier use. */
 static instance *instance_make() {
     instance *i = nullptr;
     lock(&instances_lock);
@@ -96,14 +95,14 @@ static void instance_await(instance *i) {
     after(i);
 }
 
-/* ---- the stream's thread ---- */
+/* ---- stream thread ---- */
 
 static void run_copy(const operation *o, uint64_t *random) {
     delay(now.copies_us, random);
     if (!o->snapshot && range_cover(o->from, o->bytes) < COVER_DEVICE)
-        refuse("copy of %zu bytes from %p: the memory was given back before the copy ran", o->bytes, o->from);
+        refuse("copy of %zu bytes from %p: the memory was freed before the copy ran", o->bytes, o->from);
     if (range_cover(o->to, o->bytes) == COVER_PART)
-        refuse("copy of %zu bytes to %p: the memory was given back before the copy ran", o->bytes, o->to);
+        refuse("copy of %zu bytes to %p: the memory was freed before the copy ran", o->bytes, o->to);
     memcpy(o->to, o->snapshot ? o->snapshot : o->from, o->bytes);
     free(o->snapshot);
 }
@@ -135,8 +134,7 @@ static void run(emu_stream *s, worker *w, operation *o) {
         break;
     case SET:
         if (range_cover(o->to, o->bytes) != COVER_DEVICE)
-            refuse("cudaMemsetAsync of %zu bytes at %p: the memory was given back before it ran", o->bytes,
-                   o->to);
+            refuse("cudaMemsetAsync of %zu bytes at %p: the memory was freed before it ran", o->bytes, o->to);
         memset(o->to, o->value, o->bytes);
         break;
     case RECORD:
@@ -173,7 +171,7 @@ static void *stream_main(void *user) {
 
 static emu_stream *stream_check(cudaStream_t s, const char *call) {
     if (!s || s == (cudaStream_t)1 || s == (cudaStream_t)2) refuse("%s: on the default stream", call);
-    if (s->magic != MAGIC) refuse("%s: %p is no stream", call, (void *)s);
+    if (s->magic != MAGIC) refuse("%s: %p is not a stream", call, (void *)s);
     return s;
 }
 
@@ -183,7 +181,7 @@ static void await_done(emu_stream *s, uint32_t n) {
     after(&s->done);
 }
 
-/* Between the two the slot is the caller's. */
+/* Reserves a queue slot; the caller fills it and calls queue_end. */
 static operation *queue_begin(emu_stream *s, kind what) {
     lock(&s->queueing);
     uint32_t done;
@@ -196,7 +194,7 @@ static operation *queue_begin(emu_stream *s, kind what) {
     return o;
 }
 
-/* How many have been queued, this one among them. */
+/* Publishes the slot; returns the number of operations queued so far. */
 static uint32_t queue_end(emu_stream *s, operation *o) {
     before(o);
     uint32_t n = s->n_queued + 1;
@@ -210,7 +208,7 @@ cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned flags, i
     cudaError_t bad = need_device();
     if (bad || (bad = planned_failure(EMU_STREAM_CREATE))) return report(bad);
     if (flags != cudaStreamNonBlocking)
-        refuse("cudaStreamCreate: without cudaStreamNonBlocking it waits for the default stream");
+        refuse("cudaStreamCreate: needs cudaStreamNonBlocking, else the stream waits for the default stream");
     emu_stream *s = (emu_stream *)calloc(1, sizeof *s);
     if (!s) return report(cudaErrorMemoryAllocation);
     s->magic = MAGIC;
@@ -263,7 +261,7 @@ void emu_launch(const char *name, const void *function, dim3 grid, dim3 block, s
         refuse("kernel %s: a block of (%u, %u, %u) threads", name, block.x, block.y, block.z);
     if (bytes > ARGUMENTS) refuse("kernel %s: %zu bytes of arguments", name, bytes);
     if (shared_bytes > shared_limit(function))
-        refuse("kernel %s: %zu bytes of dynamic shared memory, %zu without cudaFuncSetAttribute or by it",
+        refuse("kernel %s: %zu bytes of dynamic shared memory; limit %zu, by default or cudaFuncSetAttribute",
                name, shared_bytes, shared_limit(function));
     cudaError_t fails = planned_failure(EMU_LAUNCH);
     if (struck() || (fails && !is_sticky(fails))) {
@@ -279,17 +277,17 @@ void emu_launch(const char *name, const void *function, dim3 grid, dim3 block, s
 }
 
 void emu_check_argument(const char *kernel, int i, const void *pointer) {
-    /* The end of a range is an empty tensor's address. */
+    /* An empty tensor may point to the end of a range. */
     if (!pointer || range_cover(pointer, 1) >= COVER_DEVICE ||
         range_cover((const char *)pointer - 1, 1) >= COVER_DEVICE)
         return;
-    refuse("kernel %s: argument %d, %p, is neither the device's memory nor pinned", kernel, i, pointer);
+    refuse("kernel %s: argument %d, %p, is neither device memory nor pinned", kernel, i, pointer);
 }
 
 /* ---- events ---- */
 
 static emu_event *event_check(cudaEvent_t e, const char *call) {
-    if (!e || e->magic != MAGIC) refuse("%s: %p is no event", call, (void *)e);
+    if (!e || e->magic != MAGIC) refuse("%s: %p is not an event", call, (void *)e);
     return e;
 }
 
@@ -399,7 +397,7 @@ cudaError_t cudaMemcpyAsync(void *to, const void *from, size_t bytes, enum cudaM
                              : from_device ? cudaMemcpyDeviceToHost
                                            : cudaMemcpyHostToHost;
     if (kind != cudaMemcpyDefault && kind != is)
-        refuse("cudaMemcpyAsync: kind %d, but %p to %p is of kind %d", kind, from, to, is);
+        refuse("cudaMemcpyAsync: kind %d given, but a copy of %p to %p has kind %d", kind, from, to, is);
     bool to_pageable = !to_device && range_cover(to, bytes) == COVER_NONE;
     bool from_pageable = !from_device && range_cover(from, bytes) == COVER_NONE;
     count_copy(bytes, to_pageable || from_pageable);
@@ -421,7 +419,7 @@ cudaError_t cudaMemsetAsync(void *to, int value, size_t bytes, cudaStream_t stre
     if (struck()) return report(struck());
     if (!bytes) return cudaSuccess;
     if (range_cover(to, bytes) != COVER_DEVICE)
-        refuse("cudaMemsetAsync: %zu bytes at %p are not the device's", bytes, to);
+        refuse("cudaMemsetAsync: %zu bytes at %p are not device memory", bytes, to);
     operation *o = queue_begin(s, SET);
     o->to = to, o->value = value, o->bytes = bytes;
     queue_end(s, o);

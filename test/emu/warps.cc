@@ -1,5 +1,5 @@
-/* What the lanes of a warp compute together: each leaves its operands, the last to come computes for all.
- * Fragment layouts as in kernels/cuda/ptx.cuh. */
+/* Warp operations: each lane stores its operands, and the last lane to arrive computes for all. Fragment
+ * layouts as in kernels/cuda/ptx.cuh. */
 #include "internal.h"
 #include "ptx_emulated.h"
 
@@ -93,13 +93,13 @@ static inline float high_half(uint32_t two) {
     return emu_bits<float>(two & 0xFFFF0000u);
 }
 
-/* How tensor cores add, as measured on several generations (Fasi, Higham, Mikaitis, Pranesh, "Numerical
- * behavior of NVIDIA tensor cores", 2021): what came before and the exact products of eight k are shifted to
- * the largest exponent among them, what lies below the kept bits is cut off, and so is what the sum has too
- * many. The coarsest of them keep 23 bits behind the point. */
+/* Sums of tensor cores, as measured on several generations (Fasi, Higham, Mikaitis, Pranesh, "Numerical
+ * behavior of NVIDIA tensor cores", 2021): the accumulator and eight exact products are aligned to their
+ * largest exponent, truncated, added, and the sum is truncated again. The coarsest tensor cores keep 23
+ * fraction bits. */
 enum { SUMMED_AT_ONCE = 8, BITS_KEPT = 23 };
 
-/* Towards 0, in whole units. */
+/* Rounds towards 0 to a multiple of unit. */
 static inline double cut_off(double value, double unit) {
     return (double)(int64_t)(value / unit) * unit;
 }
@@ -122,7 +122,7 @@ static float sum_cut_off(float before, const float *a, const float (*b)[8], int 
         if (!isfinite(terms[i])) return before + (float)terms[i];
         if (exponent_of(terms[i]) > most) most = exponent_of(terms[i]);
     }
-    if (most < -900) return before; /* all are 0 */
+    if (most < -900) return before; /* all values are 0 */
     double unit = emu_bits<double>((uint64_t)(most - BITS_KEPT + 1023) << 52);
     for (double term : terms) sum += cut_off(term, unit);
     return truncated(sum);

@@ -1,4 +1,5 @@
-/* Replays every input of the fuzzing corpora (test/fuzz/TARGET.ar) without a fuzzer: seeds and past findings (bench/LOG.md). */
+/* Replays every input of the fuzzing corpora (test/fuzz/TARGET.ar) without a fuzzer: seeds and past findings
+ * (bench/LOG.md). */
 #include "test/fuzz/targets.h"
 
 #include <ar.h>
@@ -46,7 +47,7 @@ static void replay_all(const struct target *target) {
 }
 
 int main(void) {
-    alarm(LONGEST_SECONDS); /* a hang is a failure */
+    alarm(LONGEST_SECONDS);
     for (int i = 0; i < N_TARGETS; i++) replay_all(&targets[i]);
     printf("%d passed, %d failed\n", n_passed, n_failed);
     return n_failed != 0;

@@ -1,10 +1,12 @@
-/* Damaged files: every truncation of small valid files, and bytes flipped, removed, doubled and inserted at random, in every file and
- * text that the library reads: safetensors, GGUF, shard index, tokenizers, configurations, defaults, latents, plans,
- * rates. Each gives a result or an error of exit class 2, 3, 4 or 7, leaks no memory or file descriptor, takes at most
- * HANG_SECONDS and at most 64 MiB of memory beyond the file.
+/* Damaged files: every truncation of small valid files, and bytes flipped, removed, doubled and inserted at
+ * random, in every file and text that the library reads: safetensors, GGUF, shard index, tokenizers,
+ * configurations, defaults, latents, plans, rates. Each gives a result or an error of exit class 2, 3, 4 or
+ * 7, leaks no memory or file descriptor, takes at most HANG_SECONDS and at most 64 MiB of memory beyond the
+ * file.
  *
  * Files with one known defect: malformed_safetensors.h (S*), malformed_gguf.h (G*), test_loaders.c (X*),
- * test_tokenizer.c (T*), test_user_errors.c (whole models). DAMAGE=N: N random damages a file; SEED varies them. */
+ * test_tokenizer.c (T*), test_user_errors.c (whole models). DAMAGE=N: N random damages a file; SEED varies
+ * them. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
 
@@ -181,9 +183,9 @@ struct damaged_file {
     const char *name;
     const char *model, *file; /* the model's folder, and the file in it */
     int (*read)(struct fault_sys *w, const char *path, struct sluice_error *public);
-    bool whole_model;  /* the reader takes the model's folder instead of the file */
-    size_t most; /* damage only this many first bytes; 0: all */
-    bool cuts;   /* every truncation must be an error */
+    bool whole_model; /* the reader takes the model's folder instead of the file */
+    size_t most;      /* damage only this many first bytes; 0: all */
+    bool cuts;        /* every truncation must be an error */
 };
 
 static const struct damaged_file damaged_files[] = {
@@ -234,9 +236,10 @@ static bool documented(int code, const struct sluice_error *e) {
     return class && e->what[0] && !strchr(line, '\n');
 }
 
-/* Checks the result; copies a file that fails to build/, since a random damage cannot be repeated otherwise. */
-static void check_documented(int code, const struct sluice_error *e, double seconds, const char *name, const char *how,
-                  const char *path) {
+/* Checks the result; copies a file that fails to build/, since a random damage cannot be repeated otherwise.
+ */
+static void check_documented(int code, const struct sluice_error *e, double seconds, const char *name,
+                             const char *how, const char *path) {
     bool good = documented(code, e) && seconds < HANG_SECONDS;
     char command[400];
     if (check(good, "%s, %s: %s, exit %d, %.1f s: %s", name, how, sluice_code_name(code), e->exit_code,
@@ -260,13 +263,14 @@ static void read_once(const struct damaged_file *v, const char *path, const char
     for (int i = 0; i < N_MEMORY_LINES; i++)
         check(!w.sys.use.live_bytes[i], "%s, %s: memory line %d still holds %lld bytes", v->name, how, i,
               (long long)w.sys.use.live_bytes[i]);
-    check(!stat(path, &s) && w.sys.use.peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX, "%s, %s: peak of %lld bytes",
-          v->name, how, (long long)w.sys.use.peak_bytes[LINE_HOST]);
+    check(!stat(path, &s) && w.sys.use.peak_bytes[LINE_HOST] <= s.st_size + OURS_MAX,
+          "%s, %s: peak of %lld bytes", v->name, how, (long long)w.sys.use.peak_bytes[LINE_HOST]);
     check(count_open_files() == n, "%s, %s: files stay open", v->name, how);
 }
 
 /* A JSON document may end with a newline. */
-static void cut_everywhere(const struct damaged_file *v, const char *path, const struct text *whole_model, bool every) {
+static void cut_everywhere(const struct damaged_file *v, const char *path, const struct text *whole_model,
+                           bool every) {
     size_t end = whole_model->bytes;
     while (end && whole_model->at[end - 1] == '\n') end--;
     for (size_t n = 0; n < end; n += every ? 1 : 1 + below(end / 40)) {
@@ -277,7 +281,7 @@ static void cut_everywhere(const struct damaged_file *v, const char *path, const
     }
 }
 
-static void damage_file(const struct damaged_file *v, int n_random, bool every) {
+static void test_damaged_file(const struct damaged_file *v, int n_random, bool every) {
     char path[300];
     snprintf(folder, sizeof folder, "%s", copy_model_folder(v->model, "damaged"));
     snprintf(path, sizeof path, "%s/%s", folder, v->file);
@@ -323,7 +327,7 @@ static struct text request_text(enum request_text which) {
     return (struct text){json, strlen(json)};
 }
 
-static void damage_text(enum request_text which, int n_random) {
+static void test_damaged_request_text(enum request_text which, int n_random) {
     static const char *const names[] = {"plan", "rates"};
     struct text whole_model = request_text(which);
     for (int i = 0; i < n_random; i++) {
@@ -354,7 +358,8 @@ static void read_latent(const char *path, const char *how, bool must_fail) {
         request.init_latent = decodes ? NULL : path;
         int n = count_open_files();
         struct result r = run_or_decode(&rig, &request, decodes ? path : NULL);
-        check_documented(r.code, &r.error, 0, decodes ? "latent to decode" : "latent to begin from", how, path);
+        check_documented(r.code, &r.error, 0, decodes ? "latent to decode" : "latent to begin from", how,
+                         path);
         check(!must_fail || r.code, "%s: no error", how);
         check_memory_released(&rig, true, how);
         check(count_open_files() == n, "%s: files stay open", how);
@@ -362,7 +367,7 @@ static void read_latent(const char *path, const char *how, bool must_fail) {
     }
 }
 
-static void damage_latent(int n_random, bool every) {
+static void test_damaged_latent(int n_random, bool every) {
     char path[200];
     struct sluice_request request = request_fox(32, 16, 1, 1, 1);
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
@@ -397,13 +402,14 @@ int main(void) {
     bool every = damage_n != NULL;
     if (seed_text) seed = strtoull(seed_text, NULL, 10);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(LONGEST_SECONDS); /* a hang is a failure */
+    alarm(LONGEST_SECONDS);
     temporary_make();
     if (!rig_open(&rig, model_a, 1, 3)) return finish();
-    for (size_t i = 0; i < sizeof damaged_files / sizeof *damaged_files; i++) damage_file(&damaged_files[i], n, every);
-    damage_text(PLAN, n);
-    damage_text(RATES, n);
-    damage_latent(n, every);
+    for (size_t i = 0; i < sizeof damaged_files / sizeof *damaged_files; i++)
+        test_damaged_file(&damaged_files[i], n, every);
+    test_damaged_request_text(PLAN, n);
+    test_damaged_request_text(RATES, n);
+    test_damaged_latent(n, every);
     rig_close(&rig);
     return finish();
 }

@@ -1,7 +1,7 @@
-/* Failing disks and files that change during a run, at a weight of each stage, with and without direct I/O: exit code 3 and the file's
- * name, never wrong pixels. After a failing disk the session's next run is right. A changed file stays CHANGED for
- * sessions that have it open, even if it is restored; a newly opened model is right. Changes that leave the bytes alone
- * (links, names, permissions) do not end a run. */
+/* Failing disks and files that change during a run, at a weight of each stage, with and without direct I/O:
+ * exit code 3 and the file's name, never wrong pixels. After a failing disk the session's next run is right.
+ * A changed file stays CHANGED for sessions that have it open, even if it is restored; a newly opened model
+ * is right. Changes that leave the bytes alone (links, names, permissions) do not end a run. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -40,12 +40,13 @@ static struct faulty_byte {
     int64_t byte;
     atomic_long n_reads; /* reads of this byte */
     long at;             /* the read at which the fault begins */
-    const struct disk_fault *disk_fault;
+    const struct disk_fault *fault;
 } faulty_byte;
 
 static int64_t faulty_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset) {
-    const struct disk_fault *t = faulty_byte.disk_fault;
-    bool here = faulty_byte.source && (file == faulty_byte.source->file || file == faulty_byte.source->direct) &&
+    const struct disk_fault *t = faulty_byte.fault;
+    bool here = faulty_byte.source &&
+                (file == faulty_byte.source->file || file == faulty_byte.source->direct) &&
                 offset <= faulty_byte.byte && faulty_byte.byte < offset + (int64_t)bytes;
     long n = here ? atomic_fetch_add(&faulty_byte.n_reads, 1) + 1 : 0;
     if (!t || !n || n < faulty_byte.at) return fault_sys_read_at(sys, file, to, bytes, offset);
@@ -54,7 +55,8 @@ static int64_t faulty_read_at(struct sys *sys, int file, void *to, size_t bytes,
     return t->answer < 1 ? t->answer : fault_sys_read_at(sys, file, to, bytes, offset);
 }
 
-/* Chooses the middle byte of the largest segment of the stage's largest block, which no other block's direct read covers. */
+/* Chooses the middle byte of the largest segment of the stage's largest block, which no other block's direct
+ * read covers. */
 static void choose_byte(struct rig *rig, int stage, json_t *plan) {
     const struct component *c = model_component(rig->model, stages[stage].kind);
     const struct packed_segment *largest = NULL;
@@ -95,23 +97,22 @@ static struct sluice_request request_at(struct rig *rig, int stage, bool direct,
 }
 
 static struct result run_with_fault(struct rig *rig, const struct sluice_request *request,
-                                  const struct disk_fault *disk_fault, const char *what) {
+                                    const struct disk_fault *fault, const char *what) {
     atomic_store(&faulty_byte.n_reads, 0);
-    faulty_byte.disk_fault = disk_fault;
+    faulty_byte.fault = fault;
     struct result r = run(rig, request);
-    faulty_byte.disk_fault = NULL;
-    check(atomic_load(&faulty_byte.n_reads) >= faulty_byte.at, "%s: the byte was read only %ld times", what, atomic_load(&faulty_byte.n_reads));
+    faulty_byte.fault = NULL;
+    check(atomic_load(&faulty_byte.n_reads) >= faulty_byte.at, "%s: the byte was read only %ld times", what,
+          atomic_load(&faulty_byte.n_reads));
     return r;
 }
 
 static void check_refused(const struct result *r, int code, const char *what) {
     check(r->code == code && r->error.exit_code == 3, "%s: %s, exit %d: %s", what, sluice_code_name(r->code),
           r->error.exit_code, r->error.what);
-    check(strstr(r->error.where, faulty_byte.source->path) != NULL, "%s: the error does not name the file: %s", what,
-          r->error.where);
+    check(strstr(r->error.where, faulty_byte.source->path) != NULL,
+          "%s: the error does not name the file: %s", what, r->error.where);
 }
-
-/* ---- disks ---- */
 
 static const struct disk_fault disks[] = {
     {"errs", SLUICE_IO, -EIO, false, NULL},
@@ -119,7 +120,7 @@ static const struct disk_fault disks[] = {
     {"reads short", SLUICE_OK, 1, true, NULL},
 };
 
-static void bad_disk(int stage, bool direct, bool keep) {
+static void test_failing_disk(int stage, bool direct, bool keep) {
     struct rig rig;
     struct sluice_session_options options = {.threads = 1};
     if (!open_with_fault(&rig, intact)) return;
@@ -209,7 +210,7 @@ static void check_changed(const struct disk_fault *change, const struct result *
 }
 
 /* early: between opening the model and the run. */
-static void changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
+static void test_changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
     static const struct disk_fault none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;
     char what[96];
@@ -241,7 +242,7 @@ int main(void) {
     struct rig rig;
     struct sluice_request request = request_fox(48, 32, 2, 1, 2);
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(LONGEST_SECONDS);     /* a hang is a failure */
+    alarm(LONGEST_SECONDS);
     temporary_make_in("build"); /* /tmp may not allow direct I/O */
     intact = wide_checkpoint();
     if (!rig_open(&rig, intact, 1, 3)) return finish();
@@ -250,11 +251,11 @@ int main(void) {
     for (int stage = 0; stage < STAGES; stage++)
         for (int direct = 0; direct < 2; direct++) {
             if (!thorough() && direct != stage % 2) continue;
-            bad_disk(stage, direct, false);
-            bad_disk(stage, direct, true);
+            test_failing_disk(stage, direct, false);
+            test_failing_disk(stage, direct, true);
             for (size_t i = 0; i < sizeof changes / sizeof *changes; i++) {
-                changing_file(&changes[i], stage, direct, false);
-                if (stage == 0) changing_file(&changes[i], stage, direct, true);
+                test_changing_file(&changes[i], stage, direct, false);
+                if (stage == 0) test_changing_file(&changes[i], stage, direct, true);
             }
         }
     result_free(&want);

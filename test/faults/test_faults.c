@@ -1,10 +1,11 @@
-/* Faults: the n-th call of every kind through struct sys fails, once or from then on, while a model is opened, tokenizes, plans, runs
- * (streamed, resident, with direct I/O, from a latent, in a batch with guidance, with previews, with the prompt cache,
- * with adapters) and decodes. Each run gives a documented error or the right result; no memory, file descriptor or
- * partial file remains; the session's next run is right. Also weights with NaN or Inf, and cancelled runs.
+/* Faults: the n-th call of every kind through struct sys fails, once or from then on, while a model is
+ * opened, tokenizes, plans, runs (streamed, resident, with direct I/O, from a latent, in a batch with
+ * guidance, with previews, with the prompt cache, with adapters) and decodes. Each run gives a documented
+ * error or the right result; no memory, file descriptor or partial file remains; the session's next run is
+ * right. Also weights with NaN or Inf, and cancelled runs.
  *
- * About 200 calls, chosen by a seed; FAULTS=all: every call. SCENE=NAME: only that scene. Disks and changing files:
- * test_disk.c. Every call of tokenizers and loaders: test_tokenizer.c, test_loaders.c. */
+ * About 200 calls, chosen by a seed; FAULTS=all: every call. SCENE=NAME: only that scene. Disks and changing
+ * files: test_disk.c. Every call of tokenizers and loaders: test_tokenizer.c, test_loaders.c. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
@@ -19,8 +20,8 @@
 
 enum { LONGEST_SECONDS = 900, LONGEST_SECONDS_ALL = 14400 };
 
-static bool every;        /* FAULTS=all */
-static int n_faults;      /* tried so far */
+static bool every; /* FAULTS=all */
+static int n_faults;
 static char outputs[128]; /* the runs' output folder */
 static char latent[160];  /* saved by a run without faults */
 
@@ -35,8 +36,9 @@ struct kind {
     int once, on; /* allowed outcomes, enum outcome: of one fault; of a lasting fault */
 };
 
-/* A short or interrupted read or write is retried, unless it is interrupted for ever. An estimate (the predicted duration) may be
- * omitted without memory; a failed direct read falls back to the page cache; a run short of memory may evict residents. */
+/* A short or interrupted read or write is retried, unless it is interrupted for ever. An estimate (the
+ * predicted duration) may be omitted without memory; a failed direct read falls back to the page cache; a run
+ * short of memory may evict residents. */
 static const struct kind kinds[] = {
     {"alloc", CALL_ALLOC, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
     {"map", CALL_MAP, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
@@ -87,9 +89,9 @@ struct scene {
     bool keep;   /* everything resident and kept between runs */
     bool direct; /* with direct I/O */
     bool init;   /* starts from a latent */
-    bool previews;  /* with previews */
-    bool again;  /* with the prompt cache */
-    int also_allowed;  /* outcomes allowed besides the fault's, where the failing part is optional */
+    bool previews;
+    bool cache_prompts; /* with the prompt cache */
+    int also_allowed;   /* outcomes allowed besides the fault's, where the failing part is optional */
 };
 
 static char prompt_cache_folder[128];
@@ -126,7 +128,7 @@ static void ignore_preview(void *user, const struct sluice_preview *preview) {
 static void open_session(struct rig *rig, const struct scene *scene) {
     struct sluice_session_options options = {.threads = 1};
     if (scene->previews) options.on_preview = ignore_preview;
-    if (scene->again) options.prompt_cache = prompt_cache_folder;
+    if (scene->cache_prompts) options.prompt_cache = prompt_cache_folder;
     sluice_session_close(rig->session);
     rig_open_session(rig, &options);
 }
@@ -216,10 +218,10 @@ static const struct scene scenes[] = {
     {"init_latent", run, 1, .stride = 1, .init = true},
     {"decode", act_decode, 1, .stride = 1, .keep = true},
     {"previews", run, 1, .stride = 5, .previews = true, .also_allowed = SURVIVED},
-    {"again", act_cached_prompt, 1, .stride = 5, .keep = true, .again = true, .also_allowed = SURVIVED},
+    {"again", act_cached_prompt, 1, .stride = 5, .keep = true, .cache_prompts = true,
+     .also_allowed = SURVIVED},
     {"adapted", act_with_adapters, 1, .stride = 3},
-    {"batch", run, 2,
-     .stride = 11}, /* planning a batch takes ten times as long as the run */
+    {"batch", run, 2, .stride = 11}, /* planning a batch takes ten times as long as the run */
 };
 
 static struct sluice_request request_for(struct rig *rig, const struct scene *scene) {
@@ -249,7 +251,8 @@ static bool same_bytes(const char *path, const char *other) {
     return same;
 }
 
-/* Removes the run's output files. Each must equal the file of the same name that a run without faults writes. */
+/* Removes the run's output files. Each must equal the file of the same name that a run without faults writes.
+ */
 static void check_output_files(const char *what, bool baseline) {
     DIR *folder = opendir(outputs);
     for (struct dirent *file; folder && (file = readdir(folder));) {
@@ -308,14 +311,16 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
     else
         check(r.error.what[0] && r.error.exit_code, "%s: an error without text or exit code", what);
     int may = on ? kind->on : kind->once;
-    check(outcome_of(r.code) & (reached ? may | scene->also_allowed : SURVIVED), "%s: %s, exit %d: %s (%s) %s",
-          what, sluice_code_name(r.code), r.error.exit_code, r.error.what, r.error.where, r.error.found);
+    check(outcome_of(r.code) & (reached ? may | scene->also_allowed : SURVIVED),
+          "%s: %s, exit %d: %s (%s) %s", what, sluice_code_name(r.code), r.error.exit_code, r.error.what,
+          r.error.where, r.error.found);
     check_left(rig, scene, baseline, what);
     result_free(&r);
     r = scene->act(rig, request);
     same_images(baseline, &r, what);
     check_left(rig, scene, baseline, what);
-    check(!scene->again || n_cached_prompts() == 2, "%s: %d cache files for two prompts", what, n_cached_prompts());
+    check(!scene->cache_prompts || n_cached_prompts() == 2, "%s: %d cache files for two prompts", what,
+          n_cached_prompts());
     result_free(&r);
     return reached;
 }
@@ -328,7 +333,8 @@ static void fail_kind(struct rig *rig, const struct scene *scene, const struct s
         if (every)
             for (long at = 1; fail_one(rig, scene, request, baseline, kind, at, on);) at += scene->stride;
         else if (n > 0)
-            fail_one(rig, scene, request, baseline, kind, 1 + (long)(random_next_atomic(&random) % (uint64_t)n), on);
+            fail_one(rig, scene, request, baseline, kind,
+                     1 + (long)(random_next_atomic(&random) % (uint64_t)n), on);
 }
 
 static void run_scene(const char *folder, const struct scene *scene) {
@@ -440,7 +446,7 @@ static void nonfinite_in(const char *wide, const char *part, const char *tensor,
     rig_close(&rig);
 }
 
-static void nonfinite(const char *wide) {
+static void test_nonfinite_weights_reported(const char *wide) {
     nonfinite_in(wide, "text_encoder", "model.layers.1.mlp.down_proj.weight", "text", NAN);
     nonfinite_in(wide, "transformer", "layers.0.feed_forward.w2.weight", "denoise", NAN);
     nonfinite_in(wide, "transformer", "layers.1.attention.to_out.0.weight", "denoise", INFINITY);
@@ -468,7 +474,7 @@ static void cancel_in_read(void *user, long n) {
 }
 
 /* Delayed reads are still in flight when the run ends. */
-static void cancelling(const char *folder, bool keep) {
+static void test_cancelled_runs(const char *folder, bool keep) {
     static struct rig rig;
     struct canceller c = {0};
     struct sluice_session_options options = {.threads = 1, .on_progress = cancel_in_progress, .user = &c};
@@ -507,7 +513,7 @@ int main(void) {
     const char *faults = getenv("FAULTS"), *scene = getenv("SCENE");
     every = faults && !strcmp(faults, "all");
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(every ? LONGEST_SECONDS_ALL : LONGEST_SECONDS); /* a hang is a failure */
+    alarm(every ? LONGEST_SECONDS_ALL : LONGEST_SECONDS);
     temporary_make();
     make_outputs();
     save_latent(small);
@@ -516,8 +522,8 @@ int main(void) {
     printf("%d faults\n", n_faults);
     if (scene) return finish();
     const char *wide = wide_checkpoint();
-    nonfinite(wide);
-    cancelling(wide, false);
-    cancelling(wide, true);
+    test_nonfinite_weights_reported(wide);
+    test_cancelled_runs(wide, false);
+    test_cancelled_runs(wide, true);
     return finish();
 }

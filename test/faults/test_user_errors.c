@@ -1,10 +1,11 @@
-/* User errors through the library: each gives one error with what, where, found and expected and its documented exit class, leaks nothing
- * and leaves no file; after a refused request the session's next image is right.
+/* User errors through the library: each gives one error with what, where, found and expected and its
+ * documented exit class, leaks nothing and leaves no file; after a refused request the session's next image
+ * is right.
  *
- * Here: missing file, truncated shard, wrong shape, escaping index, element type, empty file, total_size. Sizes, 0 steps, absurd
- * numbers: here and in test/program/command_line.sh. NaN and Inf: test_faults.c. Files that shrink or change during a run:
- * test_disk.c. Unknown flags, full disks, missing folders, pipes: test/program/command_line.sh. Prompts: test_tokenizer.c,
- * test/program/command_line.sh. */
+ * Here: missing file, truncated shard, wrong shape, escaping index, element type, empty file, total_size.
+ * Sizes, 0 steps, absurd numbers: here and in test/program/command_line.sh. NaN and Inf: test_faults.c. Files
+ * that shrink or change during a run: test_disk.c. Unknown flags, full disks, missing folders, pipes:
+ * test/program/command_line.sh. Prompts: test_tokenizer.c, test/program/command_line.sh. */
 #include "test/lib/rig.h"
 
 #include <sys/stat.h>
@@ -23,7 +24,7 @@ static void check_error(const struct sluice_error *e, int code, int exit_code, c
           sluice_code_name(e->code), e->exit_code, line);
     check(strstr(line, word) != NULL, "%s: '%s' is missing in: %s", what, word, line);
     check(!strchr(line, '\n') && e->what[0] && (e->found[0] || e->expected[0] || e->where[0]),
-          "%s: says too little: %s", what, line);
+          "%s: the error lacks a field: %s", what, line);
 }
 
 /* ---- models ---- */
@@ -41,9 +42,9 @@ struct model_defect {
     const char *word;
 };
 
-static const struct model_defect mistakes[] = {
+static const struct model_defect defects[] = {
     {"missing shard", "transformer/" OTHER, NULL, NULL, 0, SLUICE_MISSING, OTHER},
-    {"missing part", "vae", NULL, NULL, 0, SLUICE_MISSING, "'vae'"},
+    {"missing component", "vae", NULL, NULL, 0, SLUICE_MISSING, "'vae'"},
     {"missing weights", "text_encoder/model.safetensors", NULL, NULL, 0, SLUICE_MISSING, "text_encoder"},
     {"missing tokenizer", "tokenizer", NULL, NULL, 0, SLUICE_MISSING, "no tokenizer for"},
     {"missing tokenizer file", "tokenizer/tokenizer.json", NULL, NULL, 0, SLUICE_MISSING, "tokenizer.json"},
@@ -58,10 +59,10 @@ static const struct model_defect mistakes[] = {
      "2-1.linear.bias' is not in the shard that the index names"},
     {"escaping index", INDEX, ": \"diffusion_pytorch_model-00001", ": \"../fusion_pytorch_model-00001", 0,
      SLUICE_BOUNDS, "leaves the model folder"},
-    {"index of nothing", INDEX, "\"weight_map\"", "\"weight_mop\"", 0, SLUICE_META, "weight_map"},
+    {"index without weight_map", INDEX, "\"weight_map\"", "\"weight_mop\"", 0, SLUICE_META, "weight_map"},
     {"tensor in another shard", INDEX, "00001-of-00002.safetensors\"", "00002-of-00002.safetensors\"", 0,
      SLUICE_MISSING, "is not in the shard that the index names"},
-    {"no JSON", "transformer/config.json", "{", "[", 0, SLUICE_JSON, "transformer/config.json"},
+    {"invalid JSON", "transformer/config.json", "{", "[", 0, SLUICE_JSON, "transformer/config.json"},
 };
 
 /* Replaces the first occurrence; false if there is none. */
@@ -102,7 +103,8 @@ static void test_defective_model(const struct model_defect *m) {
     const char *folder = copy_model_folder(model, "wrong");
     snprintf(path, sizeof path, "%s/%s", folder, m->file);
     snprintf(command, sizeof command, "rm -r '%s'", path);
-    check(m->from ? edit(path, m->from, m->to, m->cut) : !system(command), "%s: cannot make the defect", m->name);
+    check(m->from ? edit(path, m->from, m->to, m->cut) : !system(command), "%s: cannot make the defect",
+          m->name);
     expect_open_error(folder, m->code, m->word, m->name);
 }
 
@@ -151,8 +153,8 @@ static void test_warnings(void) {
     for (size_t i = 0; i + 4 < sizeof words; i += 4) memcpy(words + i, "fox ", 4);
     request.prompt = words;
     r = run(&rig, &request);
-    check(r.code == SLUICE_OK && strstr(warnings, "it is cut off there"), "T14: no warning for a prompt over the limit: %s",
-          warnings);
+    check(r.code == SLUICE_OK && strstr(warnings, "it is cut off there"),
+          "T14: no warning for a prompt over the limit: %s", warnings);
     result_free(&r);
     rig_close(&rig);
 }
@@ -166,7 +168,7 @@ struct bad_request {
     const char *word;
 };
 
-static const struct bad_request wishes[] = {
+static const struct bad_request bad_requests[] = {
     {"width 17", {.width = 17}, SLUICE_USAGE, "found 17, expected a multiple of 16"},
     {"width 8", {.width = 8}, SLUICE_USAGE, "found 8, expected a multiple of 16"},
     {"height -16", {.height = -16}, SLUICE_USAGE, "found -16"},
@@ -180,7 +182,7 @@ static const struct bad_request wishes[] = {
     {"guidance NaN", {.cfg_scale = NAN}, SLUICE_USAGE, "--cfg-scale"},
     {"guidance Inf", {.cfg_scale = INFINITY}, SLUICE_USAGE, "--cfg-scale"},
     {"second guidance NaN", {.cfg_scale_low = NAN}, SLUICE_USAGE, "--cfg-scale"},
-    {"second guidance of one transformer", {.cfg_scale_low = 3}, SLUICE_USAGE, "no second transformer"},
+    {"second guidance, one transformer", {.cfg_scale_low = 3}, SLUICE_USAGE, "no second transformer"},
     {"shift NaN", {.flow_shift = NAN}, SLUICE_USAGE, "--flow-shift"},
     {"shift -1", {.flow_shift = -1}, SLUICE_USAGE, "--flow-shift"},
     {"distilled guidance NaN", {.guidance = NAN}, SLUICE_USAGE, "--guidance"},
@@ -191,21 +193,21 @@ static const struct bad_request wishes[] = {
      SLUICE_BUDGET,
      "least"},
     {"precision f64", {.precision = "f64"}, SLUICE_USAGE, "f64"},
-    {"direct reads maybe", {.direct_io = "maybe"}, SLUICE_USAGE, "maybe"},
-    {"no prompt's UTF-8", {.prompt = "fox \xff"}, SLUICE_UTF8, "not UTF-8"},
-    {"no latent there", {.init_latent = "/nowhere/latent"}, SLUICE_MISSING, "/nowhere/latent"},
-    {"a model for a latent",
+    {"direct I/O maybe", {.direct_io = "maybe"}, SLUICE_USAGE, "maybe"},
+    {"prompt not UTF-8", {.prompt = "fox \xff"}, SLUICE_UTF8, "not UTF-8"},
+    {"missing latent", {.init_latent = "/nowhere/latent"}, SLUICE_MISSING, "/nowhere/latent"},
+    {"model file for a latent",
      {.init_latent = "test/golden/zimage_a/model/text_encoder/model.safetensors"},
      SLUICE_MISSING,
      "'latent'"},
     {"no folder to save to", {.save_latent = "/nowhere/latent"}, SLUICE_OUTPUT, "(/nowhere/latent)"},
     {"no folder to dump to", {.dump = "/nowhere"}, SLUICE_OUTPUT, "/nowhere"},
-    {"a plan that is none", {.plan = "plan"}, SLUICE_JSON, "plan"},
-    {"a plan of no stages", {.plan = "{}", .plan_name = "p.json"}, SLUICE_META, "p.json"},
-    {"rates that are none", {.rates = "[]", .rates_name = "r.json"}, SLUICE_META, "r.json"},
+    {"plan not JSON", {.plan = "plan"}, SLUICE_JSON, "plan"},
+    {"plan without stages", {.plan = "{}", .plan_name = "p.json"}, SLUICE_META, "p.json"},
+    {"rates not an object", {.rates = "[]", .rates_name = "r.json"}, SLUICE_META, "r.json"},
 };
 
-#define SET_IF_NONZERO(field)                                                                                          \
+#define SET_IF_NONZERO(field)                                                                                \
     if (bad_request->request.field) request.field = bad_request->request.field
 
 static struct sluice_request request_of(const struct bad_request *bad_request) {
@@ -236,18 +238,22 @@ static int exit_of(int code) {
     return code == SLUICE_BUDGET ? 4 : code == SLUICE_OUTPUT ? 6 : code < SLUICE_INTERNAL ? 3 : 2;
 }
 
-static void test_bad_request(struct rig *rig, const struct bad_request *bad_request, const struct result *want, int64_t host) {
+static void test_bad_request(struct rig *rig, const struct bad_request *bad_request,
+                             const struct result *want, int64_t host) {
     struct sluice_request request = request_of(bad_request);
     int n = count_open_files();
     sluice_session_close(rig->session);
     if (!rig_open_session(rig, &(struct sluice_session_options){.threads = 1})) return;
     struct result r = run(rig, &request);
     int exit_code =
-        bad_request->code == SLUICE_UTF8 ? 2 : exit_of(bad_request->code); /* the prompt comes from the command line, not from a file */
+        bad_request->code == SLUICE_UTF8
+            ? 2
+            : exit_of(bad_request->code); /* the prompt comes from the command line, not from a file */
     check_error(&r.error, bad_request->code, exit_code, bad_request->word, bad_request->name);
-    check_memory_released(rig, bad_request->request.save_latent, bad_request->name); /* an earlier successful run may have left residents */
-    check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes in use instead of %lld", bad_request->name,
-          (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
+    check_memory_released(rig, bad_request->request.save_latent,
+                          bad_request->name); /* an earlier successful run may have left residents */
+    check(rig->fault_sys.sys.use.live_bytes[LINE_HOST] <= host, "%s: %lld bytes in use instead of %lld",
+          bad_request->name, (long long)rig->fault_sys.sys.use.live_bytes[LINE_HOST], (long long)host);
     check(count_open_files() == n, "%s: files stay open", bad_request->name);
     result_free(&r);
     request = request_fox(32, 16, 1, 1, 1);
@@ -262,7 +268,8 @@ static void test_bad_requests_refused(void) {
     if (!rig_open(&rig, model, 1, 3)) return;
     struct result want = run(&rig, &request);
     int64_t host = rig.fault_sys.sys.use.live_bytes[LINE_HOST];
-    for (size_t i = 0; i < sizeof wishes / sizeof *wishes; i++) test_bad_request(&rig, &wishes[i], &want, host);
+    for (size_t i = 0; i < sizeof bad_requests / sizeof *bad_requests; i++)
+        test_bad_request(&rig, &bad_requests[i], &want, host);
     request.steps = 0;
     struct result r = run(&rig, &request);
     check_error(&r.error, SLUICE_USAGE, 2, "1 to 10000", "0 steps");
@@ -273,9 +280,9 @@ static void test_bad_requests_refused(void) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(600); /* a hang is a failure */
+    alarm(600);
     temporary_make();
-    for (size_t i = 0; i < sizeof mistakes / sizeof *mistakes; i++) test_defective_model(&mistakes[i]);
+    for (size_t i = 0; i < sizeof defects / sizeof *defects; i++) test_defective_model(&defects[i]);
     test_empty_file_and_folder();
     test_warnings();
     test_bad_requests_refused();

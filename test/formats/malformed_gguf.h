@@ -1,12 +1,12 @@
 /* Malformed GGUF files, each with one defect: rows G* of the table of malformed inputs, part of test_gguf.c.
  *
- * Each file is opened twice: with counted memory, and with a header buffer of exactly the requested size, so that a sanitizer
- * detects reads beyond it. Small files are also opened truncated at every byte.
+ * Each file is opened twice: with counted memory, and with a header buffer of exactly the requested size, so
+ * that a sanitizer detects reads beyond it. Small files are also opened truncated at every byte.
  *
  * Row -> test. G01 test_G01_short_files; G02 test_G02_foreign_files; G13 also test_G13_depth; G14 also
  * test_long_arrays; G29 test_G29_types; G41 test_split in test_gguf.c; G43 test_G43_caps; the others rows.
- * G34: offsets count from the data, so none lies in the header. G39: architectures, see test_gguf_metadata.c; here
- * test_metadata. G42: dequantised values, see test_ops; here a row that loads. */
+ * G34: offsets count from the data, so none lies in the header. G39: architectures, see test_gguf_metadata.c;
+ * here test_metadata. G42: dequantised values, see test_ops; here a row that loads. */
 #ifndef SLUICE_TEST_MALFORMED_GGUF_H
 #define SLUICE_TEST_MALFORMED_GGUF_H
 
@@ -40,8 +40,9 @@ static inline void put_raw(struct bytes *b, const char *text, size_t n) {
     memcpy(b->at + b->n - n, text, n);
 }
 
-/* Appends one word of a line: 7 is a u32; 7:8 an integer of 8 bytes; 'abc these bytes; $abc their length as a u64, then the
- * bytes; $abc*70000 repeated that often; .5 five zeros; / zeros up to a multiple of 32, /64 of 64. */
+/* Appends one word of a line: 7 is a u32; 7:8 an integer of 8 bytes; 'abc these bytes; $abc their length as a
+ * u64, then the bytes; $abc*70000 repeated that often; .5 five zeros; / zeros up to a multiple of 32, /64
+ * of 64. */
 static inline void put_word(struct bytes *b, const char *word, size_t n) {
     if (*word == '\'') {
         put_raw(b, word + 1, n - 1);
@@ -110,7 +111,8 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G07 80 bytes each wrap", "'GGUF 3 0x0333333333333334:8 0:8 .1000", LIMIT, "tensors", 0},
     {"G07 64 bytes each wrap", "'GGUF 3 0:8 0x0400000000000001:8 .1000", LIMIT, "keys", 0},
     {"G08 a key more", HEAD(0, 2) U32("x", 1), TRUNC, "2 keys", 0},
-    /* Files of another format, or of another version, fail at the first field that differs. */
+    /* Wrong counts: a tensor is parsed as a key or a key as a tensor, and fails at the first impossible
+       field. */
     {"G08 a key more, a tensor behind", HEAD(1, 2) U32("x", 1) INFO("a", "8 4000:8 1:8 1:8 1:8", 0, 0),
      BOUNDS, "byte 54", 0},
     {"G08 a key fewer", HEAD(1, 1) U32("x", 1) "$y 8 $text " FOUR("a", 0) "/ .16", LIMIT, "byte 62", 0},
@@ -177,12 +179,15 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G28 bytes overflow", ONE_FILE(INFO("a", "3 0x7fffffff:8 0x7fffffff:8 2:8", 28, 0)), OVERFLOW, "63 bits",
      0},
     {"G28 behind a 0", ONE_FILE(INFO("a", "5 65537:8 65537:8 65537:8 65537:8 0:8", 0, 0)), OK, NULL, 23},
-    {"G30 100 columns of Q4_K", ONE_FILE(INFO("a", "2 100:8 2:8", 12, 0)), SHAPE, "multiple of the block size 256", 0},
-    {"G30 16 columns of Q4_0", ONE_FILE(INFO("a", "2 16:8 2:8", 2, 0)), SHAPE, "multiple of the block size 32", 0},
+    {"G30 100 columns of Q4_K", ONE_FILE(INFO("a", "2 100:8 2:8", 12, 0)), SHAPE,
+     "multiple of the block size 256", 0},
+    {"G30 16 columns of Q4_0", ONE_FILE(INFO("a", "2 16:8 2:8", 2, 0)), SHAPE,
+     "multiple of the block size 32", 0},
     {"G31 offset 8", ONE_FILE(FOUR("a", 8)), ALIGN, "found 8", 0},
     {"G32 offset 2^64-32", ONE_FILE(FOUR("a", 0xffffffffffffffe0)), BOUNDS, "past the end of the file", 0},
     {"G32 offset 2^63", ONE_FILE(FOUR("a", 0x8000000000000000)), BOUNDS, "past the end of the file", 0},
-    {"G32 of nothing", ONE_FILE(INFO("a", "1 0:8", 0, 0xffffffffffffffe0)), BOUNDS, "past the end of the file", 0},
+    {"G32 of nothing", ONE_FILE(INFO("a", "1 0:8", 0, 0xffffffffffffffe0)), BOUNDS,
+     "past the end of the file", 0},
     {"G33 a byte short", HEAD(1, 0) FOUR("a", 0) "/ .15", TRUNC, "at least 80", 0},
     {"G33 a byte short, second", HEAD(2, 0) FOUR("a", 0) FOUR("b", 32) "/ .47", TRUNC, "'b'", 0},
     {"G33 no data", HEAD(1, 0) FOUR("a", 0), TRUNC, "at least 80", 0},
@@ -390,7 +395,8 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     free(file.at);
 }
 
-/* Allocation from touched pages: page faults would add time that is not the parser's and grows faster than the file. */
+/* Allocation from touched pages: page faults would add time that is not the parser's and grows faster than
+ * the file. */
 enum { PAGES_BYTES = 64 << 20 };
 static char *pages, *pages_at;
 
@@ -430,8 +436,9 @@ static double seconds_of(const char *name) {
     return seconds;
 }
 
-/* Ten times the entries take about ten times as long; a quadratic search would take a hundred times. Each time is the
- * minimum of several runs, against load on the machine. Measured 2026-11: 10 to 13 times, by processor and sanitizer. */
+/* Ten times the entries take about ten times as long; a quadratic search would take a hundred times. Each
+ * time is the minimum of several runs, against load on the machine. Measured 2026-11: 10 to 13 times, by
+ * processor and sanitizer. */
 static void test_G43_caps(void **state) {
     (void)state;
     double few = 1e9, most = 1e9;
@@ -446,7 +453,8 @@ static void test_G43_caps(void **state) {
         if (seconds < most) most = seconds;
     }
     free(pages);
-    printf("G43: %.2f ms for a tenth of the maximum, %.2f ms for the maximum: %.1f times\n", 1e3 * few, 1e3 * most, most / few);
+    printf("G43: %.2f ms for a tenth of the maximum, %.2f ms for the maximum: %.1f times\n", 1e3 * few,
+           1e3 * most, most / few);
     assert_true(most <= 40 * few);
     put_many("many.gguf", 65537, 0);
     expect_gguf("a key more", "many.gguf", LIMIT, "65536");

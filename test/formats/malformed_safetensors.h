@@ -1,9 +1,9 @@
-/* Malformed safetensors files, each with one defect: rows S* of the table of malformed inputs, part of test_loaders.c.
- * Small files are also opened truncated at every byte.
+/* Malformed safetensors files, each with one defect: rows S* of the table of malformed inputs, part of
+ * test_loaders.c. Small files are also opened truncated at every byte.
  *
  * Row -> test. S01 test_S01_short_files; S02 test_S02_lengths and rows; S08, S20, S25, S26 the test of that
- * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. Whole models with S11 (an unsupported
- * element type) and S28 (no tensors): test_user_errors.c. Random damage: test_damaged_files.c. */
+ * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. Whole models with S11 (an
+ * unsupported element type) and S28 (no tensors): test_user_errors.c. Random damage: test_damaged_files.c. */
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H
 
@@ -167,7 +167,8 @@ static void test_malformed_files_refused(void **state) {
 static void test_S02_lengths(void **state) {
     (void)state;
     const char *one = ONE_TENSOR("[4]", "[0,16]");
-    expect_header(&(struct row){"S02 N=file-7", one, 0, BOUNDS, "header extends"}, strlen(one), strlen(one) + 1);
+    expect_header(&(struct row){"S02 N=file-7", one, 0, BOUNDS, "header extends"}, strlen(one),
+                  strlen(one) + 1);
     expect_header(&(struct row){"S02 N=2^64-1", "{}", 0, LIMIT, "18446744073709551615"}, 2, UINT64_MAX);
     expect_header(&(struct row){"S02 N=100000001", "{}", 0, LIMIT, "100000001"}, 2, 100000001);
     expect_header(&(struct row){"S06 trailing NULs", "{}\0\0", 0, JSON, "0x00"}, 4, 4);

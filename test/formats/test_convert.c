@@ -1,5 +1,6 @@
-/* `convert`: the output equals quantising the source's values, from files of every format and type, in bounded memory. Also
- * rules, components, refusals, cancelling, and faults, which must leave no output file. */
+/* `convert`: the output equals quantising the source's values, from files of every format and type, in
+ * bounded memory. Also rules, components, refusals, cancelling, and faults, which must leave no output file.
+ */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -27,33 +28,33 @@ static char *in_temporary(const char *name) {
 
 /* ---- converting ---- */
 
-struct conversion {
+struct convert_args {
     const char *inputs[4], *output, *type, *part;
     const char *rules[4];
 };
 
 /* One input, or several in nested braces. */
 #define ASK(input, output_, type_, ...)                                                                      \
-    (&(struct conversion){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
+    (&(struct convert_args){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
 
-static enum status convert(const struct conversion *conversion, struct error *e) {
+static enum status convert(const struct convert_args *args, struct error *e) {
     struct sluice_convert_options options = {.struct_size = sizeof options,
-                                             .inputs = conversion->inputs,
-                                             .output = conversion->output,
-                                             .type = conversion->type,
-                                             .part = conversion->part,
-                                             .rules = conversion->rules};
-    while (options.n_inputs < 4 && conversion->inputs[options.n_inputs]) options.n_inputs++;
-    while (options.n_rules < 4 && conversion->rules[options.n_rules]) options.n_rules++;
+                                             .inputs = args->inputs,
+                                             .output = args->output,
+                                             .type = args->type,
+                                             .part = args->part,
+                                             .rules = args->rules};
+    while (options.n_inputs < 4 && args->inputs[options.n_inputs]) options.n_inputs++;
+    while (options.n_rules < 4 && args->rules[options.n_rules]) options.n_rules++;
     *e = (struct error){0};
     return convert_files(&fault_sys.sys, &options, NULL, e);
 }
 
-static bool expect_converted(const struct conversion *conversion) {
+static bool expect_converted(const struct convert_args *args) {
     struct error e = {0};
     char line[1200];
-    enum status status = convert(conversion, &e);
-    return check(status == OK, "%s: %s", conversion->output, error_line(&e, line, sizeof line));
+    enum status status = convert(args, &e);
+    return check(status == OK, "%s: %s", args->output, error_line(&e, line, sizeof line));
 }
 
 static bool file_exists(const char *path) {
@@ -61,7 +62,6 @@ static bool file_exists(const char *path) {
     return stat(path, &s) == 0;
 }
 
-/* Counts temporary output files. */
 static int count_temporary_files(void) {
     DIR *folder = opendir(temporary);
     int n = 0;
@@ -78,15 +78,15 @@ static void check_no_leak(const char *what) {
 }
 
 /* Conversion must fail with that code and word in its message and leave no files. */
-static void expect_refused(const struct conversion *conversion, enum status code, const char *word) {
+static void expect_refused(const struct convert_args *args, enum status code, const char *word) {
     struct error e;
     char line[1200];
-    bool was_there = conversion->output && file_exists(conversion->output);
-    convert(conversion, &e);
+    bool was_there = args->output && file_exists(args->output);
+    convert(args, &e);
     error_line(&e, line, sizeof line);
     check(e.code == code, "%s, not %s: %s", status_name(e.code), status_name(code), line);
     check(strstr(line, word) != NULL, "'%s' is missing in: %s", word, line);
-    check(!conversion->output || file_exists(conversion->output) == was_there, "an output after: %s", line);
+    check(!args->output || file_exists(args->output) == was_there, "an output after: %s", line);
     check_no_leak(line);
 }
 
@@ -204,7 +204,8 @@ static const char *transformer(void) {
     return path;
 }
 
-/* 3 layers (two refiners) with 7 matrices and two modulations each; the rows of one of the 7 are no whole blocks. */
+/* 3 layers (two refiners) with 7 matrices and two modulations each; the rows of one of the 7 are no whole
+ * blocks. */
 enum { LAYERS = 3, MATRICES = LAYERS * 7 + 2, MATRICES_IN_BLOCKS = MATRICES - LAYERS };
 
 static void test_type_of_each_tensor(void) {
@@ -214,7 +215,8 @@ static void test_type_of_each_tensor(void) {
         if (!expect_converted(ASK(transformer(), output, names[i]))) continue;
         enum dtype dtype = quantise_type(names[i]);
         int n = compare_files(transformer(), output, dtype);
-        check(n == (dtype == DTYPE_F16 ? MATRICES : MATRICES_IN_BLOCKS), "%s: %d quantised tensors", names[i], n);
+        check(n == (dtype == DTYPE_F16 ? MATRICES : MATRICES_IN_BLOCKS), "%s: %d quantised tensors", names[i],
+              n);
         check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_BF16, "an embedder is quantised");
         check(type_in(output, "x_pad_token") == DTYPE_F32, "a vector is not f32");
         check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F32, "a norm is not f32");
@@ -251,7 +253,8 @@ static void test_scaled_f8_kept(void) {
         check(n == MATRICES, "%s: %d quantised tensors", names[i], n);
         /* Tensors that already are f8 keep their data and scales. */
         if (expect_converted(ASK(output, again, names[i])))
-            check(compare_files(output, again, quantise_type(names[i])) == MATRICES, "%s converted again", names[i]);
+            check(compare_files(output, again, quantise_type(names[i])) == MATRICES, "%s converted again",
+                  names[i]);
         expect_converted(ASK(output, in_temporary("of_f8.gguf"), "q8_0"));
         compare_files(output, in_temporary("of_f8.gguf"), DTYPE_Q8_0);
     }
@@ -266,7 +269,8 @@ static void test_gguf_describes_itself(void) {
     if (!expect_converted(ASK(transformer(), output, "q6_k")) || !open_weights(&o, output)) return;
     if (check(config_parse(&o.machine, output, o.index.config, NULL, &config, &e) == OK, "%s", e.what)) {
         int type = 0;
-        check(!strcmp(config_string(&config, "general.architecture", ""), "lumina2"), "wrong general.architecture");
+        check(!strcmp(config_string(&config, "general.architecture", ""), "lumina2"),
+              "wrong general.architecture");
         config_int(&config, "general.file_type", 0, 100, &type, &e);
         check(type == 18, "file type %d", type);
         check(strstr(config_string(&config, "config", ""), "ZImageTransformer2DModel") != NULL,
@@ -276,7 +280,6 @@ static void test_gguf_describes_itself(void) {
     index_destroy(&o.index);
 }
 
-/* A VAE is not quantised, encoder and matrices included. */
 static void test_vae_not_quantised(void) {
     char folder[192];
     snprintf(folder, sizeof folder, "%s/vae", model_folder());
@@ -301,18 +304,24 @@ static void test_rows_without_whole_blocks_dequantised(void) {
 
 static void test_first_matching_rule_applies(void) {
     char *output = in_temporary("rules.gguf");
-    struct conversion conversion = {.inputs = {transformer()},
-                          .output = output,
-                          .type = "q8_0",
-                          .rules = {"^layers\\..*to_[qk]=q6_k", "to_q=q4_0", "t_embedder=q5_0", "norm1=f16"}};
-    if (!expect_converted(&conversion)) return;
+    struct convert_args args = {
+        .inputs = {transformer()},
+        .output = output,
+        .type = "q8_0",
+        .rules = {"^layers\\..*to_[qk]=q6_k", "to_q=q4_0", "t_embedder=q5_0", "norm1=f16"}};
+    if (!expect_converted(&args)) return;
     compare_files(transformer(), output, DTYPE_Q8_0);
-    check(type_in(output, "layers.0.attention.to_q.weight") == DTYPE_Q6_K, "the first matching rule must apply");
-    check(type_in(output, "noise_refiner.0.attention.to_q.weight") == DTYPE_Q4_0, "the second rule must apply");
-    check(type_in(output, "layers.0.attention.to_v.weight") == DTYPE_Q8_0, "a tensor without a rule must get the default type");
-    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_Q5_0, "a rule must apply to tensors that are not quantised by default");
+    check(type_in(output, "layers.0.attention.to_q.weight") == DTYPE_Q6_K,
+          "the first matching rule must apply");
+    check(type_in(output, "noise_refiner.0.attention.to_q.weight") == DTYPE_Q4_0,
+          "the second rule must apply");
+    check(type_in(output, "layers.0.attention.to_v.weight") == DTYPE_Q8_0,
+          "a tensor without a rule must get the default type");
+    check(type_in(output, "t_embedder.mlp.0.weight") == DTYPE_Q5_0,
+          "a rule must apply to tensors that are not quantised by default");
     check(type_in(output, "t_embedder.mlp.0.bias") == DTYPE_F32, "a vector must not get a block type");
-    check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F16, "a vector must get the rule's plain type");
+    check(type_in(output, "layers.0.attention_norm1.weight") == DTYPE_F16,
+          "a vector must get the rule's plain type");
 }
 
 static void test_invalid_rules_refused(void) {
@@ -331,7 +340,7 @@ static void test_invalid_rules_refused(void) {
     expect_refused(ASK(from, NULL, "q8_0"), USAGE, ".gguf or .safetensors");
     expect_refused(ASK(from, in_temporary("no/such/x.gguf"), "q8_0"), OUTPUT, "no/such");
     expect_refused(ASK(in_temporary("absent"), output, "q8_0"), MISSING, "absent");
-    expect_refused(&(struct conversion){.output = output, .type = "q8_0"}, USAGE, "0 inputs");
+    expect_refused(&(struct convert_args){.output = output, .type = "q8_0"}, USAGE, "0 inputs");
 }
 
 /* ---- files of no known model ---- */
@@ -339,7 +348,8 @@ static void test_invalid_rules_refused(void) {
 static uint64_t random_state = 7;
 
 /* Random values of that type, as one of several tensors to write. */
-static struct named_tensor synthetic_tensor(const char *name, enum dtype dtype, int32_t rows, int32_t columns) {
+static struct named_tensor synthetic_tensor(const char *name, enum dtype dtype, int32_t rows,
+                                            int32_t columns) {
     struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};
     t.tensor.data = calloc(1, (size_t)tensor_bytes(&t.tensor) + 64);
     if (!t.tensor.data) abort();
@@ -360,7 +370,6 @@ static void write_free(const char *path, struct named_tensor *tensors, int n) {
     for (int i = 0; i < n; i++) free(tensors[i].tensor.data);
 }
 
-/* Every type that files may hold, converted to f32 and to block types. */
 static void test_every_source_type(void) {
     static char names[N_DTYPES][16];
     struct named_tensor tensors[N_DTYPES];
@@ -380,9 +389,11 @@ static void test_every_source_type(void) {
     if (expect_converted(ASK(from, in_temporary("q6.gguf"), "q6_k")))
         check(compare_files(from, in_temporary("q6.gguf"), DTYPE_Q6_K) == n, "to q6_k");
     if (expect_converted(ASK(from, in_temporary("same.gguf"), NULL)))
-        check(compare_files(from, in_temporary("same.gguf"), DTYPE_Q4_K) == 1, "GGUF to GGUF without a change of type");
+        check(compare_files(from, in_temporary("same.gguf"), DTYPE_Q4_K) == 1,
+              "GGUF to GGUF without a change of type");
     if (expect_converted(ASK(from, in_temporary("kept.safetensors"), NULL)))
-        check(compare_files(from, in_temporary("kept.safetensors"), DTYPE_F32) == n - 2, "safetensors cannot hold block types");
+        check(compare_files(from, in_temporary("kept.safetensors"), DTYPE_F32) == n - 2,
+              "safetensors cannot hold block types");
 }
 
 /* Rows that are no whole blocks, vectors and tensors of more than two dimensions keep their type. */
@@ -402,8 +413,10 @@ static void test_odd_shapes_keep_their_type(void) {
     check(type_in(to, "b.weight") == DTYPE_Q8_0, "wrong type for rows of 288");
     check(type_in(to, "f.weight") == DTYPE_BF16, "wrong type for a convolution");
     if (!expect_converted(ASK(from, in_temporary("odd8.safetensors"), "fp8"))) return;
-    check(compare_files(from, in_temporary("odd8.safetensors"), DTYPE_F8_E4M3) == 2, "wrong number of fp8 tensors");
-    check(type_in(in_temporary("odd8.safetensors"), "e") == DTYPE_F16, "a tensor without a layer name cannot get a scale");
+    check(compare_files(from, in_temporary("odd8.safetensors"), DTYPE_F8_E4M3) == 2,
+          "wrong number of fp8 tensors");
+    check(type_in(in_temporary("odd8.safetensors"), "e") == DTYPE_F16,
+          "a tensor without a layer name cannot get a scale");
 }
 
 /* int8 with a scale per row is dequantised before it is quantised to another type. */
@@ -423,7 +436,8 @@ static void test_row_scaled_int8_requantised(void) {
     if (expect_converted(ASK(from, kept, NULL))) check(compare_files(from, kept, DTYPE_I8) == 1, "kept");
 }
 
-/* Rotated int8 in groups of 256, or of what the row length allows; comfy_quant names the type of each layer. */
+/* Rotated int8 in groups of 256, or of what the row length allows; comfy_quant names the type of each layer.
+ */
 static void test_rotated_int8_groups(void) {
     char *output = in_temporary("rotated.safetensors"), *again = in_temporary("again.safetensors");
     char *from = in_temporary("shapes.safetensors");
@@ -436,7 +450,8 @@ static void test_rotated_int8_groups(void) {
     if (expect_converted(ASK(output, again, NULL)))
         check(compare_files(output, again, DTYPE_I8_ROT256) == MATRICES_IN_BLOCKS, "kept");
     if (expect_converted(ASK(output, again, "i8_rot16")))
-        check(compare_files(output, again, DTYPE_I8_ROT16) == MATRICES_IN_BLOCKS, "wrong number of tensors in groups of 16");
+        check(compare_files(output, again, DTYPE_I8_ROT16) == MATRICES_IN_BLOCKS,
+              "wrong number of tensors in groups of 16");
     if (expect_converted(ASK(output, in_temporary("of_rotated.gguf"), "q8_0")))
         check(compare_files(output, in_temporary("of_rotated.gguf"), DTYPE_Q8_0) == MATRICES_IN_BLOCKS,
               "to q8_0");
@@ -457,7 +472,6 @@ static void test_rotated_int8_groups(void) {
     expect_refused(ASK(from, in_temporary("rotated.gguf"), "int8_convrot"), USAGE, "int8_convrot");
 }
 
-/* A rotated matrix with one scale for all rows. */
 static void test_rotated_int8_with_one_scale(void) {
     char *from = in_temporary("single.safetensors"), *to = in_temporary("single2.safetensors");
     static const char form[] = "{\"format\":\"int8_tensorwise\",\"convrot\":true,\"convrot_groupsize\":64}";
@@ -469,12 +483,15 @@ static void test_rotated_int8_with_one_scale(void) {
     if (scale) *scale = 0.25f;
     write_free(from, tensors, 3);
     if (expect_converted(ASK(from, to, NULL))) check(compare_files(from, to, DTYPE_I8_ROT64) == 1, "kept");
-    if (expect_converted(ASK(from, to, "f32"))) check(compare_files(from, to, DTYPE_F32) == 1, "one-scale matrix not dequantised");
+    if (expect_converted(ASK(from, to, "f32")))
+        check(compare_files(from, to, DTYPE_F32) == 1, "one-scale matrix not dequantised");
     if (expect_converted(ASK(from, in_temporary("single.gguf"), NULL)))
-        check(compare_files(from, in_temporary("single.gguf"), DTYPE_F32) == 1, "GGUF cannot hold rotated int8");
+        check(compare_files(from, in_temporary("single.gguf"), DTYPE_F32) == 1,
+              "GGUF cannot hold rotated int8");
 }
 
-/* The output keeps all metadata of a GGUF source, for example its tokenizer, except file type and alignment. */
+/* The output keeps all metadata of a GGUF source, for example its tokenizer, except file type and alignment.
+ */
 static void test_metadata_copied(void) {
     static const char from[] = "test/golden/stored/zimage_gguf/model/text_encoders/qwen3.gguf";
     static const char changed_key[] = "general.file_type";
@@ -484,7 +501,8 @@ static void test_metadata_copied(void) {
     struct gguf_text key;
     struct gguf_value value, other;
     struct error e = {0};
-    if (!expect_converted(ASK(from, to, "q8_0")) || !open_weights(&one, from) || !open_weights(&two, to)) return;
+    if (!expect_converted(ASK(from, to, "q8_0")) || !open_weights(&one, from) || !open_weights(&two, to))
+        return;
     check(!gguf_read(&one.index.sources[0], &before, &e) && !gguf_read(&two.index.sources[0], &after, &e),
           "reading headers");
     int n = 0;
@@ -510,17 +528,18 @@ static void test_inputs_merged(void) {
     struct named_tensor second[] = {synthetic_tensor("b.weight", DTYPE_Q4_K, 8, 256)};
     write_free(one, first, 1);
     write_free(two, second, 1);
-    if (expect_converted((&(struct conversion){.inputs = {one, two}, .output = to, .type = "q8_0"}))) {
+    if (expect_converted((&(struct convert_args){.inputs = {one, two}, .output = to, .type = "q8_0"}))) {
         compare_files(one, to, DTYPE_Q8_0);
         compare_files(two, to, DTYPE_Q8_0);
     }
-    expect_refused((&(struct conversion){.inputs = {one, one}, .output = to, .type = "q8_0"}), DUP, "a.weight");
-    expect_refused((&(struct conversion){.inputs = {one, two}, .output = two, .type = "q8_0"}), USAGE, "one of the input files");
+    expect_refused((&(struct convert_args){.inputs = {one, one}, .output = to, .type = "q8_0"}), DUP,
+                   "a.weight");
+    expect_refused((&(struct convert_args){.inputs = {one, two}, .output = two, .type = "q8_0"}), USAGE,
+                   "one of the input files");
 }
 
 /* ---- --part ---- */
 
-/* Writes transformer and VAE with prefixes to one file. */
 static void write_all_in_one(const char *path) {
     static const char *const parts[][2] = {{"transformer", "model.diffusion_model."}, {"vae", "vae."}};
     static struct named_tensor tensors[512];
@@ -645,8 +664,8 @@ static void test_disk_too_small_refused(void) {
 
 /* ---- faults ---- */
 
-/* Fails call n of a kind, for each n until a conversion makes fewer calls. may_do: the conversion may succeed, because the
- * call is retried or only shows that the file changed. */
+/* Fails call n of a kind, for each n until a conversion makes fewer calls. may_do: the conversion may
+ * succeed, because the call is retried or only shows that the file changed. */
 static void fail_every(enum call call, enum status code, bool may_do) {
     char *from = in_temporary("small.safetensors"), *to = in_temporary("small.gguf");
     struct error e;
@@ -658,7 +677,8 @@ static void fail_every(enum call call, enum status code, bool may_do) {
         bool failed = atomic_load(&fault_sys.count[call]) >= n;
         bool expected = status == code || (may_do && (status == OK || status == CHANGED));
         check(failed ? expected : status == OK, "call kind %d, call %ld: %s", call, n, status_name(status));
-        check(file_exists(to) == (status == OK), "call kind %d, call %ld: output file after an error, or none", call, n);
+        check(file_exists(to) == (status == OK),
+              "call kind %d, call %ld: output file after an error, or none", call, n);
         check_no_leak("a fault");
         check(count_open_files() == files, "call kind %d, call %ld: a file stays open", call, n);
         if (!failed) break;
@@ -684,7 +704,7 @@ static void test_no_output_after_fault(void) {
 /* ---- cancelling ---- */
 
 struct patience {
-    int left, conversion;
+    int left, calls;
     double last;
 };
 
@@ -693,7 +713,7 @@ static bool wait_for(void *user, double fraction, const char *what) {
     check(fraction >= patience->last && fraction <= 1 && *what, "%s: progress %g after %g", what, fraction,
           patience->last);
     patience->last = fraction;
-    patience->conversion++;
+    patience->calls++;
     return patience->left-- > 0;
 }
 
@@ -710,7 +730,8 @@ static void test_cancelled_conversion_leaves_nothing(void) {
                                              .user = &patience};
     struct error e = {0};
     check(convert_files(&fault_sys.sys, &options, NULL, &e) == CANCELLED, "%s", e.what);
-    check(!file_exists(to) && patience.conversion == 21, "not cancelled, or progress reported %d times", patience.conversion);
+    check(!file_exists(to) && patience.calls == 21, "not cancelled, or progress reported %d times",
+          patience.calls);
     check_no_leak("cancelled");
     patience = (struct patience){.left = 100000};
     e = (struct error){0};

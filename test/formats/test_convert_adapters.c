@@ -1,5 +1,5 @@
-/* `convert --lora`: weights become W + strength scale B A, against f64, for every kind of adapter and naming scheme, with q, k and v
- * separate or fused in base or adapter. The sum is rounded once. Also refusals. */
+/* `convert --lora`: weights become W + strength scale B A, against f64, for every kind of adapter and naming
+ * scheme, with q, k and v separate or fused in base or adapter. The sum is rounded once. Also refusals. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -52,41 +52,41 @@ static char *write_adapter(const char *name, const char *dialect, uint64_t seed)
     return path;
 }
 
-struct conversion {
+struct convert_args {
     const char *input, *output, *type;
     struct sluice_lora loras[2];
     bool partial;
 };
 
-static enum status convert(const struct conversion *conversion, struct error *e) {
+static enum status convert(const struct convert_args *args, struct error *e) {
     struct sluice_convert_options options = {.struct_size = sizeof options,
-                                             .inputs = &conversion->input,
+                                             .inputs = &args->input,
                                              .n_inputs = 1,
-                                             .output = conversion->output,
-                                             .type = conversion->type,
-                                             .loras = conversion->loras,
-                                             .lora_partial = conversion->partial};
-    while (options.n_loras < 2 && conversion->loras[options.n_loras].path) options.n_loras++;
+                                             .output = args->output,
+                                             .type = args->type,
+                                             .loras = args->loras,
+                                             .lora_partial = args->partial};
+    while (options.n_loras < 2 && args->loras[options.n_loras].path) options.n_loras++;
     *e = (struct error){0};
     return convert_files(&fault_sys.sys, &options, NULL, e);
 }
 
-static bool expect_converted(const struct conversion *conversion) {
+static bool expect_converted(const struct convert_args *args) {
     struct error e = {0};
     char line[1200];
-    enum status status = convert(conversion, &e);
-    return check(status == OK, "%s: %s", conversion->output, error_line(&e, line, sizeof line));
+    enum status status = convert(args, &e);
+    return check(status == OK, "%s: %s", args->output, error_line(&e, line, sizeof line));
 }
 
-static void expect_refused(const struct conversion *conversion, enum status code, const char *word) {
+static void expect_refused(const struct convert_args *args, enum status code, const char *word) {
     struct error e = {0};
     struct stat s;
     char line[1200];
-    convert(conversion, &e);
+    convert(args, &e);
     error_line(&e, line, sizeof line);
     check(e.code == code, "%s, not %s: %s", status_name(e.code), status_name(code), line);
     check(strstr(line, word) != NULL, "'%s' is missing in: %s", word, line);
-    check(stat(conversion->output, &s) != 0, "an output after: %s", line);
+    check(stat(args->output, &s) != 0, "an output after: %s", line);
     for (int i = 0; i < N_MEMORY_LINES; i++)
         check(fault_sys.sys.use.live_bytes[i] == 0, "%s: memory line %d is not empty", line, i);
 }
@@ -211,7 +211,9 @@ static double worst_of(const struct opened *base, const struct opened *merged,
     float *was = numbers_called(base, p->weight, ".weight", &entry);
     float *is = numbers_called(merged, p->weight, ".weight", &other);
     double worst = 0, largest = 0, change = 0;
-    if (!check(was && is && elements(entry) == elements(other), "'%s' is missing in base or output", p->weight)) return 1;
+    if (!check(was && is && elements(entry) == elements(other), "'%s' is missing in base or output",
+               p->weight))
+        return 1;
     int64_t columns = elements(entry) / entry->dim[0];
     for (int k = 0; k < 2 && adapters[k]; k++) {
         struct module64 m;
@@ -302,18 +304,18 @@ static const char *fused_transformer(void) {
 enum { DIM = 256 };
 
 static void check_merged(const char *dialect, const char *base_path, const struct pairing *pairings, int n) {
-    struct conversion conversion = {.input = base_path, .output = in_temporary("merged.safetensors")};
+    struct convert_args args = {.input = base_path, .output = in_temporary("merged.safetensors")};
     struct opened base, merged, adapters[2];
     const struct opened *both[2] = {&adapters[0], &adapters[1]};
     static const double strengths[2] = {0.6, -1};
     for (int i = 0; i < 2; i++) {
         char name[40];
         snprintf(name, sizeof name, "adapter%d.safetensors", i);
-        conversion.loras[i] =
+        args.loras[i] =
             (struct sluice_lora){write_adapter(name, dialect, ADAPTER_SEED + (uint64_t)i), strengths[i]};
-        if (!open_weights(&adapters[i], conversion.loras[i].path)) return;
+        if (!open_weights(&adapters[i], args.loras[i].path)) return;
     }
-    if (expect_converted(&conversion) && open_weights(&base, base_path) && open_weights(&merged, conversion.output)) {
+    if (expect_converted(&args) && open_weights(&base, base_path) && open_weights(&merged, args.output)) {
         for (int i = 0; i < n; i++) {
             double worst = worst_of(&base, &merged, both, strengths, &pairings[i]);
             check(worst < 3e-7, "%s, '%s': error %g", dialect, pairings[i].weight, worst);
@@ -345,13 +347,14 @@ static void test_fused_qkv_merged(void) {
     const char *fused = fused_transformer();
     check_merged("comfy", fused, whole, 1);
     struct opened split, together;
-    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("split.safetensors")};
-    conversion.loras[0] = (struct sluice_lora){write_adapter("parts.safetensors", "kohya_diffusers", 3), 0.7};
-    if (!expect_converted(&conversion)) return;
-    conversion.input = fused;
-    conversion.output = in_temporary("together.safetensors");
-    if (!expect_converted(&conversion) || !open_weights(&split, in_temporary("split.safetensors")) ||
-        !open_weights(&together, conversion.output))
+    struct convert_args args = {.input = of_model("transformer"),
+                                .output = in_temporary("split.safetensors")};
+    args.loras[0] = (struct sluice_lora){write_adapter("parts.safetensors", "kohya_diffusers", 3), 0.7};
+    if (!expect_converted(&args)) return;
+    args.input = fused;
+    args.output = in_temporary("together.safetensors");
+    if (!expect_converted(&args) || !open_weights(&split, in_temporary("split.safetensors")) ||
+        !open_weights(&together, args.output))
         return;
     const struct index_entry *entry, *part;
     float *all = numbers_called(&together, "layers.0.attention.qkv", ".weight", &entry);
@@ -389,18 +392,18 @@ static void same_files(const char *one, const char *other, const char *what) {
 /* bf16 output equals the sum written in f32 and then converted. */
 static void test_sum_rounded_once(void) {
     struct sluice_lora lora = {write_adapter("once.safetensors", "comfy_vectors", 5), 0.8};
-    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("sum.safetensors")};
-    conversion.loras[0] = lora;
-    if (!expect_converted(&conversion)) return;
+    struct convert_args args = {.input = of_model("transformer"), .output = in_temporary("sum.safetensors")};
+    args.loras[0] = lora;
+    if (!expect_converted(&args)) return;
     static const char *const types[] = {"q8_0", "f8_e4m3", "bf16"};
     for (int i = 0; i < 3; i++) {
         const char *end = i ? "safetensors" : "gguf";
         char one[40], other[40];
         snprintf(one, sizeof one, "one.%s", end);
         snprintf(other, sizeof other, "other.%s", end);
-        struct conversion direct = {
+        struct convert_args direct = {
             .input = of_model("transformer"), .output = in_temporary(one), .type = types[i]};
-        struct conversion twice = {
+        struct convert_args twice = {
             .input = in_temporary("sum.safetensors"), .output = in_temporary(other), .type = types[i]};
         direct.loras[0] = lora;
         if (!expect_converted(&direct) || !expect_converted(&twice)) continue;
@@ -411,76 +414,79 @@ static void test_sum_rounded_once(void) {
 /* A base type that convert writes gets a new scale; any other type must be changed with --type. */
 static void test_quantised_base_gets_new_scale(void) {
     struct sluice_lora lora = {write_adapter("base.safetensors", "kohya", 5), 1};
-    struct conversion f8 = {
+    struct convert_args f8 = {
         .input = of_model("transformer"), .output = in_temporary("f8.safetensors"), .type = "f8_e4m3"};
-    struct conversion kept = {.output = in_temporary("kept.safetensors"), .loras = {lora}};
-    struct conversion numbers = {.output = in_temporary("numbers.safetensors"), .type = "f32"};
-    struct conversion sum = {.output = in_temporary("f8sum.safetensors"), .loras = {lora}};
-    struct conversion again = {.output = in_temporary("again.safetensors"), .type = "f8_e4m3"};
+    struct convert_args kept = {.output = in_temporary("kept.safetensors"), .loras = {lora}};
+    struct convert_args numbers = {.output = in_temporary("numbers.safetensors"), .type = "f32"};
+    struct convert_args sum = {.output = in_temporary("f8sum.safetensors"), .loras = {lora}};
+    struct convert_args again = {.output = in_temporary("again.safetensors"), .type = "f8_e4m3"};
     if (!expect_converted(&f8)) return;
     kept.input = numbers.input = f8.output;
     sum.input = numbers.output;
     again.input = sum.output;
-    if (expect_converted(&kept) && expect_converted(&numbers) && expect_converted(&sum) && expect_converted(&again))
-        same_files(kept.output, again.output, "f8 that stays");
+    if (expect_converted(&kept) && expect_converted(&numbers) && expect_converted(&sum) &&
+        expect_converted(&again))
+        same_files(kept.output, again.output, "f8 with a new scale");
 }
 
 /* ---- refusals ---- */
 
 static void test_unsuitable_adapters_refused(void) {
     char *out = in_temporary("refused.safetensors");
-    struct conversion conversion = {.input = of_model("vae"), .output = out};
-    conversion.loras[0] = (struct sluice_lora){write_adapter("other.safetensors", "kohya", 5), 1};
-    expect_refused(&conversion, UNSUPPORTED, "autoencoder");
-    conversion.input = of_model("text_encoder");
-    expect_refused(&conversion, MISSING, "the adapter changes nothing");
-    conversion.input = of_model("transformer");
-    conversion.loras[0].strength = NAN;
-    expect_refused(&conversion, USAGE, "strength");
-    conversion.loras[0] = (struct sluice_lora){in_temporary("nowhere.safetensors"), 1};
-    expect_refused(&conversion, MISSING, "nowhere");
-    conversion.loras[0] =
+    struct convert_args args = {.input = of_model("vae"), .output = out};
+    args.loras[0] = (struct sluice_lora){write_adapter("other.safetensors", "kohya", 5), 1};
+    expect_refused(&args, UNSUPPORTED, "autoencoder");
+    args.input = of_model("text_encoder");
+    expect_refused(&args, MISSING, "the adapter changes nothing");
+    args.input = of_model("transformer");
+    args.loras[0].strength = NAN;
+    expect_refused(&args, USAGE, "strength");
+    args.loras[0] = (struct sluice_lora){in_temporary("nowhere.safetensors"), 1};
+    expect_refused(&args, MISSING, "nowhere");
+    args.loras[0] =
         (struct sluice_lora){of_model("transformer/diffusion_pytorch_model-00001-of-00002.safetensors"), 1};
-    expect_refused(&conversion, UNSUPPORTED, "not a LoRA or other adapter");
+    expect_refused(&args, UNSUPPORTED, "not a LoRA or other adapter");
 }
 
 static void test_unwritable_base_type_refused(void) {
     char input[200];
     snprintf(input, sizeof input, "%s/transformer", random_model("iq", "zimage", SIZES ",dtype=iq4_nl", 1));
-    struct conversion conversion = {.input = input, .output = in_temporary("iq.gguf")};
-    conversion.loras[0] = (struct sluice_lora){write_adapter("iq.safetensors", "kohya", 5), 1};
-    expect_refused(&conversion, UNSUPPORTED, "IQ4_NL");
-    conversion.type = "q8_0";
-    expect_converted(&conversion);
+    struct convert_args args = {.input = input, .output = in_temporary("iq.gguf")};
+    args.loras[0] = (struct sluice_lora){write_adapter("iq.safetensors", "kohya", 5), 1};
+    expect_refused(&args, UNSUPPORTED, "IQ4_NL");
+    args.type = "q8_0";
+    expect_converted(&args);
 }
 
 static void test_strength_0_changes_nothing(void) {
-    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("zero.safetensors")};
-    struct conversion plain = {.input = of_model("transformer"), .output = in_temporary("plain.safetensors")};
-    conversion.loras[0] = (struct sluice_lora){write_adapter("zero_lora.safetensors", "kohya", 5), 0};
-    if (expect_converted(&conversion) && expect_converted(&plain)) same_files(conversion.output, plain.output, "strength 0");
+    struct convert_args args = {.input = of_model("transformer"), .output = in_temporary("zero.safetensors")};
+    struct convert_args plain = {.input = of_model("transformer"),
+                                 .output = in_temporary("plain.safetensors")};
+    args.loras[0] = (struct sluice_lora){write_adapter("zero_lora.safetensors", "kohya", 5), 0};
+    if (expect_converted(&args) && expect_converted(&plain))
+        same_files(args.output, plain.output, "strength 0");
 }
 
-/* NaN in a factor. */
 static void test_nan_factor_refused(void) {
     char *path = write_adapter("nan.safetensors", "kohya", 5);
-    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("refused.safetensors")};
+    struct convert_args args = {.input = of_model("transformer"),
+                                .output = in_temporary("refused.safetensors")};
     static const unsigned char nan_bytes[] = {0, 0, 0xc0, 0x7f};
     FILE *f = fopen(path, "r+b");
     check(f && !fseek(f, -8, SEEK_END) && fwrite(nan_bytes, 4, 1, f) == 1 && !fclose(f), "cannot write %s",
           path);
-    conversion.loras[0] = (struct sluice_lora){path, 1};
-    expect_refused(&conversion, NONFINITE, "nan.safetensors");
+    args.loras[0] = (struct sluice_lora){path, 1};
+    expect_refused(&args, NONFINITE, "nan.safetensors");
 }
 
-/* Each allocation fails in turn: an error, and no output file. */
 static void test_no_output_after_failed_allocation(void) {
-    struct conversion conversion = {.input = of_model("transformer"), .output = in_temporary("fault.safetensors")};
-    conversion.loras[0] = (struct sluice_lora){write_adapter("fault_lora.safetensors", "loha", 5), 1};
+    struct convert_args args = {.input = of_model("transformer"),
+                                .output = in_temporary("fault.safetensors")};
+    args.loras[0] = (struct sluice_lora){write_adapter("fault_lora.safetensors", "loha", 5), 1};
     for (long n = 1;; n += 1 + n / 8) {
         struct error e;
         fault_sys_fail(&fault_sys, CALL_ALLOC, n, 0);
-        enum status status = convert(&conversion, &e);
+        enum status status = convert(&args, &e);
         bool failed = atomic_load(&fault_sys.count[CALL_ALLOC]) >= n;
         check(status == (failed ? MEMORY : OK), "allocation %ld: %s", n, status_name(status));
         for (int i = 0; i < N_MEMORY_LINES; i++)

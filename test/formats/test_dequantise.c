@@ -1,4 +1,5 @@
-/* Dequantisation: every stored type against independent decoders, bit for bit, by rows, parts of rows, slices and panels. */
+/* Dequantisation: every stored type against independent decoders, bit for bit, by rows, parts of rows, slices
+ * and panels. */
 #include "test/lib/quantised_vectors.h"
 
 #include "kernels/cpu/simd.h"
@@ -63,7 +64,8 @@ static void test_all_codes_bit_for_bit(void **state) {
             give_back();
         }
         sha256_digest(&sha, sizeof digest, digest);
-        if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: wrong values in the sweep over all codes", dtype_name(dtype));
+        if (memcmp(digest, q.sweep, sizeof digest) != 0)
+            fail_msg("%s: wrong values in the sweep over all codes", dtype_name(dtype));
         give_back();
     }
 }
@@ -153,7 +155,6 @@ static struct tensor repeated(const struct quantised *q) {
     return w;
 }
 
-/* Panels are written to the right place, also for a short last panel. */
 static void test_packed_panels(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -173,8 +174,9 @@ static void test_packed_panels(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_values_bit_for_bit),       cmocka_unit_test(test_all_codes_bit_for_bit),   cmocka_unit_test(test_partial_rows),
-        cmocka_unit_test(test_rows_without_whole_blocks), cmocka_unit_test(test_rounding_to_bf16), cmocka_unit_test(test_packed_panels),
+        cmocka_unit_test(test_values_bit_for_bit), cmocka_unit_test(test_all_codes_bit_for_bit),
+        cmocka_unit_test(test_partial_rows),       cmocka_unit_test(test_rows_without_whole_blocks),
+        cmocka_unit_test(test_rounding_to_bf16),   cmocka_unit_test(test_packed_panels),
     };
     quantised_alloc = take;
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
-/* GGUF files of the reference writer (test/golden/gguf, made by gguf_files.py): tensors, metadata and configuration, split
- * files, folders, writing, and faults of memory and disk.
- * Malformed files: malformed_gguf.h. Random damage: test_damaged_files.c. */
+/* GGUF files of the reference writer (test/golden/gguf, made by gguf_files.py): tensors, metadata and
+ * configuration, split files, folders, writing, and faults of memory and disk. Malformed files:
+ * malformed_gguf.h. Random damage: test_damaged_files.c. */
 #include "test/lib/rig.h"
 
 #include "test/formats/malformed_gguf.h"
@@ -269,7 +269,6 @@ static void test_values_beyond_configuration_left_out(void **state) {
 
 /* --- split files --- */
 
-/* Writes a part with one tensor. */
 #define PART(no, count, tensors, name)                                                                       \
     HEAD(1, 3)                                                                                               \
     "$split.no 2 " #no ":2 $split.count 2 " #count ":2 $split.tensors.count 5 " #tensors " $" name           \

@@ -1,5 +1,5 @@
-/* `inspect` on quantised checkpoints: groups of tensors with their bytes and bits per weight, against a count over its own list;
- * and errors that name the broken file. */
+/* `inspect` on quantised checkpoints: groups of tensors with their bytes and bits per weight, against a count
+ * over its own list; and errors that name the broken file. */
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 
@@ -51,7 +51,8 @@ static void check_group(json_t *component, json_t *group, const char *begin, con
           "%s: %lld tensors, %lld values", what, (long long)number(group, "tensors"),
           (long long)number(group, "values"));
     double bits = json_real_value(json_object_get(group, "bits_per_weight"));
-    check(fabs(bits - 8.0 * (double)bytes / (double)values) < 1e-9, "%s: reported %g bits per weight", what, bits);
+    check(fabs(bits - 8.0 * (double)bytes / (double)values) < 1e-9, "%s: reported %g bits per weight", what,
+          bits);
 }
 
 /* Norms in bf16 and scales add few bits per weight: measured 0.002 to 0.013, with a scale per row 0.051. */
@@ -72,7 +73,6 @@ static void test_bits_per_weight(const char *dtype, const char *type, double bit
     json_decref(root);
 }
 
-/* A file without its last byte. */
 static void test_truncated_file_named(const char *dtype, const char *file) {
     char path[256];
     struct stat s;
@@ -105,7 +105,6 @@ static bool lists(const json_t *list, const char *word) {
     return false;
 }
 
-/* Two tensors are missing and two unknown: inspect lists these and no others. */
 static void test_missing_and_unknown_tensors_listed(void) {
     char path[256];
     struct sluice_error e = {0};

@@ -52,7 +52,8 @@ static void compare(const char *text, uint64_t bytes, size_t flags) {
     if ((status == OK) != (theirs != NULL))
         fail_msg("'%.*s': %s, Jansson: '%s'", (int)bytes, text, status_name(status),
                  theirs ? "" : failure.text);
-    if (theirs && !json_equal(ours, theirs)) fail_msg("'%.*s': another value than Jansson's", (int)bytes, text);
+    if (theirs && !json_equal(ours, theirs))
+        fail_msg("'%.*s': another value than Jansson's", (int)bytes, text);
     json_decref(ours);
     json_decref(theirs);
 }

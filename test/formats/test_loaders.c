@@ -1,5 +1,5 @@
-/* Loaders: safetensors (malformed_safetensors.h), components of several files (rows X* of the table of malformed inputs),
- * configurations, JSON, writing, and each of them with failing memory or disk.
+/* Loaders: safetensors (malformed_safetensors.h), components of several files (rows X* of the table of
+ * malformed inputs), configurations, JSON, writing, and each of them with failing memory or disk.
  *
  * Row -> test. X01 to X05 test_index_rows, which also truncates every index at every byte; X01's hub cache
  * test_hub_cache; X02 also test_X02_fifo; X03 also test_X03_two_shards; X04 also test_X04_million_entries.
@@ -40,7 +40,8 @@ static const struct {
     {"two shards", WEIGHT_MAP(GOOD_MAP), OK, NULL},
     {"X01 absolute", WEIGHT_MAP("{\"a\":\"/tmp/one.safetensors\"}"), BOUNDS, "leaves the model folder"},
     {"X01 parent", WEIGHT_MAP("{\"a\":\"../one.safetensors\"}"), BOUNDS, "leaves the model folder"},
-    {"X01 parent within", WEIGHT_MAP("{\"a\":\"x/../../one.safetensors\"}"), BOUNDS, "leaves the model folder"},
+    {"X01 parent within", WEIGHT_MAP("{\"a\":\"x/../../one.safetensors\"}"), BOUNDS,
+     "leaves the model folder"},
     {"X01 parent last", WEIGHT_MAP("{\"a\":\"x/..\"}"), BOUNDS, "leaves the model folder"},
     {"X01 dots in a name", WEIGHT_MAP("{\"a\":\"..one.safetensors\"}"), MISSING, "shard"},
     {"X01 NUL", WEIGHT_MAP("{\"a\":\"one.safetensors\\u0000\"}"), BOUNDS, "leaves the model folder"},
@@ -337,7 +338,6 @@ static int failing_rename(struct sys *sys, const char *from, const char *to) {
     return rename_result ? rename_result : real_rename(sys, from, to);
 }
 
-/* The machine's sys with faults, none armed yet. */
 static void init_faulty(struct sys *sys) {
     sys_init_machine(sys);
     real_alloc = sys->alloc, sys->alloc = failing_alloc;
@@ -501,17 +501,17 @@ static void test_every_alloc_fails_once(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rows),
+        cmocka_unit_test(test_malformed_files_refused),
         cmocka_unit_test(test_S02_lengths),
         cmocka_unit_test(test_S01_short_files),
-        cmocka_unit_test(test_foreign_files),
+        cmocka_unit_test(test_S02_other_formats_refused),
         cmocka_unit_test(test_S08_depth),
         cmocka_unit_test(test_S20_same_place),
         cmocka_unit_test(test_S25_metadata_string),
         cmocka_unit_test(test_S26_million_entries),
-        cmocka_unit_test(test_caps),
-        cmocka_unit_test(test_greedy_headers),
-        cmocka_unit_test(test_entries),
+        cmocka_unit_test(test_S26_maximum_entries),
+        cmocka_unit_test(test_headers_that_inflate_memory),
+        cmocka_unit_test(test_entry_fields),
         cmocka_unit_test(test_index_rows),
         cmocka_unit_test(test_X02_fifo),
         cmocka_unit_test(test_X03_two_shards),

@@ -1,5 +1,5 @@
-/* engine/pictures/pictures.c against diffusers, Pillow and PyTorch (test/golden/pictures/arithmetic.py): sizes, resampling, image
- * tensors, masks, posteriors; and refusals. */
+/* engine/pictures/pictures.c against diffusers, Pillow and PyTorch (test/golden/pictures/arithmetic.py):
+ * sizes, resampling, image tensors, masks, posteriors; and refusals. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
@@ -113,7 +113,7 @@ static void test_reference_sizes(void **state) {
     assert_read_at(16384, 48, 16, 16384, 48); /* few pixels, any aspect ratio */
     assert_read_at(800, 1328, 16, 800, 1328); /* the largest area of a trained size */
     assert_read_at(1031, 1031, 16, 1024, 1024);
-    assert_read_at(4096, 1024, 16, 1568, 672); /* aspect ratio 4:1 */
+    assert_read_at(4096, 1024, 16, 1568, 672);
     assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 x 720 in multiples of 32 */
     struct tensor sizes = known("sizes");
     const int32_t *row = sizes.data;
@@ -183,8 +183,8 @@ static int check_all_resized(const char *kind, enum resampler by, int *differing
     return n;
 }
 
-/* Measured on noise, which clips everywhere: every value is Pillow's (x86-64, glibc 2.36, whose sine is used) and every value is
- * PyTorch's (needs no library function). */
+/* Measured on noise, which clips everywhere: every value is Pillow's (x86-64, glibc 2.36, whose sine is used)
+ * and every value is PyTorch's (needs no library function). */
 static void test_resizing_equals_pillow_and_pytorch(void **state) {
     (void)state;
     int differing = 0, largest = 0;
@@ -314,7 +314,7 @@ static void test_posterior_sample(void **state) {
     }
     printf("posterior: largest difference %.2g\n", most);
     assert_true(most <= 2e-7); /* measured: 0; PyTorch's exp may differ in bits elsewhere */
-    posterior_sample(moments, noise.data, &format, noise); /* in place */
+    posterior_sample(moments, noise.data, &format, noise);
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }
 

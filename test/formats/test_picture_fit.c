@@ -48,9 +48,9 @@ static int read_rows(const struct sluice_picture *picture, void (*take)(void *to
     return failing;
 }
 
-enum delivery { HAS_PIXELS, IN_ROWS, WHOLE, N_COMINGS };
+enum delivery { HAS_PIXELS, IN_ROWS, WHOLE, N_DELIVERIES };
 
-static struct sluice_picture delivery(enum delivery how, struct picture_size size) {
+static struct sluice_picture noise_image(enum delivery how, struct picture_size size) {
     struct sluice_picture p = {sizeof p,   size.width, size.height, NULL, "fox.png",
                                read_noise, noise,      NULL,        1000};
     if (how == HAS_PIXELS) p.rgb = noise;
@@ -78,9 +78,9 @@ static struct fitting fitting_of_entry(const struct index_entry *entry) {
 static void test_pixels_equal_diffusers(void **state) {
     (void)state;
     for (int i = 0; i < truth.n_entries; i++)
-        for (int how = 0; how < N_COMINGS; how++) {
+        for (int how = 0; how < N_DELIVERIES; how++) {
             struct fitting f = fitting_of_entry(&truth.entries[i]);
-            struct sluice_picture p = delivery(how, f.from);
+            struct sluice_picture p = noise_image(how, f.from);
             assert_int_equal(truth.entries[i].bytes, 3 * f.size.width * f.size.height);
             memset(made, 1, sizeof made);
             fit_read(&machine, &p, &f, made, &problem);
@@ -95,10 +95,10 @@ static void test_pixels_equal_diffusers(void **state) {
 static void test_memory_as_declared(void **state) {
     (void)state;
     struct picture_size from = {500, 500}, to = {20, 30};
-    for (int how = 0; how < N_COMINGS; how++) {
+    for (int how = 0; how < N_DELIVERIES; how++) {
         struct sys counting;
         sys_init_machine(&counting);
-        struct sluice_picture p = delivery(how, from);
+        struct sluice_picture p = noise_image(how, from);
         struct fitting f = fit_make(FIT_CROP, from, to);
         draw(1, from);
         fit_read(&counting, &p, &f, made, &problem);
@@ -119,7 +119,7 @@ static void test_large_images_need_little_memory(void **state) {
         {16384, 16384}, {8000, 16384}, {16384, 1}, {1, 16384}, {16384, 8000}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         for (enum fit fit = 0; fit < N_FITS; fit++) {
-            struct sluice_picture p = delivery(IN_ROWS, sizes[i]);
+            struct sluice_picture p = noise_image(IN_ROWS, sizes[i]);
             struct fitting f = fit_make(fit, sizes[i], (struct picture_size){512, 512});
             assert_true(fit_bytes(&p, &f) < 6 << 20);
             assert_true(f.part.size.width >= 1 && f.part.size.height >= 1);
@@ -137,7 +137,7 @@ static void *alloc_none(struct sys *sys, enum memory_line line, size_t bytes) {
 
 static void expect_failure(struct sys *sys, enum delivery how, enum status code) {
     struct picture_size from = {50, 40};
-    struct sluice_picture p = delivery(how, from);
+    struct sluice_picture p = noise_image(how, from);
     struct fitting f = fit_make(FIT_STRETCH, from, (struct picture_size){20, 30});
     rows_kept = from.height - ROWS_LOST;
     fit_read(sys, &p, &f, made, &problem);

@@ -1,5 +1,6 @@
-/* JPEG and WebP input, and EXIF orientation: Pillow's files give Pillow's pixels (test/golden/pictures/kinds.py). Truncated,
- * damaged, too large or unsupported files are errors of exit code 3; none crashes, hangs or leaks.
+/* JPEG and WebP input, and EXIF orientation: Pillow's files give Pillow's pixels
+ * (test/golden/pictures/kinds.py). Truncated, damaged, too large or unsupported files are errors of exit code
+ * 3; none crashes, hangs or leaks.
  *
  * SEED in the environment varies the damage. */
 #include "cli/picture_read.h"
@@ -103,7 +104,8 @@ static void expect(struct bytes *b, int code, const char *text) {
     int status = read_bytes(b);
     if (status) sluice_error_line(&problem, line, sizeof line);
     if (status != code || !strstr(line, text))
-        fail_msg("%s instead of %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
+        fail_msg("%s instead of %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text,
+                 line);
     free(b->at);
     *b = (struct bytes){0};
 }
@@ -125,7 +127,7 @@ static void set_sides(struct bytes *b, unsigned marker, unsigned side) {
 
 enum { BASELINE = 0xC0, PROGRESSIVE = 0xC2 };
 
-/* Refused from the header alone. */
+/* Size limits and the memory estimate come from the header alone. */
 static void test_size_limits(void **state) {
     (void)state;
     struct bytes b = golden("full.jpg");
@@ -239,8 +241,9 @@ static int free_pixels(void **state) {
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pixels_equal_pillow),      cmocka_unit_test(test_size_limits), cmocka_unit_test(test_unsupported_kinds_refused),
-        cmocka_unit_test(test_webp_memory), cmocka_unit_test(test_jpeg_scan_bomb_refused), cmocka_unit_test(test_truncation_refused),
+        cmocka_unit_test(test_pixels_equal_pillow),       cmocka_unit_test(test_size_limits),
+        cmocka_unit_test(test_unsupported_kinds_refused), cmocka_unit_test(test_webp_memory),
+        cmocka_unit_test(test_jpeg_scan_bomb_refused),    cmocka_unit_test(test_truncation_refused),
         cmocka_unit_test(test_damage_never_crashes),
     };
     return cmocka_run_group_tests(tests, NULL, free_pixels);

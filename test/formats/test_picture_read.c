@@ -1,6 +1,6 @@
-/* PNG input (cli/picture_read.c): every legal kind gives its exact pixels, Pillow's files give Pillow's; defects are errors of their
- * code. Rows P01 to P10 of the malformed inputs; then every truncation and random damage, none of which may crash, hang
- * or leak.
+/* PNG input (cli/picture_read.c): every legal kind gives its exact pixels, Pillow's files give Pillow's;
+ * defects are errors of their code. Rows P01 to P10 of the malformed inputs; then every truncation and random
+ * damage, none of which may crash, hang or leak.
  *
  * Files lie in memory (memfd_create). SEED in the environment varies the damage. */
 #include "cli/picture_read.h"
@@ -82,7 +82,8 @@ static void expect(struct bytes *b, int code, const char *text) {
     int status = read_bytes(b);
     if (status) sluice_error_line(&problem, line, sizeof line);
     if (status != code || !strstr(line, text))
-        fail_msg("%s instead of %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text, line);
+        fail_msg("%s instead of %s with '%s': %s", sluice_code_name(status), sluice_code_name(code), text,
+                 line);
     if (status) assert_int_equal(problem.exit_code, 3);
     reset_reader();
     free(b->at);
@@ -331,7 +332,8 @@ static void put_data(struct bytes *b, const void *rows, size_t n) {
     free(data.at);
 }
 
-/* P06: rows of zeros, too few and too many; excess data is not inflated to its end. Then data after the end of the stream. */
+/* P06: rows of zeros, too few and too many; excess data is not inflated to its end. Then data after the end
+ * of the stream. */
 static void test_wrong_amount_of_data_refused(void **state) {
     (void)state;
     static const struct {
@@ -482,7 +484,8 @@ static void put_bomb(struct bytes *b) {
     free(zeros);
 }
 
-/* Ancillary chunks before and after the image data, also large ones, are skipped without being inflated or stored. */
+/* Ancillary chunks before and after the image data, also large ones, are skipped without being inflated or
+ * stored. */
 static void test_ancillary_chunks_skipped(void **state) {
     (void)state;
     enum { LARGE = 40 << 20 };
@@ -496,7 +499,7 @@ static void test_ancillary_chunks_skipped(void **state) {
     for (int i = 0; i < 50000; i++) png_put_chunk(&b, i % 2 ? "sPLT" : "prVt", "a\0\10", 3);
     put_bomb(&b);
     png_put_chunk(&b, "IEND", "", 0);
-    png_put(&b, "and more behind the end", 23);
+    png_put(&b, "and more after the end.", 23);
     double began = seconds();
     long before = peak_kib();
     assert_int_equal(read_bytes(&b), SLUICE_OK);
@@ -565,7 +568,6 @@ static void test_truncation_refused(void **state) {
 
 static uint64_t random_state = 1;
 
-/* Changes, removes, doubles or inserts bytes. */
 static void damage(struct bytes *b) {
     size_t at = random_below(&random_state, b->n), n = random_below(&random_state, 16) + 1;
     struct bytes out = {0};
@@ -630,13 +632,20 @@ int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_reading_memory_bounded), /* before tests that raise the peak */
-        cmocka_unit_test(test_every_legal_kind),          cmocka_unit_test(test_pixels_equal_pillow),
-        cmocka_unit_test(test_other_formats_refused),    cmocka_unit_test(test_unreadable_paths_refused),
-        cmocka_unit_test(test_size_limits),          cmocka_unit_test(test_illegal_kinds_refused),
-        cmocka_unit_test(test_invalid_header_refused),         cmocka_unit_test(test_chunk_lengths_checked),
-        cmocka_unit_test(test_checksums_checked),      cmocka_unit_test(test_wrong_amount_of_data_refused),
-        cmocka_unit_test(test_invalid_contents_refused),       cmocka_unit_test(test_invalid_deflate_refused),
-        cmocka_unit_test(test_ancillary_chunks_skipped),      cmocka_unit_test(test_truncation_refused),
+        cmocka_unit_test(test_every_legal_kind),
+        cmocka_unit_test(test_pixels_equal_pillow),
+        cmocka_unit_test(test_other_formats_refused),
+        cmocka_unit_test(test_unreadable_paths_refused),
+        cmocka_unit_test(test_size_limits),
+        cmocka_unit_test(test_illegal_kinds_refused),
+        cmocka_unit_test(test_invalid_header_refused),
+        cmocka_unit_test(test_chunk_lengths_checked),
+        cmocka_unit_test(test_checksums_checked),
+        cmocka_unit_test(test_wrong_amount_of_data_refused),
+        cmocka_unit_test(test_invalid_contents_refused),
+        cmocka_unit_test(test_invalid_deflate_refused),
+        cmocka_unit_test(test_ancillary_chunks_skipped),
+        cmocka_unit_test(test_truncation_refused),
         cmocka_unit_test(test_damage_never_crashes),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);

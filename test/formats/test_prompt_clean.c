@@ -1,5 +1,6 @@
-/* Prompt cleaning of Wan's pipelines (HTML entities, white space), against diffusers' (test/golden/prompt_clean.py): every entity
- * name, numeric references at the edges of Unicode, all white space. Also invalid UTF-8 and failing allocations. */
+/* Prompt cleaning of Wan's pipelines (HTML entities, white space), against diffusers'
+ * (test/golden/prompt_clean.py): every entity name, numeric references at the edges of Unicode, all white
+ * space. Also invalid UTF-8 and failing allocations. */
 #include "engine/open/prompt_clean.h"
 #include "test/lib/check.h"
 
@@ -44,10 +45,12 @@ static void test_invalid_utf8_refused(void) {
     struct error e = {0};
     size_t bytes = 0;
     char *got = NULL;
-    check(prompt_clean(&machine, "fox \xff", 5, &got, &bytes, &e) == UTF8 && !got, "invalid UTF-8 is accepted: %s", e.what);
+    check(prompt_clean(&machine, "fox \xff", 5, &got, &bytes, &e) == UTF8 && !got,
+          "invalid UTF-8 is accepted: %s", e.what);
 }
 
-/* A million ampersands, and a million entities whose text is longer than their name: linear time and memory. */
+/* A million ampersands, and a million entities whose text is longer than their name: linear time and memory.
+ */
 static void test_long_texts_in_linear_time(void) {
     static const char *const parts[] = {"&", "&#", "&nGt;", "&#x", "&CounterClockwiseContourIntegra", " "};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {
@@ -58,7 +61,8 @@ static void test_long_texts_in_linear_time(void) {
         for (size_t k = 0; k < n; k++) memcpy(text + k * part, parts[i], part);
         prompt_clean(&machine, text, n * part, &got, &bytes, &e);
         size_t want = !strcmp(parts[i], " ") ? 0 : !strcmp(parts[i], "&nGt;") ? n * 6 : n * part;
-        check(got && bytes == want, "\"%s\" a million times: %zu bytes instead of %zu", parts[i], bytes, want);
+        check(got && bytes == want, "\"%s\" a million times: %zu bytes instead of %zu", parts[i], bytes,
+              want);
         machine.release(&machine, got);
         free(text);
     }

@@ -1,5 +1,6 @@
-/* Prompts in windows of 77 tokens with weighted words, against AUTOMATIC1111's web UI (test/golden/windows.py). Sluice's own rules:
- * other padding tokens, the maximum number of windows, BREAK within brackets, invalid weights. */
+/* Prompts in windows of 77 tokens with weighted words, against AUTOMATIC1111's web UI
+ * (test/golden/windows.py). Sluice's own rules: other padding tokens, the maximum number of windows, BREAK
+ * within brackets, invalid weights. */
 #include "engine/open/emphasis.h"
 #include "engine/open/prompt_windows.h"
 #include "engine/base/random.h"
@@ -43,8 +44,8 @@ static void check_window(const struct prompt_tokens *tokens, int window, const j
     check(same, "\"%s\": wrong ids in window %d", text, window);
     for (int i = 0; i < TOKENS && weight; i++) {
         const json_t *wanted = i && i <= n ? json_array_get(weights, (size_t)i - 1) : NULL;
-        check(weight[i] == (wanted ? (float)json_number_value(wanted) : 1), "\"%s\": wrong weight %d in window %d",
-              text, i, window);
+        check(weight[i] == (wanted ? (float)json_number_value(wanted) : 1),
+              "\"%s\": wrong weight %d in window %d", text, i, window);
     }
 }
 
@@ -61,8 +62,8 @@ static void test_windows_equal_webui(void) {
         check(tokens.n_ids == n * TOKENS && tokens.window == TOKENS && !tokens.cut, "\"%s\": %d ids", text,
               tokens.n_ids);
         check(!tokens.weights == !weights, "\"%s\": weights although all are 1, or none", text);
-        check(tokens.pooled_row == (int)json_array_size(json_array_get(ids, 0)) + 1, "\"%s\": pooled row %d", text,
-              tokens.pooled_row);
+        check(tokens.pooled_row == (int)json_array_size(json_array_get(ids, 0)) + 1, "\"%s\": pooled row %d",
+              text, tokens.pooled_row);
         for (int k = 0; k < n && tokens.n_ids == n * TOKENS; k++)
             check_window(&tokens, k, json_array_get(ids, (size_t)k), json_array_get(weights, (size_t)k),
                          text);
@@ -88,7 +89,8 @@ static void test_padding_token(void) {
     prompt_destroy(&machine, &a);
     prompt_destroy(&machine, &b);
     /* The padding token of the tokenizer's folder overrides the recipe's. */
-    check(prompt_pad(&clip, tokenizer) == last && prompt_pad(&open, tokenizer) == 0, "wrong padding token of a recipe");
+    check(prompt_pad(&clip, tokenizer) == last && prompt_pad(&open, tokenizer) == 0,
+          "wrong padding token of a recipe");
     tokenizer_set_pad(tokenizer, 7);
     a = encode_by(&clip, "a", true, OK);
     check(a.n_ids == TOKENS && a.ids[TOKENS - 1] == 7, "padding token of the folder is not used");
@@ -190,7 +192,8 @@ static void test_invalid_weights_refused(void) {
         tokens = encode_by(&clip, wrong[i], true, USAGE);
         prompt_destroy(&machine, &tokens);
     }
-    check(emphasis_detect("a (red:1.3) fox") && !emphasis_detect("a (red) fox"), "a prompt with explicit weights is not detected, or one without is");
+    check(emphasis_detect("a (red:1.3) fox") && !emphasis_detect("a (red) fox"),
+          "a prompt with explicit weights is not detected, or one without is");
 }
 
 int main(void) {

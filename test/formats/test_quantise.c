@@ -101,7 +101,6 @@ static void make_tensor(const char *tensor) {
     for (int i = 0; i < VALUES; i++) values[i] = (float)value_of(tensor, i);
 }
 
-/* Dequantises `bytes`. */
 static void widen(enum dtype dtype, int32_t rows, int32_t columns, float scale) {
     struct tensor t = tensor_make(bytes, dtype, 2, (int32_t[]){rows, columns});
     t.scale = scale;
@@ -118,7 +117,8 @@ static double error_of(enum dtype dtype, float scale) {
 
 /* ---- errors ---- */
 
-/* Measured: 0.01 to 1.00 times the reference's error; 1.00 where both find the optimum. The reference prints ten digits. */
+/* Measured: 0.01 to 1.00 times the reference's error; 1.00 where both find the optimum. The reference prints
+ * ten digits. */
 static void test_no_worse_than_the_reference(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof reference_errors / sizeof *reference_errors; k++) {
@@ -133,8 +133,8 @@ static void test_no_worse_than_the_reference(void **state) {
     }
 }
 
-/* Uniform values: f8 with three mantissa bits has an error of at most 2^-4 of the value's power of two, a third of that as RMS;
- * scaling makes small values as accurate. Measured: 0.0147, 0.0295. */
+/* Uniform values: f8 with three mantissa bits has an error of at most 2^-4 of the value's power of two, a
+ * third of that as RMS; scaling makes small values as accurate. Measured: 0.0147, 0.0295. */
 static void test_scaled_f8(void **state) {
     (void)state;
     make_tensor("uniform");
@@ -188,7 +188,8 @@ static void check_codes(enum dtype dtype, uint32_t end, uint32_t sign) {
         quantise_rows(dtype, 1, tried, 1, 3 * n, bytes);
         for (int i = 0; i < n; i++) {
             uint32_t code = first + (uint32_t)i, even = code + (code & 1);
-            if (even == end && dtype_bits(dtype) == 8) even = end - 1; /* f8 types have no infinity to round to */
+            if (even == end && dtype_bits(dtype) == 8)
+                even = end - 1; /* f8 types have no infinity to round to */
             assert_int_equal(code_at(dtype, 3 * i), code | sign);
             assert_int_equal(code_at(dtype, 3 * i + 1), even | sign);
             assert_int_equal(code_at(dtype, 3 * i + 2), code | sign);
@@ -259,8 +260,8 @@ static uint64_t hash_of(enum dtype dtype) {
     return hash;
 }
 
-/* The same bytes on every processor and compiler, in pieces or at once: IEEE operations in a fixed order. FNV-1a hashes, equal
- * for gcc 12's three clones and clang 14. */
+/* The same bytes on every processor and compiler, in pieces or at once: IEEE operations in a fixed order.
+ * FNV-1a hashes, equal for gcc 12's three clones and clang 14. */
 static void test_the_same_bytes_everywhere(void **state) {
     (void)state;
     static const uint64_t expected[N_REFERENCE_TYPES] = {
@@ -343,7 +344,6 @@ static double error_of_rotated(enum dtype dtype) {
     return sqrt(sum / VALUES);
 }
 
-/* Error of int8 by rows without rotation. */
 static double error_of_plain(void) {
     double sum = 0;
     for (int r = 0; r < ROWS; r++) {
@@ -358,9 +358,10 @@ static double error_of_plain(void) {
     return sqrt(sum / VALUES);
 }
 
-/* Rotation greatly reduces the error of rows with outliers, does nothing where all columns are alike and costs accuracy for values
- * without tails. Measured, relative to plain int8, in groups of 16, 64 and 256: one outlier a row 0.29, 0.17, 0.12; heavy
- * tails 0.44, 0.37, 0.34; normal values 1.08 to 1.14; uniform values 1.97 to 2.02. */
+/* Rotation greatly reduces the error of rows with outliers, does nothing where all columns are alike and
+ * costs accuracy for values without tails. Measured, relative to plain int8, in groups of 16, 64 and 256: one
+ * outlier a row 0.29, 0.17, 0.12; heavy tails 0.44, 0.37, 0.34; normal values 1.08 to 1.14; uniform
+ * values 1.97 to 2.02. */
 static void test_rotation_reduces_outlier_error(void **state) {
     static const enum dtype types[] = {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256};
     (void)state;

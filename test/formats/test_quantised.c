@@ -1,8 +1,9 @@
-/* Quantised weights in safetensors files: pairing with their scales and descriptions, and rows Q* of the table of malformed inputs.
- * Each file is generated, opened under a hang guard, must release all memory, and is opened again truncated at every byte.
+/* Quantised weights in safetensors files: pairing with their scales and descriptions, and rows Q* of the
+ * table of malformed inputs. Each file is generated, opened under a hang guard, must release all memory, and
+ * is opened again truncated at every byte.
  *
- * Row -> test. Q01 to Q06 rows of test_pairing_and_malformed_files; of Q04 also test_Q04_cuts (descriptions truncated at every byte) and
- * test_Q04_random. Models in unsupported formats: test_layouts.c. */
+ * Row -> test. Q01 to Q06 rows of test_pairing_and_malformed_files; of Q04 also test_Q04_cuts (descriptions
+ * truncated at every byte) and test_Q04_random. Models in unsupported formats: test_layouts.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -121,7 +122,6 @@ static void guard(int seconds) {
     setitimer(ITIMER_PROF, &timer, NULL);
 }
 
-/* The weight after opening the file. */
 struct outcome {
     struct index_entry weight;
     int n_unused; /* unused tensors except the weight */
@@ -427,7 +427,7 @@ static const struct row rows[] = {
      {INT8(4, 48), ZEROS("a.b.weight_scale", "F32", 1, 4)},
      LAYER("{\\\"format\\\": \\\"int8_tensorwise\\\", \\\"convrot\\\": true, \\\"convrot_groupsize\\\": 16}"),
      LOADS(DTYPE_I8_ROT16, 1, 16, 48, 0)},
-    {"said not to be rotated",
+    {"described as not rotated",
      {INT8(4, 64), SCALE("a.b.weight_scale", 0.5),
       SAYS("a.b", "{\"format\": \"int8_tensorwise\", \"convrot\": false, \"convrot_groupsize\": 64}")},
      NULL,
@@ -589,8 +589,6 @@ static void test_Q04_random(void **state) {
     }
 }
 
-/* ---- shards ---- */
-
 /* A weight and its scale in different shards; each shard's metadata describes its own layers. */
 static void test_scale_in_another_shard(void **state) {
     (void)state;
@@ -659,9 +657,12 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_pairing_and_malformed_files),     cmocka_unit_test(test_Q06_prefix),
-        cmocka_unit_test(test_Q04_cuts), cmocka_unit_test(test_Q04_random),
-        cmocka_unit_test(test_scale_in_another_shard),   cmocka_unit_test(test_every_alloc_fails_once),
+        cmocka_unit_test(test_pairing_and_malformed_files),
+        cmocka_unit_test(test_Q06_prefix),
+        cmocka_unit_test(test_Q04_cuts),
+        cmocka_unit_test(test_Q04_random),
+        cmocka_unit_test(test_scale_in_another_shard),
+        cmocka_unit_test(test_every_alloc_fails_once),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);

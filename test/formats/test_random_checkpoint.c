@@ -1,5 +1,6 @@
-/* Generated checkpoints (`bench checkpoint`): the published layout (shards, index, a tokenizer as large as the embedding), no sparse
- * files, and weights that all matter: one flipped bit gives another latent. SEED in the environment varies the bit. */
+/* Generated checkpoints (`bench checkpoint`): the published layout (shards, index, a tokenizer as large as
+ * the embedding), no sparse files, and weights that all matter: one flipped bit gives another latent. SEED in
+ * the environment varies the bit. */
 #include "engine/sluice_bench.h"
 #include "test/lib/rig.h"
 
@@ -60,8 +61,7 @@ static void test_tokenizer_fits_embedding(const struct sluice_model *model) {
         check(size <= rows && rows - size < 32, "%d token ids for %d embedding rows", size, rows);
         check(!prompt_check(recipe, tokenizer, &e), "%s: %s", recipe->tokenizer, e.what);
         check(!tokenizer_encode(tokenizer, text, sizeof text - 1, &ids, &n, &e), "encoding: %s", e.what);
-        check(n > 5 && n < (int)sizeof text - 8, "%d ids for %zu bytes: no merges", n,
-              sizeof text - 1);
+        check(n > 5 && n < (int)sizeof text - 8, "%d ids for %zu bytes: no merges", n, sizeof text - 1);
         model->sys->release(model->sys, ids);
     }
 }
@@ -99,8 +99,8 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
 
 /* The published files are 2 bytes a weight and a header (flux1-dev.safetensors
  * 23,802,932,552 bytes, flux1-schnell 23,782,506,688, FLUX.1-dev's text_encoder 246,144,352, text_encoder_2
- * 4,994,582,224 and 4,530,066,360, vae 167,666,902). UNets, their VAE, OpenCLIP and Stable Diffusion 3: as diffusers
- * 0.42 and transformers 5 count models of the published configurations. */
+ * 4,994,582,224 and 4,530,066,360, vae 167,666,902). UNets, their VAE, OpenCLIP and Stable Diffusion 3: as
+ * diffusers 0.42 and transformers 5 count models of the published configurations. */
 static void test_published_weight_counts(void) {
     enum { SLOTS = 6, VAE_16 = 83819683, VAE_4 = 83653863 };
     enum { CLIP_L = 123060480, CLIP_H = 340387840, CLIP_G = 694659840 };
@@ -167,7 +167,8 @@ static uint64_t random_weight_byte(const struct component *c, int source) {
     }
 }
 
-/* Flips bits in the denoiser and in a text encoder that uses all its weights (CLIP's positions beyond the prompt have no effect). */
+/* Flips bits in the denoiser and in a text encoder that uses all its weights (CLIP's positions beyond the
+ * prompt have no effect). */
 static void test_every_bit_matters(const char *folder, const struct sluice_model *model) {
     const int slots[] = {!recipe_condition(model->recipe, 0, CONDITION_TOKENS),
                          recipe_slot(model->recipe, FAMILY_DENOISER)};
@@ -179,8 +180,8 @@ static void test_every_bit_matters(const char *folder, const struct sluice_model
         uint64_t offset = random_weight_byte(c, source);
         flip(path, offset);
         struct result got = draw_from(folder);
-        check(got.code == SLUICE_OK && strcmp(got.latent[0], want.latent[0]), "%s: flipping byte %llu has no effect",
-              path, (unsigned long long)offset);
+        check(got.code == SLUICE_OK && strcmp(got.latent[0], want.latent[0]),
+              "%s: flipping byte %llu has no effect", path, (unsigned long long)offset);
         flip(path, offset);
         result_free(&got);
     }
@@ -209,7 +210,8 @@ static void check_numbers(const char *folder, const char *file, const char *cons
     config_destroy(&config);
 }
 
-/* Language model and vision encoder share one configuration; the processor has its own folder. A value below 0: key absent. */
+/* Language model and vision encoder share one configuration; the processor has its own folder. A value below
+ * 0: key absent. */
 static void test_vision_language_files(const char *folder) {
     static const char *const keys[] = {"num_attention_heads",
                                        "rope_scaling.mrope_section.0",
@@ -230,7 +232,6 @@ static void test_vision_language_files(const char *folder) {
     check(!access(path, R_OK), "%s is missing", path);
 }
 
-/* The checkpoint opens as the recipe it was written for. */
 static void test_opens_as_its_recipe(const char *recipe, const char *dimensions, bool flips) {
     char folder[128];
     struct sluice_error e;
@@ -267,8 +268,6 @@ static void test_opens_as_its_recipe(const char *recipe, const char *dimensions,
 #define QWEN                                                                                                 \
     "vision_layers=9,vision_width=40,vision_heads=2,vision_ff=48,hidden=96,vocabulary=1200,text_heads=4,"    \
     "text_key_heads=2,text_ff=160,text_layers=3,heads=2,axis0=8,axis1=12,axis2=12,layers=3,vae_base=16"
-
-/* ---- adapters ---- */
 
 /* A tensor name that a generated adapter must have, as in published files. */
 static const struct named_factor {

@@ -63,21 +63,23 @@ static struct statistics make(enum dtype dtype, double init_scale, bool scaled, 
     return m;
 }
 
-/* Measured over all types: standard deviation 0.988 to 1.031 of the requested one, mean up to 0.0225 of it, largest value 7.5
- * times it. */
+/* Measured over all types: standard deviation 0.988 to 1.031 of the requested one, mean up to 0.0225 of it,
+ * largest value 7.5 times it. */
 static void check(enum dtype dtype, double init_scale, bool scaled, bool row_scales) {
     struct statistics m = make(dtype, init_scale, scaled, row_scales);
     double asked = 2 * init_scale * sqrt(3.0 / COLUMNS) / sqrt(12);
     if (m.size < 0.98 * asked || m.size > 1.05 * asked || fabs(m.mean) > 0.03 * asked ||
         m.largest > 8 * asked)
-        fail_msg("%s, standard deviation %g%s: mean %g, found %g instead of %g, largest %g", dtype_name(dtype), init_scale,
-                 row_scales ? " by rows" : "", m.mean, m.size, asked, m.largest);
+        fail_msg("%s, standard deviation %g%s: mean %g, found %g instead of %g, largest %g",
+                 dtype_name(dtype), init_scale, row_scales ? " by rows" : "", m.mean, m.size, asked,
+                 m.largest);
 }
 
 static void test_mean_and_deviation_of_all_types(void **state) {
     (void)state;
     for (int dtype = 0; dtype < N_DTYPES; dtype++)
-        for (double init_scale = 0.5; init_scale < 9 && dtype_is_weight((enum dtype)dtype); init_scale += 3.5) {
+        for (double init_scale = 0.5; init_scale < 9 && dtype_is_weight((enum dtype)dtype);
+             init_scale += 3.5) {
             bool eight = dtype_scales_rows((enum dtype)dtype);
             bool alone = dtype != DTYPE_I8 && !dtype_is_rotated((enum dtype)dtype);
             if (alone) check((enum dtype)dtype, init_scale, dtype == DTYPE_NVFP4_TILED, false);
@@ -86,7 +88,6 @@ static void test_mean_and_deviation_of_all_types(void **state) {
         }
 }
 
-/* Norm weights have mean 1. */
 static void test_norms_around_one(void **state) {
     static const enum dtype types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
     (void)state;

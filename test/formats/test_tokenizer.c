@@ -1,8 +1,9 @@
 /* Byte-level BPE tokenizers: ids against the reference's, and files and texts with one defect each.
  *
- * Golden ids come from Hugging Face tokenizers (test/golden/tokens.py). Rows T* are those of the table of malformed
- * inputs; their files derive from one small tokenizer: 256 bytes with ids in byte order, a few merges. Each opening runs
- * under a hang guard, must release all memory, and allocates at most 64 MiB beyond the file's size.
+ * Golden ids come from Hugging Face tokenizers (test/golden/tokens.py). Rows T* are those of the table of
+ * malformed inputs; their files derive from one small tokenizer: 256 bytes with ids in byte order, a few
+ * merges. Each opening runs under a hang guard, must release all memory, and allocates at most 64 MiB beyond
+ * the file's size.
  *
  * Row -> test. T01 to T06 and T14 the test of that name; T06 also test_t06_backtracking; T14's linear time
  * test_linear_time, its token limit test_user_errors.c. T13, and T04's id beyond the embedding's rows, need a
@@ -72,7 +73,7 @@ static const char *chosen(const char *given, const char *fallback) {
 }
 
 /* Returns the JSON text. Freed by the caller. */
-static char *cook(struct recipe r) {
+static char *write_json(struct recipe r) {
     const struct recipe *d = &defaults;
     char *text = NULL;
     size_t bytes = 0;
@@ -92,7 +93,7 @@ static char *cook(struct recipe r) {
 static struct tokenizer *open_recipe(struct recipe recipe) {
     struct tokenizer *t;
     struct error e;
-    char line[1024], *text = cook(recipe);
+    char line[1024], *text = write_json(recipe);
     tokenizer_put(tokenizer_json, text, strlen(text));
     free(text);
     if (tokenizer_open_path(tokenizer_json, &t, &e) != OK) fail_msg("%s", error_line(&e, line, sizeof line));
@@ -105,7 +106,7 @@ static void expect_text_failure(const char *text, enum status code, const char *
 }
 
 static void expect_failure(struct recipe recipe, enum status code, const char *says) {
-    char *text = cook(recipe);
+    char *text = write_json(recipe);
     expect_text_failure(text, code, says);
     free(text);
 }
@@ -170,7 +171,8 @@ static void test_added_tokens(void **state) {
     IDS(t, "a <r>\xe3\x80\x80\n b", 'a', ' ', 303, 'b');
     IDS(t, "one ones", 304, ' ', 'o', 'n', 'e', 's');
     IDS(t, "(one)", '(', 304, ')');
-    IDS(t, "\xc3\xa9one", 305, 'o', 'n', 'e'); /* a single_word token is not matched after another added token */
+    IDS(t, "\xc3\xa9one", 305, 'o', 'n',
+        'e'); /* a single_word token is not matched after another added token */
     IDS(t, "abc", 256, 'c');
     IDS(t, "\xc3\xa9 e\xcc\x81", 305, ' ', 305);
     tokenizer_close_clean(t);
@@ -225,7 +227,8 @@ static void test_patterns_as_oniguruma(void **state) {
     t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* empty matches */
     IDS(t, "ab1bc", 'a', 'b', '1', 'b', 'c');
     tokenizer_close_clean(t);
-    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("z"), .normalizer = "null"}); /* text between matches forms pieces */
+    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("z"),
+                                    .normalizer = "null"}); /* text between matches forms pieces */
     IDS(t, "abzbce\xcc\x81", AB, 'z', BC, 'e', 0xCC, 0x81);
     tokenizer_close_clean(t);
 }
@@ -281,7 +284,7 @@ static void test_vocab_json_and_merges_txt(void **state) {
 
 static void test_t01_damaged_json(void **state) {
     (void)state;
-    char *text = cook((struct recipe){0});
+    char *text = write_json((struct recipe){0});
     for (size_t n = 0; n < strlen(text); n++) {
         struct tokenizer *t;
         struct error e;
@@ -310,8 +313,8 @@ static void test_t02_vocabulary(void **state) {
     expect_failure((struct recipe){.vocab = "\"q1\":97"}, META, "97");
     expect_failure((struct recipe){.vocab = "\"q1\":999,\"q1\":998"}, DUP, "q1");
     expect_failure((struct recipe){.vocab = "\"\\ud800\":999"}, UTF8, "");
-    struct tokenizer *t = open_recipe(
-        (struct recipe){.vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* gaps in the ids */
+    struct tokenizer *t = open_recipe((struct recipe){
+        .vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* gaps in the ids */
     IDS(t, "xxab", 16777215, 99999);
     assert_int_equal(tokenizer_size(t), 16777216);
     tokenizer_close_clean(t);
@@ -443,8 +446,8 @@ static void test_t14_texts(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* A long word with cascading merges, marks that normalisation reorders, white space that makes the pattern backtrack, and prefixes
- * of added tokens: time must be linear. */
+/* A long word with cascading merges, marks that normalisation reorders, white space that makes the pattern
+ * backtrack, and prefixes of added tokens: time must be linear. */
 static void test_linear_time(void **state) {
     (void)state;
     struct tokenizer *t =
@@ -456,12 +459,12 @@ static void test_linear_time(void **state) {
 
 /* ---- memory ---- */
 
-/* Each allocation fails in turn: MEMORY, and no leak. */
 static void test_every_allocation_fails(void **state) {
     (void)state;
     static const char text[] = "abc e\xcc\x81 <|end|> xx\n";
-    char *json = cook((struct recipe){.model = "\"ignore_merges\":true",
-                                      .added = "{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true}"});
+    char *json =
+        write_json((struct recipe){.model = "\"ignore_merges\":true",
+                                   .added = "{\"id\":300,\"content\":\"e\\u0301\",\"normalized\":true}"});
     tokenizer_put(tokenizer_json, json, strlen(json));
     free(json);
     expect_memory_failures(tokenizer_json, text);

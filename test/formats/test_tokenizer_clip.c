@@ -1,5 +1,5 @@
-/* CLIP's tokenizer: ids against the reference's (test/golden/tokens_flux.py), from both file formats; and its special rules: matches are
- * pieces, lower case, end-of-word marks, special tokens that are only named. */
+/* CLIP's tokenizer: ids against the reference's (test/golden/tokens_flux.py), from both file formats; and its
+ * special rules: matches are pieces, lower case, end-of-word marks, special tokens that are only named. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -51,7 +51,8 @@ static void test_ids_of_words(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Of contradicting flags and ids the last one in the file applies; absent ones have the reference class's defaults. */
+/* Of contradicting flags and ids the last one in the file applies; absent ones have the reference class's
+ * defaults. */
 static void test_named_tokens(void **state) {
     (void)state;
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);
@@ -122,7 +123,6 @@ static void test_malformed_json_refused(void **state) {
     unlink(tokenizer_json);
 }
 
-/* Each allocation fails in turn, for each format. */
 static void test_every_allocation_fails(void **state) {
     (void)state;
     tokenizer_close_clean(open_small("{\"bos_token\":\"<|startoftext|>\"}", NULL));

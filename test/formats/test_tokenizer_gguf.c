@@ -1,8 +1,8 @@
 /* Tokenizers in GGUF metadata: ids against the reference's, and metadata with one defect each.
  *
- * The expected ids are those of the same tokenizers in other formats (test/golden/tokens_gguf.py made the files).
- * T12 is a row of the table of malformed inputs. Files are built key by key from two small tokenizers; defects of GGUF
- * itself: test_gguf.c. */
+ * The expected ids are those of the same tokenizers in other formats (test/golden/tokens_gguf.py made the
+ * files). T12 is a row of the table of malformed inputs. Files are built key by key from two small
+ * tokenizers; defects of GGUF itself: test_gguf.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -41,7 +41,6 @@ static void add_string(struct bytes *b, const char *text, size_t n) {
     add(b, text, n);
 }
 
-/* A file's keys in turn. */
 static struct bytes keys;
 static uint64_t n_keys;
 
@@ -86,8 +85,8 @@ struct token {
 /* Changes of a test; NULL, 0: unchanged. */
 struct recipe {
     const char *architecture, *model, *pre;
-    const struct token *token; /* an extra token */
-    const char *merge;         /* an extra merge */
+    const struct token *token;
+    const char *merge;
     int types_less, scores_less;
     int types_kind, tokens_kind;
     bool no_tokens, no_merges, no_scores, no_types, no_unknown;
@@ -404,12 +403,18 @@ static void test_every_allocation_fails(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_goldens),     cmocka_unit_test(test_bpe_ids),
-        cmocka_unit_test(test_unigram_ids),     cmocka_unit_test(test_pre_tokenizer),
-        cmocka_unit_test(test_t12_lengths), cmocka_unit_test(test_t12_byte_tokens),
-        cmocka_unit_test(test_unknown_kinds_refused),       cmocka_unit_test(test_malformed_tokens_refused),
-        cmocka_unit_test(test_malformed_merges_refused),      cmocka_unit_test(test_malformed_character_map_refused),
-        cmocka_unit_test(test_damage_never_crashes),      cmocka_unit_test(test_every_allocation_fails),
+        cmocka_unit_test(test_goldens),
+        cmocka_unit_test(test_bpe_ids),
+        cmocka_unit_test(test_unigram_ids),
+        cmocka_unit_test(test_pre_tokenizer),
+        cmocka_unit_test(test_t12_lengths),
+        cmocka_unit_test(test_t12_byte_tokens),
+        cmocka_unit_test(test_unknown_kinds_refused),
+        cmocka_unit_test(test_malformed_tokens_refused),
+        cmocka_unit_test(test_malformed_merges_refused),
+        cmocka_unit_test(test_malformed_character_map_refused),
+        cmocka_unit_test(test_damage_never_crashes),
+        cmocka_unit_test(test_every_allocation_fails),
     };
     int n = sizeof tests / sizeof *tests,
         failed = cmocka_run_group_tests(tests, tokenizer_make_folder, tokenizer_remove_folder);

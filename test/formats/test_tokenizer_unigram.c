@@ -1,8 +1,8 @@
-/* T5's tokenizer (unigram): ids against the reference's (test/golden/tokens_flux.py), from both file formats, and files with one defect
- * each.
+/* T5's tokenizer (unigram): ids against the reference's (test/golden/tokens_flux.py), from both file formats,
+ * and files with one defect each.
  *
- * Rows T07 to T11 are those of the table of malformed inputs, each the test of that name; T12: test_tokenizer_gguf.c.
- * Files are built field by field from one small model. */
+ * Rows T07 to T11 are those of the table of malformed inputs, each the test of that name; T12:
+ * test_tokenizer_gguf.c. Files are built field by field from one small model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -58,11 +58,11 @@ enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
 
 /* Changes of a test; NULL, 0: unchanged. */
 struct recipe {
-    const char *piece; /* an extra piece */
+    const char *piece;
     size_t piece_bytes;
     float score;
     int type;
-    int trainer_field; /* an extra trainer field */
+    int trainer_field;
     int64_t trainer_value;
     const char *table;
     size_t table_bytes;
@@ -210,7 +210,8 @@ static void test_t07_wire_format(void **state) {
                    BOUNDS, "5 bytes");
     expect_failure(TAIL("\xa2\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "18446744073709551615");
     expect_failure(TAIL("\x02\x00"), TYPE, "an invalid number");
-    expect_failure(TAIL("\xa3\x06"), TYPE, "an unknown wire type"); /* group start and end, and an undefined wire type */
+    expect_failure(TAIL("\xa3\x06"), TYPE,
+                   "an unknown wire type"); /* group start and end, and an undefined wire type */
     expect_failure(TAIL("\xa4\x06"), TYPE, "an unknown wire type");
     expect_failure(TAIL("\xa6\x06"), TYPE, "an unknown wire type");
     expect_failure(TAIL("\xa7\x06"), TYPE, "an unknown wire type");
@@ -243,7 +244,8 @@ static void test_t08_pieces(void **state) {
     expect_failure((struct recipe){.piece = "x\xff", .piece_bytes = 2}, UTF8, "piece 8");
 }
 
-/* A character map: a trie of one block of 256 units, whose root leads to 'a' (0x61), and replacement texts. */
+/* A character map: a trie of one block of 256 units, whose root leads to 'a' (0x61), and replacement texts.
+ */
 struct table {
     uint32_t bytes, units[256];
     char texts[8];
@@ -408,8 +410,8 @@ static void test_every_allocation_fails(void **state) {
     expect_memory_failures(tokenizer_folder, "ab <extra_id_0> x");
 }
 
-/* One word with overlapping pieces, unknown characters, clusters of marks, white space, and prefixes of special tokens: time must be
- * linear. */
+/* One word with overlapping pieces, unknown characters, clusters of marks, white space, and prefixes of
+ * special tokens: time must be linear. */
 static void test_linear_time(void **state) {
     (void)state;
     tokenizer_unpack("t5", "spiece.model");

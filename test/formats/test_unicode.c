@@ -1,5 +1,6 @@
-/* The built-in Unicode tables against installed libraries, for every code point: utf8proc for letters and marks, PCRE2 for other
- * properties. Intended differences are listed with their reason; the first unexpected one is printed. */
+/* The built-in Unicode tables against installed libraries, for every code point: utf8proc for letters and
+ * marks, PCRE2 for other properties. Intended differences are listed with their reason; the first unexpected
+ * one is printed. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -19,7 +20,6 @@ static bool is_surrogate(int32_t code) {
     return code >= 0xD800 && code < 0xE000;
 }
 
-/* Whether PCRE2's class matches this code point. */
 static bool matches(const pcre2_code *class, pcre2_match_data *data, int32_t code) {
     utf8proc_uint8_t text[4];
     PCRE2_SIZE bytes = (PCRE2_SIZE)utf8proc_encode_char(code, text);
@@ -41,7 +41,8 @@ static void compare_class(const char *pattern, bool (*ours)(int32_t)) {
         /* The installed library may have an earlier Unicode version. */
         if (is_surrogate(code) || matches(unassigned, data, code)) continue;
         if (utf8proc_category(code) == UTF8PROC_CATEGORY_CN) continue;
-        if (matches(class, data, code) != ours(code)) fail_msg("U+%04X: class %s differs from PCRE2's", (unsigned)code, pattern);
+        if (matches(class, data, code) != ours(code))
+            fail_msg("U+%04X: class %s differs from PCRE2's", (unsigned)code, pattern);
     }
     pcre2_match_data_free(data);
     pcre2_code_free(class);
@@ -58,7 +59,8 @@ static void test_word_class(void **state) {
     compare_class("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]", code_is_word);
 }
 
-/* Lower-case letters of Unicode 16 and 17; utf8proc 2.8 has 15. A library that has the capital letter must agree. */
+/* Lower-case letters of Unicode 16 and 17; utf8proc 2.8 has 15. A library that has the capital letter must
+ * agree. */
 static void test_lower_case(void **state) {
     (void)state;
     int later = 0;

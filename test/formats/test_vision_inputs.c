@@ -1,5 +1,6 @@
-/* Input images of editing models (Qwen-Image-Edit) against diffusers' pipelines (test/golden/qwen): the size for the vision encoder, its
- * pixels, and the image tokens' places in the prompt. Also image tokens typed into a prompt, and unsuitable tokenizers. */
+/* Input images of editing models (Qwen-Image-Edit) against diffusers' pipelines (test/golden/qwen): the size
+ * for the vision encoder, its pixels, and the image tokens' places in the prompt. Also image tokens typed
+ * into a prompt, and unsuitable tokenizers. */
 #include "engine/open/prompt.h"
 #include "engine/pictures/pictures.h"
 #include "loaders/loaders.h"
@@ -31,17 +32,17 @@ static const struct text_recipe *text_of(const struct recipe *recipe) {
     return &recipe->slot[recipe_slot(recipe, FAMILY_TEXT)].text;
 }
 
-/* Resizes an image to the pipeline's area and on to the vision grid: bit for bit the reference's. Returns the number of vision
- * tokens. */
+/* Resizes an image to the pipeline's area and on to the vision grid: bit for bit the reference's. Returns the
+ * number of vision tokens. */
 static int32_t check_pixels(int index, int number, int64_t area, int multiple) {
     char name[32];
-    const struct index_entry *given, *read;
+    const struct index_entry *original, *read;
     struct error e = {0};
     snprintf(name, sizeof name, "picture.reference_%03d", number);
-    uint8_t *rgb = fixture_tensor(index, name, &given);
+    uint8_t *rgb = fixture_tensor(index, name, &original);
     snprintf(name, sizeof name, "pixels.reference_%03d", number);
     uint8_t *wanted = fixture_tensor(index, name, &read);
-    struct sluice_picture picture = {.width = given->dim[1], .height = given->dim[0], .rgb = rgb};
+    struct sluice_picture picture = {.width = original->dim[1], .height = original->dim[0], .rgb = rgb};
     struct picture_size size = {read->dim[1], read->dim[0]};
     struct picture_size shown =
         picture_area_size((struct picture_size){picture.width, picture.height}, area, multiple);
@@ -77,8 +78,10 @@ static void check_ids(const struct text_recipe *recipe, const struct tokenizer *
     int32_t pad = tokenizer_special(tokenizer, recipe->image_prompt.pad);
     for (int i = 0; i < n && e.code == OK; i++) {
         const int32_t *at = tokens.ids + tokens.picture[i];
-        check(at[-1] != pad && at[pictures[i]] != pad, "case %d, image %d: wrong place of the image tokens", index, i);
-        for (int k = 0; k < pictures[i]; k++) check(at[k] == pad, "case %d, image %d: too few image tokens", index, i);
+        check(at[-1] != pad && at[pictures[i]] != pad, "case %d, image %d: wrong place of the image tokens",
+              index, i);
+        for (int k = 0; k < pictures[i]; k++)
+            check(at[k] == pad, "case %d, image %d: too few image tokens", index, i);
     }
     prompt_destroy(&machine, &tokens);
     free(ids);
@@ -132,7 +135,8 @@ static void test_image_tokens_in_prompt(const struct text_recipe *recipe) {
     tokenizer_close(tokenizer);
 }
 
-/* An added token of the tokenizer that begins with the image token and is longer would match in its place: refused. */
+/* An added token of the tokenizer that begins with the image token and is longer would match in its place:
+ * refused. */
 static void test_tokenizer_with_longer_token_refused(const struct text_recipe *recipe) {
     static const char swallowing[] = "<|vision_start|><|image_pad|>";
     struct tokenizer *tokenizer = NULL;

@@ -1,7 +1,9 @@
-/* Fuzzing targets: parsers on arbitrary bytes. test/fuzz/fuzz.c runs them under libFuzzer, test_corpus.c replays the corpora.
+/* Fuzzing targets: parsers on arbitrary bytes. test/fuzz/fuzz.c runs them under libFuzzer, test_corpus.c
+ * replays the corpora.
  *
- * Files are buffers behind struct sys: nothing is written, and a sanitizer detects reads beyond their end. After each
- * input all memory must be released, its peak at most 64 MiB beyond the input, and every error must have a text. */
+ * Files are buffers behind struct sys: nothing is written, and a sanitizer detects reads beyond their end.
+ * After each input all memory must be released, its peak at most 64 MiB beyond the input, and every error
+ * must have a text. */
 #ifndef SLUICE_TEST_FUZZ_TARGETS_H
 #define SLUICE_TEST_FUZZ_TARGETS_H
 
@@ -24,7 +26,6 @@ struct fake_file {
 
 enum { FAKE_FILES_MAX = 8, FIRST_FAKE = 1000000 };
 
-/* The sys table and its files. */
 struct fake_disk {
     struct sys sys; /* first, so that a struct sys * converts */
     struct fake_file files[FAKE_FILES_MAX];
@@ -187,7 +188,8 @@ static inline void open_tokenizer(struct fake_disk *disk, const char *path) {
     fake_end(disk, &e);
 }
 
-/* The first byte selects the format: tokenizer.json, spiece.model, GGUF, or a folder, whose files are separated by lines of one '%'. */
+/* The first byte selects the format: tokenizer.json, spiece.model, GGUF, or a folder, whose files are
+ * separated by lines of one '%'. */
 static inline void target_tokenizer(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"/vocab.json", "/merges.txt", "/tokenizer_config.json",
                                         "/added_tokens.json", "/special_tokens_map.json"};

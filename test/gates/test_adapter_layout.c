@@ -1,5 +1,5 @@
-/* Adapters packed behind a block's base weights: results, bytes read, residents and rejected shapes. Builds without
- * oneDNN, so that the thread sanitizer can check it. */
+/* Adapters packed behind a block's base weights: results, bytes read, residents and rejected shapes. Builds
+ * without oneDNN, so that the thread sanitizer can check it. */
 #include "engine/run/adapt.h"
 #include "test/lib/synthetic_run.h"
 
@@ -18,7 +18,8 @@ static struct component adapted[SYNTHETIC_STAGES];
 
 /* ---- files ---- */
 
-static void add_tensor(struct synthetic_files *f, const char *kind, int s, int b, int32_t rows, int32_t columns) {
+static void add_tensor(struct synthetic_files *f, const char *kind, int s, int b, int32_t rows,
+                       int32_t columns) {
     char name[SYNTHETIC_NAME];
     int32_t dim[] = {rows, columns};
     snprintf(name, sizeof name, "%s.%d.%d", kind, s, b);
@@ -78,7 +79,8 @@ static struct factor two_parts(struct factor f) {
     return f;
 }
 
-/* Attaches two pairs with one shared `down` factor to UP, one pair to DOWN, and replaced vectors to BIAS and NORM. */
+/* Attaches two pairs with one shared `down` factor to UP, one pair to DOWN, and replaced vectors to BIAS and
+ * NORM. */
 static void attach(struct adapter *a, int s, int b, float strength) {
     struct adaptation *all = &a->all[s];
     struct adapted_weight *pair = &a->pairs[s][all->n_weights];
@@ -118,7 +120,8 @@ static void detach(void) {
         if (adapted[s].family) component_destroy(&adapted[s]);
 }
 
-/* Switches all stages of the synthetic pipeline to components with the adapter; NULL: to the base components. */
+/* Switches all stages of the synthetic pipeline to components with the adapter; NULL: to the base components.
+ */
 static void use(const struct adapter *a) {
     struct error e = {0};
     detach();
@@ -268,10 +271,12 @@ static void end(void) {
     synthetic_remove();
 }
 
-/* The adapter has pairs on all rows and on some, two pairs on one weight, a shared `down` and replaced vectors. */
+/* The adapter has pairs on all rows and on some, two pairs on one weight, a shared `down` and replaced
+ * vectors. */
 static void test_adapter_matches_merged_weights(void **state) {
     (void)state;
-    static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS], merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
+    static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
+        merged[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
     begin();
     run_plain();
     memcpy(base, synthetic.latent[1], sizeof base);
@@ -283,9 +288,10 @@ static void test_adapter_matches_merged_weights(void **state) {
     memcpy(merged, synthetic.latent[1], sizeof merged);
     use(&adapters[0]);
     run_plain();
-    double off = difference(synthetic.latent[1][0], merged), far = difference(base, merged);
-    printf("relative error against merged weights: %.1e; without the adapter: %.1e\n", off, far);
-    assert_true(off < 2e-6 && far > 0.1);
+    double adapter_error = difference(synthetic.latent[1][0], merged), base_error = difference(base, merged);
+    printf("relative error against merged weights: %.1e; without the adapter: %.1e\n", adapter_error,
+           base_error);
+    assert_true(adapter_error < 2e-6 && base_error > 0.1);
     end();
 }
 
@@ -299,7 +305,8 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
     free(values);
 }
 
-/* Checks the order of pairs, the awaited byte range of each factor, and that a shared factor is stored once. */
+/* Checks the order of pairs, the awaited byte range of each factor, and that a shared factor is stored once.
+ */
 static void test_packed_pairs_keep_order_and_share_factors(void **state) {
     (void)state;
     begin();
@@ -368,7 +375,8 @@ static void test_streamed_step_reads_factor_bytes(void **state) {
     end();
 }
 
-/* With everything resident, a new strength reads nothing, a new adapter only its own bytes, no adapter nothing. */
+/* With everything resident, a new strength reads nothing, a new adapter only its own bytes, no adapter
+ * nothing. */
 static void test_adapter_change_reads_only_new_bytes(void **state) {
     (void)state;
     begin();
@@ -385,7 +393,8 @@ static void test_adapter_change_reads_only_new_bytes(void **state) {
         run_plain();
         run_planned(1 << 30);
         bool reads = i == 0 || i == 2 || i == 5;
-        assert_true(reads ? synthetic.counters.bytes_read > 0 && synthetic.counters.bytes_read <= (int64_t)all_adapter_bytes()
+        assert_true(reads ? synthetic.counters.bytes_read > 0 &&
+                                synthetic.counters.bytes_read <= (int64_t)all_adapter_bytes()
                           : !synthetic.counters.bytes_read);
         assert_int_equal(!memcmp(base, synthetic.latent, sizeof base), strengths[i] == 0);
     }
@@ -402,7 +411,8 @@ static uint64_t adapter_hash_with(const struct adapter *a, int block) {
     return hash;
 }
 
-/* Flips two sign bits that are the highest bits of 64-bit words: the hash of adapter bytes must still change. */
+/* Flips two sign bits that are the highest bits of 64-bit words: the hash of adapter bytes must still change.
+ */
 static void test_hash_detects_two_flipped_signs(void **state) {
     (void)state;
     begin();

@@ -1,5 +1,5 @@
-/* Batches in groups of lanes that share streamed weights: each image has the bits of a run of its seed alone, memory
- * stays within the plan, and more memory is never slower. */
+/* Batches in groups of lanes that share streamed weights: each image has the bits of a run of its seed alone,
+ * memory stays within the plan, and more memory is never slower. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -20,7 +20,8 @@ static struct sluice_request request_of(int batch, double cfg_scale) {
 
 /* ---- choice of the group size ---- */
 
-/* The need of a batch of `images` in groups of `together`: state grows with the group, compute with the batch. */
+/* The need of a batch of `images` in groups of `together`: state grows with the group, compute with the
+ * batch. */
 static void make_need(struct run_need *need, atomic_ullong *random, int images, int together, bool separate) {
     int groups = (images + together - 1) / together;
     memset(need, 0, sizeof *need);
@@ -58,7 +59,8 @@ static void check_choices(const struct run_need *const *needs, int n, int *chose
     /* With enough VRAM, ram_least_bytes is the minimum over all needs. */
     plan_choose(needs, n, ram, (uint64_t)1 << 40, &plan);
     ram = plan.ram_least_bytes;
-    check(!is_feasible(needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan), "plan_choose found a plan below the minimum budget");
+    check(!is_feasible(needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan),
+          "plan_choose found a plan below the minimum budget");
     for (int i = 0; i < BUDGETS; i++) {
         bool any = false;
         uint64_t more = i ? (uint64_t)1 << (11 + i) : 0;
@@ -68,7 +70,8 @@ static void check_choices(const struct run_need *const *needs, int n, int *chose
             plan_solve(needs[k], ram + more, device, &one);
             any = any || is_feasible(needs[k], &one);
             check(!is_feasible(needs[k], &one) || plan.seconds <= one.seconds * (1 + 1e-8),
-                  "need %d is faster than the chosen need %d: %g s and %g s", k, chosen, one.seconds, plan.seconds);
+                  "need %d is faster than the chosen need %d: %g s and %g s", k, chosen, one.seconds,
+                  plan.seconds);
         }
         if (!check(any == is_feasible(needs[chosen], &plan), "an infeasible plan was chosen")) return;
         if (!any) continue;
@@ -94,21 +97,22 @@ static void test_fastest_grouping_is_chosen(void) {
         for (int k = 0; k < NEEDS; k++) all[k] = &needs[k];
         check_choices(all, NEEDS, chosen);
     }
-    printf("groups of %d, %d and %d lanes chosen %d, %d, %d times\n", together[0], together[1],
-           together[2], chosen[0], chosen[1], chosen[2]);
+    printf("groups of %d, %d and %d lanes chosen %d, %d, %d times\n", together[0], together[1], together[2],
+           chosen[0], chosen[1], chosen[2]);
     check(chosen[0] && chosen[1] && chosen[2], "a group size was never chosen");
 }
 
 /* ---- runs ---- */
 
-struct alone {
+struct single_runs {
     struct result image[ALONE];
 };
 
-static void run_alone(struct rig *rig, struct sluice_request request, struct alone *alone) {
+static void run_alone(struct rig *rig, struct sluice_request request, struct single_runs *single_runs) {
     request.batch = 1;
-    for (int i = 0; i < ALONE; i++, request.seed++) alone->image[i] = run(rig, &request);
-    check(strcmp(alone->image[0].latent[0], alone->image[1].latent[0]), "two seeds give the same latent");
+    for (int i = 0; i < ALONE; i++, request.seed++) single_runs->image[i] = run(rig, &request);
+    check(strcmp(single_runs->image[0].latent[0], single_runs->image[1].latent[0]),
+          "two seeds give the same latent");
 }
 
 static void check_used(struct rig *rig, json_t *plan, const char *what) {
@@ -116,23 +120,24 @@ static void check_used(struct rig *rig, json_t *plan, const char *what) {
     json_int_t most = number(stage_of(plan, "denoise"), "state_bytes");
     json_int_t decode = number(stage_of(plan, "decode"), "state_bytes");
     json_int_t state = number(plan, "cross_bytes") + (decode > most ? decode : most);
-    check(peak[LINE_STATE] <= state, "%s: %lld state bytes used, %lld planned", what, (long long)peak[LINE_STATE],
-          (long long)state);
+    check(peak[LINE_STATE] <= state, "%s: %lld state bytes used, %lld planned", what,
+          (long long)peak[LINE_STATE], (long long)state);
     check(peak[LINE_HOST] <= number(plan, "host_bytes"), "%s: %lld host bytes used, %lld planned", what,
           (long long)peak[LINE_HOST], (long long)number(plan, "host_bytes"));
 }
 
-/* Compares each image of a batch with the run of its seed alone. Returns the number of groups, 0 on failure. */
-static int run_group(struct rig *rig, const struct sluice_request *request, const struct alone *alone,
-                     const char *what) {
+/* Compares each image of a batch with the run of its seed alone. Returns the number of groups, 0 on failure.
+ */
+static int run_group(struct rig *rig, const struct sluice_request *request,
+                     const struct single_runs *single_runs, const char *what) {
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, request);
     int groups = 0;
     if (check(r.code == SLUICE_OK && r.n_latents == request->batch, "%s: %s found %s", what, r.error.what,
               r.error.found)) {
         for (int i = 0; i < r.n_latents; i++)
-            check(!strcmp(alone->image[i].latent[0], r.latent[i]) &&
-                      (request->no_decode || !strcmp(alone->image[i].image[0], r.image[i])),
+            check(!strcmp(single_runs->image[i].latent[0], r.latent[i]) &&
+                      (request->no_decode || !strcmp(single_runs->image[i].image[0], r.image[i])),
                   "%s: image %d differs from the run of its seed alone", what, i);
         json_t *stage = stage_of(r.plan, "denoise");
         groups = (int)number(stage, "groups");
@@ -146,7 +151,8 @@ static int run_group(struct rig *rig, const struct sluice_request *request, cons
 }
 
 /* Edits the number of groups in a plan: a count is accepted unless a smaller one has the same group size. */
-static void edited_groups(struct rig *rig, struct sluice_request request, const struct alone *alone, int *seen) {
+static void edited_groups(struct rig *rig, struct sluice_request request,
+                          const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
         char what[64];
         json_t *plan = query(rig, &request, NULL);
@@ -157,8 +163,9 @@ static void edited_groups(struct rig *rig, struct sluice_request request, const 
         snprintf(what, sizeof what, "batch %d in %d groups", r.batch, groups);
         int together = (r.batch + groups - 1) / groups;
         if (groups <= r.batch && (r.batch + together - 1) / together == groups) {
-            check(run_group(rig, &r, alone, what) == groups, "%s: the run has another number of groups", what);
-            seen[groups]++;
+            check(run_group(rig, &r, single_runs, what) == groups, "%s: the run has another number of groups",
+                  what);
+            n_runs[groups]++;
         } else {
             struct result refused = run(rig, &r);
             check(refused.code == SLUICE_BUDGET, "%s: %s", what, sluice_code_name(refused.code));
@@ -169,8 +176,8 @@ static void edited_groups(struct rig *rig, struct sluice_request request, const 
     }
 }
 
-static void one_batch(struct rig *rig, struct sluice_request request, const struct alone *alone,
-                      const char *name, int *seen) {
+static void one_batch(struct rig *rig, struct sluice_request request, const struct single_runs *single_runs,
+                      const char *name, int *n_runs) {
     json_int_t least, all;
     int fewest = request.batch;
     bounds(rig, request, &least, &all);
@@ -180,13 +187,13 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
         rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0; /* other programs take memory during the run */
         snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
-        int groups = run_group(rig, &r, alone, what);
+        int groups = run_group(rig, &r, single_runs, what);
         if (groups && groups < fewest) fewest = groups;
-        seen[groups]++;
+        n_runs[groups]++;
     }
     rig->fault_sys.free_percent = 0;
     check(fewest == 1, "%s: several groups although all lanes fit at once", name);
-    edited_groups(rig, request, alone, seen);
+    edited_groups(rig, request, single_runs, n_runs);
     request.max_ram_bytes = least - 1;
     struct result r = run(rig, &request);
     check(r.code == SLUICE_BUDGET, "%s below the minimum budget: %s", name, sluice_code_name(r.code));
@@ -196,24 +203,24 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
 /* THOROUGH: with and without guidance, three batch sizes; otherwise only `is_guided` and `batch`. */
 static void test_batch_equals_single_seeds(const char *folder, const char *name, int batch, bool is_guided) {
     static const int batches[] = {2, 3, 5};
-    int seen[ALONE + 2] = {0};
+    int n_runs[ALONE + 2] = {0};
     struct rig rig;
     if (!rig_open(&rig, folder, 2, 3)) return;
     rig.fault_sys.poison = rig.fault_sys.short_reads = true;
     for (int guided = 0; guided < 2; guided++) {
         if (!thorough() && guided != is_guided) continue;
-        struct alone alone;
-        run_alone(&rig, request_of(1, guided ? 3.5 : 1), &alone);
+        struct single_runs single_runs;
+        run_alone(&rig, request_of(1, guided ? 3.5 : 1), &single_runs);
         for (int i = 0; i < 3; i++) {
             if (!thorough() && batches[i] != batch) continue;
             struct sluice_request request = request_of(batches[i], guided ? 3.5 : 1);
             request.no_decode = i == 1;
-            one_batch(&rig, request, &alone, name, seen);
+            one_batch(&rig, request, &single_runs, name, n_runs);
         }
-        for (int i = 0; i < ALONE; i++) result_free(&alone.image[i]);
+        for (int i = 0; i < ALONE; i++) result_free(&single_runs.image[i]);
     }
     for (int groups = 1; groups <= (thorough() ? ALONE : batch); groups++)
-        check(seen[groups] || groups == 4, "%s: no run had %d groups", name, groups);
+        check(n_runs[groups] || groups == 4, "%s: no run had %d groups", name, groups);
     rig_close(&rig);
 }
 

@@ -1,6 +1,6 @@
-/* VACE requests with a control video and reference images: rejected requests, frame counts, encoded chunks, frames from
- * memory or callbacks, saved latents without reference frames, and retries of the encoder. test_golden.c compares
- * videos with the reference. */
+/* VACE requests with a control video and reference images: rejected requests, frame counts, encoded chunks,
+ * frames from memory or callbacks, saved latents without reference frames, and retries of the encoder.
+ * test_golden.c compares videos with the reference. */
 #include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
 
@@ -107,7 +107,7 @@ static void test_invalid_requests_are_rejected(struct rig *rig) {
     set_frames(48, 32);
 }
 
-/* ---- test_plan_counts_encoded_chunks ---- */
+/* ---- plans ---- */
 
 static int evaluations(struct rig *rig, const struct sluice_request *r, const char *stage) {
     json_t *plan = query(rig, r, NULL), *found = stage_of(plan, stage);
@@ -116,11 +116,13 @@ static int evaluations(struct rig *rig, const struct sluice_request *r, const ch
     return n;
 }
 
-/* Without a control video one grey video serves as "inactive" and "reactive"; each reference image is encoded alone. */
+/* Without a control video one grey video serves as "inactive" and "reactive"; each reference image is encoded
+ * alone. */
 static void test_plan_counts_encoded_chunks(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(0);
-    check(evaluations(rig, &r, "encode") == 3, "encoded chunks without a control video: %d", evaluations(rig, &r, "encode"));
+    check(evaluations(rig, &r, "encode") == 3, "encoded chunks without a control video: %d",
+          evaluations(rig, &r, "encode"));
     r = request_of(CONTROL_FRAMES);
     check(evaluations(rig, &r, "encode") == 6, "encoded chunks of inactive and reactive video: %d",
           evaluations(rig, &r, "encode"));
@@ -180,11 +182,11 @@ static void test_saved_latent_omits_reference_frames(struct rig *rig) {
     r.references = references;
     r.n_references = 2;
     r.save_latent = path;
-    struct result drawn = run(rig, &r);
-    check(!drawn.code && drawn.n_images == 1, "run with reference images: %s", drawn.error.what);
+    struct result generated = run(rig, &r);
+    check(!generated.code && generated.n_images == 1, "run with reference images: %s", generated.error.what);
     r.save_latent = NULL;
     struct result decoded = run_or_decode(rig, &r, path);
-    check(!decoded.code && !strcmp(drawn.image[0], decoded.image[0]),
+    check(!decoded.code && !strcmp(generated.image[0], decoded.image[0]),
           "the saved latent decodes to another video: %s", decoded.error.what);
     r.n_control = CONTROL_FRAMES;
     r.control = NULL;
@@ -194,13 +196,15 @@ static void test_saved_latent_omits_reference_frames(struct rig *rig) {
     r.n_control = 0;
     r.references = turned;
     struct result other = run(rig, &r);
-    check(!other.code && strcmp(drawn.latent[0], other.latent[0]) != 0, "the order of reference images has no effect");
-    result_free(&drawn);
+    check(!other.code && strcmp(generated.latent[0], other.latent[0]) != 0,
+          "the order of reference images has no effect");
+    result_free(&generated);
     result_free(&decoded);
     result_free(&other);
 }
 
-/* Inactive video, reactive video and reference images share one input buffer, so a retry must fill it again. */
+/* Inactive video, reactive video and reference images share one input buffer, so a retry must fill it again.
+ */
 static void test_encoder_retries_without_memory(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(FRAMES);

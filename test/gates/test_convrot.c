@@ -1,6 +1,6 @@
-/* ConvRot int8 (rotated, groups of 16) in every family: a model converted to it gives the bits of its dequantised f32
- * weights, in products, embedding lookups, modulation and attention. test_dequantise.c checks the values;
- * test_mixed_types.c compares with a reference. */
+/* ConvRot int8 (rotated, groups of 16) in every family: a model converted to it gives the bits of its
+ * dequantised f32 weights, in products, embedding lookups, modulation and attention. test_dequantise.c checks
+ * the values; test_mixed_types.c compares with a reference. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -38,8 +38,8 @@ static void convert_parts(const struct recipe *recipe, const char *folder, const
                                                  .output = to->path[to->n],
                                                  .type = type};
         struct sluice_error e;
-        check(!sluice_convert(&options, NULL, &e), "converting %s of %s to %s: %s (%s)", slot->flag, folder, type,
-              e.what, e.where);
+        check(!sluice_convert(&options, NULL, &e), "converting %s of %s to %s: %s (%s)", slot->flag, folder,
+              type, e.what, e.where);
         to->part[to->n] = (struct sluice_part){slot->flag, to->path[to->n]};
         to->n++;
     }
@@ -95,17 +95,18 @@ static struct result run_with_parts(const char *folder, const struct parts *part
 
 static void test_rotated_equals_dequantised(const char *folder) {
     static const struct parts none;
-    struct parts rotated = {.n = 0}, numbers = {.n = 0};
+    struct parts rotated = {.n = 0}, dequantised = {.n = 0};
     struct rig rig;
     if (!rig_open(&rig, folder, 1, 1)) return;
     const struct recipe *recipe = rig.model->recipe;
     rig_close(&rig);
     convert_parts(recipe, folder, NULL, "i8_rot16", &rotated);
-    convert_parts(recipe, folder, &rotated, "f32", &numbers);
+    convert_parts(recipe, folder, &rotated, "f32", &dequantised);
     struct result as_files = run_with_parts(folder, &none), of_int8 = run_with_parts(folder, &rotated),
-                  of_f32 = run_with_parts(folder, &numbers);
+                  of_f32 = run_with_parts(folder, &dequantised);
     same(&of_f32, &of_int8, folder);
-    check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 does not change the latent", folder);
+    check(strcmp(as_files.latent[0], of_int8.latent[0]) != 0, "%s: rotated int8 does not change the latent",
+          folder);
     result_free(&as_files);
     result_free(&of_int8);
     result_free(&of_f32);

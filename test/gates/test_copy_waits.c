@@ -1,6 +1,6 @@
-/* A copy to the device waits for the release of the bytes that it overwrites, and for no later event (invariant I3).
- * The test device records the event of each copy and compares it with the earliest sufficient event, computed from the
- * recorded uses of each byte. Uses no clock; builds without oneDNN. */
+/* A copy to the device waits for the release of the bytes that it overwrites, and for no later event
+ * (invariant I3). The test device records the event of each copy and compares it with the earliest sufficient
+ * event, computed from the recorded uses of each byte. Uses no clock; builds without oneDNN. */
 #include "test/lib/check.h"
 #include "test/lib/store_fixture.h"
 
@@ -20,7 +20,8 @@ static struct waits {
     int n_uses;
     uint64_t newest, passed; /* last event recorded; last event that the host has waited for */
     uint64_t fences;
-    long early, late, freed_in_use; /* errors: copies that wait too little or too much, memory freed while in use */
+    long early, late,
+        freed_in_use; /* errors: copies that wait too little or too much, memory freed while in use */
     long exact, could_be_early, could_be_late;
 } waits;
 
@@ -38,7 +39,8 @@ static uint64_t earliest_event(const char *from, const char *to) {
     return pending(least);
 }
 
-/* Returns whether the plan restricts the copier (depth, no_wrap, waits), which may add waits up to the newest event. */
+/* Returns whether the plan restricts the copier (depth, no_wrap, waits), which may add waits up to the newest
+ * event. */
 static bool copier_is_restricted(void) {
     bool held = false;
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
@@ -57,7 +59,7 @@ static void note_copy(const char *to, size_t bytes, uint64_t event) {
     waits.could_be_late += !copier_is_restricted() && least < pending(waits.newest);
 }
 
-/* Counts an error if memory is freed while a visit pending uses it. */
+/* Counts an error if memory is freed while a visit still uses it. */
 static void note_freed(const char *from, size_t bytes) {
     pthread_mutex_lock(&waits.lock);
     waits.freed_in_use += earliest_event(from, from + bytes) > 0;
@@ -168,7 +170,8 @@ static void waits_model(uint64_t seed) {
 }
 
 static void report(const char *what) {
-    printf("%s: %ld copies under unrestricted plans; %ld copies had an event to wait for, %ld a later one to avoid\n",
+    printf("%s: %ld copies under unrestricted plans; %ld copies had an event to wait for, %ld a later one to "
+           "avoid\n",
            what, waits.exact, waits.could_be_early, waits.could_be_late);
     printf(
         "  %ld copies do not wait for the release of their destination, %ld wait too long; memory was freed "

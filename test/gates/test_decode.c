@@ -1,5 +1,6 @@
-/* VAE decoding: --vae-test_tiling_keeps_bits_and_saves_memory saves memory and keeps bits; a decode that exceeds the budget is rejected before weights
- * are read, with advice that helps; a failed decode leaves the saved latent; a VAE test_vae_alone_decodes decodes latents. */
+/* VAE decoding: --vae-tiling saves memory and keeps bits; a decode that exceeds the budget is rejected before
+ * weights are read, with advice that helps; a failed decode leaves the saved latent; a VAE alone decodes
+ * latents. */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/rig.h"
@@ -25,13 +26,14 @@ static const char *tiling_of(json_t *plan) {
     return how ? how : "none";
 }
 
-/* All settings give equal pixels at their minimum budgets. auto needs no more memory than on, and takes the faster
- * setting where both fit. */
+/* All settings give equal pixels at their minimum budgets. auto needs no more memory than on, and takes the
+ * faster setting where both fit. */
 static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     json_int_t least[3], all, state[2] = {0};
     struct sluice_request request = request_decode(NULL);
     struct result want = run(rig, &request);
-    check(want.n_images == 1 && !strcmp(tiling_of(want.plan), "off"), "run with plenty of memory: %s", want.error.what);
+    check(want.n_images == 1 && !strcmp(tiling_of(want.plan), "off"), "run with plenty of memory: %s",
+          want.error.what);
     for (int i = 0; i < 3; i++) {
         request = request_decode(settings[i]);
         bounds(rig, request, &least[i], &all);
@@ -45,10 +47,12 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
                   "--vae-tiling %s: more state bytes than planned", settings[i]);
             if (i < 2) {
                 state[i] = decode_bytes(r.plan);
-                check(!strcmp(tiling_of(r.plan), settings[i]), "--vae-tiling %s: the plan has another setting", settings[i]);
+                check(!strcmp(tiling_of(r.plan), settings[i]),
+                      "--vae-tiling %s: the plan has another setting", settings[i]);
             } else {
                 check(!strcmp(tiling_of(r.plan), k ? "off" : "on"), "auto chose %s", tiling_of(r.plan));
-                check(decode_bytes(r.plan) == state[!k], "auto plans neither the state bytes of on nor of off");
+                check(decode_bytes(r.plan) == state[!k],
+                      "auto plans neither the state bytes of on nor of off");
             }
             result_free(&r);
         }
@@ -61,22 +65,22 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     result_free(&want);
 }
 
-/* Images lower than one band, flat or narrow ones gain nothing from test_tiling_keeps_bits_and_saves_memory, but must not cost more. */
+/* Images lower than one band, flat or narrow ones gain nothing from tiling, but must not cost more. */
 static void test_tiling_never_costs_memory(struct rig *rig) {
     static const int sizes[][2] = {{32, 16}, {144, 112}, {1040, 16}, {16, 528}, {400, 272}, {80, 640}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
         json_int_t least[2], all;
-        for (int way = 0; way < 2; way++) {
+        for (int is_tiled = 0; is_tiled < 2; is_tiled++) {
             struct sluice_request request = request_fox(sizes[i][0], sizes[i][1], 1, 1, 1);
-            request.vae_tiling = way ? "on" : "off";
-            bounds(rig, request, &least[way], &all);
+            request.vae_tiling = is_tiled ? "on" : "off";
+            bounds(rig, request, &least[is_tiled], &all);
         }
-        check(least[1] <= least[0], "%dx%d: minimum budget %lld with tiling, %lld without", sizes[i][0], sizes[i][1],
-              (long long)least[1], (long long)least[0]);
+        check(least[1] <= least[0], "%dx%d: minimum budget %lld with tiling, %lld without", sizes[i][0],
+              sizes[i][1], (long long)least[1], (long long)least[0]);
     }
 }
 
-/* A plan's test_tiling_keeps_bits_and_saves_memory setting applies unless the request contradicts it. */
+/* A plan's tiling setting applies unless the request contradicts it. */
 static void test_plan_sets_tiling(struct rig *rig) {
     struct sluice_request request = request_decode("on");
     json_t *plan = query(rig, &request, NULL);
@@ -86,10 +90,11 @@ static void test_plan_sets_tiling(struct rig *rig) {
         request.plan = text;
         struct result r = run(rig, &request);
         if (i)
-            check(r.code == SLUICE_OK && !strcmp(tiling_of(r.plan), "on"), "plan with tiling, --vae-tiling %s: %s", settings[i],
-                  r.error.what);
+            check(r.code == SLUICE_OK && !strcmp(tiling_of(r.plan), "on"),
+                  "plan with tiling, --vae-tiling %s: %s", settings[i], r.error.what);
         else
-            check(r.code == SLUICE_BUDGET, "plan with tiling, --vae-tiling off: %s", sluice_code_name(r.code));
+            check(r.code == SLUICE_BUDGET, "plan with tiling, --vae-tiling off: %s",
+                  sluice_code_name(r.code));
         result_free(&r);
     }
     free(text);
@@ -106,7 +111,8 @@ static void refused(struct rig *rig, struct sluice_request request, const char *
     struct result r = run(rig, &request);
     check(r.code == SLUICE_BUDGET && r.error.exit_code == 4, "expected BUDGET: %s", sluice_code_name(r.code));
     check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "weights are read before the request is rejected");
-    check(!strncmp(r.error.what, starts, strlen(starts)), "rejected with '%s', expected '%s'", r.error.what, starts);
+    check(!strncmp(r.error.what, starts, strlen(starts)), "rejected with '%s', expected '%s'", r.error.what,
+          starts);
     check(strstr(r.error.expected, helps) && !(not &&strstr(r.error.expected, not )), "wrong advice: %s",
           r.error.expected);
     result_free(&r);
@@ -114,15 +120,15 @@ static void refused(struct rig *rig, struct sluice_request request, const char *
 
 /* Each option that a rejection advises must make the request fit. */
 static void test_rejected_decode_advises_options(struct rig *rig) {
-    json_int_t kept, tiled, without, all;
+    json_int_t untiled, tiled, without, all;
     struct sluice_request request = request_decode("on");
     bounds(rig, request, &tiled, &all);
-    bounds(rig, request_decode("off"), &kept, &all);
+    bounds(rig, request_decode("off"), &untiled, &all);
     request.no_decode = true;
     bounds(rig, request, &without, &all);
     check(without < tiled, "the decode does not determine the minimum budget");
     request = request_decode("off");
-    request.max_ram_bytes = kept - 1;
+    request.max_ram_bytes = untiled - 1;
     refused(rig, request, "only the decode does not fit", "--vae-tiling on; or --no-decode", NULL);
     request.vae_tiling = "on";
     struct result r = run(rig, &request);
@@ -177,7 +183,7 @@ static void test_failed_decode_leaves_latent(struct rig *rig) {
     result_free(&want);
 }
 
-/* ---- VAE test_vae_alone_decodes ---- */
+/* ---- VAE alone ---- */
 
 typedef struct model_paths options;
 
@@ -213,7 +219,8 @@ static json_int_t decode_least(struct rig *rig, const char *latent) {
     return least;
 }
 
-/* The VAE test_vae_alone_decodes decodes at its planned minimum, at most that of the whole model; a request to generate fails. */
+/* The VAE alone decodes at its planned minimum, at most that of the whole model; a request to generate fails.
+ */
 static void decodes(options from, const char *latent, const struct result *want, json_int_t most,
                     const char *what) {
     struct rig rig;
@@ -285,7 +292,8 @@ static void test_vae_alone_decodes(struct rig *rig, const char *folder) {
     result_free(&want);
 }
 
-/* Decodes the latent with this shift_factor in vae/config.json; NULL: without the key. Returns the image's hash. */
+/* Decodes the latent with this shift_factor in vae/config.json; NULL: without the key. Returns the image's
+ * hash. */
 static void decode_shifted(const char *shift, char hash[HEX]) {
     struct rig rig;
     struct sluice_request request = request_decode(NULL);
@@ -305,9 +313,9 @@ static void decode_shifted(const char *shift, char hash[HEX]) {
 }
 
 static void test_shift_factor_defaults(void) {
-    static const char *const given[] = {NULL, "0.1159", "null", "0"};
+    static const char *const shift_factors[] = {NULL, "0.1159", "null", "0"};
     char hash[4][HEX] = {{0}};
-    for (int i = 0; i < 4; i++) decode_shifted(given[i], hash[i]);
+    for (int i = 0; i < 4; i++) decode_shifted(shift_factors[i], hash[i]);
     check(!strcmp(hash[0], hash[1]), "a missing shift_factor does not default to the published value");
     check(!strcmp(hash[2], hash[3]), "shift_factor null differs from 0");
     check(strcmp(hash[0], hash[2]), "shift_factor has no effect");

@@ -1,5 +1,6 @@
-/* Direct I/O (O_DIRECT): reads at every alignment, with short, interrupted and failing reads and changed files; file
- * systems that refuse it; the automatic test_automatic_choice; and whole runs with equal bits, counted in plan and report. */
+/* Direct I/O (O_DIRECT): reads at every alignment, with short, interrupted and failing reads and changed
+ * files; file systems that refuse it; the automatic choice; and whole runs with equal bits, counted in plan
+ * and report. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -40,8 +41,8 @@ static void read_once(const struct byte_source *source, uint64_t bounce_bytes, u
         memset(to, 0xa5, bytes + 1);
         enum status status = source_read_direct(source, &bounce, to, bytes, offset, &e);
         check(status == OK && !memcmp(to, contents + offset, bytes) && to[bytes] == 0xa5,
-              "%llu bytes at offset %llu through a bounce buffer of %llu: %s", (unsigned long long)bytes, (unsigned long long)offset,
-              (unsigned long long)bounce_bytes, e.what);
+              "%llu bytes at offset %llu through a bounce buffer of %llu: %s", (unsigned long long)bytes,
+              (unsigned long long)offset, (unsigned long long)bounce_bytes, e.what);
     }
 }
 
@@ -96,8 +97,9 @@ static void test_read_past_end_fails_alike(void) {
         uint64_t bytes = at < FILE_BYTES ? FILE_BYTES - at + 1 : 1;
         read_wrong(&source, at, bytes, &direct);
         source_read(&source, got, bytes, at, &buffered);
-        check(direct.code == TRUNC && buffered.code == TRUNC, "read past the end at %llu: codes %d (direct), %d (buffered)",
-              (unsigned long long)at, (int)direct.code, (int)buffered.code);
+        check(direct.code == TRUNC && buffered.code == TRUNC,
+              "read past the end at %llu: codes %d (direct), %d (buffered)", (unsigned long long)at,
+              (int)direct.code, (int)buffered.code);
     }
     source_close(&source);
 }
@@ -131,12 +133,14 @@ static void test_changed_file_is_detected(void) {
         else
             fputc(contents[0] ^ 1, f);
         fclose(f);
-        check(read_wrong(&source, 0, 200, &e) == CHANGED, "%s file: %s", cut ? "truncated" : "rewritten", e.what);
+        check(read_wrong(&source, 0, 200, &e) == CHANGED, "%s file: %s", cut ? "truncated" : "rewritten",
+              e.what);
         source_close(&source);
     }
 }
 
-/* Falls back to buffered reads where O_DIRECT fails at open or at the first read, or the file was replaced. */
+/* Falls back to buffered reads where O_DIRECT fails at open or at the first read, or the file was replaced.
+ */
 static void test_refused_direct_io_falls_back(void) {
     for (int how = 0; how < 3; how++) {
         struct fault_sys w;
@@ -156,7 +160,7 @@ static void test_refused_direct_io_falls_back(void) {
     }
 }
 
-/* ---- automatic test_automatic_choice ---- */
+/* ---- automatic choice ---- */
 
 static void test_automatic_choice(void) {
     const uint64_t G = (uint64_t)1 << 30;
@@ -214,8 +218,8 @@ static void test_direct_io_keeps_bits(const char *folder) {
     struct result least = run_with(&rig, "on", true, &want), all = run_with(&rig, "on", false, &want);
     check(number(want.plan, "bounce_bytes") == 0 && number(least.plan, "bounce_bytes") == PLAN_BOUNCE,
           "bounce_bytes of the plan");
-    check(ram(least.plan, "least") - ram(want.plan, "least") == PLAN_BOUNCE, "the minimum budget grew by %lld bytes",
-          ram(least.plan, "least") - ram(want.plan, "least"));
+    check(ram(least.plan, "least") - ram(want.plan, "least") == PLAN_BOUNCE,
+          "the minimum budget grew by %lld bytes", ram(least.plan, "least") - ram(want.plan, "least"));
     check(!last_line[0], "unexpected warning: %s", last_line);
     result_free(&want);
     result_free(&least);
@@ -223,7 +227,8 @@ static void test_direct_io_keeps_bits(const char *folder) {
     rig_close(&rig);
 }
 
-/* Any file may refuse O_DIRECT: the others are read directly, the bits are equal, and one warning names the file. */
+/* Any file may refuse O_DIRECT: the others are read directly, the bits are equal, and one warning names the
+ * file. */
 static void test_refusing_file_warns_once(const char *folder) {
     for (int n = 1; n <= 4; n++) {
         struct rig rig;
@@ -235,7 +240,8 @@ static void test_refusing_file_warns_once(const char *folder) {
                   strstr(last_line, strerror(EINVAL)),
               "refusal %d: wrong warning: %s", n, last_line);
         json_int_t direct = rig_stages_sum(&rig, "bytes_direct"), moved = rig_stages_sum(&rig, "bytes_moved");
-        check(n < 4 ? direct > 0 && direct < moved : direct == 0, "refusal %d: %lld bytes read directly", n, direct);
+        check(n < 4 ? direct > 0 && direct < moved : direct == 0, "refusal %d: %lld bytes read directly", n,
+              direct);
         result_free(&want);
         result_free(&r);
         rig_close(&rig);
@@ -257,8 +263,8 @@ static void test_plan_file_sets_direct_io(const char *folder) {
         struct sluice_request again = request_small(asked[i]);
         again.plan = text;
         json_t *read = query(&rig, &again, NULL);
-        check(number(read, "bounce_bytes") == (i < 2 ? PLAN_BOUNCE : 0), "bounce_bytes after reading the plan back: %lld",
-              number(read, "bounce_bytes"));
+        check(number(read, "bounce_bytes") == (i < 2 ? PLAN_BOUNCE : 0),
+              "bounce_bytes after reading the plan back: %lld", number(read, "bounce_bytes"));
         if (i < 2)
             check(!strcmp(json_string_value(json_object_get(plan, "hash")),
                           json_string_value(json_object_get(read, "hash"))),

@@ -1,7 +1,6 @@
-/* Requests to models that edit pictures: what they refuse, the test_sizes_follow_last_image at which pictures are seen, read and
- * drawn, what a plan assumes where there is none, which pipeline files copy_without_tensors a name are, and models that
- * lack what sees or reads them. That the pixels are the reference's test_vision_inputs.c says, that the pictures
- * drawn are test_golden.c. */
+/* Image editing (--ref-image): rejected requests, sizes of vision input, VAE input and output, assumptions of
+ * a plan without images, detection of the pipeline, and models without vision or VAE encoder.
+ * test_vision_inputs.c compares pixels with the reference, test_golden.c compares images. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "test/lib/gates.h"
@@ -69,7 +68,7 @@ static void test_extreme_aspects_are_rejected(struct rig *rig) {
     refused_as(rig, &r, "LIMIT", 3, "0x1");
 }
 
-/* ---- test_sizes_follow_last_image ---- */
+/* ---- sizes ---- */
 
 static json_t *planned_request(struct rig *rig, const struct sluice_request *r, json_t **plan) {
     *plan = query(rig, r, NULL);
@@ -85,13 +84,14 @@ static void test_sizes_follow_last_image(struct rig *rig) {
     struct sluice_request r = request_of(first, n);
     const struct sluice_picture *last = first[n - 1];
     struct picture_size from = {last->width, last->height},
-                        drawn = picture_area_size(from, areas->output, areas->multiple),
+                        output_size = picture_area_size(from, areas->output, areas->multiple),
                         read = picture_area_size(from, areas->vae, areas->multiple);
     json_t *plan, *request = planned_request(rig, &r, &plan);
-    check(number(request, "width") == drawn.width && number(request, "height") == drawn.height,
+    check(number(request, "width") == output_size.width && number(request, "height") == output_size.height,
           "output size %dx%d", (int)number(request, "width"), (int)number(request, "height"));
-    json_t *seen = json_object_get(request, "references"), *one = json_array_get(seen, (size_t)n - 1);
-    check((int)json_array_size(seen) == n && number(one, "width") == read.width &&
+    json_t *references_json = json_object_get(request, "references"),
+           *one = json_array_get(references_json, (size_t)n - 1);
+    check((int)json_array_size(references_json) == n && number(one, "width") == read.width &&
               number(one, "height") == read.height,
           "VAE input size %dx%d", (int)number(one, "width"), (int)number(one, "height"));
     check(number(stage_of(plan, "vision"), "evaluations") == n &&
@@ -100,7 +100,8 @@ static void test_sizes_follow_last_image(struct rig *rig) {
     json_decref(plan);
     r.height = 80;
     request = planned_request(rig, &r, &plan);
-    check(number(request, "width") == drawn.width && number(request, "height") == 80, "output size with --height");
+    check(number(request, "width") == output_size.width && number(request, "height") == 80,
+          "output size with --height");
     json_decref(plan);
 }
 
@@ -109,7 +110,7 @@ static int tokens_of(json_t *request) {
     return (int)json_integer_value(json_array_get(json_object_get(request, "tokens"), 0));
 }
 
-/* A plan copy_without_tensors a prompt assumes one image; each image adds tokens. */
+/* A plan without a prompt assumes one image; each image adds tokens. */
 static void test_plan_assumes_one_image(struct rig *rig) {
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
@@ -126,7 +127,8 @@ static void test_plan_assumes_one_image(struct rig *rig) {
         request = planned_request(rig, &r, &plan);
         check(tokens_of(request) > last && !json_object_get(request, "reference_assumed"),
               "%d images: %d tokens", n, tokens_of(request));
-        if (n == 1) check(tokens_of(request) < tokens, "the assumed longest prompt has only %d tokens", tokens);
+        if (n == 1)
+            check(tokens_of(request) < tokens, "the assumed longest prompt has only %d tokens", tokens);
         last = tokens_of(request);
         json_decref(plan);
     }
@@ -182,10 +184,12 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
     check(!remove(index), "cannot remove %s", index);
     if (opened(&rig, folder, NULL, "qwen_image", 0, 3)) {
         json_t *plan, *request = planned_request(&rig, &r, &plan);
-        check(json_array_size(json_object_get(request, "references")) == 2, "images of a model without model_index.json");
+        check(json_array_size(json_object_get(request, "references")) == 2,
+              "images of a model without model_index.json");
         json_decref(plan);
         request = planned_request(&rig, &none, &plan);
-        check(!stage_of(plan, "vision") && number(request, "width") == rig.model->width, "text request to a model without model_index.json");
+        check(!stage_of(plan, "vision") && number(request, "width") == rig.model->width,
+              "text request to a model without model_index.json");
         json_decref(plan);
         rig_close(&rig);
     }
@@ -204,8 +208,9 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
 
 /* ---- missing tensors ---- */
 
-/* Returns a copy of the fixture copy_without_tensors the tensors of one component that start with `prefix`. */
-static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix, const char *name) {
+/* Returns a copy of the fixture without the tensors of one component that start with `prefix`. */
+static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix,
+                                        const char *name) {
     const char *folder = copy_model_folder(fixture, name);
     char path[TENSOR_SET_PATH], command[TENSOR_SET_PATH + 64];
     struct tensor_set *p = tensor_set_from_component(fixture, component);
@@ -224,12 +229,13 @@ static void test_missing_encoder_is_named(const char *fixture) {
     const struct sluice_picture *one = &fox;
     struct sluice_request r = request_of(&one, 1);
     struct rig rig;
-    if (opened(&rig, copy_without_tensors(fixture, "text_encoder", "visual.", "blind"), NULL, "qwen_image_edit_plus", 1,
-               3)) {
+    if (opened(&rig, copy_without_tensors(fixture, "text_encoder", "visual.", "blind"), NULL,
+               "qwen_image_edit_plus", 1, 3)) {
         refused_as(&rig, &r, "MISSING", 3, "--llm_vision");
         rig_close(&rig);
     }
-    if (opened(&rig, copy_without_tensors(fixture, "vae", "encoder.", "unread"), NULL, "qwen_image_edit_plus", 1, 3)) {
+    if (opened(&rig, copy_without_tensors(fixture, "vae", "encoder.", "unread"), NULL, "qwen_image_edit_plus",
+               1, 3)) {
         refused_as(&rig, &r, "MISSING", 3, "'encoder.'");
         rig_close(&rig);
     }
@@ -245,13 +251,14 @@ static int read_fails(const struct sluice_picture *picture, uint8_t *rgb, struct
 }
 
 static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
-                      void *to, struct sluice_error *e) {
+                     void *to, struct sluice_error *e) {
     (void)e;
     for (int y = 0; y < picture->height; y++) take(to, noise + y % 64);
     return SLUICE_OK;
 }
 
-/* An image read row by row is scaled as it arrives: a 6000x4000 image takes only some rows more memory than 60x40. */
+/* An image read row by row is scaled as it arrives: a 6000x4000 image takes only some rows more memory than
+ * 60x40. */
 static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     enum { ROWS_BYTES = 2 << 20 };
     struct sluice_picture large = picture_of(6000, 4000), small = picture_of(60, 40);
@@ -266,7 +273,8 @@ static void test_large_image_is_scaled_by_rows(struct rig *rig) {
         peak[i] = ram(plan, "peak");
         json_decref(plan);
     }
-    check(peak[0] - peak[1] < ROWS_BYTES, "a large image takes %lld bytes more", (long long)(peak[0] - peak[1]));
+    check(peak[0] - peak[1] < ROWS_BYTES, "a large image takes %lld bytes more",
+          (long long)(peak[0] - peak[1]));
     struct sluice_request r = request_of(references, 1);
     r.width = r.height = 64;
     struct result got = run(rig, &r);

@@ -1,6 +1,6 @@
-/* Eviction of residents during a run: the choice of blocks (a pure function), and runs that continue with equal bits
- * and less memory after a request by a hook, a failed operator or a failed stage start. Builds without oneDNN, so that
- * the thread sanitizer can check it.
+/* Eviction of residents during a run: the choice of blocks (a pure function), and runs that continue with
+ * equal bits and less memory after a request by a hook, a failed operator or a failed stage start. Builds
+ * without oneDNN, so that the thread sanitizer can check it.
  *
  * SEED in the environment changes all random cases. */
 #include "test/lib/check.h"
@@ -104,17 +104,18 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
         make_plan();
         int stage = (int)below((uint64_t)need.n_stages);
         uint32_t held = (uint32_t)below(1 << need.n_stages) | (uint32_t)1 << stage;
-        uint64_t freed = 0, wanted = below(2) ? below(plan.stage[stage].resident_bytes + 1) + 1
-                                              : (uint64_t)1 << below(27);
-        uint64_t given = plan_evict(&need, &plan, stage, held, wanted, &reduced);
+        uint64_t freed = 0, requested = below(2) ? below(plan.stage[stage].resident_bytes + 1) + 1
+                                                 : (uint64_t)1 << below(27);
+        uint64_t evicted_bytes = plan_evict(&need, &plan, stage, held, requested, &reduced);
         assert_int_equal(plan_check(&need, &reduced, &e), OK);
         for (int s = 0; s < need.n_stages; s++) freed += check_stage(s, held >> s & 1);
         uint64_t growth = reduced.stage[stage].ring_bytes - plan.stage[stage].ring_bytes;
-        assert_true(given + growth <= freed);
-        if (!given) assert_memory_equal(&reduced, &plan, sizeof plan);
-        if (given && reduced.stage[stage].resident_bytes == plan.stage[stage].resident_bytes) others_first++;
-        enough += given >= wanted;
-        nothing += !given;
+        assert_true(evicted_bytes + growth <= freed);
+        if (!evicted_bytes) assert_memory_equal(&reduced, &plan, sizeof plan);
+        if (evicted_bytes && reduced.stage[stage].resident_bytes == plan.stage[stage].resident_bytes)
+            others_first++;
+        enough += evicted_bytes >= requested;
+        nothing += !evicted_bytes;
     }
     assert_true(enough > plans / 4 && nothing > plans / 100 && others_first > plans / 100);
 }
@@ -136,8 +137,8 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
         for (int b = 0; b < 60; b++) plan_set_resident(&plan.stage[0], b, true);
         plan_evaluate(&need, &plan);
         uint64_t a_block = (1 << 20) - PLAN_PAGE;
-        uint64_t given = plan_evict(&need, &plan, 0, 1, (uint64_t)k * a_block, &reduced);
-        assert_true(given >= (uint64_t)k * a_block);
+        uint64_t evicted_bytes = plan_evict(&need, &plan, 0, 1, (uint64_t)k * a_block, &reduced);
+        assert_true(evicted_bytes >= (uint64_t)k * a_block);
         int gone = 0, stays = 0, longest = 0;
         for (int b = 0; b < 60; b++) {
             bool resident = plan_is_resident(&reduced.stage[0], b);
@@ -176,7 +177,8 @@ static void evicted(void *user, const struct visit *first, uint64_t bytes, enum 
     pressure.evicted++;
     pressure.again += reason == EVICT_OPERATOR;
     pressure.begun_again += reason == EVICT_STAGE;
-    if (reason == EVICT_STAGE) assert_true(first == synthetic.visits.visits || first[-1].stage != first->stage);
+    if (reason == EVICT_STAGE)
+        assert_true(first == synthetic.visits.visits || first[-1].stage != first->stage);
 }
 
 static bool no_tick(void *user, const struct visit *visit, double done, struct error *e) {
@@ -218,7 +220,8 @@ static void choose_plan(void) {
         for (int b = 0; b < synthetic.need.stage[s].n_blocks; b++)
             plan_set_resident(&synthetic.plan.stage[s], b, below(4));
         synthetic.plan.stage[s].ring_bytes =
-            plan_least_ring(&synthetic.need.stage[s], &synthetic.plan.stage[s]) + PLAN_PAGE * below(2) * below(60);
+            plan_least_ring(&synthetic.need.stage[s], &synthetic.plan.stage[s]) +
+            PLAN_PAGE * below(2) * below(60);
     }
     plan_evaluate(&synthetic.need, &synthetic.plan);
 }
@@ -254,7 +257,8 @@ static void test_eviction_on_request_keeps_bits(void **state) {
     synthetic_remove();
 }
 
-/* One operator call fails with MEMORY: the run continues where a resident can be evicted, else returns the error. */
+/* One operator call fails with MEMORY: the run continues where a resident can be evicted, else returns the
+ * error. */
 static void test_failed_operator_evicts_and_retries(void **state) {
     (void)state;
     make();
@@ -324,8 +328,8 @@ static bool could_evict(void) {
     return plan_evict(&synthetic.need, &synthetic.plan, stage, held, UINT64_MAX, &reduced) > 0;
 }
 
-/* Fails calls `at` to `at + more` of one kind in a run. Returns false if the run has fewer calls. Failures before the
- * readers start belong to the store and end the run. */
+/* Fails calls `at` to `at + more` of one kind in a run. Returns false if the run has fewer calls. Failures
+ * before the readers start belong to the store and end the run. */
 static bool start_fails(enum call call, long at, long more) {
     struct error e = {0};
     pressure.begun_again = 0;
@@ -333,7 +337,8 @@ static bool start_fails(enum call call, long at, long more) {
     synthetic_reset(false);
     memory_checker_restart();
     fault_sys_fail(&fault_sys, call, at, more);
-    executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, &synthetic.counters, &e);
+    executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, &synthetic.counters,
+                 &e);
     bool there = atomic_load(&fault_sys.count[call]) >= at;
     struct memory_use use = sys_memory_use(&fault_sys.sys);
     for (int line = synthetic.plan.keep ? LINE_STATE : LINE_STORE; line < N_MEMORY_LINES; line++)

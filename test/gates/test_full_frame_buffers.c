@@ -1,5 +1,5 @@
-/* Placement of full-frame buffers in VRAM or host memory on a device with its own memory: the solver's choice against
- * both fixed_bytes placements, minimum budgets against independent arithmetic, memory use and bits of runs.
+/* Placement of full-frame buffers in VRAM or host memory on a device with its own memory: the solver's choice
+ * against both fixed placements, minimum budgets against independent arithmetic, memory use and bits of runs.
  *
  * SEED in the environment changes all random cases. */
 #include "engine/api/job.h"
@@ -23,7 +23,7 @@ static uint64_t page_align(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-/* ---- needs ---- */
+/* ---- random needs ---- */
 
 /* Adds full-frame buffers; in host memory they cost from almost nothing to several times the compute time. */
 static void make_full_frames(struct stage_need *n) {
@@ -78,9 +78,11 @@ static uint64_t all_bytes(void) {
 /* Computes a stage's host and device bytes without weights; host: full-frame buffers lie in host memory. */
 static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
     const struct stage_need *n = &need.stage[s];
-    *ram = need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? page_align(n->picture_bytes) : 0);
-    *vram = need.device_bytes + n->library_bytes + page_align(n->state_bytes + (host ? 0 : n->picture_bytes)) +
-            page_align(n->activation_bytes) + page_align(n->workspace_bytes);
+    *ram =
+        need.base_bytes + need.host_bytes + need.interstage_bytes + (host ? page_align(n->picture_bytes) : 0);
+    *vram = need.device_bytes + n->library_bytes +
+            page_align(n->state_bytes + (host ? 0 : n->picture_bytes)) + page_align(n->activation_bytes) +
+            page_align(n->workspace_bytes);
 }
 
 /* Returns the minimum of one memory when `other_bytes` of the other are available; 0 if no plan fits. */
@@ -97,8 +99,8 @@ static uint64_t minimum_bytes(bool of_device, uint64_t other_bytes) {
             fixed_bytes(s, host, &ram, &vram);
             ram += plan_least_staging(&need, &nothing, s);
             vram += plan_least_ring(&need.stage[s], &nothing);
-            uint64_t mine = of_device ? vram : ram, given = of_device ? ram : vram;
-            if (given <= other_bytes && (!best || mine < best)) best = mine;
+            uint64_t mine = of_device ? vram : ram, available = of_device ? ram : vram;
+            if (available <= other_bytes && (!best || mine < best)) best = mine;
         }
         if (!best) return 0;
         if (best > most) most = best;
@@ -141,7 +143,8 @@ static void test_host_buffers_cost_bus_time(void **state) {
     assert_float_equal(timing_predict(&need, &plan, 0).seconds, 10, 1e-9);
 }
 
-/* The plan is as fast as the faster of two needs without placement: buffers as state, or as host memory and time. */
+/* The plan is as fast as the faster of two needs without placement: buffers as state, or as host memory and
+ * time. */
 static void test_faster_placement_is_chosen(void **state) {
     (void)state;
     static struct run_need device, host;
@@ -153,11 +156,13 @@ static void test_faster_placement_is_chosen(void **state) {
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
         uint64_t pictures = page_align(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
-        host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* freed before the buffers exist */
+        host.open_bytes =
+            need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* freed before the buffers exist */
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
         for (int b = 0; b < need.stage[0].n_blocks; b++)
             host.stage[0].block_seconds[b] += (double)need.stage[0].block_picture_bytes[b] / need.rates.h2d;
-        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX), more = all_bytes() / 2;
+        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
+                 more = all_bytes() / 2;
         for (int k = 0; k < 12; k++) {
             double best = 1e300;
             uint64_t r = ram + below(more), v = vram + below(more);
@@ -259,7 +264,8 @@ static void test_minimum_budgets_are_exact(void **state) {
     for (int i = 0; i < 4 * NEEDS; i++) {
         random_state = seed_base + 4000 + (uint64_t)i;
         make_need(true, 1 + (int)below(3));
-        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX), more = all_bytes() / 2;
+        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
+                 more = all_bytes() / 2;
         uint64_t r = ram - below(2) + below(more) * below(2), v = vram - below(2) + below(more) * below(2);
         uint64_t ram_of_v = minimum_bytes(false, v), vram_of_r = minimum_bytes(true, r);
         plan_solve(&need, r, v, &plan);
@@ -276,7 +282,8 @@ static void test_minimum_budgets_are_exact(void **state) {
         check_peaks();
         found++;
     }
-    print_message("%d feasible pairs; the other budget is too small for any plan %d and %d times\n", found, evicted[0], evicted[1]);
+    print_message("%d feasible pairs; the other budget is too small for any plan %d and %d times\n", found,
+                  evicted[0], evicted[1]);
     assert_true(found > NEEDS && evicted[0] > 0 && evicted[1] > 0);
 }
 
@@ -289,7 +296,8 @@ static void test_requested_placement_is_used(void **state) {
         make_need(true, 1 + (int)below(3));
         for (int s = 0; s < need.n_stages; s++)
             need.stage[s].pictures_place = host ? PICTURES_ON_HOST : PICTURES_ON_DEVICE;
-        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX), more = all_bytes() / 2;
+        uint64_t ram = minimum_bytes(false, UINT64_MAX), vram = minimum_bytes(true, UINT64_MAX),
+                 more = all_bytes() / 2;
         for (int k = 0; k < 6; k++) {
             plan_solve(&need, ram + below(2) * below(more), vram + below(2) * below(more), &plan);
             assert_int_equal(plan.ram_least_bytes, ram);
@@ -357,12 +365,14 @@ static void test_unified_memory_counts_buffers_as_state(void **state) {
 /* ---- runs ---- */
 
 /* Declares the synthetic family's hidden states in the full-frame arena. */
-static void declare_full_frames(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
-                             struct arena *pictures, bool *ok) {
+static void declare_full_frames(const struct component *c, struct lane *lanes, int n_lanes,
+                                struct arena *arena, struct arena *pictures, bool *ok) {
     for (int i = 0; i < n_lanes; i++) {
         struct synthetic_state *s = lanes[i].state;
-        s->x = arena_tensor(pictures, DTYPE_F32, 2, (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
-        s->base = arena_tensor(arena, DTYPE_F32, 2, (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
+        s->x = arena_tensor(pictures, DTYPE_F32, 2,
+                            (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
+        s->base = arena_tensor(arena, DTYPE_F32, 2,
+                               (const int32_t[]){c->dims[SYNTHETIC_T], c->dims[SYNTHETIC_D]}, ok);
     }
 }
 
@@ -380,7 +390,8 @@ static void synthetic_make_full_frames(void) {
     family_full_frames.declare = declare_full_frames;
     for (int s = 0; s < SYNTHETIC_STAGES; s++) synthetic.components[s].family = &family_full_frames;
     synthetic.need.separate = true;
-    synthetic.run.device = synthetic.residents.device = paced_open(&fault_sys.sys, &synthetic.device.device, 0, &e);
+    synthetic.run.device = synthetic.residents.device =
+        paced_open(&fault_sys.sys, &synthetic.device.device, 0, &e);
     assert_ok(&e);
     executor_measure(&synthetic.run, true, &synthetic.need, &e);
     assert_ok(&e);
@@ -406,7 +417,8 @@ static void test_measured_traffic_matches_forwards(void **state) {
     synthetic_make_full_frames();
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
         const struct stage_need *n = &synthetic.need.stage[s];
-        uint64_t lanes = (uint64_t)synthetic_lanes[s], each = align_up(4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS, ARENA_ALIGN);
+        uint64_t lanes = (uint64_t)synthetic_lanes[s],
+                 each = align_up(4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS, ARENA_ALIGN);
         assert_int_equal(n->picture_bytes, lanes * each);
         assert_int_equal(n->state_bytes, lanes * each);
         for (int b = 0; b < n->n_blocks; b++)
@@ -503,7 +515,8 @@ static void test_failed_allocation_leaks_nothing(void **state) {
             synthetic_reset(false);
             memory_checker_restart();
             fault_sys_fail(&fault_sys, calls[i], n, 0);
-            executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, &synthetic.counters, &e);
+            executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents,
+                         &synthetic.counters, &e);
             done = e.code == OK;
             if (!done) assert_int_equal(e.code, MEMORY);
             residents_destroy(&synthetic.residents);
@@ -519,8 +532,8 @@ static void test_failed_allocation_leaks_nothing(void **state) {
 
 static const char *const model_path = "test/golden/zimage_a/model";
 
-/* Returns the JSON of the plan with the last stage's buffers in host memory; the caller frees it. `override` replaces
- * "pictures_on_host" unless NULL. */
+/* Returns the JSON of the plan with the last stage's buffers in host memory; the caller frees it. `override`
+ * replaces "pictures_on_host" unless NULL. */
 static char *plan_text(struct job *job, json_t *override) {
     struct plan_stage *decode = &job->plan.stage[job->layout.n_stages - 1];
     decode->pictures_on_host = 1;
@@ -576,13 +589,20 @@ static void test_plan_json_roundtrip(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host_buffers_cost_bus_time),     cmocka_unit_test(test_faster_placement_is_chosen),
-        cmocka_unit_test(test_plenty_places_buffers_in_vram),      cmocka_unit_test(test_unknown_rates_compare_bytes),
-        cmocka_unit_test(test_more_memory_is_never_slower),    cmocka_unit_test(test_minimum_budgets_are_exact),
-        cmocka_unit_test(test_requested_placement_is_used), cmocka_unit_test(test_minimum_over_needs),
-        cmocka_unit_test(test_unified_memory_counts_buffers_as_state),     cmocka_unit_test(test_measured_traffic_matches_forwards),
-        cmocka_unit_test(test_random_plans_keep_bits_and_memory),        cmocka_unit_test(test_runs_at_minimum_budgets),
-        cmocka_unit_test(test_failed_allocation_leaks_nothing),   cmocka_unit_test(test_plan_json_roundtrip),
+        cmocka_unit_test(test_host_buffers_cost_bus_time),
+        cmocka_unit_test(test_faster_placement_is_chosen),
+        cmocka_unit_test(test_plenty_places_buffers_in_vram),
+        cmocka_unit_test(test_unknown_rates_compare_bytes),
+        cmocka_unit_test(test_more_memory_is_never_slower),
+        cmocka_unit_test(test_minimum_budgets_are_exact),
+        cmocka_unit_test(test_requested_placement_is_used),
+        cmocka_unit_test(test_minimum_over_needs),
+        cmocka_unit_test(test_unified_memory_counts_buffers_as_state),
+        cmocka_unit_test(test_measured_traffic_matches_forwards),
+        cmocka_unit_test(test_random_plans_keep_bits_and_memory),
+        cmocka_unit_test(test_runs_at_minimum_budgets),
+        cmocka_unit_test(test_failed_allocation_leaks_nothing),
+        cmocka_unit_test(test_plan_json_roundtrip),
     };
     return seeded_run(tests, sizeof tests / sizeof *tests);
 }

@@ -1,9 +1,9 @@
-/* Hoisting: rows that depend only on the timestep are computed before the loop, with the bits of computing them in each
- * step. Their weights are read once per run. Only the request decides whether they are hoisted. Blocks that depend
- * only on the prompt are always read once per run.
+/* Hoisting: rows that depend only on the timestep are computed before the loop, with the bits of computing
+ * them in each step. Their weights are read once per run. Only the request decides whether they are hoisted.
+ * Blocks that depend only on the prompt are always read once per run.
  *
- * sluice_model.no_hoist (engine/open/model.h) turns hoisting off; only this program sets it. Hashes are compared within
- * one process. */
+ * sluice_model.no_hoist (engine/open/model.h) turns hoisting off; only this program sets it. Hashes are
+ * compared within one process. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -37,7 +37,7 @@ static int64_t read_and_count(struct sys *sys, int file, void *to, size_t bytes,
 static void ledger_add(const struct block *block) {
     for (int i = 0; i < block->n_segments; i++) {
         const struct packed_segment *s = &block->segments[i];
-        if (!check(ledger.n < SEGMENTS_MAX, "too many weights for this test")) return;
+        if (!check(ledger.n < SEGMENTS_MAX, "more than SEGMENTS_MAX segments")) return;
         ledger.segment[ledger.n].file = s->source->file;
         ledger.segment[ledger.n].from = (int64_t)s->file_offset;
         atomic_store(&ledger.segment[ledger.n].bytes, 0);
@@ -93,7 +93,8 @@ static struct sluice_request request_of(int steps, int batch, double cfg_scale) 
 
 /* ---- plans ---- */
 
-/* Returns the number of blocks of the stage whose name contains `name` and whose "hoisted" equals `hoisted`. */
+/* Returns the number of blocks of the stage whose name contains `name` and whose "hoisted" equals `hoisted`.
+ */
 static int count_blocks(json_t *plan, const char *stage, const char *name, bool hoisted) {
     int n = 0;
     size_t i;
@@ -119,13 +120,15 @@ static void check_plan(json_t *plan, bool hoisted, const char *what) {
     check(modulations >= 3, "%s: only %d modulation blocks in the expected stage", what, modulations);
     check(!count_blocks(plan, hoisted ? "denoise" : "hoist", "modulation", !hoisted),
           "%s: modulation blocks in the wrong stage", what);
-    check(count_blocks(plan, hoisted ? "hoist" : "denoise", "time", hoisted) == 1, "%s: no time embedding block", what);
+    check(count_blocks(plan, hoisted ? "hoist" : "denoise", "time", hoisted) == 1,
+          "%s: no time embedding block", what);
     check(count_blocks(plan, "hoist", "context_refiner", true) >= 1, "%s: no hoisted context refiner", what);
     check(!count_blocks(plan, "hoist", "", false) && !count_blocks(plan, "denoise", "", true),
           "%s: a stage mixes hoisted and other blocks", what);
     check(number(stage_of(plan, "hoist"), "state_bytes") == number(stage_of(plan, "denoise"), "state_bytes"),
           "%s: hoist and denoise have different state_bytes", what);
-    check(streamed(plan, "hoist") == streaming_bytes(stage_of(plan, "hoist")), "%s: the hoist stage does not stream its blocks exactly once", what);
+    check(streamed(plan, "hoist") == streaming_bytes(stage_of(plan, "hoist")),
+          "%s: the hoist stage does not stream its blocks exactly once", what);
 }
 
 static json_int_t weight_bytes(const struct component *c) {
@@ -157,13 +160,14 @@ static bool is_hoisted(struct rig *rig, int steps, int batch, int64_t budget) {
     return hoisted;
 }
 
-/* Finds the largest number of steps that is hoisted: up to there the rows take fewer bytes than the weights. */
+/* Finds the largest number of steps that is hoisted: up to there the rows take fewer bytes than the weights.
+ */
 static void test_only_steps_decide_hoisting(const char *folder) {
     struct rig rig;
     int low = 2, high = 10000;
     if (!rig_open(&rig, folder, 1, 9)) return;
-    check(is_hoisted(&rig, low, 1, plenty) && !is_hoisted(&rig, high, 1, plenty), "%s: hoisting does not depend on the number of steps",
-          folder);
+    check(is_hoisted(&rig, low, 1, plenty) && !is_hoisted(&rig, high, 1, plenty),
+          "%s: hoisting does not depend on the number of steps", folder);
     while (high - low > 1) {
         int middle = (low + high) / 2;
         is_hoisted(&rig, middle, 1, plenty) ? (low = middle) : (high = middle);
@@ -211,12 +215,13 @@ static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_re
         check_plan(got.plan, false, what);
         result_free(&got);
     }
-    printf("%s, %d steps, batch %d, cfg %g: minimum budget %lld with hoisting, %lld without\n", name, request.steps,
-           request.batch, request.cfg_scale, (long long)least, (long long)plain_least);
+    printf("%s, %d steps, batch %d, cfg %g: minimum budget %lld with hoisting, %lld without\n", name,
+           request.steps, request.batch, request.cfg_scale, (long long)least, (long long)plain_least);
     result_free(&want);
 }
 
-/* One session that keeps its residents: the ways alternate_hoisting, so that blocks change their stages. */
+/* Runs with and without hoisting alternate in one session with residents, so that blocks change their stages.
+ */
 static void alternate_hoisting(struct rig *rig, const char *name) {
     struct sluice_request request = request_of(3, 2, 4);
     request.no_decode = false;
@@ -263,8 +268,8 @@ struct once {
     int blocks, frames;
 };
 
-/* At the minimum budget the weights are read once, for any number of steps and prompts: Wan's cross-attention keys and
- * values, SD3's modulation. */
+/* At the minimum budget the weights are read once, for any number of steps and prompts: Wan's cross-attention
+ * keys and values, SD3's modulation. */
 static void test_prompt_blocks_are_read_once(struct once o) {
     struct rig rig;
     if (!open_counting(&rig, o.folder, false)) return;
@@ -280,14 +285,15 @@ static void test_prompt_blocks_are_read_once(struct once o) {
         check(got.code == SLUICE_OK, "%s: %s", what, got.error.what);
         check_reads(1, what);
         int n = count_blocks(got.plan, "hoist", o.word, true);
-        check(n == o.blocks && !count_blocks(got.plan, "denoise", o.word, false), "%s: %d blocks in the hoist stage",
-              what, n);
+        check(n == o.blocks && !count_blocks(got.plan, "denoise", o.word, false),
+              "%s: %d blocks in the hoist stage", what, n);
         result_free(&got);
     }
     rig_close(&rig);
 }
 
-/* Only the rows of the position embedding that the image needs are read, once per run, at minimum and full budget. */
+/* Only the rows of the position embedding that the image needs are read, once per run, at minimum and full
+ * budget. */
 static void test_position_rows_are_read_once(const char *folder, const char *name) {
     struct rig rig;
     json_int_t budget[2];
@@ -306,8 +312,8 @@ static void test_position_rows_are_read_once(const char *folder, const char *nam
         struct result got = run(&rig, &request);
         long long read = atomic_load(&ledger.segment[0].bytes), row = table->tensors[0].shape.row_bytes;
         long long rows = request.width / 16 * (request.height / 16);
-        check(got.code == SLUICE_OK && read == rows * row, "%s, budget %d: read %lld bytes of positions, expected %lld",
-              name, i, read, rows * row);
+        check(got.code == SLUICE_OK && read == rows * row,
+              "%s, budget %d: read %lld bytes of positions, expected %lld", name, i, read, rows * row);
         result_free(&got);
     }
     rig_close(&rig);
@@ -325,7 +331,8 @@ int main(void) {
     counted = is_per_prompt;
     test_prompt_blocks_are_read_once((struct once){"test/golden/wan21/model", "wan21", ".seen", 3, 5});
     counted = block_hoists;
-    test_prompt_blocks_are_read_once((struct once){"test/golden/sd3_medium/model", "sd3_medium", ".modulation", 3, 0});
+    test_prompt_blocks_are_read_once(
+        (struct once){"test/golden/sd3_medium/model", "sd3_medium", ".modulation", 3, 0});
     test_position_rows_are_read_once("test/golden/sd3_medium/model", "sd3_medium");
     return finish();
 }

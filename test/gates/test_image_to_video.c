@@ -1,6 +1,6 @@
-/* Image to video: rejected requests, output size, assumptions of a plan without images, vision encoder input that does
- * not depend on the output size, and a retry of the encoder when an operator has no memory. test_golden.c compares
- * videos with the reference. */
+/* Image to video: rejected requests, output size, assumptions of a plan without images, vision encoder input
+ * that does not depend on the output size, and a retry of the encoder when an operator has no memory.
+ * test_golden.c compares videos with the reference. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
@@ -47,7 +47,8 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
 /* ---- rejected requests ---- */
 
 /* ends: the model accepts a last frame; needs_first, needs_last: the model requires that frame. */
-static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool needs_first, bool needs_last) {
+static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool needs_first,
+                                               bool needs_last) {
     struct sluice_request r = request_of(NULL, NULL);
     if (needs_first) refused_as(rig, &r, "USAGE", "expected --init-img");
     r = request_of(&wide, needs_last ? NULL : &wide);
@@ -121,8 +122,8 @@ static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
     r.prompt = NULL;
     json_t *plan = query(rig, &r, NULL), *request = json_object_get(plan, "request");
     check(json_is_true(json_object_get(request, "frames_assumed")), "the plan assumes no first frame");
-    check(number(stage_of(plan, "encode"), "evaluations") == chunks, "unexpected number of encoded chunks: %d",
-          (int)number(stage_of(plan, "encode"), "evaluations"));
+    check(number(stage_of(plan, "encode"), "evaluations") == chunks,
+          "unexpected number of encoded chunks: %d", (int)number(stage_of(plan, "encode"), "evaluations"));
     check(images ? number(stage_of(plan, "vision"), "evaluations") == images : !stage_of(plan, "vision"),
           "the vision stage does not have %d images", images);
     json_decref(plan);
@@ -141,7 +142,7 @@ static char *file_of(const char *folder, const char *name, size_t *bytes) {
     return content[which];
 }
 
-/* One image at two output test_default_size_follows_image: equal vision embeddings, different concat channels. */
+/* One image at two output sizes: equal vision embeddings, different concat channels. */
 static void test_vision_input_ignores_output_size(struct rig *rig, bool ends) {
     char folders[2][128];
     size_t n[2], m[2];
@@ -161,7 +162,8 @@ static void test_vision_input_ignores_output_size(struct rig *rig, bool ends) {
     check(n[0] && n[0] == n[1] && !memcmp(a, b, n[0]), "vision embeddings depend on the output size");
     a = file_of(folders[0], "concat.safetensors", &m[0]);
     b = file_of(folders[1], "concat.safetensors", &m[1]);
-    check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(a, b, m[0])), "concat channels ignore the output size");
+    check(m[0] > 512 && m[1] > 512 && (m[0] != m[1] || memcmp(a, b, m[0])),
+          "concat channels ignore the output size");
 }
 
 /* A request with images decodes a saved latent as a request without them does. */
@@ -170,11 +172,12 @@ static void test_saved_latent_decodes_alike(struct rig *rig) {
     struct sluice_request r = request_of(&wide, NULL);
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     r.save_latent = path;
-    struct result drawn = run(rig, &r);
+    struct result generated = run(rig, &r);
     r.save_latent = NULL;
     struct result got = run_or_decode(rig, &r, path);
-    check(!drawn.code && !got.code && !strcmp(drawn.image[0], got.image[0]), "decoded: %s", got.error.what);
-    result_free(&drawn);
+    check(!generated.code && !got.code && !strcmp(generated.image[0], got.image[0]), "decoded: %s",
+          got.error.what);
+    result_free(&generated);
     result_free(&got);
 }
 

@@ -1,8 +1,8 @@
-/* LoRAs applied while weights stream: equal bits under every budget and plan, test_plan_counts_adapters that count adapter bytes, sessions
- * that change adapters, LoRA tags in prompts, and prompt cache entries per adapter.
+/* LoRAs applied while weights stream: equal bits under every budget and plan, plans that count adapter bytes,
+ * sessions that change adapters, LoRA tags in prompts, and prompt cache entries per adapter.
  *
- * Z-Image covers fused tensors (several products in one), SDXL covers convolutions and text encoders. test_loras.c
- * checks the values. */
+ * Z-Image covers fused tensors (several products in one), SDXL covers convolutions and text encoders.
+ * test_loras.c checks the values. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"
@@ -55,7 +55,7 @@ static json_int_t adapter_bytes(json_t *plan, const char *stage) {
     return number(stage_of(plan, stage), "adapter_bytes");
 }
 
-/* ---- one hash ---- */
+/* ---- equal bits ---- */
 
 static void test_every_plan_keeps_bits(const struct random_setup *m) {
     struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
@@ -98,7 +98,8 @@ static void test_quantised_weights_with_adapters(const struct random_setup *m, c
     budgets(&rig, r, &want, 3, type);
     r.type = NULL;
     struct result other = run(&rig, &r);
-    check(strcmp(want.latent[0], other.latent[0]), "%s: --type %s does not change the latent", m->recipe, type);
+    check(strcmp(want.latent[0], other.latent[0]), "%s: --type %s does not change the latent", m->recipe,
+          type);
     r.type = type;
     struct result again = run_same(&rig, &r, &want, "the same --type a second time");
     test_negligible_strength_changes_nothing(m, type);
@@ -108,7 +109,7 @@ static void test_quantised_weights_with_adapters(const struct random_setup *m, c
     result_free(&again);
 }
 
-/* ---- test_plan_counts_adapters ---- */
+/* ---- plans ---- */
 
 static json_int_t block_bytes(json_t *plan, const char *stage) {
     json_int_t bytes = 0;
@@ -119,7 +120,8 @@ static json_int_t block_bytes(json_t *plan, const char *stage) {
     return bytes;
 }
 
-/* The bytes of a step grow by the adapter's bytes; plan hashes depend on the summed strength of each adapter. */
+/* The bytes of a step grow by the adapter's bytes; plan hashes depend on the summed strength of each adapter.
+ */
 static void test_plan_counts_adapters(const struct random_setup *m) {
     struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}},
                        twice[] = {{m->first, 0.3}, {m->first, 0.3}};
@@ -156,8 +158,8 @@ static void test_plan_counts_adapters(const struct random_setup *m) {
     adapted = request_with(one, 1);
     adapted.max_ram_bytes = least;
     json_t *stronger = query(&rig, &adapted, NULL);
-    check(strcmp(hash, json_string_value(json_object_get(stronger, "hash"))), "%s: the plan hash ignores the strength",
-          m->recipe);
+    check(strcmp(hash, json_string_value(json_object_get(stronger, "hash"))),
+          "%s: the plan hash ignores the strength", m->recipe);
     json_decref(before), json_decref(after), json_decref(same_plan), json_decref(without),
         json_decref(stronger);
     rig_close(&rig);
@@ -183,12 +185,13 @@ static json_int_t expected_adapter_bytes(const struct random_setup *m, struct sl
     return with - fresh_bytes(m, &request);
 }
 
-/* Checks a run after an adapter change: the bits of a new session; bytes read are the embedding rows (`rows`, read in
- * every run) and, where `reads`, the bytes of the adapters. */
-static void run_changed(struct rig *rig, const struct random_setup *m, struct sluice_request request, bool reads,
-                       json_int_t rows, const char *what) {
+/* Checks a run after an adapter change: the bits of a new session; bytes read are the embedding rows (`rows`,
+ * read in every run) and, where `reads`, the bytes of the adapters. */
+static void run_changed(struct rig *rig, const struct random_setup *m, struct sluice_request request,
+                        bool reads, json_int_t rows, const char *what) {
     struct result want = run_fresh(m->folder, 2, request), got = run(rig, &request);
-    json_int_t read = rig_stages_sum(rig, "bytes_moved"), bytes = rows + (reads ? expected_adapter_bytes(m, request) : 0);
+    json_int_t read = rig_stages_sum(rig, "bytes_moved"),
+               bytes = rows + (reads ? expected_adapter_bytes(m, request) : 0);
     same(&want, &got, what);
     check(read == bytes, "%s, %s: read %lld bytes, expected %lld", m->recipe, what, (long long)read,
           (long long)bytes);
@@ -228,8 +231,8 @@ static void test_session_change_reads_only_adapter(const struct random_setup *m)
 
 /* ---- LoRA tags ---- */
 
-static void expect_same(const struct random_setup *m, struct sluice_request request, const struct result *want,
-                        const char *what) {
+static void expect_same(const struct random_setup *m, struct sluice_request request,
+                        const struct result *want, const char *what) {
     struct result got = run_fresh(m->folder, 2, request);
     same(want, &got, what);
     result_free(&got);
@@ -285,8 +288,8 @@ static void test_prompt_cache_separates_adapters(const struct random_setup *m) {
             same(&want, &got, "with the prompt cache");
             json_t *report = rig_report(&rig), *plan = json_object_get(report, "plan");
             bool hit = json_object_get(json_object_get(plan, "request"), "recalled");
-            check(hit == (round > 0), "%s, round %d, request %d: unexpected prompt cache %s", m->recipe, round, i,
-                  hit ? "hit" : "miss");
+            check(hit == (round > 0), "%s, round %d, request %d: unexpected prompt cache %s", m->recipe,
+                  round, i, hit ? "hit" : "miss");
             json_decref(report);
             result_free(&want);
             result_free(&got);
@@ -303,8 +306,8 @@ static void write_config(const char *folder, int alpha) {
     fclose(file);
 }
 
-/* adapter_config.json beside the adapter file may hold alpha: a changed alpha must invalidate residents and prompt
- * cache. */
+/* adapter_config.json beside the adapter file may hold alpha: a changed alpha must invalidate residents and
+ * prompt cache. */
 static void test_changed_alpha_file_is_reread(const struct random_setup *m, const char *path) {
     char folder[160], file[200];
     struct sluice_lora one[] = {{file, 1}};
@@ -322,7 +325,8 @@ static void test_changed_alpha_file_is_reread(const struct random_setup *m, cons
         write_config(folder, i ? 40 : 4);
         struct result want = run_fresh(m->folder, 2, r), got = run(&rig, &r);
         same(&want, &got, "alpha in adapter_config.json");
-        check(!i || strcmp(first, want.latent[0]), "%s: lora_alpha in adapter_config.json has no effect", m->recipe);
+        check(!i || strcmp(first, want.latent[0]), "%s: lora_alpha in adapter_config.json has no effect",
+              m->recipe);
         memcpy(first, want.latent[0], sizeof first);
         result_free(&want);
         result_free(&got);
@@ -331,9 +335,10 @@ static void test_changed_alpha_file_is_reread(const struct random_setup *m, cons
 }
 
 int main(void) {
-    char beside[160];
+    char config_adapter[160];
     temporary_make();
-    struct random_setup zimage = {.recipe = "zimage", .folder = random_model("zimage", "zimage", ZIMAGE "bf16", 11)};
+    struct random_setup zimage = {.recipe = "zimage",
+                                  .folder = random_model("zimage", "zimage", ZIMAGE "bf16", 11)};
     make_adapter("zimage", ZIMAGE "f32", "comfy", 3, zimage.first);
     make_adapter("zimage", ZIMAGE "bf16", "diffusers", 5, zimage.second);
     struct random_setup sdxl = {.recipe = "sdxl", .folder = random_model("sdxl", "sdxl", SDXL "f16", 12)};
@@ -349,7 +354,7 @@ int main(void) {
     test_quantised_weights_with_adapters(&zimage, "q8_0");
     test_quantised_weights_with_adapters(&sdxl, "f8_e4m3");
     test_prompt_cache_separates_adapters(&sdxl);
-    make_adapter("sdxl", SDXL "f32", "diffusers_old", 2, beside);
-    test_changed_alpha_file_is_reread(&sdxl, beside);
+    make_adapter("sdxl", SDXL "f32", "diffusers_old", 2, config_adapter);
+    test_changed_alpha_file_is_reread(&sdxl, config_adapter);
     return finish();
 }

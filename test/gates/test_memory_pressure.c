@@ -1,6 +1,6 @@
-/* Memory pressure: another program takes memory during a run, an operator fails with MEMORY, or a stage cannot start.
- * The run evicts residents and continues with equal bits within its plan; the session's next run is right too.
- * test/lib/rig.h describes the test rig. */
+/* Memory pressure: another program takes memory during a run, an operator fails with MEMORY, or a stage
+ * cannot start. The run evicts residents and continues with equal bits within its plan; the session's next
+ * run is right too. test/lib/rig.h describes the test rig. */
 #include "engine/api/pressure.h"
 #include "test/lib/failing_operators.h"
 #include "test/lib/rig.h"
@@ -10,15 +10,18 @@
 
 enum { BUDGETS = 4, ROUNDS = 3 };
 
-/* ---- test_reserve_follows_free_memory ---- */
+/* ---- reserve ---- */
 
 static void test_reserve_follows_free_memory(void) {
     const uint64_t mib = 1 << 20, most = PRESSURE_RESERVE_MOST, least = PRESSURE_RESERVE_LEAST;
-    check(pressure_reserve(0, 0, 0) == 0 && pressure_bytes(0, 1) == 0, "reserve without a known amount of memory");
+    check(pressure_reserve(0, 0, 0) == 0 && pressure_bytes(0, 1) == 0,
+          "reserve without a known amount of memory");
     check(pressure_reserve(8192 * mib, 0, 1024 * mib) == most, "reserve of a machine with much free memory");
-    check(pressure_reserve(1400 * mib, 100 * mib, 1000 * mib) == 250 * mib, "reserve is half of the remaining memory");
+    check(pressure_reserve(1400 * mib, 100 * mib, 1000 * mib) == 250 * mib,
+          "reserve is half of the remaining memory");
     check(pressure_reserve(100 * mib, 0, 1000 * mib) == least, "reserve with a plan above free memory");
-    check(pressure_bytes(300, 100) == 200 && !pressure_bytes(300, 300) && !pressure_bytes(300, 0), "bytes to evict");
+    check(pressure_bytes(300, 100) == 200 && !pressure_bytes(300, 300) && !pressure_bytes(300, 0),
+          "bytes to evict");
     struct sys sys;
     sys_init_machine(&sys);
     uint64_t now = sys.free_bytes(&sys);
@@ -55,16 +58,18 @@ static struct result run_within(struct rig *rig, const struct sluice_request *re
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, request);
     same(want, &r, what);
-    check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: more memory used than planned", what);
+    check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan),
+          "%s: more memory used than planned", what);
     check(replanned(rig).named, "%s: an eviction in the report has no stage, step or bytes", what);
     return r;
 }
 
-/* ---- another program ---- */
+/* ---- memory taken by another program ---- */
 
 static int n_evicted;
 
-/* Runs one request under one budget: pressure at every step or at some, for a little or all memory; then without. */
+/* Runs one request under one budget: pressure at every step or at some, for a little or all memory; then
+ * without. */
 static void one_budget(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *name) {
     for (int round = 0; round < ROUNDS; round++) {
@@ -75,18 +80,21 @@ static void one_budget(struct rig *rig, const struct sluice_request *request, co
         struct result r = run_within(rig, request, want, what);
         int64_t live = rig->fault_sys.sys.use.live_bytes[LINE_STORE];
         bool keep = json_is_true(json_object_get(r.plan, "keep"));
-        struct replanned given = replanned(rig);
-        n_evicted += given.n;
+        struct replanned evicted = replanned(rig);
+        n_evicted += evicted.n;
         const char *hash = json_string_value(json_object_get(r.plan, "hash"));
         rig->fault_sys.free_percent = 0;
         struct result next = run_within(rig, request, want, what);
         check(!replanned(rig).n, "%s: eviction without pressure", what);
-        check(!strcmp(hash, json_string_value(json_object_get(next.plan, "hash"))), "%s: the plan hash changed", what);
-        if (keep && given.n)
-            check(live + given.bytes <= rig->fault_sys.sys.use.live_bytes[LINE_STORE],
-                  "%s: evicted %lld bytes, %lld remain; %lld without pressure", what, (long long)given.bytes,
-                  (long long)live, (long long)rig->fault_sys.sys.use.live_bytes[LINE_STORE]);
-        if (keep && round == 0) check(given.n > 0, "%s: everything is resident, but nothing was evicted", what);
+        check(!strcmp(hash, json_string_value(json_object_get(next.plan, "hash"))),
+              "%s: the plan hash changed", what);
+        if (keep && evicted.n)
+            check(live + evicted.bytes <= rig->fault_sys.sys.use.live_bytes[LINE_STORE],
+                  "%s: evicted %lld bytes, %lld remain; %lld without pressure", what,
+                  (long long)evicted.bytes, (long long)live,
+                  (long long)rig->fault_sys.sys.use.live_bytes[LINE_STORE]);
+        if (keep && round == 0)
+            check(evicted.n > 0, "%s: everything is resident, but nothing was evicted", what);
         result_free(&next);
         result_free(&r);
     }
@@ -120,8 +128,8 @@ static void test_pressure_keeps_bits(const char *folder, const char *name, int t
 
 /* ---- operators without memory ---- */
 
-/* Fails some operators of a run, from the first to the last but one. The last operator converts the image to bytes after
- * the visits. */
+/* Fails some operators of a run, from the first to the last but one. The last operator converts the image to
+ * bytes after the visits. */
 static void test_failed_operator_evicts(const char *folder, bool keep) {
     enum { TRIES = 12 };
     struct rig rig;
@@ -159,8 +167,8 @@ static void test_failed_operator_evicts(const char *folder, bool keep) {
     rig_close(&rig);
 }
 
-/* Too little free memory for a library: before an operator it counts as the operator's failure; before a primitive is
- * built it ends the run. */
+/* Too little free memory for a library: before an operator it counts as the operator's failure; before a
+ * primitive is built it ends the run. */
 static void test_library_memory_failure_evicts(const char *folder) {
     enum { TRIES = 6 };
     struct rig rig;
@@ -168,7 +176,8 @@ static void test_library_memory_failure_evicts(const char *folder) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
     fault_sys_fail(&rig.fault_sys, CALL_FREE_BYTES, 3, 0);
     struct result r = run(&rig, &request);
-    check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "no memory for a primitive: %s", r.error.what);
+    check(r.code == SLUICE_MEMORY && strstr(r.error.what, "primitive"), "no memory for a primitive: %s",
+          r.error.what);
     result_free(&r);
     fault_sys_restart(&rig.fault_sys);
     struct result prepared = run(&rig, &request);
@@ -202,7 +211,8 @@ static bool evicted_for(struct rig *rig, const char *stage) {
     return found;
 }
 
-/* Fails each call of a kind once, in a run with everything resident. The second try of the stage gets memory. */
+/* Fails each call of a kind once, in a run with everything resident. The second try of the stage gets memory.
+ */
 static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
                        enum call call, const char *name) {
     int n_denoise = 0, n_decode = 0, went_on = 0;
@@ -213,13 +223,14 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
-        bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0; /* earlier failures belong to the store and host memory */
-        int given = replanned(rig).n;
+        bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) >
+                      0; /* earlier failures belong to the store and host memory */
+        int evicted = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {
             same(want, &r, what);
-            check(given == 1, "%s: %d evictions", what, given);
-            check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "%s: more memory used than planned",
-                  what);
+            check(evicted == 1, "%s: %d evictions", what, evicted);
+            check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan),
+                  "%s: more memory used than planned", what);
             went_on++;
             n_denoise += evicted_for(rig, "denoise");
             n_decode += evicted_for(rig, "decode");
@@ -232,7 +243,8 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         result_free(&r);
         if (!reached) break;
     }
-    check(n_denoise > 0 && n_decode > 0, "%s: %d evictions in denoise, %d in decode", name, n_denoise, n_decode);
+    check(n_denoise > 0 && n_decode > 0, "%s: %d evictions in denoise, %d in decode", name, n_denoise,
+          n_decode);
     printf("stages: %d runs continued after a failed %s\n", went_on, name);
 }
 

@@ -1,6 +1,6 @@
-/* Blocks whose bytes have arrived only in part: failures and cancellation between acquiring a block and awaiting its
- * bytes; runs whose blocks arrive in many pieces; weights that are row ranges of one tensor in the file. Builds without
- * oneDNN, so that the thread sanitizer can check it. */
+/* Blocks whose bytes have arrived only in part: failures and cancellation between acquiring a block and
+ * awaiting its bytes; runs whose blocks arrive in many pieces; weights that are row ranges of one tensor in
+ * the file. Builds without oneDNN, so that the thread sanitizer can check it. */
 #include "engine/run/reader.h"
 #include "kernels/paced/paced.h"
 #include "test/lib/store_fixture.h"
@@ -10,7 +10,8 @@
 
 enum { PLANS = 30, MODELS = 40, STAGING_PAGES = 4 };
 
-/* Opens a store with one block of several pieces and acquires it while a slow read of the first piece is in flight. */
+/* Opens a store with one block of several pieces and acquires it while a slow read of the first piece is in
+ * flight. */
 enum { SLOW_US = 500000 };
 
 static struct store *open_slow_block(bool separate, struct error *e) {
@@ -27,7 +28,8 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     struct store *store = store_fixture_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &place, e), OK);
-    while (!atomic_load(&fault_sys.count[CALL_READ])) sched_yield(); /* the block has a place in the ring; its first read has started */
+    while (!atomic_load(&fault_sys.count[CALL_READ]))
+        sched_yield(); /* the block has a place in the ring; its first read has started */
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
 }
@@ -39,7 +41,7 @@ static void test_failed_piece_fails_await(void **state) {
         struct error e = {0};
         char line[1200];
         struct store *store = open_slow_block(separate, &e);
-        fault_sys_fail(&fault_sys, CALL_READ, 1, 0); /* the second: the first has been counted */
+        fault_sys_fail(&fault_sys, CALL_READ, 1, 0); /* the second read; the first has already been counted */
         assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
         e = (struct error){0};
@@ -91,7 +93,8 @@ static void test_pieces_keep_bits(void **state) {
     run_plain_loop();
     memcpy(latent, synthetic.latent, sizeof latent);
     synthetic.need.separate = true;
-    synthetic.run.device = synthetic.residents.device = paced_open(&fault_sys.sys, &synthetic.device.device, 20e6, &e);
+    synthetic.run.device = synthetic.residents.device =
+        paced_open(&fault_sys.sys, &synthetic.device.device, 20e6, &e);
     for (int i = 0; i < PLANS; i++) {
         plan_begin(&synthetic.need, &synthetic.plan);
         for (int s = 0; s < SYNTHETIC_STAGES; s++) {
@@ -157,7 +160,8 @@ static void assert_rows(struct tensor weight, int32_t row, const char *tensor, i
     const struct index_entry *entry = index_find(&store_fixture.files.index, tensor);
     uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];
     assert_memory_equal((char *)weight.data + (uint64_t)row * row_bytes,
-                        store_fixture.files.contents[entry->source] + entry->offset + (uint64_t)from * row_bytes,
+                        store_fixture.files.contents[entry->source] + entry->offset +
+                            (uint64_t)from * row_bytes,
                         (uint64_t)rows * row_bytes);
 }
 
@@ -216,15 +220,16 @@ static void test_short_fused_tensor_is_rejected(void **state) {
 
 /* ---- direct reads ---- */
 
-/* Direct reads go straight to staging; only the disk blocks at both ends of a piece use the bounce buffer of one page.
- * One read per page would be thousands of reads. */
+/* Direct reads go straight to staging; only the disk blocks at both ends of a piece use the bounce buffer of
+ * one page. One read per page would be thousands of reads. */
 static void test_direct_reads_skip_bounce_buffer(void **state) {
     (void)state;
     one_block(5 << 20, 0);
     store_fixture.separate = store_fixture.need.separate = true;
     store_fixture.plan.stage[0].staging_bytes = PLAN_STAGING;
     store_fixture_open_direct(UINT64_MAX);
-    store_fixture.plan.bounce_bytes = store_fixture.need.bounce_bytes = PLAN_PAGE * (uint64_t)store_fixture.readers;
+    store_fixture.plan.bounce_bytes = store_fixture.need.bounce_bytes =
+        PLAN_PAGE * (uint64_t)store_fixture.readers;
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
     memory_checker_restart();
     run_whole(false);

@@ -1,5 +1,5 @@
-/* Plans with a limit on pinned host memory: the unpinned part of a pool passes through staging. test/device checks the
- * copies (test_cuda_store.c, test_cuda_gate.c).
+/* Plans with a limit on pinned host memory: the unpinned part of a pool passes through staging. test/device
+ * checks the copies (test_cuda_store.c, test_cuda_gate.c).
  *
  * SEED in the environment changes the needs. */
 #include "engine/run/timing.h"
@@ -79,7 +79,8 @@ static void test_unpinned_pool_costs_host_copies(void **state) {
     }
 }
 
-/* Returns the bytes that the plan pins at most, with staging. Adds the stages with partly pinned pools to n_limited. */
+/* Returns the bytes that the plan pins at most, with staging. Adds the stages with partly pinned pools to
+ * n_limited. */
 static uint64_t check_pinned(int *n_limited) {
     uint64_t staging = 0, kept = 0, most = 0;
     struct error e = {0};
@@ -119,8 +120,8 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
             last = plan.seconds;
         }
         slower += last > first * 1.001;
-        plan_limit_pins(&need,
-                        need.interstage_bytes + below(largest)); /* below staging: it shrinks or is not pinned */
+        plan_limit_pins(&need, need.interstage_bytes +
+                                   below(largest)); /* below staging: it shrinks or is not pinned */
         plan_solve(&need, ram, vram, &plan);
         check_pinned(&limited);
     }

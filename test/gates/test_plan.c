@@ -1,5 +1,5 @@
-/* The plan solver and its time prediction: agreement with an independent simulator, feasible plans, monotonic time,
- * distance to brute force, speed. Pure functions: no files, no threads.
+/* The plan solver and its time prediction: agreement with an independent simulator, feasible plans, monotonic
+ * time, distance to brute force, speed. Pure functions: no files, no threads.
  *
  * SEED in the environment changes all random cases. */
 #include "engine/run/advice.h"
@@ -128,7 +128,8 @@ static void test_prediction_matches_simulator(void **state) {
         if (off > 0.01)
             fail_msg("row %zu: predicted %f s, simulated %f s", i, timing.evaluation_seconds, row->seconds);
     }
-    print_message("%zu layouts, error at most %.4f %%\n", sizeof timing_table / sizeof *timing_table, 100 * worst);
+    print_message("%zu layouts, error at most %.4f %%\n", sizeof timing_table / sizeof *timing_table,
+                  100 * worst);
 }
 
 /* Extrapolating many evaluations gives the time of simulating each. */
@@ -268,12 +269,13 @@ static void check_sums(uint64_t ram, uint64_t vram) {
             if (plan_is_resident(p, i)) resident += own, resident_sides += side;
             if (plan_is_pooled(p, i) && !plan_is_resident(p, i)) pool += own, pool_sides += side;
             if (stays && n->block_bytes[i])
-                assert_true(n->block_keepable[i] && (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
+                assert_true(n->block_keepable[i] &&
+                            (plan.keep || (n->block_repeats[i] && n->evaluations > 1)));
         }
         assert_int_equal(p->resident_bytes, page_align(resident) + page_align(resident_sides));
         assert_int_equal(p->pool_bytes, page_align(pool) + page_align(pool_sides));
-        uint64_t room =
-            n->library_bytes + page_align(n->state_bytes) + page_align(n->activation_bytes) + page_align(n->workspace_bytes);
+        uint64_t room = n->library_bytes + page_align(n->state_bytes) + page_align(n->activation_bytes) +
+                        page_align(n->workspace_bytes);
         uint64_t weights = p->ring_bytes + (plan.keep ? residents : p->resident_bytes);
         uint64_t host = need.base_bytes + need.host_bytes + need.interstage_bytes + n->image_bytes;
         host += need.separate ? p->staging_bytes + (plan.keep ? pools : p->pool_bytes) : room + weights;
@@ -347,7 +349,8 @@ static void test_more_memory_is_never_slower(void **state) {
         assert_true(plan.keep);
         if (first > 0 && plan.seconds / first < faster) faster = plan.seconds / first;
     }
-    print_message("%d plans, %d keep residents; best time %.2f of that of the minimum budget\n", plans, kept, faster);
+    print_message("%d plans, %d keep residents; best time %.2f of that of the minimum budget\n", plans, kept,
+                  faster);
 }
 
 /* Small budget steps, where several plans with other residents, rings and pools are equally fast. */
@@ -409,7 +412,8 @@ static void test_unknown_rates_give_plans(void **state) {
 
 /* ---- bad input ---- */
 
-/* Plans fit at the minimum budgets; one byte less of either memory is rejected by name; huge budgets do not crash. */
+/* Plans fit at the minimum budgets; one byte less of either memory is rejected by name; huge budgets do not
+ * crash. */
 static void check_extremes(const char *what) {
     struct error e = {0};
     plan_solve(&need, 0, 0, &plan);
@@ -442,7 +446,7 @@ static void test_extreme_needs_do_not_crash(void **state) {
     (void)state;
     static const char *const names[] = {"a block",      "nothing repeats", "nothing keepable",
                                         "empty blocks", "no blocks",       "no compute time",
-                                        "a huge block",      "no evaluations",  "1088 blocks"};
+                                        "a huge block", "no evaluations",  "1088 blocks"};
     enum { ONE, ONCE, PASSING, EMPTY, NONE, IDLE, GIANT, NEVER_RUN, MANY, N_CASES };
     for (int i = 0; i < 2 * N_CASES; i++) {
         int kind = i / 2;
@@ -478,9 +482,10 @@ static double solve_seconds(uint64_t ram, uint64_t vram) {
     return processor_seconds() - began;
 }
 
-/* Returns the best time with these residents and this ring over all sets of pooled blocks, the rest of memory being
- * staging; at most `best`. */
-static double best_pool(const struct block_stream *block_stream, struct plan_stage *p, uint64_t host, double best) {
+/* Returns the best time with these residents and this ring over all sets of pooled blocks, the rest of memory
+ * being staging; at most `best`. */
+static double best_pool(const struct block_stream *block_stream, struct plan_stage *p, uint64_t host,
+                        double best) {
     const struct stage_need *n = &need.stage[0];
     uint64_t streamed = ~p->resident[0] & (((uint64_t)1 << n->n_blocks) - 1);
     for (uint64_t pool = streamed;; pool = (pool - 1) & streamed) {
@@ -496,8 +501,8 @@ static double best_pool(const struct block_stream *block_stream, struct plan_sta
     }
 }
 
-/* Returns the best time within these budgets over all sets of residents, the rest of memory being the ring; at most
- * `best`. */
+/* Returns the best time within these budgets over all sets of residents, the rest of memory being the ring;
+ * at most `best`. */
 static double brute_force(uint64_t device, uint64_t host, double best) {
     static struct block_stream block_stream;
     const struct stage_need *n = &need.stage[0];
@@ -508,7 +513,8 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (block_stream_bound(&block_stream, &p) >= best) continue;
-        double seconds = block_stream_timing(&block_stream, &p).seconds; /* a lower bound on a separate device */
+        double seconds =
+            block_stream_timing(&block_stream, &p).seconds; /* a lower bound on a separate device */
         if (seconds < best) best = need.separate ? best_pool(&block_stream, &p, host, best) : seconds;
     }
     return best;
@@ -653,7 +659,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Budgets of both memories from the minimum to nearly everything; needs with many equally fast plans are slowest. */
+/* Budgets of both memories from the minimum to nearly everything; needs with many equally fast plans are
+ * slowest. */
 static void time_kind(int kind, bool separate) {
     double times[NEEDS_MOST / 20 * 49];
     int n = 0;

@@ -1,5 +1,6 @@
-/* Cost of planning in counts: calls of device->cost and timed candidate plans. Equal images and groups of a batch share
- * results, and hopeless candidates are skipped. Counts, unlike seconds, are equal on every machine. */
+/* Cost of planning in counts: calls of device->cost and timed candidate plans. Equal images and groups of a
+ * batch share results, and hopeless candidates are skipped. Counts, unlike seconds, are equal on every
+ * machine. */
 #include "engine/run/timing.h"
 #include "test/lib/rig.h"
 
@@ -14,12 +15,15 @@ static void counting_cost(const struct device *device, const struct op *op, stru
 }
 
 /* The linker redirects the engine's calls to these functions (--wrap, test/check.mk). */
-double __real_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough);
+double __real_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage,
+                                   double enough);
 double __real_block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage);
-double __wrap_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough);
+double __wrap_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage,
+                                   double enough);
 double __wrap_block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage);
 
-double __wrap_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage, double enough) {
+double __wrap_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage,
+                                   double enough) {
     n_timed++;
     return __real_block_stream_seconds(block_stream, stage, enough);
 }
@@ -31,13 +35,13 @@ double __wrap_block_stream_bound(const struct block_stream *block_stream, const 
 
 static struct counts {
     long costs, timed;
-} plan_of(struct rig *rig, int batch, int64_t budget, const char *test_auto_tiling_costs_no_more) {
+} plan_of(struct rig *rig, int batch, int64_t budget, const char *tiling) {
     struct sluice_request request = request_fox(1024, 1024, 4, batch, 3);
     request.max_ram_bytes = budget;
-    request.vae_tiling = test_auto_tiling_costs_no_more;
+    request.vae_tiling = tiling;
     n_costs = n_timed = 0;
     json_t *plan = query(rig, &request, NULL);
-    printf("%2d images, tiling %-4s %5lld MiB: %7ld cost calls, %7ld timed plans\n", batch, test_auto_tiling_costs_no_more,
+    printf("%2d images, tiling %-4s %5lld MiB: %7ld cost calls, %7ld timed plans\n", batch, tiling,
            (long long)(budget >> 20), n_costs, n_timed);
     check(n_costs > 0 && n_timed > 0, "no calls were counted");
     json_decref(plan);
@@ -48,7 +52,8 @@ static struct counts {
 
 enum { GROUPINGS = 15 }; /* different group sizes of 64 images */
 
-/* Each group size has two kinds of groups (the last may be smaller); one image counts test_auto_tiling_costs_no_more, no test_auto_tiling_costs_no_more and prompts. */
+/* Each group size has two kinds of groups (the last may be smaller); one image counts tiling, no tiling and
+ * prompts. */
 static void test_batch_shares_measurements(struct rig *rig) {
     struct counts one = plan_of(rig, 1, plenty, "auto"), many = plan_of(rig, 64, plenty, "auto");
     check(many.costs <= 2 * GROUPINGS * one.costs, "%ld cost calls for 64 images, %ld for one", many.costs,

@@ -1,5 +1,5 @@
-/* `bench block --predict` against formulas of the blocks: FLOPs of products, bytes moved by passes, kernel launches and
- * seconds. test_cuda_work.c compares the launches with the device's. */
+/* `bench block --predict` against formulas of the blocks: FLOPs of products, bytes moved by passes, kernel
+ * launches and seconds. test_cuda_work.c compares the launches with the device's. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -230,9 +230,12 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_flops_match_formulas),   cmocka_unit_test(test_pass_bytes_and_launches),
-        cmocka_unit_test(test_quantised_weights_add_passes_only),   cmocka_unit_test(test_chunk_sizes_are_constant),
-        cmocka_unit_test(test_seconds_follow_card), cmocka_unit_test(test_padded_heads_are_counted),
+        cmocka_unit_test(test_flops_match_formulas),
+        cmocka_unit_test(test_pass_bytes_and_launches),
+        cmocka_unit_test(test_quantised_weights_add_passes_only),
+        cmocka_unit_test(test_chunk_sizes_are_constant),
+        cmocka_unit_test(test_seconds_follow_card),
+        cmocka_unit_test(test_padded_heads_are_counted),
         cmocka_unit_test(test_unknown_names_are_rejected),
     };
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, set_up, tear_down);

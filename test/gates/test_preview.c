@@ -1,5 +1,5 @@
-/* Previews: they change no bit of the image, show the denoised estimate (after the last step the final image), count in
- * the plan, and a failing preview does not end the run. */
+/* Previews: they change no bit of the image, show the denoised estimate (after the last step the final
+ * image), count in the plan, and a failing preview does not end the run. */
 #include "engine/api/preview.h"
 #include "engine/open/latent_file.h"
 #include "test/lib/random_models.h"
@@ -23,13 +23,15 @@ static struct recorder {
     uint8_t picture[SIDE * SIDE * 3]; /* pixels of the last image */
     int n_warned;
     sluice_session *cancelled; /* session to cancel after the first preview */
-    struct fault_sys *starved;     /* fails the next map call after the first preview */
+    struct fault_sys *starved; /* fails the next map call after the first preview */
 } recorder;
 
 static void on_preview(void *user, const struct sluice_preview *preview) {
     struct recorder *l = user;
     size_t bytes = 3 * (size_t)preview->width * (size_t)preview->height;
-    if (!check(bytes <= sizeof l->last && l->n < SHOWN_MOST, "unexpected preview of %zu bytes, number %d", bytes, l->n)) return;
+    if (!check(bytes <= sizeof l->last && l->n < SHOWN_MOST, "unexpected preview of %zu bytes, number %d",
+               bytes, l->n))
+        return;
     memcpy(l->last, preview->rgb, bytes);
     l->shown[l->n++] = (struct shown){preview->index, preview->step,   preview->of,
                                       preview->width, preview->height, preview->seed};
@@ -40,7 +42,8 @@ static void on_preview(void *user, const struct sluice_preview *preview) {
 static void on_image(void *user, const struct sluice_image *image) {
     struct recorder *l = user;
     size_t bytes = 3 * (size_t)image->width * (size_t)image->height;
-    if (check(bytes <= sizeof l->picture, "unexpected image of %zu bytes", bytes)) memcpy(l->picture, image->rgb, bytes);
+    if (check(bytes <= sizeof l->picture, "unexpected image of %zu bytes", bytes))
+        memcpy(l->picture, image->rgb, bytes);
 }
 
 static void on_log(void *user, int level, const char *line) {
@@ -92,14 +95,15 @@ static void check_previews(struct rig *rig, const char *folder, struct sluice_re
     struct result got = run(rig, &r);
     same(&want, &got, what);
     int of = recorder.n ? recorder.shown[0].of : 0;
-    check(recorder.n && recorder.n == n_expected(&r, of), "%s: %d previews in %d steps", what, recorder.n, of);
+    check(recorder.n && recorder.n == n_expected(&r, of), "%s: %d previews in %d steps", what, recorder.n,
+          of);
     json_t *planned = json_object_get(json_object_get(got.plan, "request"), "preview");
     check(number(planned, "pictures") == recorder.n, "%s: %lld previews were planned", what,
           (long long)number(planned, "pictures"));
     for (int i = 0; i < recorder.n; i++) {
         const struct shown *s = &recorder.shown[i];
-        check(s->index == i % r.batch && s->seed == r.seed + (uint64_t)s->index, "%s: preview of another image",
-              what);
+        check(s->index == i % r.batch && s->seed == r.seed + (uint64_t)s->index,
+              "%s: preview of another image", what);
         check(s->of == of && s->step == (i / r.batch + 1) * (r.preview_every ? r.preview_every : 1),
               "%s: unexpected preview after step %d of %d", what, s->step, s->of);
     }
@@ -109,8 +113,8 @@ static void check_previews(struct rig *rig, const char *folder, struct sluice_re
 
 static void check_preview_size(int width, int height, const char *what) {
     const struct shown *s = recorder.shown;
-    check(s->width == width && s->height == height, "%s: preview of %d x %d, expected %d x %d", what, s->width,
-          s->height, width, height);
+    check(s->width == width && s->height == height, "%s: preview of %d x %d, expected %d x %d", what,
+          s->width, s->height, width, height);
 }
 
 static void test_previews_keep_bits(const char *folder, const char *preview, int factor) {
@@ -207,15 +211,16 @@ static void test_last_latent_preview_is_final(void) {
         for (int c = 0; c < dim[1]; c++) value += (double)(values[c * n + i / 3] * colours->rgb[c][i % 3]);
         want[i] = level(value);
     }
-    check(!n_unlike(want, recorder.last, n * 3), "%d of %d preview values differ from the projected latent", n_unlike(want, recorder.last, n * 3),
-          n * 3);
+    check(!n_unlike(want, recorder.last, n * 3), "%d of %d preview values differ from the projected latent",
+          n_unlike(want, recorder.last, n * 3), n * 3);
     free(values);
     index_destroy(&index);
     result_free(&got);
     rig_close(&rig);
 }
 
-static void test_last_decoded_preview_is_image(const char *folder, int width, int height, const char *preview, int references) {
+static void test_last_decoded_preview_is_image(const char *folder, int width, int height, const char *preview,
+                                               int references) {
     static uint8_t rgb[32 * 32 * 3];
     static const struct sluice_picture picture = {
         .struct_size = sizeof picture, .width = 32, .height = 32, .rgb = rgb};
@@ -230,16 +235,16 @@ static void test_last_decoded_preview_is_image(const char *folder, int width, in
     r.references = list;
     r.n_references = references;
     if (!open_recording(&rig, folder, tiny ? tiny_decoder() : NULL)) return;
-    struct result looked = run(&rig, &r);
+    struct result compared = run(&rig, &r);
     r.no_decode = false;
     r.preview = NULL; /* with a tiny autoencoder, which then decodes the image */
-    struct result drawn = run(&rig, &r);
-    check(recorder.n == 5 && drawn.n_images == 1, "%s: %d previews, %d pictures", folder, recorder.n,
-          drawn.n_images);
+    struct result generated = run(&rig, &r);
+    check(recorder.n == 5 && generated.n_images == 1, "%s: %d previews, %d images", folder, recorder.n,
+          generated.n_images);
     int n = n_unlike(recorder.last, recorder.picture, width * height * 3);
     check(!n, "%s, %s: %d preview values differ from the image", folder, preview, n);
-    result_free(&looked);
-    result_free(&drawn);
+    result_free(&compared);
+    result_free(&generated);
     rig_close(&rig);
 }
 
@@ -268,13 +273,14 @@ static void test_preview_blends_inpainting(void) {
     got = run(&rig, &r);
     const struct shown *s = recorder.shown;
     check(recorder.n == 1 && s->step == 4, "%d previews, the last after step %d", recorder.n, s->step);
-    int kept = 0, drawn = 0;
+    int kept = 0, generated = 0;
     for (int y = 0; y < s->height; y++)
         for (int i = 0; i < s->width * 3; i++) {
             int differs = end[y * s->width * 3 + i] != recorder.last[y * s->width * 3 + i];
-            i / 3 < s->width / 3 ? (drawn += differs) : (kept += differs);
+            i / 3 < s->width / 3 ? (generated += differs) : (kept += differs);
         }
-    check(!kept && drawn, "%d values differ in the unmasked region, %d in the masked one", kept, drawn);
+    check(!kept && generated, "%d values differ in the unmasked region, %d in the masked one", kept,
+          generated);
     result_free(&got);
     rig_close(&rig);
 }
@@ -315,8 +321,8 @@ static void within_budget(struct rig *rig, const struct sluice_request *r, const
     same(want, &got, what);
     check(recorder.n > 0, "%s: no preview was shown", what);
     json_int_t peak = planned_without_libraries(got.plan);
-    check(atomic_load(&most_live) <= peak, "%s: %lld bytes used, %lld planned", what,
-          atomic_load(&most_live), (long long)peak);
+    check(atomic_load(&most_live) <= peak, "%s: %lld bytes used, %lld planned", what, atomic_load(&most_live),
+          (long long)peak);
     result_free(&got);
 }
 
@@ -344,11 +350,13 @@ static void test_previews_are_planned(const char *preview) {
     }
     r.max_ram_bytes = least - 1;
     struct result got = run(&rig, &r);
-    check(got.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", preview, sluice_code_name(got.code));
+    check(got.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", preview,
+          sluice_code_name(got.code));
     result_free(&got);
     if (!tiny) { /* the preview decoder differs from the VAE */
         json_t *plan = query(&rig, &plain, NULL);
-        check(denoising_seconds(plan) < denoising_seconds(want.plan), "%s: the plan counts no time for previews", preview);
+        check(denoising_seconds(plan) < denoising_seconds(want.plan),
+              "%s: the plan counts no time for previews", preview);
         json_decref(plan);
         bounds(&rig, plain, &without, &all);
         check(without < least, "%s: the plan counts no memory for previews: %lld", preview, (long long)least);
@@ -369,7 +377,8 @@ static void test_preview_without_memory_continues(void) {
     recorder.starved = &rig.fault_sys;
     struct result got = run(&rig, &r);
     same(&want, &got, "run whose second preview has no memory");
-    check(recorder.n == 1 && recorder.n_warned == 1, "%d previews, %d warnings", recorder.n, recorder.n_warned);
+    check(recorder.n == 1 && recorder.n_warned == 1, "%d previews, %d warnings", recorder.n,
+          recorder.n_warned);
     recorder.starved = NULL;
     fault_sys_restart(&rig.fault_sys);
     result_free(&want);
@@ -405,8 +414,8 @@ static void test_invalid_previews_are_rejected(void) {
     struct sluice_request r = request_of("latent");
     if (!rig_open(&rig, folder, 2, 3)) return;
     struct result got = run(&rig, &r);
-    check(got.code == SLUICE_USAGE && strstr(got.error.what, "on_preview callback"), "previews without a callback: %s",
-          sluice_code_name(got.code));
+    check(got.code == SLUICE_USAGE && strstr(got.error.what, "on_preview callback"),
+          "previews without a callback: %s", sluice_code_name(got.code));
     result_free(&got);
     rig_close(&rig);
     check_rejected(folder, request_of("sketch"), "invalid value for --preview");
@@ -427,7 +436,8 @@ int main(void) {
     test_last_decoded_preview_is_image("test/golden/zimage_a/model", 48, 32, "vae", 0);
     test_last_decoded_preview_is_image("test/golden/zimage_a/model", 160, 128, "taesd", 0);
     test_last_decoded_preview_is_image("test/golden/sdxl/model", 48, 32, "vae", 0);
-    test_last_decoded_preview_is_image("test/golden/wan_vace/model", 32, 32, "vae", 1); /* with a reference frame before the video */
+    test_last_decoded_preview_is_image("test/golden/wan_vace/model", 32, 32, "vae",
+                                       1); /* with a reference frame before the video */
     test_preview_blends_inpainting();
     test_previews_are_planned("vae");
     test_previews_are_planned("taesd");

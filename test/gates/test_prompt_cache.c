@@ -1,7 +1,8 @@
-/* The prompt cache: a hit skips the text encoder in plan and reads, gives equal bits, depends on everything that changes
- * the encoder's output, and stays within its memory limit.
+/* The prompt cache: a hit skips the text encoder in plan and reads, gives equal bits, depends on everything
+ * that changes the encoder's output, and stays within its memory limit.
  *
- * Pipelines: Z-Image (one encoder), SDXL (two encoders, pooled embedding, prompt weights), SD3 (three encoders). */
+ * Pipelines: Z-Image (one encoder), SDXL (two encoders, pooled embedding, prompt weights), SD3 (three
+ * encoders). */
 #include "test/lib/rig.h"
 
 #include <dirent.h>
@@ -84,8 +85,8 @@ static int n_texts(json_t *plan) {
     return n;
 }
 
-/* Runs the request and checks: `texts` text stages (0 for a hit), encoder bytes read only if there are text stages, the
- * queried plan, the cache limit, and the bits of a run without a cache. */
+/* Runs the request and checks: `texts` text stages (0 for a hit), encoder bytes read only if there are text
+ * stages, the queried plan, the cache limit, and the bits of a run without a cache. */
 static void expect(struct rig *rig, const char *folder, struct sluice_request request, int texts,
                    const char *what) {
     struct result want = run_without_cache(folder, &request);
@@ -144,13 +145,13 @@ static void test_hits_keep_denoiser_resident(const char *folder) {
     if (!open_with_cache(&rig, folder, 64 << 20)) return;
     expect(&rig, folder, r, 1, "first run reads all weights");
     for (int i = 0; i < 4; i++) {
-        bool kept = i != 1;
-        r.prompt = kept ? other : "a boat";
+        bool hit = i != 1;
+        r.prompt = hit ? other : "a boat";
         atomic_store(&denoisers.bytes, 0);
         struct result got = run(&rig, &r);
-        check(n_texts(got.plan) == !kept, "%s, run %d: %d text stages", folder, i, n_texts(got.plan));
-        check(!atomic_load(&denoisers.bytes), "%s, run %d: read %lld bytes of the denoiser again",
-              folder, i, atomic_load(&denoisers.bytes));
+        check(n_texts(got.plan) == !hit, "%s, run %d: %d text stages", folder, i, n_texts(got.plan));
+        check(!atomic_load(&denoisers.bytes), "%s, run %d: read %lld bytes of the denoiser again", folder, i,
+              atomic_load(&denoisers.bytes));
         result_free(&got);
     }
     rig_close(&rig);
@@ -174,7 +175,7 @@ static void test_prompt_weights_change_key(void) {
 
 /* ---- files ---- */
 
-static char kept_in[128];
+static char cache_folder[128];
 
 static bool open_with_files(struct rig *rig, const char *folder, const char *files) {
     struct sluice_session_options options = {.threads = 2, .prompt_cache = files};
@@ -187,7 +188,7 @@ static bool open_with_files(struct rig *rig, const char *folder, const char *fil
 static void expect_with_files(const char *folder, struct sluice_request request, int texts,
                               const char *what) {
     struct rig rig;
-    if (!open_with_files(&rig, folder, kept_in)) return;
+    if (!open_with_files(&rig, folder, cache_folder)) return;
     expect(&rig, folder, request, texts, what);
     rig_close(&rig);
 }
@@ -196,12 +197,13 @@ static void expect_with_files(const char *folder, struct sluice_request request,
 static const char *only_file(void) {
     static char path[512];
     int n = 0;
-    DIR *dir = opendir(kept_in);
+    DIR *dir = opendir(cache_folder);
     path[0] = 0;
     for (struct dirent *entry; dir && (entry = readdir(dir));)
-        if (entry->d_name[0] != '.' && !n++) snprintf(path, sizeof path, "%s/%s", kept_in, entry->d_name);
+        if (entry->d_name[0] != '.' && !n++)
+            snprintf(path, sizeof path, "%s/%s", cache_folder, entry->d_name);
     if (dir) closedir(dir);
-    check(n == 1, "%d files in %s, expected 1", n, kept_in);
+    check(n == 1, "%d files in %s, expected 1", n, cache_folder);
     return n == 1 ? path : "";
 }
 
@@ -227,8 +229,8 @@ static void test_damaged_file_is_replaced(void) {
     const char *folder = "test/golden/zimage_a/model";
     struct sluice_request r = request_of(other);
     r.cfg_scale = 1;
-    snprintf(kept_in, sizeof kept_in, "%s/damaged", temporary);
-    mkdir(kept_in, 0777);
+    snprintf(cache_folder, sizeof cache_folder, "%s/damaged", temporary);
+    mkdir(cache_folder, 0777);
     expect_with_files(folder, r, 1, "before the damage");
     const char *path = only_file();
     size_t n = read_whole(path, sound);
@@ -238,8 +240,8 @@ static void test_damaged_file_is_replaced(void) {
         other_one[place] ^= 0x10;
         write_whole(path, other_one, n);
         expect_with_files(folder, r, 1, "one flipped bit");
-        check(read_whole(path, other_one) == n && !memcmp(sound, other_one, n), "flipped bit at %zu: the file was not replaced",
-              place);
+        check(read_whole(path, other_one) == n && !memcmp(sound, other_one, n),
+              "flipped bit at %zu: the file was not replaced", place);
     }
     write_whole(path, sound, n - 4);
     expect_with_files(folder, r, 1, "truncated file");
@@ -259,8 +261,8 @@ static void test_damaged_file_is_replaced(void) {
 
 static void test_files_serve_new_sessions(const char *folder, int encoders) {
     struct sluice_request r = request_of("a red fox in the (snow:1.3)");
-    snprintf(kept_in, sizeof kept_in, "%s/files%d", temporary, encoders);
-    mkdir(kept_in, 0777);
+    snprintf(cache_folder, sizeof cache_folder, "%s/files%d", temporary, encoders);
+    mkdir(cache_folder, 0777);
     expect_with_files(folder, r, encoders, "first session");
     expect_with_files(folder, r, 0, "second session");
     r.prompt = other;
@@ -275,8 +277,8 @@ static void test_edited_encoder_misses(void) {
     struct sluice_request r = request_of(other);
     r.cfg_scale = 1;
     snprintf(folder, sizeof folder, "%s", copy_model_folder("test/golden/zimage_a/model", "dated"));
-    snprintf(kept_in, sizeof kept_in, "%s/dated_back", temporary);
-    mkdir(kept_in, 0777);
+    snprintf(cache_folder, sizeof cache_folder, "%s/dated_back", temporary);
+    mkdir(cache_folder, 0777);
     expect_with_files(folder, r, 1, "before the edit");
     snprintf(
         command, sizeof command,

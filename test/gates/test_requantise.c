@@ -1,10 +1,11 @@
-/* `--type`: weights quantised while they are read. Equal bits under every budget, memory within the plan, different plans
- * and pixels per type, sessions that change the type. test_quantise.c checks the bytes of each type, test_convert.c
- * compares with files converted beforehand. */
+/* `--type`: weights quantised while they are read. Equal bits under every budget, memory within the plan,
+ * different plans and pixels per type, sessions that change the type. test_quantise.c checks the bytes of
+ * each type, test_convert.c compares with files converted beforehand. */
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
-/* A bf16 model with row lengths of 256 and others, so that quantisation blocks of 256 and of 32 values occur. */
+/* A bf16 model with row lengths of 256 and others, so that quantisation blocks of 256 and of 32 values occur.
+ */
 static const char *small_checkpoint(void) {
     return random_model(
         "small", "zimage",
@@ -23,7 +24,8 @@ static struct sluice_request request_of(const char *type) {
 static const char *const types[] = {"f8_e4m3", "f8_e5m2", "q8_0", "q4_0", "q4_k", "q6_k", "f16", "f32"};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* Runs under several budgets with delayed and short reads, buffered and direct, so that pieces end anywhere. */
+/* Runs under several budgets with delayed and short reads, buffered and direct, so that pieces end anywhere.
+ */
 static struct result test_type_keeps_bits(const char *folder, const char *type, int threads, bool all) {
     struct rig rig;
     struct sluice_request request = request_of(type);
@@ -53,8 +55,8 @@ static void test_types_differ(const struct result *results) {
         for (int k = 0; k < i; k++) {
             const char *one = json_string_value(json_object_get(results[i].plan, "hash")),
                        *other = json_string_value(json_object_get(results[k].plan, "hash"));
-            check(strcmp(results[i].latent[0], results[k].latent[0]), "%s and %s give equal latents", types[i],
-                  types[k]);
+            check(strcmp(results[i].latent[0], results[k].latent[0]), "%s and %s give equal latents",
+                  types[i], types[k]);
             check(one && other && strcmp(one, other), "%s and %s have one plan hash", types[i], types[k]);
         }
     check(denoiser_bytes(results[4].plan) < denoiser_bytes(results[2].plan), "q4_k is not smaller than q8_0");
@@ -68,7 +70,7 @@ static void test_f32_is_lossless(const char *folder, const struct result *f32) {
     result_free(&stored);
 }
 
-/* plan_query with a type for files that do not exist yet is for planning only. */
+/* request.converted plans for files that were converted beforehand; a run rejects it. */
 static void test_planned_type_cannot_run(const char *folder) {
     struct rig rig;
     struct sluice_request request = request_of("q8_0");
@@ -76,7 +78,8 @@ static void test_planned_type_cannot_run(const char *folder) {
     request.converted = true;
     if (!rig_open(&rig, folder, 2, 3)) return;
     json_t *plan = query(&rig, &request, &fits);
-    check(fits && json_is_true(json_object_get(json_object_get(plan, "request"), "converted")), "planned");
+    check(fits && json_is_true(json_object_get(json_object_get(plan, "request"), "converted")),
+          "plan with request.converted");
     struct result r = run(&rig, &request);
     check(r.code == SLUICE_USAGE, "run with files that do not exist: %s", r.error.what);
     result_free(&r);
@@ -117,7 +120,7 @@ static void test_invalid_types_are_rejected(const char *folder) {
     request = request_of("f8_e4m3");
     request.plan = text;
     struct result r = run(&rig, &request);
-    check(r.code == SLUICE_BUDGET, "a plan for q8_0 runs in f8_e4m3: %s", sluice_code_name(r.code));
+    check(r.code == SLUICE_BUDGET, "a plan for q8_0 is accepted for f8_e4m3: %s", sluice_code_name(r.code));
     result_free(&r);
     free(text);
     json_decref(plan);
@@ -150,7 +153,8 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     const char *folder = small_checkpoint();
-    /* Two threads where a session with two threads is compared: on some processors the number changes bits. */
+    /* Two threads where a session with two threads is compared: on some processors the number changes bits.
+     */
     for (int i = 0; i < TYPES; i++)
         results[i] = test_type_keeps_bits(folder, types[i], i % 2 && i < 7 ? 1 : 2, i == 2 || i == 4);
     test_types_differ(results);

@@ -1,6 +1,6 @@
-/* The residency gate of every fixture: plans, delays, batch size and earlier runs of the session change no bit of latent
- * or image, and no memory line exceeds its plan. test/lib/rig.h describes the test rig, test/lib/gates.c the variations
- * of each fixture; `make check-all` runs all of them.
+/* The residency gate of every fixture: plans, delays, batch size and earlier runs of the session change no
+ * bit of latent or image, and no memory line exceeds its plan. test/lib/rig.h describes the test rig,
+ * test/lib/gates.c the variations of each fixture; `make check-all` runs all of them.
  *
  * Tests that vary a choice and compare with an unconstrained run:
  *
@@ -19,8 +19,8 @@
  *     precision                         in_bf16: budgets, edited_plans, batch_against_seeds again
  *     weight types                      test_residency_types.c, test_requantise.c
  *
- * Hashes are compared within one process only. A second run limits oneDNN to AVX2, which most users have and where the
- * result of a row may depend on its neighbours. */
+ * Hashes are compared within one process only. A second run limits oneDNN to AVX2, which most users have and
+ * where the result of a row may depend on its neighbours. */
 #include "test/lib/fixtures.h"
 #include "test/lib/gates.h"
 #include "test/lib/residency.h"
@@ -31,8 +31,8 @@
 
 /* ---- requests ---- */
 
-/* Varies batch, guidance, shape and prompt length: each at its minimum budget, with direct reads, and with a plan that
- * streams everything. */
+/* Varies batch, guidance, shape and prompt length: each at its minimum budget, with direct reads, and with a
+ * plan that streams everything. */
 static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
     int n = thorough() ? gate->n_shapes : (gate->n_shapes + 2) / 3;
     for (int i = 0; i < n; i++) {
@@ -80,7 +80,7 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
     struct result r, elsewhere = run_fresh(folder, gate->threads, other);
     for (int i = thorough() ? 0 : 3; i < 4; i++) {
         char what[64];
-        snprintf(what, sizeof what, "%s session's past %d", name, i);
+        snprintf(what, sizeof what, "%s after other runs of the session %d", name, i);
         other.max_ram_bytes = i & 1 ? least * 2 : plenty;
         first.max_ram_bytes = i & 2 ? least : plenty;
         r = run_same(rig, &other, &elsewhere, what);
@@ -113,7 +113,8 @@ static void minimum_budget(struct rig *rig, struct sluice_request request, const
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, &request);
     snprintf(bytes, sizeof bytes, "%lld", (long long)least);
-    check(!atomic_load(&rig->fault_sys.count[CALL_READ]), "%s: weights are read before the request is rejected", name);
+    check(!atomic_load(&rig->fault_sys.count[CALL_READ]),
+          "%s: weights are read before the request is rejected", name);
     check(r.code == SLUICE_BUDGET && r.error.exit_code == 4 && strstr(r.error.what, bytes),
           "%s: below the minimum budget: %s, %s", name, sluice_code_name(r.code), r.error.what);
     printf("%-10s below the minimum: %s; reads %ld\n", name, r.error.what,
@@ -122,15 +123,16 @@ static void minimum_budget(struct rig *rig, struct sluice_request request, const
     request.max_ram_bytes = least;
     json_t *a = query(rig, &request, NULL), *b = query(rig, &request, NULL);
     const char *hash = json_string_value(json_object_get(a, "hash"));
-    check(!strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: one request has two plan hashes", name);
+    check(!strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: one request has two plan hashes",
+          name);
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
         if (!i && least == all) continue; /* opening the tokenizers needs more memory than any stage */
         i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);
-        check(strcmp(hash, json_string_value(json_object_get(b, "hash"))), "%s: two requests have one plan hash",
-              name);
+        check(strcmp(hash, json_string_value(json_object_get(b, "hash"))),
+              "%s: two requests have one plan hash", name);
         check(i || (fits && ram(b, "peak") <= other.max_ram_bytes), "%s: the plan exceeds its budget", name);
         json_decref(b);
     }
@@ -146,9 +148,10 @@ static void some_budgets(struct rig *rig, struct sluice_request request, const s
     if (!wide || !thorough()) return;
     check(t.different >= 6, "%s: only %d different resident sets", name, t.different);
     for (int i = 0; i < t.n_stages; i++)
-        check(!strcmp(t.stage[i], "hoist") || t.streams[i] >= 2, "%s: stage %s streams at only %d budgets", name,
-              t.stage[i], t.streams[i]);
-    check(tally_of(&t, "text") >= 2 && tally_of(&t, "denoise") >= 2, "%s: no stage text or denoise that streams", name);
+        check(!strcmp(t.stage[i], "hoist") || t.streams[i] >= 2, "%s: stage %s streams at only %d budgets",
+              name, t.stage[i], t.streams[i]);
+    check(tally_of(&t, "text") >= 2 && tally_of(&t, "denoise") >= 2,
+          "%s: no stage text or denoise that streams", name);
 }
 
 static void test_plan_never_changes_bits(const char *folder, const char *name, const struct gate *gate) {
@@ -185,11 +188,13 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
 /* Precision changes pixels, the plan hash and the predicted time. */
 static void precisions_differ(struct rig *rig, struct sluice_request request, const struct result *bf16) {
     json_t *narrow = query(rig, &request, NULL);
-    check(!strcmp(json_string_value(json_object_get(narrow, "precision")), "bf16"), "the plan has precision f32");
+    check(!strcmp(json_string_value(json_object_get(narrow, "precision")), "bf16"),
+          "the plan has precision f32");
     request.precision = "f32";
     json_t *wide = query(rig, &request, NULL);
     struct result r = run(rig, &request);
-    check(r.n_latents == bf16->n_latents && strcmp(r.latent[0], bf16->latent[0]), "bf16 and f32 give equal latents");
+    check(r.n_latents == bf16->n_latents && strcmp(r.latent[0], bf16->latent[0]),
+          "bf16 and f32 give equal latents");
     check(strcmp(json_string_value(json_object_get(narrow, "hash")),
                  json_string_value(json_object_get(wide, "hash"))),
           "plans for bf16 and f32 have one hash");
@@ -207,15 +212,16 @@ static void precisions_differ(struct rig *rig, struct sluice_request request, co
     json_decref(wide);
 }
 
-static void test_plan_never_changes_bits_in_bf16(const char *folder, const char *name, const struct gate *gate) {
+static void test_plan_never_changes_bits_in_bf16(const char *folder, const char *name,
+                                                 const struct gate *gate) {
     struct rig rig;
     json_int_t least, all;
     struct sluice_request request = gate->request;
     request.precision = "bf16";
     if (!rig_open(&rig, folder, gate->threads, (uint64_t)gate->threads)) return;
-    const char *lacks = rig.session->device->unsupported[PRECISION_BF16];
-    if (lacks) {
-        printf("SKIP %s in bf16: %s\n", name, lacks);
+    const char *reason = rig.session->device->unsupported[PRECISION_BF16];
+    if (reason) {
+        printf("SKIP %s in bf16: %s\n", name, reason);
     } else {
         struct result want = run_fresh(folder, gate->threads, request);
         bounds(&rig, request, &least, &all);

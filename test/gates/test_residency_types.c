@@ -1,8 +1,9 @@
-/* The residency gate for every stored weight type: streamed or resident, quantised weights and scales give equal bits
- * within the planned memory.
+/* The residency gate for every stored weight type: streamed or resident, quantised weights and scales give
+ * equal bits within the planned memory.
  *
- * The transformer has two layers and two refiners. Its matrices have one type, or several in turn so that blocks of one
- * kind differ in size, from safetensors or GGUF. Without THOROUGH only every fifth type runs. */
+ * The transformer has two layers and two refiners. Its matrices have one type, or several in turn so that
+ * blocks of one kind differ in size, from safetensors or GGUF. Without THOROUGH only every fifth type runs.
+ */
 #include "test/lib/residency.h"
 #include "test/lib/random_models.h"
 
@@ -93,10 +94,10 @@ static void test_type_keeps_bits(const struct stored *s, int threads, const char
 static bool computes_in_bf16(void) {
     struct rig rig;
     if (!rig_open(&rig, "test/golden/zimage_b/model", 1, 1)) return false;
-    const char *lacks = rig.session->device->unsupported[PRECISION_BF16];
+    const char *reason = rig.session->device->unsupported[PRECISION_BF16];
     rig_close(&rig);
-    if (lacks) printf("SKIP stored types in bf16: %s\n", lacks);
-    return !lacks;
+    if (reason) printf("SKIP stored types in bf16: %s\n", reason);
+    return !reason;
 }
 
 int main(void) {
@@ -105,6 +106,7 @@ int main(void) {
     for (int i = 0; i < (int)COUNT_OF(stored); i++)
         if (thorough() || i % EVERY == 0) test_type_keeps_bits(&stored[i], 1 + i % 2, NULL);
     bool in_bf16 = computes_in_bf16();
-    for (int i = 0; in_bf16 && i < (!thorough() ? 1 : IN_BF16); i++) test_type_keeps_bits(&stored[i], 2, "bf16");
+    for (int i = 0; in_bf16 && i < (!thorough() ? 1 : IN_BF16); i++)
+        test_type_keeps_bits(&stored[i], 2, "bf16");
     return finish();
 }

@@ -1,6 +1,6 @@
-/* Skip-layer guidance (SLG) in the synthetic pipeline: the steps that it covers, its cost in the plan, warnings when it
- * has no effect, rejected requests. test_synthetic_pipeline.c compares its results with plain loops; test_residency.c
- * and test_batch_lanes.c check bits under plans and batches. */
+/* Skip-layer guidance (SLG) in the synthetic pipeline: the steps that it covers, its cost in the plan,
+ * warnings when it has no effect, rejected requests. test_synthetic_pipeline.c compares its results with
+ * plain loops; test_residency.c and test_batch_lanes.c check bits under plans and batches. */
 #include "test/lib/gates.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -55,8 +55,8 @@ static void test_interval_selects_steps(struct rig *rig) {
         check(r.code == SLUICE_OK && lanes_of(r.plan, "denoise") == 2 + rows[i].first &&
                   lanes_of(r.plan, "denoise_2") == 2 + rows[i].second,
               "from %g to %g: unexpected lanes: %s", rows[i].start, rows[i].end, r.error.what);
-        check(strcmp(r.latent[0], without.latent[0]) ? any : !any, "from %g to %g: wrong effect on the latent", rows[i].start,
-              rows[i].end);
+        check(strcmp(r.latent[0], without.latent[0]) ? any : !any,
+              "from %g to %g: wrong effect on the latent", rows[i].start, rows[i].end);
         check(any ? !strstr(warnings, "--slg") : strstr(warnings, "none of the") != NULL,
               "from %g to %g: unexpected warnings: %s", rows[i].start, rows[i].end, warnings);
         check(any == (json_object_get(json_object_get(r.plan, "request"), "slg_layers") != NULL),
@@ -108,21 +108,21 @@ static char *hash_of(struct rig *rig, struct sluice_request request, char out[HE
     return out;
 }
 
-/* The SLG lane costs one lane without the skipped layers, which are all equal. Each denoiser has two steps, so half of
- * its evaluations have the lane. */
+/* The SLG lane costs one lane without the skipped layers, which are all equal. Each denoiser has two steps,
+ * so half of its evaluations have the lane. */
 static void test_plan_counts_skipped_layers(struct rig *rig) {
     for (int k = 0; k < 2; k++) {
         const char *stage = k ? "denoise_2" : "denoise";
         double start = k ? 0.26 : 0.01, end = k ? 0.74 : 0.49, part = k ? 2 / 3.0 : 0.5;
-        struct sluice_request alone = request_of(0, 0, 1);
-        double guided = flops_of(rig, alone, stage);
+        struct sluice_request single_runs = request_of(0, 0, 1);
+        double guided = flops_of(rig, single_runs, stage);
         double one = flops_of(rig, request_of(1, start, end), stage),
                two = flops_of(rig, request_of(2, start, end), stage);
         double four = flops_of(rig, request_of(LAYERS, start, end), stage), third = four - guided;
-        alone.cfg_scale = 1;
-        double expected = part * flops_of(rig, alone, stage) - LAYERS * (one - two);
-        check(fabs(third - expected) < 1e-9 * guided && third > 0, "%s: %.17g FLOPs more, not %.17g", stage,
-              third, expected);
+        single_runs.cfg_scale = 1;
+        double expected = part * flops_of(rig, single_runs, stage) - LAYERS * (one - two);
+        check(fabs(third - expected) < 1e-9 * guided && third > 0, "%s: %.17g more FLOPs, expected %.17g",
+              stage, third, expected);
     }
     char with[HEX], without[HEX];
     check(strcmp(hash_of(rig, request_of(2, 0, 1), with), hash_of(rig, request_of(0, 0, 1), without)),
@@ -135,13 +135,13 @@ static void test_plan_counts_skipped_layers(struct rig *rig) {
 
 enum { BATCH = 5 };
 
-/* Batches in groups, each with its own SLG lanes: every image has the bits of its seed alone; state bytes stay within the
- * plan. */
+/* Batches in groups, each with its own SLG lanes: every image has the bits of its seed alone; state bytes
+ * stay within the plan. */
 static void test_groups_keep_bits(struct rig *rig) {
     static const int groups[] = {1, 2, 3, BATCH};
-    struct result alone[BATCH];
+    struct result single_runs[BATCH];
     struct sluice_request request = request_of(2, 0.01, 0.7);
-    for (int i = 0; i < BATCH; i++, request.seed++) alone[i] = run(rig, &request);
+    for (int i = 0; i < BATCH; i++, request.seed++) single_runs[i] = run(rig, &request);
     request.seed -= BATCH;
     request.batch = BATCH;
     for (size_t k = 0; k < sizeof groups / sizeof *groups; k++) {
@@ -157,8 +157,8 @@ static void test_groups_keep_bits(struct rig *rig) {
         check(r.n_latents == BATCH && lanes_of(r.plan, "denoise_2") == 3 * together, "%d groups: %s",
               groups[k], r.error.what);
         for (int i = 0; i < r.n_latents; i++)
-            check(!strcmp(r.latent[i], alone[i].latent[0]), "%d groups: image %d differs from the run of its seed alone",
-                  groups[k], i);
+            check(!strcmp(r.latent[i], single_runs[i].latent[0]),
+                  "%d groups: image %d differs from the run of its seed alone", groups[k], i);
         check(rig->fault_sys.sys.use.peak_bytes[LINE_STATE] <=
                   number(r.plan, "cross_bytes") + number(stage_of(r.plan, "denoise"), "state_bytes"),
               "%d groups: more state bytes than planned", groups[k]);
@@ -166,7 +166,7 @@ static void test_groups_keep_bits(struct rig *rig) {
         free(text);
         json_decref(plan);
     }
-    for (int i = 0; i < BATCH; i++) result_free(&alone[i]);
+    for (int i = 0; i < BATCH; i++) result_free(&single_runs[i]);
 }
 
 /* ---- rejected requests ---- */

@@ -1,5 +1,5 @@
-/* Store, plan, executor and visits: bytes arrive in the right place and in time, memory stays within the plan, and every
- * failure ends cleanly. Builds without oneDNN, so that the thread sanitizer can check it.
+/* Store, plan, executor and visits: bytes arrive in the right place and in time, memory stays within the
+ * plan, and every failure ends cleanly. Builds without oneDNN, so that the thread sanitizer can check it.
  *
  * SEED in the environment changes all random cases. A wait of more than HANG_SECONDS fails the test. */
 #include "test/lib/check.h"
@@ -15,7 +15,8 @@ static void every_layout(uint64_t n) {
         store_fixture_make(seed_base + i);
         run_whole(false);
         int64_t kept = 0;
-        for (int s = 0; s < store_fixture.plan.n_stages && store_fixture.plan.keep; s++) kept += keepable_bytes(s);
+        for (int s = 0; s < store_fixture.plan.n_stages && store_fixture.plan.keep; s++)
+            kept += keepable_bytes(s);
         assert_int_equal(memory_checker.pages_live, kept);
         memory_checker_restart();
         run_whole(store_fixture.plan.keep); /* the session's next run */
@@ -63,7 +64,8 @@ static void test_changed_adapters_read_only_their_bytes(void **state) {
     }
 }
 
-/* Blocks that stay resident or pooled in a changed plan are moved, not read again, unless moving needs more memory. */
+/* Blocks that stay resident or pooled in a changed plan are moved, not read again, unless moving needs more
+ * memory. */
 static void test_changed_plan_moves_residents(void **state) {
     (void)state;
     int moved = 0;
@@ -77,7 +79,8 @@ static void test_changed_plan_moves_residents(void **state) {
                 make_plan(true);
             else
                 store_fixture_keep_fewer();
-            for (int b = 0; b < store_fixture.stages[0].n_blocks; b++) moved += store_fixture_kept(0, b, k == 2, PACKED_BASE);
+            for (int b = 0; b < store_fixture.stages[0].n_blocks; b++)
+                moved += store_fixture_kept(0, b, k == 2, PACKED_BASE);
             memory_checker_restart();
             run_whole(true);
         }
@@ -105,16 +108,19 @@ static void test_fewer_stages_free_residents(void **state) {
     (void)state;
     struct error e = {0};
     uint64_t seed = seed_base;
-    for (store_fixture_make(seed); !store_fixture.blocks[1][0].bytes; store_fixture_make(++seed)) store_fixture_remove();
+    for (store_fixture_make(seed); !store_fixture.blocks[1][0].bytes; store_fixture_make(++seed))
+        store_fixture_remove();
     make_plan(true);
     for (int s = 0; s < store_fixture.need.n_stages; s++)
-        for (int b = 0; b < store_fixture.stages[s].n_blocks; b++) plan_set_resident(&store_fixture.plan.stage[s], b, true);
+        for (int b = 0; b < store_fixture.stages[s].n_blocks; b++)
+            plan_set_resident(&store_fixture.plan.stage[s], b, true);
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
     memory_checker_restart();
     run_whole(false);
     int n_stages = store_fixture.need.n_stages;
     store_fixture.need.n_stages = store_fixture.plan.n_stages = 1;
-    while (store_fixture.visits.visits[store_fixture.visits.n_visits - 1].stage) store_fixture.visits.n_visits--;
+    while (store_fixture.visits.visits[store_fixture.visits.n_visits - 1].stage)
+        store_fixture.visits.n_visits--;
     store_close(store_fixture_open(&e));
     assert_ok(&e);
     assert_int_equal(memory_checker.pages_live, store_fixture.plan.stage[0].resident_bytes);
@@ -132,7 +138,8 @@ static void test_failed_read_reaches_acquire(void **state) {
         long reads = atomic_load(&fault_sys.count[CALL_READ]);
         memory_checker_restart();
         if (reads)
-            fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0); /* the number of reads varies with short reads */
+            fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2,
+                           0); /* the number of reads varies with short reads */
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
         drive(store, -1, &e);
@@ -146,7 +153,8 @@ static void test_failed_read_reaches_acquire(void **state) {
     }
 }
 
-/* Closes the store at any visit, with reads in flight, with or without ending the stage and releasing the block. */
+/* Closes the store at any visit, with reads in flight, with or without ending the stage and releasing the
+ * block. */
 static void test_close_during_reads(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
@@ -326,7 +334,8 @@ static void test_failed_call_leaks_nothing(void **state) {
 static int64_t resident_pages(void) {
     int64_t bytes = 0;
     for (int i = 0; i < store_fixture.plan.n_stages * PACKED_PARTS; i++) {
-        const struct resident_part *part = &store_fixture.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS];
+        const struct resident_part *part =
+            &store_fixture.residents.memory[i / PACKED_PARTS].part[i % PACKED_PARTS];
         if (part->base) bytes += (int64_t)part->bytes;
     }
     return bytes;
@@ -449,8 +458,8 @@ static void check_plan(const struct run_need *need, const struct plan *plan) {
         assert_int_equal(p->library_bytes, n->library_bytes);
         assert_int_equal(p->ring_bytes % PLAN_PAGE, 0);
         assert_true(p->ring_bytes >= largest_block(n, p));
-        uint64_t takes = common + need->interstage_bytes + need->bounce_bytes + n->library_bytes + p->state_bytes +
-                         p->activation_bytes + p->workspace_bytes + p->ring_bytes +
+        uint64_t takes = common + need->interstage_bytes + need->bounce_bytes + n->library_bytes +
+                         p->state_bytes + p->activation_bytes + p->workspace_bytes + p->ring_bytes +
                          (plan->keep ? kept : p->resident_bytes);
         assert_int_equal(p->peak_ram_bytes, takes);
         if (takes > peak) peak = takes;
@@ -492,8 +501,8 @@ static void check_refused(const struct run_need *need, uint64_t least) {
     }
 }
 
-/* Budgets from the minimum to more than everything: plans stay within them, and more memory never streams much more.
- * Returns how often it streams more; *worst is the largest ratio. */
+/* Budgets from the minimum to more than everything: plans stay within them, and more memory never streams
+ * much more. Returns how often it streams more; *worst is the largest ratio. */
 static int sweep_budgets(const struct run_need *need, uint64_t least, double *worst) {
     static struct plan plan, again;
     uint64_t all = least, before[PLAN_STAGES_MAX];
@@ -541,9 +550,9 @@ static void test_plan_fits_every_budget(void **state) {
         check_refused(&need, least);
         worse += sweep_budgets(&need, least, &worst);
     }
-    print_message("more memory, but more bytes streamed: %d times, by at most %.1f %%\n", worse, 100 * (worst - 1));
-    assert_true(worst <=
-                1.127); /* without rates a ring of two blocks may cost an eighth (plan_search.c) */
+    print_message("more memory, but more bytes streamed: %d times, by at most %.1f %%\n", worse,
+                  100 * (worst - 1));
+    assert_true(worst <= 1.127); /* without rates a ring of two blocks may cost an eighth (plan_search.c) */
 }
 
 /* Returns the longest run of streamed blocks in `visits` visits that repeat after n. */
@@ -581,7 +590,8 @@ static void test_residents_are_spread(void **state) {
 
 /* --- the executor --- */
 
-/* Computed by hand from the forward functions in synthetic_family.c. The widest layers (number % 3 == 1) have width 2 F. */
+/* Computed by hand from the forward functions in synthetic_family.c. The widest layers (number % 3 == 1) have
+ * width 2 F. */
 static void test_measured_need_matches_forwards(void **state) {
     (void)state;
     synthetic_make();
@@ -674,7 +684,8 @@ static void test_uneven_stages_keep_memory(void **state) {
             uint64_t most = page_align(largest_block(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
             synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
-        if (i < SYNTHETIC_STAGES) { /* a large ring in one stage only: it must be freed before the next stage */
+        if (i <
+            SYNTHETIC_STAGES) { /* a large ring in one stage only: it must be freed before the next stage */
             plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
         }
@@ -720,8 +731,8 @@ static bool has_residents(const struct plan *plan) {
     return bytes > 0;
 }
 
-/* Each call that can fail fails once, in measuring or in the run: the error is clean and nothing leaks, or the run
- * continues with fewer residents (test_evict.c checks the bits). */
+/* Each call that can fail fails once, in measuring or in the run: the error is clean and nothing leaks, or
+ * the run continues with fewer residents (test_evict.c checks the bits). */
 static void test_failed_call_ends_run_cleanly(void **state) {
     (void)state;
     synthetic_make();
@@ -736,7 +747,9 @@ static void test_failed_call_ends_run_cleanly(void **state) {
             memory_checker_restart();
             fault_sys_fail(&fault_sys, call, n, 0);
             executor_measure(&synthetic.run, false, &synthetic.need, &e);
-            if (e.code == OK) executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, NULL, &e);
+            if (e.code == OK)
+                executor_run(&synthetic.run, &synthetic.need, &synthetic.plan, &synthetic.residents, NULL,
+                             &e);
             residents_destroy(&synthetic.residents);
             assert_int_equal(fault_sys_live_bytes(&fault_sys), before);
             if (atomic_load(&fault_sys.count[call]) < n) {

@@ -1,5 +1,5 @@
-/* Streaming time against the lower bound and an independent simulator: every row of the timed table, and a real run on
- * the paced device that checks weight bytes.
+/* Streaming time against the lower bound and an independent simulator: every row of the timed table, and a
+ * real run on the paced device that checks weight bytes.
  *
  * test/golden/stream/table.csv holds the simulator's figures; make_table.py there has the command. */
 #include "engine/bench/stream_async.h"
@@ -68,7 +68,7 @@ static int count_rows(const char *blocks, const char *layout, int percent, doubl
 /* Fails the test and prints the row and figure unless `good`. */
 static void expect(bool good, const struct stream_row *row, const char *what, double figure) {
     if (!good)
-        printf("%s %s %d %% at %.0f GB/s: %.6f s, floor %.6f: %s %.6f\n", row->blocks, row->layout,
+        printf("%s %s %d %% at %.0f GB/s: %.6f s, lower bound %.6f: %s %.6f\n", row->blocks, row->layout,
                row->resident_percent, row->bus / 1e9, row->seconds, row->floor_seconds, what, figure);
     assert_true(good);
 }
@@ -112,7 +112,7 @@ static void test_no_row_beats_lower_bound(void **state) {
     }
 }
 
-/* ---- the simulator ---- */
+/* ---- simulator ---- */
 
 struct figure {
     char blocks[32], layout[32];
@@ -153,13 +153,15 @@ static void test_streaming_matches_simulator(void **state) {
         if (over > worst) worst = over;
         if (reachable && over_floor > worst_reachable) worst_reachable = over_floor;
         expect(over <= 1.01, row, "slower than the simulator:", f.seconds);
-        expect(!reachable || over_floor <= 1.05, row, "above the lower bound; the simulator reaches", f.seconds);
+        expect(!reachable || over_floor <= 1.05, row, "above the lower bound; the simulator reaches",
+               f.seconds);
         n++;
         n_reachable += reachable;
     }
     fclose(file);
-    printf("ours: at most %.4f of the simulator's time, %.4f of the lower bound (%d of %d rows can reach it)\n",
-           worst, worst_reachable, n_reachable, n);
+    printf(
+        "ours: at most %.4f of the simulator's time, %.4f of the lower bound (%d of %d rows can reach it)\n",
+        worst, worst_reachable, n_reachable, n);
     assert_int_equal(n, ROWS / LAYOUTS);
     assert_true(n_reachable >= n * 9 / 10);
 }
@@ -191,7 +193,8 @@ static void test_peers_match_simulator(void **state) {
     assert_true(least >= 0.98 && most <= 1.02);
 }
 
-/* Where the bus is the bottleneck, streaming once per guidance branch takes twice the time of streaming once per step. */
+/* Where the bus is the bottleneck, streaming once per guidance branch takes twice the time of streaming once
+ * per step. */
 static void test_separate_branches_double_time(void **state) {
     double least = 9;
     int n = 0;
@@ -211,17 +214,18 @@ static void test_separate_branches_double_time(void **state) {
 
 /* ---- asynchronous host ---- */
 
-/* Times are within 3 % of the lower bound, from pool and disk, unless the prediction is worse: a ring holds only whole
- * blocks. */
+/* Times are within 3 % of the lower bound, from pool and disk, unless the prediction is worse: a ring holds
+ * only whole blocks. */
 static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
-    double over = r->seconds / r->floor_seconds, law = r->law_seconds / r->floor_seconds;
+    double over = r->seconds / r->floor_seconds, predicted = r->law_seconds / r->floor_seconds;
     if (over > 1.03)
-        printf("%s, %d %% resident, %.2f ms per visit, %.0f us per piece, disk %.0f GB/s: %.4f of the lower bound, "
+        printf("%s, %d %% resident, %.2f ms per visit, %.0f us per piece, disk %.0f GB/s: %.4f of the lower "
+               "bound, "
                "predicted %.4f\n",
                r->blocks, r->resident_percent, r->host_seconds * 1e3, r->reader_seconds * 1e6, r->disk / 1e9,
-               over, law);
-    assert_true(over >= 1 - 1e-6 && over <= 1.03 * (law > 1.03 ? law : 1));
-    *n_out_of_reach += law > 1.03;
+               over, predicted);
+    assert_true(over >= 1 - 1e-6 && over <= 1.03 * (predicted > 1.03 ? predicted : 1));
+    *n_out_of_reach += predicted > 1.03;
     /* Readers pin the chunks ahead while they read, instead of one after the other. */
     assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
 }
@@ -276,14 +280,15 @@ static bool weight_is(const struct tensor *weight, uint64_t offset) {
     return true;
 }
 
-static enum status checking_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
+static enum status checking_run(struct device *device, const struct op *op, void *workspace,
+                                struct error *e) {
     struct checking_device *l = (struct checking_device *)device;
     uint64_t block = (uint64_t)(l->n_operators++ % PACED_BLOCKS);
     l->n_wrong += !weight_is(&op->in[1], block * PACED_BLOCK_BYTES);
     return l->cpu->run(l->cpu, op, workspace, e);
 }
 
-struct paced_world {
+struct paced_fixture {
     struct sys sys;
     struct checking_device checking_device;
     struct device *paced;
@@ -291,12 +296,12 @@ struct paced_world {
     struct stream_run run;
 };
 
-static struct paced_world world;
+static struct paced_fixture fixture;
 static struct run_need need;
 static struct plan plan;
 
-static void paced_world_open(struct error *e) {
-    struct paced_world *w = &world;
+static void paced_fixture_open(struct error *e) {
+    struct paced_fixture *w = &fixture;
     memset(w, 0, sizeof *w);
     sys_init_machine(&w->sys);
     w->sys.read_at = read_words;
@@ -321,25 +326,25 @@ static void paced_world_open(struct error *e) {
     w->run.rates.ops.per_second[CLASS_LINEAR] = 50e9;
 }
 
-static void paced_world_close(void) {
-    world.paced->destroy(world.paced);
-    world.checking_device.cpu->destroy(world.checking_device.cpu);
-    for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(world.sys.use.live_bytes[i], 0);
+static void paced_fixture_close(void) {
+    fixture.paced->destroy(fixture.paced);
+    fixture.checking_device.cpu->destroy(fixture.checking_device.cpu);
+    for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(fixture.sys.use.live_bytes[i], 0);
 }
 
-/* Runs with memory for `more_blocks` beyond the minimum; checks weights and time over two steps. Blocks that the ring held
- * before the first of them do not cross the bus in that time. */
+/* Runs with memory for `more_blocks` beyond the minimum; checks weights and time over two steps. Blocks that
+ * the ring held before the first of them do not cross the bus in that time. */
 static void run_paced(int more_blocks, struct error *e) {
     struct stream_times times = {0};
-    assert_int_equal(stream_measure(&world.run, &need, e), OK);
+    assert_int_equal(stream_measure(&fixture.run, &need, e), OK);
     plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
     uint64_t more = (uint64_t)more_blocks * PACED_BLOCK_BYTES;
     plan_solve(&need, (uint64_t)1 << 50, plan.vram_least_bytes + more, &plan);
-    world.checking_device.n_operators = 0;
-    if (stream_execute(&world.run, &need, &plan, &times, e) != OK) printf("%s\n", e->what);
+    fixture.checking_device.n_operators = 0;
+    if (stream_execute(&fixture.run, &need, &plan, &times, e) != OK) printf("%s\n", e->what);
     assert_int_equal(e->code, OK);
-    assert_int_equal(world.checking_device.n_operators, PACED_BLOCKS * PACED_STEPS);
-    assert_int_equal(world.checking_device.n_wrong, 0);
+    assert_int_equal(fixture.checking_device.n_operators, PACED_BLOCKS * PACED_STEPS);
+    assert_int_equal(fixture.checking_device.n_wrong, 0);
     double streamed = (double)plan.stage[0].streamed_bytes_per_evaluation;
     double ring = (double)plan.stage[0].ring_bytes;
     printf("paced: %.0f of %d MiB stream, ring %.0f MiB: %.4f s per step, bus time %.4f\n",
@@ -350,7 +355,7 @@ static void run_paced(int more_blocks, struct error *e) {
 static void test_paced_run_reaches_bus_time(void **state) {
     struct error e = {0};
     (void)state;
-    paced_world_open(&e);
+    paced_fixture_open(&e);
     run_paced(1, &e);
     assert_true(plan.stage[0].streamed_bytes_per_evaluation > (PACED_BLOCKS - 3) * PACED_BLOCK_BYTES);
     run_paced(0, &e);
@@ -358,7 +363,7 @@ static void test_paced_run_reaches_bus_time(void **state) {
     assert_true(plan.stage[0].streamed_bytes_per_evaluation < PACED_BLOCKS * PACED_BLOCK_BYTES);
     run_paced(PACED_BLOCKS, &e);
     assert_true(plan.stage[0].streamed_bytes_per_evaluation == 0);
-    paced_world_close();
+    paced_fixture_close();
 }
 
 static bool stop_now(void *user) {
@@ -370,14 +375,14 @@ static void test_cancel_ends_run(void **state) {
     int left = 30;
     struct stream_times times;
     (void)state;
-    paced_world_open(&e);
-    world.run.go_on = stop_now;
-    world.run.user = &left;
-    assert_int_equal(stream_measure(&world.run, &need, &e), OK);
+    paced_fixture_open(&e);
+    fixture.run.go_on = stop_now;
+    fixture.run.user = &left;
+    assert_int_equal(stream_measure(&fixture.run, &need, &e), OK);
     plan_solve(&need, (uint64_t)1 << 50, 0, &plan);
-    assert_int_equal(stream_execute(&world.run, &need, &plan, &times, &e), CANCELLED);
-    assert_true(world.checking_device.n_operators < PACED_BLOCKS * PACED_STEPS);
-    paced_world_close();
+    assert_int_equal(stream_execute(&fixture.run, &need, &plan, &times, &e), CANCELLED);
+    assert_true(fixture.checking_device.n_operators < PACED_BLOCKS * PACED_STEPS);
+    paced_fixture_close();
 }
 
 static void test_cancel_ends_table(void **state) {

@@ -1,8 +1,8 @@
 /* An operator waits only for the weights that it reads, so copying and computing overlap within one block.
  *
- * The ring holds one block of several products, packed in the order of use. Under the virtual clock the step time is
- * compared with a plain loop over operators and pieces; the paced device measures the gain and checks weight bytes.
- * test_operators_await_every_input checks that dispatch awaits each input tensor. */
+ * The ring holds one block of several products, packed in the order of use. Under the virtual clock the step
+ * time is compared with a plain loop over operators and pieces; the paced device measures the gain and checks
+ * weight bytes. test_operators_await_every_input checks that dispatch awaits each input tensor. */
 #include "engine/run/executor.h"
 #include "engine/run/timing.h"
 #include "kernels/dry/timed.h"
@@ -55,7 +55,7 @@ static void declare_nothing(const struct component *c, struct lane *lanes, int n
 static const struct family family_products = {
     .name = "products", .kind = FAMILY_DENOISER, .lane_state_bytes = 1, .declare = declare_nothing};
 
-static struct world {
+static struct fixture {
     struct sys *sys;
     struct byte_source source;
     struct component component;
@@ -71,11 +71,11 @@ static struct world {
     struct plan plan;
     struct residents residents;
     double ended[STEPS];
-} world;
+} fixture;
 
 static enum status evaluation_ended(void *user, const struct visit *visit, struct error *e) {
     (void)user;
-    world.ended[visit->evaluation] = world.sys->clock(world.sys);
+    fixture.ended[visit->evaluation] = fixture.sys->clock(fixture.sys);
     return e->code;
 }
 
@@ -92,13 +92,13 @@ static bool never_cancel(void *user, const struct visit *visit, double done, str
 static void make_block(int b, int32_t rows) {
     struct tensor weight = tensor_make(NULL, DTYPE_BF16, 2, (int32_t[]){rows, COLUMNS});
     uint64_t bytes = (uint64_t)tensor_bytes(&weight);
-    world.segments[b] = (struct packed_segment){
-        .source = &world.source, .file_offset = (uint64_t)b * OPS * bytes, .bytes = OPS * bytes};
-    struct block *block = &world.blocks[b];
+    fixture.segments[b] = (struct packed_segment){
+        .source = &fixture.source, .file_offset = (uint64_t)b * OPS * bytes, .bytes = OPS * bytes};
+    struct block *block = &fixture.blocks[b];
     *block = (struct block){.kind = &kind_products,
                             .number = b,
-                            .index = &world.component.index,
-                            .segments = &world.segments[b],
+                            .index = &fixture.component.index,
+                            .segments = &fixture.segments[b],
                             .n_segments = 1,
                             .n_tensors = OPS,
                             .bytes = OPS * bytes};
@@ -106,66 +106,67 @@ static void make_block(int b, int32_t rows) {
         block->tensors[i] = (struct packed_tensor){.offset = (size_t)i * sizeof(struct tensor),
                                                    .packed_offset = (uint64_t)i * bytes,
                                                    .shape = weight};
-    world.list[b] = block;
+    fixture.list[b] = block;
 }
 
 /* Builds a model whose weights have `rows` rows each; file 0 of `sys` has their bytes. */
-static void world_make(struct sys *sys, struct device *device, int32_t rows, bool last_first, int readers) {
+static void fixture_make(struct sys *sys, struct device *device, int32_t rows, bool last_first, int readers) {
     struct error e = {0};
-    world = (struct world){.sys = sys, .visits.sys = sys, .residents = {.sys = sys, .device = device}};
-    world.source = (struct byte_source){.sys = sys, .path = "made-up weights", .file = 0};
-    sys->identify(sys, 0, &world.source.identity);
-    world.component = (struct component){.family = &family_products,
-                                         .sys = sys,
-                                         .index = {.sys = sys, .sources = &world.source, .n_sources = 1},
-                                         .blocks = world.blocks,
-                                         .n_blocks = BLOCKS};
-    memcpy(world.component.settings, &(struct order){last_first}, sizeof(struct order));
+    fixture = (struct fixture){.sys = sys, .visits.sys = sys, .residents = {.sys = sys, .device = device}};
+    fixture.source = (struct byte_source){.sys = sys, .path = "made-up weights", .file = 0};
+    sys->identify(sys, 0, &fixture.source.identity);
+    fixture.component = (struct component){.family = &family_products,
+                                           .sys = sys,
+                                           .index = {.sys = sys, .sources = &fixture.source, .n_sources = 1},
+                                           .blocks = fixture.blocks,
+                                           .n_blocks = BLOCKS};
+    memcpy(fixture.component.settings, &(struct order){last_first}, sizeof(struct order));
     for (int b = 0; b < BLOCKS; b++) make_block(b, rows);
-    world.stage = (struct stage){.name = "denoise",
-                                 .component = &world.component,
-                                 .blocks = world.list,
-                                 .n_blocks = BLOCKS,
-                                 .n_model_blocks = BLOCKS,
-                                 .lanes = &world.lane,
-                                 .n_lanes = 1,
-                                 .n_groups = 1,
-                                 .evaluations = STEPS};
+    fixture.stage = (struct stage){.name = "denoise",
+                                   .component = &fixture.component,
+                                   .blocks = fixture.list,
+                                   .n_blocks = BLOCKS,
+                                   .n_model_blocks = BLOCKS,
+                                   .lanes = &fixture.lane,
+                                   .n_lanes = 1,
+                                   .n_groups = 1,
+                                   .evaluations = STEPS};
     for (int i = 0; i < STEPS * BLOCKS; i++)
-        visit_add(&world.visits,
+        visit_add(&fixture.visits,
                   (struct visit){.block = i % BLOCKS,
                                  .n_lanes = 1,
                                  .evaluation = i / BLOCKS,
                                  .ends_evaluation = i % BLOCKS + 1 == BLOCKS},
                   &e);
-    world.hooks =
-        (struct run_hooks){.evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = never_cancel};
-    world.run = (struct run){sys, device, &world.stage, 1, &world.visits, &world.hooks, readers, NULL, false};
+    fixture.hooks = (struct run_hooks){
+        .evaluation_ended = evaluation_ended, .stage_ended = stage_ended, .tick = never_cancel};
+    fixture.run =
+        (struct run){sys, device, &fixture.stage, 1, &fixture.visits, &fixture.hooks, readers, NULL, false};
     assert_int_equal(e.code, OK);
 }
 
 /* Runs with a ring of one block and no residents or pool. Returns the steady seconds per step. */
-static double world_run(const struct rates *rates, uint64_t staging_bytes) {
+static double fixture_run(const struct rates *rates, uint64_t staging_bytes) {
     struct error e = {0};
-    world.need.rates = *rates;
-    world.need.separate = true;
-    assert_int_equal(executor_measure(&world.run, true, &world.need, &e), OK);
-    plan_begin(&world.need, &world.plan);
-    world.plan.stage[0].ring_bytes = world.blocks[0].bytes;
-    world.plan.stage[0].staging_bytes = staging_bytes;
-    plan_evaluate(&world.need, &world.plan);
-    executor_run(&world.run, &world.need, &world.plan, &world.residents, NULL, &e);
+    fixture.need.rates = *rates;
+    fixture.need.separate = true;
+    assert_int_equal(executor_measure(&fixture.run, true, &fixture.need, &e), OK);
+    plan_begin(&fixture.need, &fixture.plan);
+    fixture.plan.stage[0].ring_bytes = fixture.blocks[0].bytes;
+    fixture.plan.stage[0].staging_bytes = staging_bytes;
+    plan_evaluate(&fixture.need, &fixture.plan);
+    executor_run(&fixture.run, &fixture.need, &fixture.plan, &fixture.residents, NULL, &e);
     if (e.code != OK) printf("%s\n", e.what);
     assert_int_equal(e.code, OK);
-    residents_destroy(&world.residents);
-    visit_list_destroy(&world.visits);
-    return (world.ended[STEPS - 1] - world.ended[STEPS - 3]) / 2;
+    residents_destroy(&fixture.residents);
+    visit_list_destroy(&fixture.visits);
+    return (fixture.ended[STEPS - 1] - fixture.ended[STEPS - 3]) / 2;
 }
 
 /* ---- the virtual clock ---- */
 
-/* Returns when a block is computed if its copy starts tensor_at_place 0 and proceeds in parts of `part` bytes; an operator starts
- * once the part with the end of its weight has arrived. */
+/* Returns when a block is computed if its copy starts at 0 and proceeds in parts of `part` bytes; an operator
+ * starts once the part with the end of its weight has arrived. */
 static double block_seconds(uint64_t weight, uint64_t part, double bus, double operator, bool last_first) {
     double now = 0;
     for (int i = 0; i < OPS; i++) {
@@ -188,14 +189,14 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     struct rates rates = {.h2d = bus, .disk = 1e18, .host_copy = 1e18};
     rates.ops.per_second[CLASS_LINEAR] = flops * OPS / (c->load * block);
     timed_init(&timed, &rates.ops, bus, rates.disk);
-    world_make(&timed.sys, &timed.device, (int32_t)(c->weight / 2 / COLUMNS), last_first, 0);
-    double seconds = world_run(&rates, PLAN_STAGING);
+    fixture_make(&timed.sys, &timed.device, (int32_t)(c->weight / 2 / COLUMNS), last_first, 0);
+    double seconds = fixture_run(&rates, PLAN_STAGING);
     double expected = BLOCKS * block_seconds(c->weight, c->part, bus, c->load * block / OPS, last_first);
-    double predicted = timing_predict(&world.need, &world.plan, 0).evaluation_seconds;
+    double predicted = timing_predict(&fixture.need, &fixture.plan, 0).evaluation_seconds;
     double no_overlap = BLOCKS * block * (1 + c->load), floor = BLOCKS * block * (c->load > 1 ? c->load : 1);
     printf("%d x %d weights of %d MiB, compute/copy %.2f, %s: %.4f s; lower bound %.4f, no overlap %.4f\n",
-           BLOCKS, OPS, (int)(c->weight >> 20), c->load, last_first ? "reversed" : "in order", seconds,
-           floor, no_overlap);
+           BLOCKS, OPS, (int)(c->weight >> 20), c->load, last_first ? "reversed" : "in order", seconds, floor,
+           no_overlap);
     assert_true(seconds > expected * (1 - 1e-6) && seconds < expected * (1 + 1e-6));
     assert_true(seconds <= predicted * (1 + 1e-6));
     if (last_first) assert_true(seconds > no_overlap * (1 - 1e-6));
@@ -247,10 +248,11 @@ static enum status prepare_nothing(struct device *device, const struct op *op, s
     return OK;
 }
 
-static enum status check_weight(struct device *device, const struct op *op, void *workspace, struct error *e) {
+static enum status check_weight(struct device *device, const struct op *op, void *workspace,
+                                struct error *e) {
     struct checking_device *l = (struct checking_device *)device;
     const struct tensor *weight = &op->in[1];
-    bool last_first = ((const struct order *)(const void *)world.component.settings)->last_first;
+    bool last_first = ((const struct order *)(const void *)fixture.component.settings)->last_first;
     int block = l->n_operators / OPS % BLOCKS, i = l->n_operators % OPS;
     uint64_t bytes = (uint64_t)tensor_bytes(weight);
     uint64_t offset = ((uint64_t)block * OPS + (uint64_t)(last_first ? OPS - 1 - i : i)) * bytes;
@@ -270,15 +272,16 @@ static double run_paced(bool last_first, int readers) {
     struct sys sys;
     struct rates rates = {.h2d = paced_bus, .disk = 1e9, .host_copy = 4e9};
     struct checking_device checker = {
-        .device = {.name = "checking", .cost = cost_nothing, .prepare = prepare_nothing, .run = check_weight}};
+        .device = {
+            .name = "checking", .cost = cost_nothing, .prepare = prepare_nothing, .run = check_weight}};
     checker.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus; /* the copy time of one weight */
     sys_init_machine(&sys);
     sys.read_at = read_words;
     sys.identify = identify_words;
     struct device *paced = paced_open(&sys, &checker.device, paced_bus, &e);
     assert_non_null(paced);
-    world_make(&sys, paced, PACED_ROWS, last_first, readers);
-    double seconds = world_run(&rates, 1 << 20); /* two buffers of half a weight */
+    fixture_make(&sys, paced, PACED_ROWS, last_first, readers);
+    double seconds = fixture_run(&rates, 1 << 20); /* two buffers of half a weight */
     assert_int_equal(checker.n_wrong, 0);
     assert_int_equal(checker.n_operators, OPS * BLOCKS * STEPS);
     paced->destroy(paced);
@@ -345,53 +348,74 @@ static void test_operators_await_every_input(void **state) {
     struct context context = {.device = &device, .error = &e, .await = record_await}, *x = &context;
     (void)state;
     awaited.n = 0;
-    struct epilogue epilogue = {.bias = tensor_at_place(3, 1, 8, 0, 0), .residual = tensor_at_place(4, 2, 2, 8, 0)};
-    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    struct epilogue epilogue = {.bias = tensor_at_place(3, 1, 8, 0, 0),
+                                .residual = tensor_at_place(4, 2, 2, 8, 0)};
+    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
+              tensor_at_place(2, 2, 8, 8, 0), epilogue);
     expect_awaited(4);
     epilogue.gate = tensor_at_place(5, 1, 8, 0, 0);
-    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 8, 8, 0), epilogue);
+    op_linear(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
+              tensor_at_place(2, 2, 8, 8, 0), epilogue);
     expect_awaited(5);
-    op_linear_few(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 8, 8, 0), tensor_at_place(3, 1, 8, 0, 0), 0);
+    op_linear_few(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
+                  tensor_at_place(2, 2, 8, 8, 0), tensor_at_place(3, 1, 8, 0, 0), 0);
     expect_awaited(3);
-    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
+    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
+                 tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
                  (struct attention_options){.queries = 2, .keys = 2, .scale = 1});
     expect_awaited(3);
-    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
-                 (struct attention_options){.queries = 2, .keys = 2, .scale = 1, .relative_bias = tensor_at_place(4, 2, 2, 3, 0)});
+    op_attention(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
+                 tensor_at_place(2, 2, 2, 8, 0), tensor_at_place(3, 2, 2, 8, 0),
+                 (struct attention_options){
+                     .queries = 2, .keys = 2, .scale = 1, .relative_bias = tensor_at_place(4, 2, 2, 3, 0)});
     expect_awaited(4);
-    op_relative_bias(x, tensor_at_place(0, 2, 2, 3, 0), tensor_at_place(1, 2, 8, 2, 0), (struct distance_buckets){20});
+    op_relative_bias(x, tensor_at_place(0, 2, 2, 3, 0), tensor_at_place(1, 2, 8, 2, 0),
+                     (struct distance_buckets){20});
     expect_awaited(1);
-    struct modulation m = {.scale = tensor_at_place(3, 1, 8, 0, 0), .gate = tensor_at_place(4, 1, 8, 0, 0), .base = tensor_at_place(5, 2, 2, 8, 0)};
-    op_rms_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 1, 8, 0, 0), 0, m);
+    struct modulation m = {.scale = tensor_at_place(3, 1, 8, 0, 0),
+                           .gate = tensor_at_place(4, 1, 8, 0, 0),
+                           .base = tensor_at_place(5, 2, 2, 8, 0)};
+    op_rms_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
+                tensor_at_place(2, 1, 8, 0, 0), 0, m);
     expect_awaited(5);
-    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), (struct affine){.scale = tensor_at_place(2, 1, 8, 0, 0)}, 0);
+    op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0),
+                  (struct affine){.scale = tensor_at_place(2, 1, 8, 0, 0)}, 0);
     expect_awaited(2);
-    struct affine affine = {tensor_at_place(2, 1, 8, 0, 0), tensor_at_place(3, 1, 8, 0, 0), tensor_at_place(4, 1, 8, 0, 0), tensor_at_place(5, 1, 8, 0, 0)};
+    struct affine affine = {tensor_at_place(2, 1, 8, 0, 0), tensor_at_place(3, 1, 8, 0, 0),
+                            tensor_at_place(4, 1, 8, 0, 0), tensor_at_place(5, 1, 8, 0, 0)};
     op_layer_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), affine, 0);
     expect_awaited(5);
     op_add(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 1, 8, 0));
     expect_awaited(2);
-    struct group_norm norm = {tensor_at_place(2, 2, 4, 2, 0), tensor_at_place(3, 1, 8, 0, 0), tensor_at_place(4, 1, 8, 0, 0)};
+    struct group_norm norm = {tensor_at_place(2, 2, 4, 2, 0), tensor_at_place(3, 1, 8, 0, 0),
+                              tensor_at_place(4, 1, 8, 0, 0)};
     op_group_norm(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), norm);
     expect_awaited(4);
-    op_group_statistics(x, tensor_at_place(0, 2, 4, 2, 0), tensor_at_place(1, 3, 2, 2, 8), (struct rows_before){0}, 4, 0);
+    op_group_statistics(x, tensor_at_place(0, 2, 4, 2, 0), tensor_at_place(1, 3, 2, 2, 8),
+                        (struct rows_before){0}, 4, 0);
     expect_awaited(1);
     struct rotation rotation = {.heads = 2, .pairs = ROPE_HALVES, .norm = tensor_at_place(3, 1, 4, 0, 0)};
-    op_rope(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 3, 2, 2, 2), rotation);
+    op_rope(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 3, 2, 2, 2),
+            rotation);
     expect_awaited(3);
-    op_glu(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0), ACTIVATION_SILU);
+    op_glu(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0), tensor_at_place(2, 2, 2, 8, 0),
+           ACTIVATION_SILU);
     expect_awaited(2);
     op_copy(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 2, 8, 0));
     expect_awaited(1);
     op_broadcast_row(x, tensor_at_place(0, 2, 2, 8, 0), tensor_at_place(1, 2, 1, 8, 0));
     expect_awaited(1);
-    struct conv_options conv = {.norm = {tensor_at_place(5, 2, 4, 2, 0), tensor_at_place(6, 1, 3, 0, 0), tensor_at_place(7, 1, 3, 0, 0)},
+    struct conv_options conv = {.norm = {tensor_at_place(5, 2, 4, 2, 0), tensor_at_place(6, 1, 3, 0, 0),
+                                         tensor_at_place(7, 1, 3, 0, 0)},
                                 .upsample = 1};
     conv.norm.statistics.dim[0] = 3;
-    op_conv2d(x, tensor_at_place(0, 3, 4, 4, 3), tensor_at_place(1, 3, 4, 4, 3), tensor_at_place(2, 4, 3, 3, 3),
-              (struct epilogue){.bias = tensor_at_place(3, 1, 3, 0, 0), .residual = tensor_at_place(4, 3, 4, 4, 3)}, conv);
+    op_conv2d(
+        x, tensor_at_place(0, 3, 4, 4, 3), tensor_at_place(1, 3, 4, 4, 3), tensor_at_place(2, 4, 3, 3, 3),
+        (struct epilogue){.bias = tensor_at_place(3, 1, 3, 0, 0), .residual = tensor_at_place(4, 3, 4, 4, 3)},
+        conv);
     expect_awaited(7);
-    op_patchify(x, tensor_at_place(0, 2, 1, 12, 0), tensor_at_place(1, 3, 3, 2, 2), (struct patches){.side = 2});
+    op_patchify(x, tensor_at_place(0, 2, 1, 12, 0), tensor_at_place(1, 3, 3, 2, 2),
+                (struct patches){.side = 2});
     expect_awaited(1);
     assert_int_equal(e.code, OK);
 }

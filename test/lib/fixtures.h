@@ -4,9 +4,9 @@
  *
  *     test_blocks              each block against the reference, on the reference's input
  *     test_golden              whole pipelines against the reference
- *     test_influence           every tensor influences the result
+ *     test_every_tensor_matters every tensor influences the result
  *     test_residency           no plan changes a bit; test_cuda_gate: the same on the CUDA device
- *     test_stored              pipelines from quantised and repacked weight files
+ *     test_mixed_types         pipelines from quantised and repacked weight files
  *     test_loras               pipelines with adapters of every file format
  *     test_layouts             other file layouts of the same weights
  *     test_invalid_models      models that resemble the family and must be refused */

@@ -1,5 +1,6 @@
-/* What each kind of adapter adds to a weight: the factors read from a file, multiplied, against LyCORIS 3.2's formulas
- * (modules/loha.py, lokr.py, locon.py; peft 0.21 for alphas) in plain loops. Also several adapters on a bias or norm, and scales. */
+/* What each kind of adapter adds to a weight: the factors read from a file, multiplied, against LyCORIS 3.2's
+ * formulas (modules/loha.py, lokr.py, locon.py; peft 0.21 for alphas) in plain loops. Also several adapters
+ * on a bias or norm, and scales. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -46,7 +47,7 @@ static float random_value(void) {
 }
 
 /* Each in a file of its own: several may be open. */
-static const char *write_module(const char *module, struct file_tensor *file_tensor, int n, const float *alpha) {
+static const char *write_module(const char *module, struct file_tensor *tensors, int n, const float *alpha) {
     static char path[128];
     static int i_file;
     struct adapter_writer w;
@@ -55,10 +56,10 @@ static const char *write_module(const char *module, struct file_tensor *file_ten
     adapter_writer_begin(&w);
     for (int i = 0; i < n; i++) {
         int all = 1;
-        for (int k = 0; k < file_tensor[i].rank; k++) all *= file_tensor[i].dim[k];
-        for (int k = 0; k < all; k++) file_tensor[i].at[k] = random_value();
-        snprintf(name, sizeof name, "%s.%s", module, file_tensor[i].end);
-        adapter_writer_add(&w, name, "F32", 4, file_tensor[i].rank, file_tensor[i].dim, file_tensor[i].at);
+        for (int k = 0; k < tensors[i].rank; k++) all *= tensors[i].dim[k];
+        for (int k = 0; k < all; k++) tensors[i].at[k] = random_value();
+        snprintf(name, sizeof name, "%s.%s", module, tensors[i].end);
+        adapter_writer_add(&w, name, "F32", 4, tensors[i].rank, tensors[i].dim, tensors[i].at);
     }
     snprintf(name, sizeof name, "%s.alpha", module);
     if (alpha) adapter_writer_add(&w, name, "F32", 4, 0, NULL, alpha);
@@ -123,7 +124,8 @@ static double product(const struct file_tensor *a, const struct file_tensor *b, 
 }
 
 /* Sum over ranks p, q of t[p, q, y] a[p, o] b[q, i]; place is i * kernel + y. */
-static double cored(const struct file_tensor *t, const struct file_tensor *a, const struct file_tensor *b, int o, int place) {
+static double cored(const struct file_tensor *t, const struct file_tensor *a, const struct file_tensor *b,
+                    int o, int place) {
     int kernel = t->dim[2] * t->dim[3], i = place / kernel, y = place % kernel;
     double sum = 0;
     for (int p = 0; p < t->dim[0]; p++)
@@ -175,7 +177,7 @@ static double lokr_both_whole(const struct file_tensor *g, int o, int i) {
 
 static struct form {
     const char *name, *module;
-    struct file_tensor file_tensor[ROLES];
+    struct file_tensor tensors[ROLES];
     double (*formula)(const struct file_tensor *g, int o, int i);
     double divisor; /* alpha is divided by this; 0: alpha has no effect */
 } forms[] = {
@@ -268,14 +270,14 @@ static void test_product_equals_formula(struct form *f) {
     int n = 0;
     int64_t columns = 1;
     double worst = 0, largest = 0, scale = f->divisor > 0 ? (double)(alpha / (float)f->divisor) : 1;
-    while (n < ROLES && f->file_tensor[n].end) n++;
-    if (!open_and_match(m, write_module(f->module, f->file_tensor, n, &alpha), &a, &match)) return;
+    while (n < ROLES && f->tensors[n].end) n++;
+    if (!open_and_match(m, write_module(f->module, f->tensors, n, &alpha), &a, &match)) return;
     const struct adapter_part *part = denoiser_part(m, &match);
     if (check(part->n_weights == 1 && part->n_vectors == 0, "%s: %d weights", f->name, part->n_weights)) {
         multiply(&part->weights[0], made, &columns);
         for (int o = 0; o < part->weights[0].up.dim[0]; o++)
             for (int i = 0; i < columns; i++) {
-                double truth = scale * f->formula(f->file_tensor, o, i);
+                double truth = scale * f->formula(f->tensors, o, i);
                 worst = fmax(worst, fabs(made[o * columns + i] - truth));
                 largest = fmax(largest, fabs(truth));
             }
@@ -340,8 +342,6 @@ static void test_bias_and_norm_differences(void) {
     model_close(m);
 }
 
-/* ---- scales ---- */
-
 static const struct {
     const char *what, *type; /* dtype of a scalar ".alpha", or NULL */
     int size;
@@ -376,7 +376,12 @@ static const struct {
      "{\"transformer.lora_alpha\": 8, \"transformer.alpha_pattern\": {\"w1\": 1, \"w2\": 9}}",
      .25f},
     {"alpha of another component", NULL, 0, {0}, "{\"text_encoder.lora_alpha\": 8}", 1},
-    {"the file's alpha before the configuration's", "F32", 4, {.f32 = 1}, "{\"transformer.lora_alpha\": 8}", .25f},
+    {"the file's alpha before the configuration's",
+     "F32",
+     4,
+     {.f32 = 1},
+     "{\"transformer.lora_alpha\": 8}",
+     .25f},
 };
 
 static void test_alpha_scales(void) {
@@ -403,8 +408,6 @@ static void test_alpha_scales(void) {
         adapter_close(a);
     }
 }
-
-/* ---- two transformers: file and tensor names choose one ---- */
 
 static const struct {
     const char *file, *prefix;
@@ -449,8 +452,6 @@ static void test_adapter_goes_to_the_right_transformer(void) {
     }
     model_close(m);
 }
-
-/* ---- inspect ---- */
 
 static void test_inspect_counts_dora(void) {
     char path[256], *json = NULL;

@@ -1,6 +1,6 @@
-/* Module names of published adapters, at published model sizes: which weights of which component each name changes.
- * Sources: kohya's sd-scripts and musubi, diffusers of several versions, peft, ComfyUI, Black Forest Labs, lightx2v.
- * Factors are zeros in a sparse file. */
+/* Module names of published adapters, at published model sizes: which weights of which component each name
+ * changes. Sources: kohya's sd-scripts and musubi, diffusers of several versions, peft, ComfyUI, Black Forest
+ * Labs, lightx2v. Factors are zeros in a sparse file. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>

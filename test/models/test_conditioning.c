@@ -1,6 +1,6 @@
-/* CLIP conditioning of denoisers beyond the plain embeddings: several 77-token windows, prompt weights with the mean restored,
- * zero embeddings for an absent negative prompt, clip_skip, and SDXL's add_time_ids. Small random models.
- * Embeddings against transformers: test/lib/blocks_clip_kinds.c. */
+/* CLIP conditioning of denoisers beyond the plain embeddings: several 77-token windows, prompt weights with
+ * the mean restored, zero embeddings for an absent negative prompt, clip_skip, and SDXL's add_time_ids. Small
+ * random models. Embeddings against transformers: test/lib/blocks_clip_kinds.c. */
 #include "engine/api/job.h"
 #include "engine/api/request.h"
 #include "loaders/loaders.h"
@@ -119,8 +119,10 @@ enum { WINDOW = 77 };
 
 static void test_windows_follow_each_other(struct rig *rig) {
     struct texts both = run_prompt(rig, request_of("a red fox BREAK b", NULL)),
-                 first = run_prompt(rig, request_of("a red fox", NULL)), second = run_prompt(rig, request_of("b", NULL));
-    check(both.tensor[COND].rows == 2 * WINDOW && first.tensor[COND].rows == WINDOW, "not one window of rows per BREAK");
+                 first = run_prompt(rig, request_of("a red fox", NULL)),
+                 second = run_prompt(rig, request_of("b", NULL));
+    check(both.tensor[COND].rows == 2 * WINDOW && first.tensor[COND].rows == WINDOW,
+          "not one window of rows per BREAK");
     check(same_rows(&both, COND, 0, &first, COND, WINDOW), "the first window's embeddings differ");
     check(same_rows(&both, COND, WINDOW, &second, COND, WINDOW), "the second window's embeddings differ");
     check(same_rows(&both, POOLED, 0, &first, POOLED, 1), "the pooled embedding is not the first window's");
@@ -132,11 +134,13 @@ static void test_windows_follow_each_other(struct rig *rig) {
 /* Positive and negative prompts of different numbers of windows: each guidance branch reads its own rows. */
 static void test_prompts_of_different_length(struct rig *rig) {
     const char *longer = "a red fox BREAK b", *shorter = "a blue house";
-    struct texts a = run_prompt(rig, request_of(longer, shorter)), b = run_prompt(rig, request_of(shorter, longer)),
+    struct texts a = run_prompt(rig, request_of(longer, shorter)),
+                 b = run_prompt(rig, request_of(shorter, longer)),
                  even = run_prompt(rig, request_of(longer, longer));
     check(same_rows(&a, COND, 0, &b, UNCOND, 2 * WINDOW) && same_rows(&a, UNCOND, 0, &b, COND, WINDOW),
           "exchanged prompts do not exchange their embeddings");
-    check(strcmp(a.latent, b.latent) != 0 && strcmp(a.latent, even.latent) != 0, "the number of windows has no effect");
+    check(strcmp(a.latent, b.latent) != 0 && strcmp(a.latent, even.latent) != 0,
+          "the number of windows has no effect");
     texts_free(&a);
     texts_free(&b);
     texts_free(&even);
@@ -155,7 +159,7 @@ static double weigh(const struct prompt_tokens *tokens, const struct texts *even
             for (int i = 0; i < WINDOW; i++)
                 for (int c = from; c < to; c++) {
                     double value = (double)rows[i * columns + c];
-                    double times = value * (double)tokens->test_prompt_weights_restore_mean[first + i];
+                    double times = value * (double)tokens->weights[first + i];
                     double wanted = times * before / after, off = (double)found[i * columns + c] - wanted;
                     before += pass ? 0 : value;
                     after += pass ? 0 : times;
@@ -176,7 +180,7 @@ static void test_prompt_weights_restore_mean(struct rig *rig) {
     prompt_encode(rig->model->sys, &recipe->slot[0].text, rig->model->tokenizer[0], text, strlen(text), true,
                   &tokens, &e);
     int l = rig->model->component[0].text_columns, all = even.tensor[COND].columns;
-    bool fits = check(tokens.test_prompt_weights_restore_mean && tokens.n_ids == even.tensor[COND].rows &&
+    bool fits = check(tokens.weights && tokens.n_ids == even.tensor[COND].rows &&
                           even.tensor[COND].rows == weighed.tensor[COND].rows,
                       "the weighted prompt has other tokens");
     for (int encoder = 0; encoder < 2 && fits; encoder++) {
@@ -206,12 +210,16 @@ static void test_absent_negative_prompt(struct rig *rig, bool zeros, const char 
           "%s: a negative prompt \"\" is not encoded", what);
     check(absent.tensor[UNCOND].rows == WINDOW, "%s: rows of an absent negative prompt", what);
     check(is_zero(&absent, UNCOND) == zeros, "%s: an absent negative prompt", what);
-    check(zeros || same_rows(&absent, UNCOND, 0, &plain, COND, WINDOW), "%s: an absent negative prompt must equal \"\"", what);
+    check(zeros || same_rows(&absent, UNCOND, 0, &plain, COND, WINDOW),
+          "%s: an absent negative prompt must equal \"\"", what);
     if (empty.tensor[POOLED].columns) {
-        check(same_rows(&empty, POOLED_UNCOND, 0, &plain, POOLED, 1), "%s: pooled embedding of a negative prompt \"\"", what);
-        check(is_zero(&absent, POOLED_UNCOND) == zeros, "%s: pooled embedding of an absent negative prompt", what);
+        check(same_rows(&empty, POOLED_UNCOND, 0, &plain, POOLED, 1),
+              "%s: pooled embedding of a negative prompt \"\"", what);
+        check(is_zero(&absent, POOLED_UNCOND) == zeros, "%s: pooled embedding of an absent negative prompt",
+              what);
     }
-    check(same_rows(&absent, COND, 0, &empty, COND, WINDOW), "%s: the positive prompt's embeddings change", what);
+    check(same_rows(&absent, COND, 0, &empty, COND, WINDOW), "%s: the positive prompt's embeddings change",
+          what);
     texts_free(&empty);
     texts_free(&plain);
     texts_free(&absent);
@@ -228,7 +236,8 @@ static void test_zero_embeddings_disabled(void) {
     if (!check(to, "%s", path)) return;
     fputs(index, to);
     fclose(to);
-    if (rig_open(&rig, folders[SDXL], 1, 1)) test_absent_negative_prompt(&rig, false, "sdxl, force_zeros_for_empty_prompt false");
+    if (rig_open(&rig, folders[SDXL], 1, 1))
+        test_absent_negative_prompt(&rig, false, "sdxl, force_zeros_for_empty_prompt false");
     rig_close(&rig);
 }
 
@@ -240,10 +249,13 @@ static void test_clip_skip(struct rig *rig, int usual, int most, const char *wha
         for (int n = 1; n <= most; n++) {
             request.clip_skip = n;
             struct texts t = run_prompt(rig, request);
-            check(turn ? !strcmp(t.latent, skipped[n].latent) : true, "%s: clip_skip %d differs the second time", what, n);
-            check(same_rows(&t, COND, 0, &plain, COND, WINDOW) == (n == usual), "%s: embeddings at clip_skip %d", what, n);
+            check(turn ? !strcmp(t.latent, skipped[n].latent) : true,
+                  "%s: clip_skip %d differs the second time", what, n);
+            check(same_rows(&t, COND, 0, &plain, COND, WINDOW) == (n == usual),
+                  "%s: embeddings at clip_skip %d", what, n);
             if (t.tensor[POOLED].columns)
-                check(same_rows(&t, POOLED, 0, &plain, POOLED, 1), "%s: clip_skip %d changes the pooled embedding", what, n);
+                check(same_rows(&t, POOLED, 0, &plain, POOLED, 1),
+                      "%s: clip_skip %d changes the pooled embedding", what, n);
             texts_free(&t);
             skipped[n] = t;
         }
@@ -255,7 +267,8 @@ static void test_clip_skip(struct rig *rig, int usual, int most, const char *wha
 }
 
 /* add_time_ids of the positive and of the negative lane. */
-static void test_add_time_ids(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n, const char *what) {
+static void test_add_time_ids(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n,
+                              const char *what) {
     static struct job job;
     struct error e = {0};
     struct sluice_request request = request_of("a", "b");
@@ -272,7 +285,6 @@ static void test_add_time_ids(struct rig *rig, const float (*wanted)[ADD_TIME_ID
     job_close(&job);
 }
 
-/* A model without CLIP refuses clip_skip and prompt weights. */
 static void test_options_refused_without_clip(void) {
     struct rig rig;
     if (rig_open(&rig, "test/golden/zimage_a/model", 1, 1)) {
@@ -289,7 +301,8 @@ static void test_options_refused_without_clip(void) {
     rig_close(&rig);
 }
 
-/* With several windows and skipped layers the plan still holds: its least budget gives the same bits, one byte less is an error. */
+/* With several windows and skipped layers the plan still holds: its least budget gives the same bits, one
+ * byte less is an error. */
 static void test_least_budget_keeps_bits(struct rig *rig) {
     struct sluice_request request = request_of("a (red:1.3) fox BREAK b", "c BREAK d BREAK e");
     struct sluice_error e;

@@ -1,10 +1,10 @@
-/* Does the demo model follow its prompts? Sluice draws held-out prompts of its grammar; a reader finds shapes and colours in
- * the pixels; scores must reach the shipped model's scores less a margin. The reader also measures guidance, steps, seed
- * and the negative prompt.
+/* Does the demo model follow its prompts? Sluice draws held-out prompts of its grammar; a reader finds shapes
+ * and colours in the pixels; scores must reach the shipped model's scores less a margin. The reader also
+ * measures guidance, steps, seed and the negative prompt.
  *
- * DEMO_PROMPTS=200 draws all instead of the first 30; with fewer than 30, for sanitizers, no score is required.
- * DEMO_MODEL=DIR tests another model than models/demo; DEMO_KEEP=DIR keeps the images and prints the readings.
- * Run from the repository's root. */
+ * DEMO_PROMPTS=200 draws all instead of the first 30; with fewer than 30, for sanitizers, no score is
+ * required. DEMO_MODEL=DIR tests another model than models/demo; DEMO_KEEP=DIR keeps the images and prints
+ * the readings. Run from the repository's root. */
 #include "engine/sluice.h"
 #include "test/lib/demo_reader.h"
 #include "test/lib/demo_scene.h"
@@ -22,10 +22,10 @@
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
 /* ==== the shipped model's scores, in percent: change only these for a better model ====
- * Background, colour and side over all prompts; shape and count over prompts with one group. One prompt is 0.5 points of
- * all 200 but 3 to 5 points of the first 30, hence two numbers.
- * Measured: models/demo after 188 minutes of training, 2026-11-21. The margin allows for rounding on other processors;
- * one of the first 20 one-group prompts is 5 points. */
+ * Background, colour and side over all prompts; shape and count over prompts with one group. One prompt is
+ * 0.5 points of all 200 but 3 to 5 points of the first 30, hence two numbers. Measured: models/demo after 188
+ * minutes of training, 2026-11-21. The margin allows for rounding on other processors; one of the first 20
+ * one-group prompts is 5 points. */
 static const double margin_few = 12, margin_all = 6;
 static const struct gate {
     enum aspect aspect;
@@ -173,8 +173,8 @@ enum { HELD_OUT_MAX = 1000 };
 static struct scene held_out[HELD_OUT_MAX];
 static int n_held_out;
 
-/* A tuple line: "count colour shape place background". Returns false for any other line and for tuples whose crc32 is no
- * multiple of ten: draw.py trains on those. */
+/* A tuple line: "count colour shape place background". Returns false for any other line and for tuples whose
+ * crc32 is no multiple of ten: draw.py trains on those. */
 static bool parse_tuple(char *line, struct scene *s) {
     char colour[16], shape[16], place[16], background[16];
     struct group *g = &s->group[0];
@@ -382,7 +382,8 @@ static void test_more_steps_improve_score(const struct table *usual) {
 
 enum { RED = 0, NEGATIVE_SEEDS = 16, POSITION_SEEDS = 8 };
 
-/* Share of red pixels over all shapes and seeds. Captions without a colour were trained: the model picks one. */
+/* Share of red pixels over all shapes and seeds. Captions without a colour were trained: the model picks one.
+ */
 static double red_area(const char *negative) {
     struct sluice_request request = demo.defaults;
     double sum = 0;

@@ -1,5 +1,6 @@
-/* Every tensor is used: each is set to zero in a copy of the model, and the result computed again. influence.txt (by
- * make.py --check) lists the tensors that must change the result and those that cannot. Fixtures without it are skipped. */
+/* Every tensor is used: each is set to zero in a copy of the model, and the result computed again.
+ * influence.txt (by make.py --check) lists the tensors that must change the result and those that cannot.
+ * Fixtures without it are skipped. */
 #include "test/lib/golden_run.h"
 
 #include <math.h>
@@ -9,8 +10,9 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-/* LEAST is test/golden/influence.py's threshold. NOTHING is rounding, enlarged by guidance and two steps (measured: 3.3e-6).
- * Every STRIDE-th tensor of the list, sorted from the weakest influence on, is tested; INFLUENCE=all tests all, in minutes. */
+/* LEAST is test/golden/influence.py's threshold. NOTHING is rounding, enlarged by guidance and two steps
+ * (measured: 3.3e-6). Every STRIDE-th tensor of the list, sorted from the weakest influence on, is tested;
+ * INFLUENCE=all tests all, in minutes. */
 #define LEAST   1e-3
 #define NOTHING 1e-5
 #ifdef __SANITIZE_ADDRESS__
@@ -31,7 +33,8 @@ struct influence_run {
     char model[PATH];
     const struct tensor_index *index; /* of the component under test */
     enum result result;
-    struct tensor unchanged[N_RESULTS]; /* outputs with all tensors unchanged; rank 0: the fixture lacks this output */
+    struct tensor
+        unchanged[N_RESULTS]; /* outputs with all tensors unchanged; rank 0: the fixture lacks this output */
     int n_tested, n_wrong;
     double least;
 };
@@ -66,9 +69,9 @@ static const char *encoded_as(const struct golden *g) {
 }
 
 /* Returns the last latent, the image decoded from the reference's latent, or the latent of an input image. */
-static struct tensor draw(struct influence_run *influence_run, enum result result) {
-    struct public_run *p = open_run(influence_run->golden, influence_run->model, false);
-    struct sluice_request r = request_of(p, case_for(influence_run->golden, result));
+static struct tensor draw(struct influence_run *state, enum result result) {
+    struct public_run *p = open_run(state->golden, state->model, false);
+    struct sluice_request r = request_of(p, case_for(state->golden, result));
     struct sluice_error error;
     struct tensor out;
     if (result == DECODED) {
@@ -108,31 +111,31 @@ static void overwrite(const char *path, const void *bytes, const struct index_en
 }
 
 /* Relative L2 change of the result when the tensor is zero. */
-static double influence(struct influence_run *influence_run, const struct index_entry *entry) {
+static double influence(struct influence_run *state, const struct index_entry *entry) {
     struct error e = {0};
-    const struct byte_source *source = &influence_run->index->sources[entry->source];
+    const struct byte_source *source = &state->index->sources[entry->source];
     char *original = malloc(entry->bytes), *zeros = calloc(1, entry->bytes), path[2 * PATH];
-    struct tensor out, truth = influence_run->unchanged[influence_run->result];
+    struct tensor out, truth = state->unchanged[state->result];
     source_read(source, original, entry->bytes, entry->offset, &e);
     assert_ok(&e);
-    /* The same file in the copied model. */
-    const char *tail = source->path + strlen(influence_run->golden->path) + strlen("/model");
-    snprintf(path, sizeof path, "%s%s", influence_run->model, tail);
+    const char *tail = source->path + strlen(state->golden->path) + strlen("/model");
+    snprintf(path, sizeof path, "%s%s", state->model, tail);
     overwrite(path, zeros, entry);
-    out = draw(influence_run, influence_run->result);
+    out = draw(state, state->result);
     overwrite(path, original, entry);
     free(original);
     free(zeros);
     return distance(out.data, truth.data, tensor_elements(&truth));
 }
 
-static enum result result_of(const struct influence_run *influence_run, const char *name) {
+static enum result result_of(const struct influence_run *state, const char *name) {
     if (strncmp(name, "vae.", 4)) return LATENT;
     bool encoder = !strncmp(name, "vae.encoder.", 12) || !strncmp(name, "vae.quant_conv.", 15);
-    return encoder && influence_run->unchanged[ENCODED].rank ? ENCODED : DECODED;
+    return encoder && state->unchanged[ENCODED].rank ? ENCODED : DECODED;
 }
 
-/* Length of the slot's folder and shared prefix at the start of a name; 0: the tensor belongs to another slot. */
+/* Length of the slot's folder and shared prefix at the start of a name; 0: the tensor belongs to another
+ * slot. */
 static size_t slot_name_offset(const struct slot *slot, const char *name) {
     size_t folder = strlen(slot->folder) + 1, prefix = slot->prefix ? strlen(slot->prefix) : 0;
     if (strncmp(name, slot->folder, folder - 1) || name[folder - 1] != '.') return 0;
@@ -140,28 +143,31 @@ static size_t slot_name_offset(const struct slot *slot, const char *name) {
 }
 
 /* Tests one tensor, named like "text_encoder.layers.0...". */
-static void test_tensor(struct influence_run *influence_run, const char *name, bool matters) {
-    const struct sluice_model *model = influence_run->golden->model;
+static void test_zeroed_tensor(struct influence_run *state, const char *name, bool matters) {
+    const struct sluice_model *model = state->golden->model;
     for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {
         size_t n = slot_name_offset(&model->recipe->slot[slot], name);
         if (!n) continue;
-        influence_run->index = &model->component[slot].index;
-        influence_run->result = result_of(influence_run, name);
+        state->index = &model->component[slot].index;
+        state->result = result_of(state, name);
         void *mark = golden_state.memory;
-        double moved = influence(influence_run, find_tensor(influence_run->index, name + n));
+        double moved = influence(state, find_tensor(state->index, name + n));
         test_memory_free_to(mark);
         bool good = matters ? moved > LEAST : moved < NOTHING;
-        if (!good) printf("  %s %s: setting it to zero changes the result by %.2e\n", influence_run->golden->name, name, moved);
-        if (matters && moved < influence_run->least) influence_run->least = moved;
-        influence_run->n_wrong += !good;
-        influence_run->n_tested++;
+        if (!good)
+            printf("  %s %s: setting it to zero changes the result by %.2e\n", state->golden->name, name,
+                   moved);
+        if (matters && moved < state->least) state->least = moved;
+        state->n_wrong += !good;
+        state->n_tested++;
         return;
     }
     fail_msg("no component has the tensor %s", name);
 }
 
-/* Reads the two lists of influence.txt, a number and a name a line: tensors that matter, then tensors that cannot. */
-static void test_listed_tensors(struct influence_run *influence_run, FILE *list) {
+/* Reads the two lists of influence.txt, a number and a name a line: tensors that matter, then tensors that
+ * cannot. */
+static void test_listed_tensors(struct influence_run *state, FILE *list) {
     char line[PATH], name[PATH];
     double reference;
     bool matters = true;
@@ -169,13 +175,13 @@ static void test_listed_tensors(struct influence_run *influence_run, FILE *list)
     while (fgets(line, sizeof line, list) && strncmp(line, "Constants", 9)) {
         if (!strncmp(line, "Tensors that", 12)) matters = false, n = 0;
         if (line[0] != ' ' || sscanf(line, "%lf %1000s", &reference, name) != 2) continue;
-        if (n++ % stride == 0) test_tensor(influence_run, name, matters);
+        if (n++ % stride == 0) test_zeroed_tensor(state, name, matters);
     }
 }
 
 static void test_unused_tensor(const struct golden *g) {
     char path[PATH], folder[] = "/tmp/sluice-influence-XXXXXX", command[2 * PATH];
-    struct influence_run influence_run = {.golden = g, .least = INFINITY};
+    struct influence_run state = {.golden = g, .least = INFINITY};
     snprintf(path, sizeof path, "%s/influence.txt", g->path);
     FILE *list = fopen(path, "r");
     if (!list) {
@@ -183,19 +189,19 @@ static void test_unused_tensor(const struct golden *g) {
         return;
     }
     assert_non_null(mkdtemp(folder));
-    snprintf(influence_run.model, sizeof influence_run.model, "%s/model", folder);
+    snprintf(state.model, sizeof state.model, "%s/model", folder);
     snprintf(command, sizeof command, "cp -rL '%s/model' '%s'", g->path, folder);
     assert_int_equal(system(command), 0);
     for (enum result r = 0; r < N_RESULTS; r++)
-        if (case_for(g, r)) influence_run.unchanged[r] = draw(&influence_run, r);
-    test_listed_tensors(&influence_run, list);
+        if (case_for(g, r)) state.unchanged[r] = draw(&state, r);
+    test_listed_tensors(&state, list);
     fclose(list);
     snprintf(command, sizeof command, "rm -r '%s'", folder);
     assert_int_equal(system(command), 0);
     printf("  %-12s %d tensors set to zero, smallest change of a tensor that matters: %.2e (required %.0e)\n",
-           g->name, influence_run.n_tested, influence_run.least, LEAST);
-    assert_int_equal(influence_run.n_wrong, 0);
-    assert_true(influence_run.n_tested >= 5);
+           g->name, state.n_tested, state.least, LEAST);
+    assert_int_equal(state.n_wrong, 0);
+    assert_true(state.n_tested >= 5);
 }
 
 static const struct golden_test tests[] = {{"influence", test_unused_tensor, PRECISION_F32, false, NULL}};

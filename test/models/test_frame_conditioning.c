@@ -1,5 +1,6 @@
-/* First/last-frame conditioning: the mask against diffusers' list (pipelines/wan/pipeline_wan_i2v.py, prepare_latents), the
- * frames that are encoded chunk by chunk, and copying the clean first latent frame back. */
+/* First/last-frame conditioning: the mask against diffusers' list (pipelines/wan/pipeline_wan_i2v.py,
+ * prepare_latents), the frames that are encoded chunk by chunk, and copying the clean first latent frame
+ * back. */
 #include "engine/api/frame_conditioning.h"
 #include "test/lib/check.h"
 
@@ -10,7 +11,7 @@ enum { SIDE = 2, C = 3, FACTOR = 4, FRAMES_MAX = 13, LATENTS_MAX = 4 };
 static uint8_t first[SIDE * SIDE * 3], last[SIDE * SIDE * 3];
 static const struct sluice_picture end = {.width = SIDE, .height = SIDE, .rgb = last};
 
-static struct job job_of(int frames, bool ends) {
+static struct job make_job(int frames, bool ends) {
     struct job job = {.C = C, .F = (frames - 1) / FACTOR + 1, .Y = SIDE, .X = SIDE};
     job.request.frames = frames;
     job.picture[PICTURE_INIT] = (struct sluice_picture){.width = SIDE, .height = SIDE, .rgb = first};
@@ -19,10 +20,11 @@ static struct job job_of(int frames, bool ends) {
     return job;
 }
 
-/* The mask lists the first frame four times, then groups of four: channel c of latent frame f is entry 4 f + c. */
+/* The mask lists the first frame four times, then groups of four: channel c of latent frame f is entry 4 f +
+ * c. */
 static void check_mask(int frames, bool ends) {
     static float concat[(FACTOR + C) * LATENTS_MAX * SIDE * SIDE];
-    struct job job = job_of(frames, ends);
+    struct job job = make_job(frames, ends);
     int listed[FRAMES_MAX + FACTOR - 1] = {1, 1, 1, 1}, n = FACTOR, wrong = 0;
     for (int frame = 1; frame < frames; frame++) listed[n++] = ends && frame == frames - 1;
     job.layout.concat[0] = tensor_make(concat, DTYPE_F32, 4, (int32_t[]){FACTOR + C, job.F, SIDE, SIDE});
@@ -34,8 +36,8 @@ static void check_mask(int frames, bool ends) {
                 float wanted = c < FACTOR ? (float)listed[FACTOR * f + c] : 7;
                 wrong += concat[(c * job.F + f) * SIDE * SIDE + p] != wanted;
             }
-    check(!wrong, "%d frames, %s: %d values of the mask are wrong", frames, ends ? "first and last frame" : "first frame",
-          wrong);
+    check(!wrong, "%d frames, %s: %d values of the mask are wrong", frames,
+          ends ? "first and last frame" : "first frame", wrong);
     check(frame_conditioning_latent(&job).data == concat + FACTOR * job.F * SIDE * SIDE,
           "the latent does not follow the mask's channels");
 }
@@ -43,7 +45,7 @@ static void check_mask(int frames, bool ends) {
 /* Chunks of the encoder: one frame, then four each. */
 static void check_frames(int frames, bool ends) {
     static float chunk[FACTOR * SIDE * SIDE * 3];
-    struct job job = job_of(frames, ends);
+    struct job job = make_job(frames, ends);
     struct tensor out = tensor_make(chunk, DTYPE_F32, 4, (int32_t[]){FACTOR, SIDE, SIDE, 3});
     for (int k = 0; k < job.F; k++) {
         struct frame_chunk part = {k, 1, k ? 1 + (k - 1) * FACTOR : 0, k ? FACTOR : 1};
@@ -61,7 +63,7 @@ static void check_frames(int frames, bool ends) {
 
 static void check_first_frame_restored(void) {
     float clean[C * SIDE * SIDE], latent[C * 3 * SIDE * SIDE];
-    struct job job = job_of(9, false);
+    struct job job = make_job(9, false);
     for (int i = 0; i < C * SIDE * SIDE; i++) clean[i] = (float)i;
     for (int i = 0; i < C * 3 * SIDE * SIDE; i++) latent[i] = -1;
     struct tensor to = tensor_make(latent, DTYPE_F32, 4, (int32_t[]){C, 3, SIDE, SIDE});

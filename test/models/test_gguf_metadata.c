@@ -1,5 +1,6 @@
-/* Metadata of GGUF models: architecture, number of blocks, settings, tokenizers, and tensor names of other programs.
- * Rows G39 and G40 of the malformed inputs are here because they need a model; the parser: test_gguf.c.
+/* Metadata of GGUF models: architecture, number of blocks, settings, tokenizers, and tensor names of other
+ * programs. Rows G39 and G40 of the malformed inputs are here because they need a model; the parser:
+ * test_gguf.c.
  *
  * The files are copies of test/golden/stored with other metadata and names. */
 #include <setjmp.h>
@@ -36,7 +37,6 @@ static char folder[] = "/tmp/sluice-models-XXXXXX";
 /* Writes a tensor's new name, or "" to leave it out. */
 typedef void (*renaming)(const char *name, char to[NAME]);
 
-/* A file whose tensors are copied. */
 struct source_file {
     const char *path;
     renaming rename;
@@ -87,7 +87,8 @@ static void add_tensors(struct copying *c, struct source_file *old) {
 }
 
 /* Writes the tensors of the old files with new names and metadata. */
-static const char *rewrite_all(struct source_file *old, int n_old, const struct gguf_metadata *metadata, int n) {
+static const char *rewrite_all(struct source_file *old, int n_old, const struct gguf_metadata *metadata,
+                               int n) {
     static struct copying c;
     const char *path = path_of("new.gguf");
     struct error e = {0};
@@ -192,7 +193,8 @@ static void test_g39_text_encoders(void **state) {
 
 /* ---- metadata ---- */
 
-/* Opens Z-Image with an encoder of that architecture and one more metadata pair; the tokenizer comes from another file. */
+/* Opens Z-Image with an encoder of that architecture and one more metadata pair; the tokenizer comes from
+ * another file. */
 static enum status open_with(const struct gguf_metadata *pair, struct error *e) {
     struct gguf_metadata metadata[2] = {text("general.architecture", "qwen3")};
     if (pair) metadata[1] = *pair;
@@ -240,7 +242,6 @@ static void test_unsupported_settings_refused(void **state) {
 
 /* ---- tokenizers ---- */
 
-/* The tokenizer in the encoder's own file is used before one in the folder. */
 static void test_embedded_tokenizer_preferred(void **state) {
     (void)state;
     char real[4096], *json = NULL;
@@ -271,7 +272,6 @@ static void drop_one(const char *name, char to[NAME]) {
     keep_name(strcmp(name, "blk.0.attn_v.weight") ? name : "", to);
 }
 
-/* An error names the missing tensor in the file's naming scheme. */
 static void test_missing_tensor_named_as_in_file(void **state) {
     (void)state;
     struct sluice_model *model;
@@ -333,11 +333,12 @@ static void behind_encoder(const char *name, char to[NAME]) {
     snprintf(to, NAME, "text_encoders.llm.%s", name);
 }
 
-/* Transformer and encoder in one file: the tokenizer's metadata is read after the transformer was examined. */
+/* Transformer and encoder in one file: the tokenizer's metadata is read after the transformer was examined.
+ */
 static void test_tokenizer_of_combined_file(void **state) {
     (void)state;
     struct source_file old[] = {{ZIMAGE "diffusion_models/zimage.gguf", behind_prefix, {0}},
-                             {QWEN3, behind_encoder, {0}}};
+                                {QWEN3, behind_encoder, {0}}};
     const struct gguf_metadata metadata[] = {text("general.architecture", "lumina2"),
                                              text("tokenizer.ggml.model", "gpt2"),
                                              text("tokenizer.ggml.pre", "qwen2")};
@@ -402,11 +403,16 @@ static int end(void **state) {
 
 int main(void) {
     static const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_g39_architectures), cmocka_unit_test(test_g39_text_encoders),
-        cmocka_unit_test(test_g40_block_count),   cmocka_unit_test(test_unsupported_settings_refused),
-        cmocka_unit_test(test_embedded_tokenizer_preferred),     cmocka_unit_test(test_t13_tokenizer_larger_than_embedding),
-        cmocka_unit_test(test_missing_tensor_named_as_in_file),           cmocka_unit_test(test_prefixed_names),
-        cmocka_unit_test(test_tokenizer_of_combined_file),          cmocka_unit_test(test_clip_cpp_names),
+        cmocka_unit_test(test_g39_architectures),
+        cmocka_unit_test(test_g39_text_encoders),
+        cmocka_unit_test(test_g40_block_count),
+        cmocka_unit_test(test_unsupported_settings_refused),
+        cmocka_unit_test(test_embedded_tokenizer_preferred),
+        cmocka_unit_test(test_t13_tokenizer_larger_than_embedding),
+        cmocka_unit_test(test_missing_tensor_named_as_in_file),
+        cmocka_unit_test(test_prefixed_names),
+        cmocka_unit_test(test_tokenizer_of_combined_file),
+        cmocka_unit_test(test_clip_cpp_names),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, begin, end);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -1,6 +1,6 @@
-/* GGUF files as ComfyUI-GGUF's tools/convert.py makes them of UNets: matrices and convolutions whose rows are no multiple of
- * the 256-value block are flattened, quantised, and get their shape in comfy.gguf.orig_shape. Such a model must give the
- * latent of its dequantised weights. */
+/* GGUF files as ComfyUI-GGUF's tools/convert.py makes them of UNets: matrices and convolutions whose rows are
+ * no multiple of the 256-value block are flattened, quantised, and get their shape in comfy.gguf.orig_shape.
+ * Such a model must give the latent of its dequantised weights. */
 #include "kernels/cpu/weights.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/quantise/quantise.h"
@@ -26,7 +26,6 @@ static enum status give_bytes(void *user, int i, void *to, uint64_t bytes, struc
     return OK;
 }
 
-/* Converts a tensor of the set to f32. */
 static void widen(struct item *item) {
     enum dtype dtype = !strcmp(item->type, "F32")   ? DTYPE_F32
                        : !strcmp(item->type, "F16") ? DTYPE_F16
@@ -108,7 +107,8 @@ int main(void) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_Q4_0, DTYPE_Q4_K, DTYPE_Q6_K};
     temporary_make();
     layouts_load(&layouts_of_sd1, "test/golden/sd1/model");
-    for (size_t i = 0; i < sizeof types / sizeof *types; i++) test_flattened_weights_give_same_latent(types[i]);
+    for (size_t i = 0; i < sizeof types / sizeof *types; i++)
+        test_flattened_weights_give_same_latent(types[i]);
     layouts_free();
     return finish();
 }

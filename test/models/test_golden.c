@@ -1,5 +1,6 @@
-/* The whole engine against diffusers: tokens, schedule, noise, hidden states, latents and images, through the public header
- * where possible. Single blocks: test_blocks.c; influence of every tensor: test_every_tensor_matters.c. */
+/* The whole engine against diffusers: tokens, schedule, noise, hidden states, latents and images, through the
+ * public header where possible. Single blocks: test_blocks.c; influence of every tensor:
+ * test_every_tensor_matters.c. */
 #include "test/lib/block_runner.h"
 #include "test/lib/golden_run.h"
 
@@ -36,7 +37,8 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* Tolerances in bf16 without an error of the reference: measured under emulation. The decoder's rounding (TF32) is smaller. */
+/* Tolerances in bf16 without an error of the reference: measured under emulation. The decoder's rounding
+ * (TF32) is smaller. */
 static const struct tolerance gpu_tolerances[] = {
     {"text.embedding", 0, 0},
     {"encoded", 2.76e-3, 8e-3},
@@ -88,16 +90,16 @@ static void expect_ids(const struct golden *g, const json_t *c, const char *text
 }
 
 /* Prompts with images have image tokens: test_vision_inputs.c covers them. */
-static bool tells_pictures(const struct golden *g, const json_t *c) {
+static bool has_image_tokens(const struct golden *g, const json_t *c) {
     return model_component(g->model, FAMILY_VISION) && json_array_size(json_object_get(c, "references"));
 }
 
-static void test_ids(const struct golden *g) {
+static void test_token_ids(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     const struct slot *slots = g->model->recipe->slot;
     size_t i;
     json_array_foreach(cases, i, c) {
-        for (int slot = 0, encoder = 0; slots[slot].family && !tells_pictures(g, c); slot++) {
+        for (int slot = 0, encoder = 0; slots[slot].family && !has_image_tokens(g, c); slot++) {
             if (slots[slot].family->kind != FAMILY_TEXT) continue;
             expect_ids(g, c, text_of(c, "prompt"), encoder, slot, "cond");
             expect_ids(g, c, text_of(c, "negative_prompt"), encoder++, slot, "uncond");
@@ -105,9 +107,6 @@ static void test_ids(const struct golden *g) {
     }
 }
 
-/* ---- text ---- */
-
-/* Token embeddings and one encoder layer on the reference's input. */
 static void test_text_layer(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), in = golden_single(g, "block.text.in");
     struct tensor out = golden_single(g, "block.text.out");
@@ -229,7 +228,7 @@ static void test_noise(const struct golden *g) {
 /* ---- runs through the public header ---- */
 
 /* Compares the tensors dumped under that name, which belong to the first image of the batch. */
-static void expect_of_pictures(struct public_run *p, const json_t *c, const char *dump) {
+static void expect_image_dumps(struct public_run *p, const json_t *c, const char *dump) {
     static const char *const pictures[] = {"init",          "last",          "masked",
                                            "reference_000", "reference_001", "reference_002"};
     int n = 0;
@@ -239,7 +238,8 @@ static void expect_of_pictures(struct public_run *p, const json_t *c, const char
         if (!has_golden(p->golden, case_tensor(c, tail, name))) continue;
         snprintf(file, sizeof file, n ? "%s_%03d" : "%s", dump, n);
         struct tensor truth = golden(p->golden, name), ours = read_dump(p, file, file);
-        if (truth.rank == 4) truth = tensor_slice(truth, 0, 1); /* axis 0: images, all with the same input images */
+        if (truth.rank == 4)
+            truth = tensor_slice(truth, 0, 1); /* axis 0: images, all with the same input images */
         assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
         snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), pictures[i]);
         expect_values(p->golden, dump, detail, ours.data, truth.data, tensor_elements(&truth));
@@ -247,7 +247,7 @@ static void expect_of_pictures(struct public_run *p, const json_t *c, const char
     }
 }
 
-static void test_hidden(const struct golden *g) {
+static void test_hidden_states(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
@@ -303,7 +303,7 @@ static double rms_of(struct tensor t) {
 }
 
 /* The initial latents: noise, or noise added to an input image's latent. */
-static void expect_start(struct public_run *p, const json_t *c) {
+static void expect_initial_latents(struct public_run *p, const json_t *c) {
     char name[NAME], detail[NAME];
     const char *tail = has_golden(p->golden, case_tensor(c, "noise", name)) ? "noise" : "latent_000";
     struct tensor truth = golden(p->golden, case_tensor(c, tail, name));
@@ -327,10 +327,11 @@ static void expect_steps(struct public_run *p, const json_t *c) {
         expect_equal_bits(golden(p->golden, name), sigmas.data);
     for (int i = 1; i < tensor_elements(&sigmas); i++) {
         snprintf(file, sizeof file, "latent_%03d", i);
-        expect_dump(p, c, file, has_high_guidance(c) ? "latent after a step, high guidance" : "latent after a step",
+        expect_dump(p, c, file,
+                    has_high_guidance(c) ? "latent after a step, high guidance" : "latent after a step",
                     file);
     }
-    expect_start(p, c);
+    expect_initial_latents(p, c);
 }
 
 static void run_case(struct public_run *p, const json_t *c, bool no_decode) {
@@ -343,20 +344,20 @@ static void run_case(struct public_run *p, const json_t *c, bool no_decode) {
     p->album.n = 0;
     assert_public(sluice_run(p->session, &r, &error), &error);
     expect_texts(p, c);
-    expect_of_pictures(p, c, "encoded");
+    expect_image_dumps(p, c, "encoded");
     expect_dump(p, c, "concat", "encoded", "concat");
-    expect_of_pictures(p, c, "seen");
+    expect_image_dumps(p, c, "seen");
     expect_latents(p, c);
 }
 
 static void draw_case(struct public_run *p, const json_t *c) {
     run_case(p, c, false);
     expect_steps(p, c);
-    expect_decoded(p, c, has_high_guidance(c) ? "decoded, free-running, high guidance" : "decoded, free-running");
+    expect_decoded(p, c,
+                   has_high_guidance(c) ? "decoded, free-running, high guidance" : "decoded, free-running");
     expect_pictures(p, c, "free image, worst", "free image, share");
 }
 
-/* Decodes the reference's latent. */
 static void decode_case(struct public_run *p, const json_t *c) {
     char name[NAME], path[PATH];
     struct error e = {0};
@@ -373,7 +374,7 @@ static void decode_case(struct public_run *p, const json_t *c) {
     expect_pictures(p, c, "picture, worst", "picture, share");
 }
 
-static void test_images(const struct golden *g) {
+static void test_images_equal_reference(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
@@ -386,7 +387,7 @@ static void test_images(const struct golden *g) {
     close_run(p);
 }
 
-static void test_latents(const struct golden *g) {
+static void test_latents_equal_reference(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
@@ -398,20 +399,20 @@ static void test_latents(const struct golden *g) {
 }
 
 static const struct golden_test tests[] = {
-    {"ids", test_ids, PRECISION_F32, false, NULL},
+    {"ids", test_token_ids, PRECISION_F32, false, NULL},
     {"text layer", test_text_layer, PRECISION_F32, false, "block.text.in"},
     {"schedule", test_schedule, PRECISION_F32, false, "schedule.1.1.sigmas"},
     {"schedule by tokens", test_schedule, PRECISION_F32, false, "schedule_tokens.1.1.sigmas"},
     {"noise", test_noise, PRECISION_F32, false, "noise.0.randn"},
-    {"hidden states", test_hidden, PRECISION_F32, false, "text.embedding"},
-    {"hidden states, two encoders", test_hidden, PRECISION_F32, false, "t5.embedding"},
-    {"hidden states, three encoders", test_hidden, PRECISION_F32, false, "case0.ids_3.cond"},
-    {"images", test_images, PRECISION_F32, true, NULL},
+    {"hidden states", test_hidden_states, PRECISION_F32, false, "text.embedding"},
+    {"hidden states, two encoders", test_hidden_states, PRECISION_F32, false, "t5.embedding"},
+    {"hidden states, three encoders", test_hidden_states, PRECISION_F32, false, "case0.ids_3.cond"},
+    {"images", test_images_equal_reference, PRECISION_F32, true, NULL},
     {"text layer, bf16", test_text_layer, PRECISION_BF16, true, "block.text.in"},
-    {"hidden states, bf16", test_hidden, PRECISION_BF16, true, "text.embedding"},
-    {"hidden states, two encoders, bf16", test_hidden, PRECISION_BF16, true, "t5.embedding"},
-    {"hidden states, three encoders, bf16", test_hidden, PRECISION_BF16, true, "case0.ids_3.cond"},
-    {"latents, bf16", test_latents, PRECISION_BF16, true, NULL},
+    {"hidden states, bf16", test_hidden_states, PRECISION_BF16, true, "text.embedding"},
+    {"hidden states, two encoders, bf16", test_hidden_states, PRECISION_BF16, true, "t5.embedding"},
+    {"hidden states, three encoders, bf16", test_hidden_states, PRECISION_BF16, true, "case0.ids_3.cond"},
+    {"latents, bf16", test_latents_equal_reference, PRECISION_BF16, true, NULL},
 };
 
 static const struct suite pipeline = {"pipeline", tests, COUNT_OF(tests), tolerances, gpu_tolerances};

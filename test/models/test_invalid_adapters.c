@@ -1,5 +1,5 @@
-/* Files that are no adapters, or adapters for another model: each is refused with its name, quickly, without leaks.
- * With `partial`, modules that do not fit become warnings. */
+/* Files that are no adapters, or adapters for another model: each is refused with its name, quickly, without
+ * leaks. With `partial`, modules that do not fit become warnings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -58,7 +58,7 @@ static const char *write_tensors(const char *text, const char *metadata) {
 
 /* Opens and matches an adapter on a sys that counts memory; all memory must be freed. */
 static enum status match_refusing_leaks(const struct sluice_model *m, const char *path, bool partial,
-                       struct adapter_match *match, struct error *e) {
+                                        struct adapter_match *match, struct error *e) {
     struct adapter *a = NULL;
     int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
     int open_before = count_open_files();
@@ -90,11 +90,7 @@ static const struct row {
      SHAPE,
      {"has another rank than its counterpart", "[96, 3]"},
      false},
-    {"rank 0",
-     W1 ".lora_A.weight F32 0,36; " W1 ".lora_B.weight F32 96,0",
-     SHAPE,
-     {"is empty", W1},
-     false},
+    {"rank 0", W1 ".lora_A.weight F32 0,36; " W1 ".lora_B.weight F32 96,0", SHAPE, {"is empty", W1}, false},
     {"wrong columns",
      W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2",
      SHAPE,
@@ -134,7 +130,11 @@ static const struct row {
      {"whole and as a product", W1},
      false},
     {"one LoKr factor", W1 ".lokr_w1 F32 4,3", MISSING, {"has only one of its two factors", W1}, ZIMAGE},
-    {"two kinds of adapter", W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12", DUP, {"two kinds of adapter", W1}, ZIMAGE},
+    {"two kinds of adapter",
+     W1_PAIR W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w2 F32 24,12",
+     DUP,
+     {"two kinds of adapter", W1},
+     ZIMAGE},
     {"a difference of another rank", W1 ".diff F32 96,6,6", SHAPE, {W1, "other axes"}, ZIMAGE},
     {"a kernel in LoKr's w1",
      W1 ".lokr_w1 F32 4,1,2,2; " W1 ".lokr_w2 F32 24,9",
@@ -142,11 +142,7 @@ static const struct row {
      {W1, "other axes"},
      ZIMAGE},
     {"a vector of alphas", W1_PAIR W1 ".alpha F32 2", SHAPE, {"is not a scalar", ".alpha"}, ZIMAGE},
-    {"alpha of type U8",
-     W1_PAIR W1 ".alpha U8 -",
-     UNSUPPORTED,
-     {"has an unsupported type", "U8"},
-     ZIMAGE},
+    {"alpha of type U8", W1_PAIR W1 ".alpha U8 -", UNSUPPORTED, {"has an unsupported type", "U8"}, ZIMAGE},
     {"factors of type F64",
      W1 ".lora_A.weight F64 2,36; " W1 ".lora_B.weight F64 96,2",
      UNSUPPORTED,
@@ -164,7 +160,11 @@ static const struct row {
      {"two modules of the adapter", "'transformer.layers.0.feed_forward.w1.lora_A.weight'"},
      false},
     {"DoRA", W1_PAIR W1 ".dora_scale F32 96,1", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
-    {"DoRA in peft's names", W1_PAIR W1 ".lora_magnitude_vector.weight F32 96", UNSUPPORTED, {"DoRA", W1}, ZIMAGE},
+    {"DoRA in peft's names",
+     W1_PAIR W1 ".lora_magnitude_vector.weight F32 96",
+     UNSUPPORTED,
+     {"DoRA", W1},
+     ZIMAGE},
     {"OFT", W1 ".oft_blocks F32 4,9,9", UNSUPPORTED, {"found OFT", ".oft_blocks"}, ZIMAGE},
     {"set_weight", W1 ".set_weight F32 96,36", UNSUPPORTED, {"a replacement of a weight", W1}, ZIMAGE},
     {"a difference of full rank",
@@ -264,7 +264,8 @@ static void check_words(const struct error *e, const struct row *row) {
           line);
     check(e->exit == 3, "%s: exit %d", row->what, e->exit);
     for (int i = 0; i < COUNT_OF(row->words); i++)
-        check(strstr(line, row->words[i]) != NULL, "%s: '%s' is missing in: %s", row->what, row->words[i], line);
+        check(strstr(line, row->words[i]) != NULL, "%s: '%s' is missing in: %s", row->what, row->words[i],
+              line);
 }
 
 static void test_malformed_adapters_refused(void) {
@@ -335,8 +336,6 @@ static void test_nonfinite_values_refused(void) {
     adapter_close(a);
 }
 
-/* ---- peft's configuration ---- */
-
 static void test_unsupported_peft_config_refused(void) {
     static const struct {
         const char *json;
@@ -361,8 +360,6 @@ static void test_unsupported_peft_config_refused(void) {
     }
 }
 
-/* ---- partial matches ---- */
-
 static void test_partial_match_reports_unmatched(void) {
     struct adapter_match match;
     struct error e;
@@ -370,14 +367,14 @@ static void test_partial_match_reports_unmatched(void) {
                                      "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2; "
                                      "something.else F32 3; " W1_PAIR,
                                      NULL);
-    check(match_refusing_leaks(zimage, path, true, &match, &e) == OK && match.n_unmatched == 2 && match.n_notes == 1 &&
-              strstr(match.note[0], "fit nothing: 2") && strstr(match.note[0], "layers.99"),
+    check(match_refusing_leaks(zimage, path, true, &match, &e) == OK && match.n_unmatched == 2 &&
+              match.n_notes == 1 && strstr(match.note[0], "fit nothing: 2") &&
+              strstr(match.note[0], "layers.99"),
           "partial: %s, %d unmatched, %s", e.what, match.n_unmatched, match.note[0]);
     path = write_tensors("diffusion_model.layers.99.feed_forward.w1.lora_A.weight F32 2,36; "
                          "diffusion_model.layers.99.feed_forward.w1.lora_B.weight F32 96,2",
                          NULL);
     check(match_refusing_leaks(zimage, path, true, &match, &e) == MISSING, "no module fits: %s", e.what);
-    /* A wrong shape stays an error. */
     path = write_tensors(W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2", NULL);
     check(match_refusing_leaks(zimage, path, true, &match, &e) == SHAPE, "a wrong shape: %s", e.what);
     /* One layer under two naming schemes. */
@@ -390,8 +387,6 @@ static void test_partial_match_reports_unmatched(void) {
               strstr(match.note[0], "in two namings (one is used): 1"),
           "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
 }
-
-/* ---- many tensors ---- */
 
 /* As many tensors as a file may have, with long common prefixes in their names. */
 static void test_many_unmatched_tensors_are_fast(void) {
@@ -409,7 +404,8 @@ static void test_many_unmatched_tensors_are_fast(void) {
         adapter_writer_add_f32(&w, name, NULL, 96, 2, 0);
     }
     adapter_writer_end(&w, path, NULL);
-    check(match_refusing_leaks(zimage, path, false, &match, &e) == MISSING, "%d modules: %s", MODULES, e.what);
+    check(match_refusing_leaks(zimage, path, false, &match, &e) == MISSING, "%d modules: %s", MODULES,
+          e.what);
     check(match_refusing_leaks(zimage, path, true, &match, &e) == OK && match.n_unmatched > MODULES - 100,
           "%d modules: %s, %d unmatched", MODULES, e.what, match.n_unmatched);
 }
@@ -489,11 +485,15 @@ static void test_no_leak_after_fault(void) {
 }
 
 static void test_model_file_refused(void) {
-    static const struct row row = {
-        "a model", "", UNSUPPORTED, {"the file is not a LoRA or other adapter", "transformer (zimage)"}, ZIMAGE};
+    static const struct row row = {"a model",
+                                   "",
+                                   UNSUPPORTED,
+                                   {"the file is not a LoRA or other adapter", "transformer (zimage)"},
+                                   ZIMAGE};
     struct adapter_match match;
     struct error e;
-    match_refusing_leaks(zimage, "models/demo/transformer/diffusion_pytorch_model.safetensors", false, &match, &e);
+    match_refusing_leaks(zimage, "models/demo/transformer/diffusion_pytorch_model.safetensors", false, &match,
+                         &e);
     check_words(&e, &row);
 }
 

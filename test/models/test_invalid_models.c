@@ -1,5 +1,6 @@
-/* Models that resemble a supported family: similar architectures with the same tensor names, and sizes that do not fit
- * together. Each must be refused with its name when it is opened or planned. Rows: test/lib/invalid_models_FAMILY.c. */
+/* Models that resemble a supported family: similar architectures with the same tensor names, and sizes that
+ * do not fit together. Each must be refused with its name when it is opened or planned. Rows:
+ * test/lib/invalid_models_FAMILY.c. */
 #include "test/lib/layouts.h"
 
 static void set_config(struct tensor_set *p, const char *key, const char *value) {
@@ -17,10 +18,10 @@ static void test_invalid_model(const struct invalid_model *m) {
     if (m->tensor && !m->n) tensor_set_drop(p, m->tensor);
     if (m->change) m->change(p);
     expect_refused(layouts_replace_part(m->component, p), m->code,
-               m->what  ? m->what
-               : m->key ? m->key
-                        : m->tensor,
-               m->words);
+                   m->what  ? m->what
+                   : m->key ? m->key
+                            : m->tensor,
+                   m->words);
 }
 
 int main(int argc, char **argv) {

@@ -1,6 +1,6 @@
-/* Convolutions whose weight is the last temporal slice of a 3D kernel (the Wan VAE on single frames): the packed block equals
- * the file's values bit for bit, for any part of the block, with and without direct I/O, and after conversion. Blocks hold
- * only the slices. Streaming of such blocks: gates/test_store.c. */
+/* Convolutions whose weight is the last temporal slice of a 3D kernel (the Wan VAE on single frames): the
+ * packed block equals the file's values bit for bit, for any part of the block, with and without direct I/O,
+ * and after conversion. Blocks hold only the slices. Streaming of such blocks: gates/test_store.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -150,8 +150,8 @@ static void check_part(struct reader *reader, const struct block *block, const u
     for (uint64_t at = 0; at < block->bytes; at++) {
         bool wanted = at >= from && at < to && is_read(block, at);
         if (got[at] != (wanted ? expected[at] : UNTOUCHED))
-            fail_msg("wrong byte %llu after reading [%llu, %llu)", (unsigned long long)at, (unsigned long long)from,
-                     (unsigned long long)to);
+            fail_msg("wrong byte %llu after reading [%llu, %llu)", (unsigned long long)at,
+                     (unsigned long long)from, (unsigned long long)to);
     }
 }
 
@@ -161,7 +161,8 @@ static void check_block(struct tensor_index *index, const struct block *block,
     static _Alignas(16) char work[READER_WORK_BYTES];
     struct reader reader = {.converter = requantised_convert, .work = work};
     for (int direct = 0; direct < 2; direct++) {
-        if (direct && source_open_direct(&index->sources[0])) break; /* gates/test_direct_io.c requires direct I/O where it works */
+        if (direct && source_open_direct(&index->sources[0]))
+            break; /* gates/test_direct_io.c requires direct I/O where it works */
         if (direct) reader.bounce = (struct bounce){bounce, sizeof bounce};
         check_part(&reader, block, expected, 0, block->bytes);
         assert_int_equal(reader.bytes_direct, direct ? reader.bytes_read : 0);
@@ -182,7 +183,8 @@ static void open_block(struct tensor_index *index, struct block *block) {
     assert_ok(&e);
 }
 
-/* Checks the packed size, a third of the kernels, and the bytes read: the gaps between slices are read too. */
+/* Checks the packed size, a third of the kernels, and the bytes read: the gaps between slices are read too.
+ */
 static void check_sizes(const struct block *block, uint64_t file_element, uint64_t element) {
     assert_true(block->bytes <= (2 * VALUES + O) * element + 4 * ARENA_ALIGN);
     assert_int_equal(block_file_bytes(block), (2 * T * VALUES + O) * file_element);
@@ -285,7 +287,6 @@ static void test_block_types_refused(void **state) {
     expect_refused_bind(other, UNSUPPORTED, "multiple of the type's block size");
 }
 
-/* A file truncated after it was opened. */
 static void test_truncated_file_reported(void **state) {
     static unsigned char got[PACKED_MAX];
     struct reader reader = {0};
@@ -318,8 +319,8 @@ static int tear_down(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_last_slice_bits),     cmocka_unit_test(test_converted_slice_bits),
-        cmocka_unit_test(test_wrong_shape_refused),  cmocka_unit_test(test_block_types_refused),
+        cmocka_unit_test(test_last_slice_bits),         cmocka_unit_test(test_converted_slice_bits),
+        cmocka_unit_test(test_wrong_shape_refused),     cmocka_unit_test(test_block_types_refused),
         cmocka_unit_test(test_truncated_file_reported),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, set_up, tear_down);

@@ -1,6 +1,7 @@
-/* File layouts of published checkpoints: split files, all-in-one files with prefixes, folders of parts, and tensors under
- * diffusers' or the authors' names. Each must give exactly the results of the Hugging Face folder that it was made from;
- * impossible layouts are refused. Rows per fixture and tests of one family: test/lib/layouts_FAMILY.c. */
+/* File layouts of published checkpoints: split files, all-in-one files with prefixes, folders of parts, and
+ * tensors under diffusers' or the authors' names. Each must give exactly the results of the Hugging Face
+ * folder that it was made from; impossible layouts are refused. Rows per fixture and tests of one family:
+ * test/lib/layouts_FAMILY.c. */
 #include "engine/convert/convert.h"
 #include "test/lib/layouts.h"
 
@@ -11,22 +12,22 @@ static void test_split_files_give_same_latent(const struct layouts *l) {
     for (int i = 0; i < l->family->n_parts; i++) paths[i] = l->family->parts[i].file;
     layouts_write_parts(paths, !l->no_configs);
     expect_same_result(layouts_part_files(), "the authors' file, other components by flags");
-    check(strstr(captured_log, l->warnings[0]) && strstr(captured_log, l->warnings[1]), "an assumption is not logged: %s", captured_log);
+    check(strstr(captured_log, l->warnings[0]) && strstr(captured_log, l->warnings[1]),
+          "an assumption is not logged: %s", captured_log);
 }
 
 static void test_file_for_wrong_slot_refused(const struct layout_family *family) {
     for (int slot = 0; slot < family->n_parts; slot++)
-        for (int given = 0; given < family->n_parts; given++) {
-            if (given == slot) continue;
-            const struct layout_part *expected = &family->parts[slot], *part = &family->parts[given];
+        for (int passed = 0; passed < family->n_parts; passed++) {
+            if (passed == slot) continue;
+            const struct layout_part *expected = &family->parts[slot], *part = &family->parts[passed];
             options from = layouts_part_files();
             layouts_set_path(&from, expected->component, temporary_path(part->file));
             expect_refused(from, UNSUPPORTED, "wrong slot",
-                       WORDS("holds another component", part->found_text, expected->expected_text, expected->flag_text));
+                           WORDS("holds another component", part->found_text, expected->expected_text,
+                                 expected->flag_text));
         }
 }
-
-/* ---- all components in one file ---- */
 
 static void test_single_file_gives_same_latent(const struct layouts *l) {
     const struct layout_family *family = l->family;
@@ -41,8 +42,8 @@ static void test_single_file_gives_same_latent(const struct layouts *l) {
         json_t *root = inspect(from), *components = json_object_get(root, "components"), *component;
         size_t k;
         check(count(root, "components") == n && !count(root, "unknown") && !count(root, "missing"),
-              "%s: inspect finds %zu components, %zu unknown, %zu missing tensors", what, count(root, "components"),
-              count(root, "unknown"), count(root, "missing"));
+              "%s: inspect finds %zu components, %zu unknown, %zu missing tensors", what,
+              count(root, "components"), count(root, "unknown"), count(root, "missing"));
         json_array_foreach(components, k, component) found += (int)number(component, "tensors");
         check(found == written, "%s: inspect counts %d of %d tensors", what, found, written);
         json_decref(root);
@@ -51,9 +52,10 @@ static void test_single_file_gives_same_latent(const struct layouts *l) {
 
 /* ---- converted components ---- */
 
-/* One component converted to the other file format, with unchanged types and its configuration, gives the same latent. */
-static void expect_converted_same(const struct layout_part *part, options from, const char *input, const char *name,
-                            const char *form) {
+/* One component converted to the other file format, with unchanged types and its configuration, gives the
+ * same latent. */
+static void expect_converted_same(const struct layout_part *part, options from, const char *input,
+                                  const char *name, const char *form) {
     struct sys machine;
     struct error e = {0};
     char line[1024], what[TENSOR_SET_PATH + 64];
@@ -79,9 +81,11 @@ static void test_converted_component_gives_same_latent(const struct layouts *l) 
         snprintf(path, sizeof path, "%s/%s", current_model.folder, part->component);
         expect_converted_same(part, folder, current_model.folder, part->component, "part.safetensors");
         expect_converted_same(part, folder, current_model.folder, part->component, "part.gguf");
-        const char *which = l->two_in_file && !strcmp(l->two_in_file, part->component) ? part->component : NULL;
+        const char *which =
+            l->two_in_file && !strcmp(l->two_in_file, part->component) ? part->component : NULL;
         expect_converted_same(part, folder, path, which, "part.safetensors");
-        expect_converted_same(part, layouts_part_files(), temporary_path(part->file), which, "part.safetensors");
+        expect_converted_same(part, layouts_part_files(), temporary_path(part->file), which,
+                              "part.safetensors");
         for (int k = 0; l->one_file && k < l->family->n_all; k++) {
             options all = {.model = temporary_path("all.safetensors"), .tokenizer = current_model.tokenizer};
             layouts_write_all(all.model, &l->family->all[k]);
@@ -89,8 +93,6 @@ static void test_converted_component_gives_same_latent(const struct layouts *l) 
         }
     }
 }
-
-/* ---- inspect ---- */
 
 static void test_inspect_finds_components(const struct fixture *f) {
     const struct expected_recipe *expected = f->expected;
@@ -105,8 +107,8 @@ static void test_inspect_finds_components(const struct fixture *f) {
               !strcmp(json_string_value(json_object_get(second, "tokenizer")), "unigram"),
           "%s: wrong T5 token count", fixture);
     check(!count(root, "missing") && !count(root, "unknown") && !count(root, "notes"),
-          "%s: %zu missing, %zu unknown tensors, %zu notes", fixture, count(root, "missing"), count(root, "unknown"),
-          count(root, "notes"));
+          "%s: %zu missing, %zu unknown tensors, %zu notes", fixture, count(root, "missing"),
+          count(root, "unknown"), count(root, "notes"));
     json_decref(root);
     if (!check(!sluice_model_open(model_options(&from), &m, &e), "%s: %s (%s)", fixture, e.what, e.where))
         return;
@@ -133,7 +135,8 @@ static bool read_model(const struct fixture *f) {
     expected_request.frames = l->frames;
     expected_request.guidance = l->guidance;
     expected_request.flow_shift = l->flow_shift;
-    if (!rig_open_paths(&rig, (options){.model = folder, .tokenizer = l->tokenizer_model}, f->name)) return false;
+    if (!rig_open_paths(&rig, (options){.model = folder, .tokenizer = l->tokenizer_model}, f->name))
+        return false;
     check(l->folder_warning ? strstr(captured_log, l->folder_warning) != NULL : !captured_log[0],
           "a Hugging Face folder needs an assumption: %s", captured_log);
     expected_result = run(&rig, &expected_request);

@@ -1,5 +1,6 @@
-/* Pipelines with LoRA adapters: every naming scheme, fused and split weights, convolutions, text encoders, biases, two
- * adapters at once, two transformers, quantised base weights. The cases of a fixture run in turn in one session.
+/* Pipelines with LoRA adapters: every naming scheme, fused and split weights, convolutions, text encoders,
+ * biases, two adapters at once, two transformers, quantised base weights. The cases of a fixture run in turn
+ * in one session.
  *
  * Reference: diffusers with peft, unfused, or W + BA written into its weights where it cannot read the file
  * (test/golden/adapters.py, which shows that every pair moves the latent by ten times the tolerance). */
@@ -24,7 +25,7 @@ static const struct tolerance gpu_tolerances[] = {
     {0},
 };
 
-static void test_adapted(const struct golden *g) {
+static void test_latents_with_adapters(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
     char path[PATH];
@@ -33,7 +34,8 @@ static void test_adapted(const struct golden *g) {
     close_run(p);
 }
 
-static const struct golden_test tests[] = {{"adapted", test_adapted, PRECISION_F32, true, NULL}};
+static const struct golden_test tests[] = {
+    {"adapted", test_latents_with_adapters, PRECISION_F32, true, NULL}};
 
 static const struct suite *const *suites_of(const struct fixture *f) {
     static const struct suite adapted = {"adapters", tests, COUNT_OF(tests), tolerances, gpu_tolerances},

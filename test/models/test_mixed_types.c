@@ -1,7 +1,8 @@
-/* Whole pipelines from quantised files: GGUF with types that differ by tensor, also ComfyUI's, T5 in scaled fp8, tokenizers
- * in GGUF metadata; found by content, by flags and in folders.
+/* Whole pipelines from quantised files: GGUF with types that differ by tensor, also ComfyUI's, T5 in scaled
+ * fp8, tokenizers in GGUF metadata; found by content, by flags and in folders.
  *
- * Reference: diffusers in f32 with the dequantised weights (test/golden/stored.py). Exact dequantisation: test_dequantise.c. */
+ * Reference: diffusers in f32 with the dequantised weights (test/golden/stored.py). Exact dequantisation:
+ * test_dequantise.c. */
 #include "test/lib/golden_run.h"
 #include "test/lib/model_paths.h"
 
@@ -15,8 +16,8 @@ static const struct tolerance tolerances[] = {
     {"latent", 4.77e-6, 1.4e-5}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
-/* bf16: the fixtures hold no errors of the reference; measured under emulation. Weights that change type have an error of
- * their own size. */
+/* bf16: the fixtures hold no errors of the reference; measured under emulation. Weights that change type have
+ * an error of their own size. */
 static const struct tolerance gpu_tolerances[] = {
     {"hidden", 1.08e-2, 3e-2}, {"pooled", 3.32e-3, 1e-2},      {"latent after a step", 3.29e-3, 1e-2},
     {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},
@@ -45,8 +46,6 @@ static void test_found_by_content(const struct golden *g) {
     run_cases(p);
     close_run(p);
 }
-
-/* ---- each component by its flag ---- */
 
 static void test_by_flags(const struct golden *g) {
     static char paths[8][PATH];

@@ -1,6 +1,7 @@
-/* Stable Diffusion 3 without some of its text encoders: zero embeddings replace those of an absent encoder, the others
- * stay the same, and the log names it. Also: --clip_l none and the like, which tokenizers and projections are needed, and
- * which scaling factor a lone autoencoder decodes with. Images without an encoder against diffusers: test_golden.c. */
+/* Stable Diffusion 3 without some of its text encoders: zero embeddings replace those of an absent encoder,
+ * the others stay the same, and the log names it. Also: --clip_l none and the like, which tokenizers and
+ * projections are needed, and which scaling factor a lone autoencoder decodes with. Images without an encoder
+ * against diffusers: test_golden.c. */
 #include "engine/open/component_files.h"
 #include "loaders/loaders.h"
 #include "test/lib/fixtures.h"
@@ -76,7 +77,7 @@ static void prompt_inputs_free(struct prompt_inputs *g) {
 
 /* Counts the values in a rectangle that differ from `as`, or from 0 where `as` is NULL. */
 static int count_differences(const float *values, const float *as, int columns, int first_row, int rows,
-                  int first_column, int n_columns) {
+                             int first_column, int n_columns) {
     int n = 0;
     for (int i = first_row; i < first_row + rows; i++)
         for (int k = first_column; k < first_column + n_columns; k++)
@@ -102,23 +103,25 @@ static void test_absent_encoder_gives_zero_embeddings(void) {
         snprintf(what, sizeof what, "absent encoders, bits %d", absent);
         options from = {.model = MODEL, .clip_l = none[0], .clip_g = none[1], .t5xxl = none[2]};
         struct prompt_inputs g = compute_prompt_inputs(from, what);
-        for (int i = 0; i < ENCODERS; i++) check(!strstr(captured_log, words[i]) == !none[i], "%s: %s", what, captured_log);
+        for (int i = 0; i < ENCODERS; i++)
+            check(!strstr(captured_log, words[i]) == !none[i], "%s: %s", what, captured_log);
         check(g.rows == all.rows && g.columns == all.columns && g.pooled_columns == all.pooled_columns, "%s",
               what);
         for (int i = 0, column = 0, at = 0; i < ENCODERS; column += width[i], at += pooled[i % 2], i++) {
             bool clip = i < 2;
             int row = clip ? 0 : CLIP_ROWS, rows = clip ? CLIP_ROWS : T5_ROWS;
-            int n =
-                count_differences(g.text, none[i] ? NULL : all.text, g.columns, row, rows, clip ? column : 0, width[i]);
+            int n = count_differences(g.text, none[i] ? NULL : all.text, g.columns, row, rows,
+                                      clip ? column : 0, width[i]);
             check(!n, "%s: %d values of %s", what, n, folders[i]);
             if (clip)
                 check(!count_differences(g.pooled, none[i] ? NULL : all.pooled, 0, 0, 1, at, pooled[i]),
                       "%s: pooled embedding of %s", what, folders[i]);
         }
         check(!count_differences(g.text, NULL, g.columns, 0, CLIP_ROWS, width[0] + width[1],
-                      g.columns - width[0] - width[1]),
+                                 g.columns - width[0] - width[1]),
               "%s: columns after CLIP's are not zero", what);
-        check(!absent == !strcmp(g.latent, all.latent), "%s: the latent must differ only if an encoder is absent", what);
+        check(!absent == !strcmp(g.latent, all.latent),
+              "%s: the latent must differ only if an encoder is absent", what);
         prompt_inputs_free(&g);
     }
     prompt_inputs_free((struct prompt_inputs *)&all);
@@ -126,7 +129,8 @@ static void test_absent_encoder_gives_zero_embeddings(void) {
 
 /* ---- single-file checkpoints ---- */
 
-/* Writes the checkpoints that are shared: without encoders, with both CLIPs, with all three; Stability AI's prefixes. */
+/* Writes the checkpoints that are shared: without encoders, with both CLIPs, with all three; Stability AI's
+ * prefixes. */
 static void write_files(void) {
     static const char *const prefixes[ENCODERS] = {"text_encoders.clip_l.transformer.",
                                                    "text_encoders.clip_g.transformer.",
@@ -174,13 +178,14 @@ static void set_expected(options from, const char *what) {
     expected_result = draw_from(from, what);
 }
 
-/* All encoders in the file, some in the file and some by flag, all by flag. */
 static void test_encoders_in_file_or_by_flag(void) {
     const char *bare = temporary_path("with0.safetensors"), *clips = temporary_path("with2.safetensors");
     set_expected(flags(bare), "encoders by flags");
-    expect_same_result((options){.model = temporary_path("with3.safetensors"), .tokenizer = MODEL}, "all in one file");
+    expect_same_result((options){.model = temporary_path("with3.safetensors"), .tokenizer = MODEL},
+                       "all in one file");
     check(!strstr(captured_log, "zeros"), "zero embeddings are reported: %s", captured_log);
-    expect_same_result((options){.model = clips, .t5xxl = temporary_path(files[2]), .tokenizer = MODEL}, "--t5xxl");
+    expect_same_result((options){.model = clips, .t5xxl = temporary_path(files[2]), .tokenizer = MODEL},
+                       "--t5xxl");
     write_tensor_set(transformer, temporary_path("transformer.safetensors"), transformer->config);
     write_tensor_set(vae, temporary_path("vae.safetensors"), vae->config);
     options over = {.model = temporary_path("with3.safetensors"),
@@ -189,12 +194,14 @@ static void test_encoders_in_file_or_by_flag(void) {
                     .tokenizer = MODEL};
     expect_same_result(over, "encoders in the file, transformer and autoencoder by flags");
     set_expected((options){.model = clips, .tokenizer = MODEL}, "both CLIPs alone");
-    check(strstr(captured_log, words[2]) && !strstr(captured_log, words[0]), "the log must name T5 only: %s", captured_log);
-    expect_same_result((options){.model = temporary_path("with3.safetensors"), .t5xxl = "none", .tokenizer = MODEL},
-                   "--t5xxl none");
+    check(strstr(captured_log, words[2]) && !strstr(captured_log, words[0]), "the log must name T5 only: %s",
+          captured_log);
+    expect_same_result(
+        (options){.model = temporary_path("with3.safetensors"), .t5xxl = "none", .tokenizer = MODEL},
+        "--t5xxl none");
     expect_refused((options){.model = bare, .tokenizer = MODEL}, MISSING, "no encoder",
-               WORDS("'text_encoder_2' and 'text_encoder_3'", "--clip_l, --clip_g and --t5xxl",
-                     "one text encoder is enough"));
+                   WORDS("'text_encoder_2' and 'text_encoder_3'", "--clip_l, --clip_g and --t5xxl",
+                         "one text encoder is enough"));
 }
 
 static const char *copy_folder(const char *edit) {
@@ -206,7 +213,8 @@ static const char *copy_folder(const char *edit) {
     return folder;
 }
 
-/* File names tell CLIP-L from OpenCLIP-G where their widths are equal, also with one disabled or replaced by a flag. */
+/* File names tell CLIP-L from OpenCLIP-G where their widths are equal, also with one disabled or replaced by
+ * a flag. */
 static void test_clip_found_by_file_name(void) {
     char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);
@@ -216,7 +224,8 @@ static void test_clip_found_by_file_name(void) {
              temporary, files[0], files[1], files[2]);
     check(!system(command), "%s", command);
     for (int i = 0; i < ENCODERS; i++) {
-        options one = flags(temporary_path("with0.safetensors")), parts = {.model = folder, .tokenizer = MODEL};
+        options one = flags(temporary_path("with0.safetensors")),
+                parts = {.model = folder, .tokenizer = MODEL};
         const char **absent[] = {&one.clip_l, &one.clip_g, &one.t5xxl};
         const char **left_out[] = {&parts.clip_l, &parts.clip_g, &parts.t5xxl};
         *absent[i] = NULL;
@@ -251,8 +260,8 @@ static const char *write_clip(int i, const char *class, bool projection) {
     return path;
 }
 
-/* CLIP-L's projection applies in a pipeline folder and where the configuration's class has one; Flux's and OpenAI's CLIP-L
- * work without it. OpenCLIP-G always needs it. */
+/* CLIP-L's projection applies in a pipeline folder and where the configuration's class has one; Flux's and
+ * OpenAI's CLIP-L work without it. OpenCLIP-G always needs it. */
 static void test_text_projection_used_or_missing(void) {
     set_expected((options){.model = MODEL}, "pipeline folder");
     options from = flags(temporary_path("with0.safetensors"));
@@ -262,7 +271,7 @@ static void test_text_projection_used_or_missing(void) {
     char folder[HEX];
     memcpy(folder, expected_result.latent[0], HEX);
     expect_same_result((options){.model = copy_folder("sed -i s/WithProjection// text_encoder/config.json")},
-                   "class from model_index.json");
+                       "class from model_index.json");
     from.clip_l = write_clip(0, "CLIPTextModel", false);
     set_expected(from, "L of Flux's");
     check(strcmp(folder, expected_result.latent[0]) != 0, "the projection changes nothing");
@@ -270,10 +279,11 @@ static void test_text_projection_used_or_missing(void) {
     expect_same_result(from, "L of OpenAI's");
     from.clip_l = write_clip(0, "CLIPTextModelWithProjection", false);
     expect_refused(from, MISSING, "CLIP-L lacks the projection of its class",
-               WORDS("text_projection", "clip.safetensors"));
+                   WORDS("text_projection", "clip.safetensors"));
     from = flags(temporary_path("with0.safetensors"));
     from.clip_g = write_clip(1, "CLIPTextModel", false);
-    expect_refused(from, MISSING, "OpenCLIP-G without a projection", WORDS("text_projection", "clip.safetensors"));
+    expect_refused(from, MISSING, "OpenCLIP-G without a projection",
+                   WORDS("text_projection", "clip.safetensors"));
 }
 
 /* ---- invalid combinations ---- */
@@ -294,20 +304,21 @@ static void test_encoder_of_wrong_width_refused(void) {
     rewiden(tensor_set_copy(part[0], ""), 1280);
     from.clip_l = temporary_path("clip.safetensors");
     expect_refused(from, UNSUPPORTED, "OpenCLIP-G for --clip_l",
-               WORDS("holds another component", "CLIP-L text encoder", "for --clip_l"));
+                   WORDS("holds another component", "CLIP-L text encoder", "for --clip_l"));
     from = flags(temporary_path("with0.safetensors"));
     rewiden(tensor_set_copy(part[1], ""), 768);
     from.clip_g = temporary_path("clip.safetensors");
     expect_refused(from, UNSUPPORTED, "CLIP-L for --clip_g",
-               WORDS("holds another component", "OpenCLIP-G text encoder", "for --clip_g"));
+                   WORDS("holds another component", "OpenCLIP-G text encoder", "for --clip_g"));
     from = (options){.model = MODEL, .t5xxl = "test/golden/flux_a/model/text_encoder_2"};
     expect_refused(from, SHAPE, "another T5",
-               WORDS("text features", "28 in the T5 text encoder", "38 as in the transformer"));
+                   WORDS("text features", "28 in the T5 text encoder", "38 as in the transformer"));
     from.t5xxl = "test/golden/wan21/model/text_encoder";
-    expect_refused(from, UNSUPPORTED, "umT5 for --t5xxl", WORDS("umT5 text encoder (umt5)", "T5 text encoder for --t5xxl"));
+    expect_refused(from, UNSUPPORTED, "umT5 for --t5xxl",
+                   WORDS("umT5 text encoder (umt5)", "T5 text encoder for --t5xxl"));
     from = (options){.model = MODEL, .clip_l = "test/golden/flux_a/model/text_encoder"};
     expect_refused(from, SHAPE, "another CLIP",
-               WORDS("text features", "CLIP text encoder", "as in the transformer"));
+                   WORDS("text features", "CLIP text encoder", "as in the transformer"));
 }
 
 /* ---- folders ---- */
@@ -315,25 +326,27 @@ static void test_encoder_of_wrong_width_refused(void) {
 #define NULLED(part)                                                                                         \
     "sed -i '/\"" part "\"/,/]/{s/\"transformers\"/null/;s/\"[A-Z].*\"/null/}' model_index.json"
 
-/* A component named in model_index.json must exist or be disabled; [null, null] means absent, even if its folder exists. */
+/* A component named in model_index.json must exist or be disabled; [null, null] means absent, even if its
+ * folder exists. */
 static void test_missing_encoder_folder_refused_unless_disabled(void) {
-    expect_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING, "a missing encoder folder",
-               WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\" to go without"));
+    expect_refused((options){.model = copy_folder("rm -r text_encoder_3")}, MISSING,
+                   "a missing encoder folder",
+                   WORDS("'text_encoder_3'", "--t5xxl with the T5 text encoder, or \"none\" to go without"));
     set_expected((options){.model = MODEL, .t5xxl = "none"}, "--t5xxl none");
-    expect_same_result((options){.model = temporary_path("folder"), .t5xxl = "none"}, "--t5xxl none, folder missing");
+    expect_same_result((options){.model = temporary_path("folder"), .t5xxl = "none"},
+                       "--t5xxl none, folder missing");
     expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3"))}, "[null, null]");
     expect_same_result((options){.model = copy_folder(NULLED("text_encoder_3") " && rm -r tokenizer_3")},
-                   "[null, null], and no tokenizer");
+                       "[null, null], and no tokenizer");
     expect_refused((options){.model = copy_folder(NULLED("text_encoder") " && " NULLED(
-                             "text_encoder_2") " && " NULLED("text_encoder_3"))},
-               MISSING, "no encoder at all", WORDS("'text_encoder'", "one text encoder is enough"));
-    expect_refused_as((options){.model = MODEL, .clip_l = "none", .clip_g = "none", .t5xxl = "none"}, USAGE, 2,
-                  "all encoders disabled", WORDS("text encoders", "--t5xxl none"));
+                                 "text_encoder_2") " && " NULLED("text_encoder_3"))},
+                   MISSING, "no encoder at all", WORDS("'text_encoder'", "one text encoder is enough"));
+    expect_refused_as((options){.model = MODEL, .clip_l = "none", .clip_g = "none", .t5xxl = "none"}, USAGE,
+                      2, "all encoders disabled", WORDS("text encoders", "--t5xxl none"));
     expect_refused((options){.model = copy_folder("rm text_encoder_3/*.safetensors")}, MISSING,
-               "T5 without weights", WORDS("text_encoder_3"));
+                   "T5 without weights", WORDS("text_encoder_3"));
 }
 
-/* An encoder folder of a pipeline must hold that encoder. */
 static void test_wrong_component_in_encoder_folder_refused(void) {
     static const struct {
         const char *edit, *where, *what;
@@ -344,13 +357,14 @@ static void test_wrong_component_in_encoder_folder_refused(void) {
          "--t5xxl"}};
     for (size_t i = 0; i < sizeof rows / sizeof *rows; i++)
         expect_refused((options){.model = copy_folder(rows[i].edit)}, UNSUPPORTED, rows[i].edit,
-                   WORDS("holds another component", rows[i].where, rows[i].what));
+                       WORDS("holds another component", rows[i].where, rows[i].what));
     expect_refused((options){.model = copy_folder("rm model_index.json && rm text_encoder_3/model* && cp "
-                                              "text_encoder/*.safetensors text_encoder_3")},
-               UNSUPPORTED, "without model_index.json", WORDS("holds another component", "--t5xxl"));
+                                                  "text_encoder/*.safetensors text_encoder_3")},
+                   UNSUPPORTED, "without model_index.json", WORDS("holds another component", "--t5xxl"));
 }
 
-/* Every component flag set to "none": accepted where the component is optional, else refused before files are opened. */
+/* Every component flag set to "none": accepted where the component is optional, else refused before files are
+ * opened. */
 static void test_none_refused_for_required_components(void) {
     static const char *const models[] = {MODEL, "test/golden/flux_a/model", "test/golden/zimage_a/model"};
     const char *flag;
@@ -395,29 +409,30 @@ static void test_two_t5_files_are_ambiguous(void) {
         copy_file(temporary_path(files[2]), temporary_path(command));
     }
     expect_refused((options){.model = folder, .tokenizer = MODEL}, UNSUPPORTED, "two T5",
-               WORDS("two files hold the T5 text encoder", "--t5xxl"));
-    set_expected((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
-    expect_same_result((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL}, "two T5 files, --t5xxl none");
+                   WORDS("two files hold the T5 text encoder", "--t5xxl"));
+    set_expected((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL},
+                 "both CLIPs alone");
+    expect_same_result((options){.model = folder, .t5xxl = "none", .tokenizer = MODEL},
+                       "two T5 files, --t5xxl none");
 }
 
-/* ---- tokenizers ---- */
-
 static void test_missing_tokenizer_refused(void) {
-    options clips = {.model = temporary_path("with2.safetensors")}, all = flags(temporary_path("with0.safetensors"));
+    options clips = {.model = temporary_path("with2.safetensors")},
+            all = flags(temporary_path("with0.safetensors"));
     expect_refused(clips, MISSING, "no tokenizer", WORDS("no tokenizer for the CLIP-L", "--tokenizer"));
-    set_expected((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL}, "both CLIPs alone");
+    set_expected((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL},
+                 "both CLIPs alone");
     clips.tokenizer = MODEL "/tokenizer";
     expect_same_result(clips, "one tokenizer for both CLIPs");
     clips.t5xxl = temporary_path(files[2]);
-    expect_refused(clips, META, "T5 without a tokenizer", WORDS("CLIP BPE in", "unigram", "tokenizer/ and tokenizer_3/"));
+    expect_refused(clips, META, "T5 without a tokenizer",
+                   WORDS("CLIP BPE in", "unigram", "tokenizer/ and tokenizer_3/"));
     set_expected(all, "three tokenizers");
     all.tokenizer = copy_folder("rm -r tokenizer_2");
     expect_same_result(all, "CLIP-L's tokenizer for OpenCLIP-G");
     all.tokenizer = copy_folder("rm -r tokenizer_3");
     expect_refused(all, META, "no tokenizer_3", WORDS("unigram", "tokenizer/ and tokenizer_3/"));
 }
-
-/* ---- inspect and plan ---- */
 
 static void test_inspect_and_plan_list_absent_encoders(void) {
     json_t *root = inspect((options){.model = temporary_path("with2.safetensors"), .tokenizer = MODEL});
@@ -438,13 +453,11 @@ static void test_inspect_and_plan_list_absent_encoders(void) {
     rig_close(&rig);
 }
 
-/* ---- a lone autoencoder ---- */
-
 /* A VAE configuration with nothing but the number of norm groups. */
 #define GROUPS "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}"
 
-/* Flux's and Stable Diffusion 3's autoencoders have the same shapes. The denoiser in the same file, the folder's pipeline
- * or the latent identifies which scaling factor applies. */
+/* Flux's and Stable Diffusion 3's autoencoders have the same shapes. The denoiser in the same file, the
+ * folder's pipeline or the latent identifies which scaling factor applies. */
 static void test_lone_vae_scaling_factor(void) {
     struct rig rig;
     struct sluice_request request = small_request();
@@ -478,7 +491,8 @@ static void test_lone_vae_scaling_factor(void) {
         struct result got = run_or_decode(&rig, &plain, latent);
         check(got.code == SLUICE_OK && !strcmp(got.image[0], had.image[0]) == rows[i].same, "row %zu: %s", i,
               got.error.what);
-        check(!strstr(captured_log, "do not identify the autoencoder") == !rows[i].assumed, "row %zu: %s", i, captured_log);
+        check(!strstr(captured_log, "do not identify the autoencoder") == !rows[i].assumed, "row %zu: %s", i,
+              captured_log);
         result_free(&got);
         rig_close(&rig);
     }

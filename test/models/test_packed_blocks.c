@@ -1,8 +1,8 @@
-/* Packed blocks with quantised weights: whatever slices a weight consists of, its rows in the packed block are the file's
- * rows, and each row finds its scales.
+/* Packed blocks with quantised weights: whatever slices a weight consists of, its rows in the packed block
+ * are the file's rows, and each row finds its scales.
  *
- * The file is a buffer of random bytes except the scales: row r has the scale r + 1; block b of row r has tile_code(r, b)
- * at its place in the tiled layout. */
+ * The file is a buffer of random bytes except the scales: row r has the scale r + 1; block b of row r has
+ * tile_code(r, b) at its place in the tiled layout. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -101,16 +101,17 @@ static void add_tiles(struct index_entry *entry) {
             file[entry->scales.offset + (uint64_t)tile_place(r, b, tiles)] = tile_code(r, b);
 }
 
-/* An index of one tensor, all.weight. */
 struct file_of_one_tensor {
     struct index_entry entry;
     struct byte_source source;
     struct tensor_index index;
 };
 
-static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales, int rank, const int32_t *dim) {
-    *m = (struct file_of_one_tensor){.entry = {.name = "all.weight", .dtype = dtype, .rank = rank, .scale = 0.25f},
-                       .source = {.path = "made.safetensors"}};
+static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales, int rank,
+                 const int32_t *dim) {
+    *m = (struct file_of_one_tensor){
+        .entry = {.name = "all.weight", .dtype = dtype, .rank = rank, .scale = 0.25f},
+        .source = {.path = "made.safetensors"}};
     m->index =
         (struct tensor_index){.entries = &m->entry, .n_entries = 1, .sources = &m->source, .n_sources = 1};
     int64_t values = 1;
@@ -131,7 +132,8 @@ static enum status bind(struct file_of_one_tensor *m, const struct block_kind *k
     return block_bind(&sys, &ref, &m->index, dims, block, e);
 }
 
-/* Copies all segments as the store does; freed by the caller. Segments neither overlap nor exceed the packed block. */
+/* Copies all segments as the store does; freed by the caller. Segments neither overlap nor exceed the packed
+ * block. */
 static unsigned char *read_packed(const struct block *block) {
     unsigned char *packed = calloc(1, block->bytes + 1);
     uint64_t at = 0;
@@ -167,7 +169,8 @@ static void check_row(const struct file_of_one_tensor *m, const struct tensor *t
                          tile_code(from, b));
 }
 
-static void check_rows(const struct file_of_one_tensor *m, const struct tensor *t, int64_t first, int64_t from, int64_t n) {
+static void check_rows(const struct file_of_one_tensor *m, const struct tensor *t, int64_t first,
+                       int64_t from, int64_t n) {
     for (int64_t r = 0; r < n; r++) check_row(m, t, first + r, from + r);
 }
 
@@ -187,9 +190,9 @@ enum { N_STORED = sizeof stored / sizeof *stored };
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
-    const int32_t file_of_one_tensor[N_DIMS] = {
+    const int32_t values[N_DIMS] = {
         rows[0] + rows[1] + rows[2], rows[0], rows[1], rows[2], 512, 3, rows[1] + rows[2]};
-    memcpy(dims, file_of_one_tensor, sizeof file_of_one_tensor);
+    memcpy(dims, values, sizeof values);
 }
 
 /* `weight_end` is the offset in the packed block at which data and scales end; reshaping keeps it. */
@@ -260,8 +263,6 @@ static void test_exchanged_parts_rows_and_scales(void **state) {
         }
 }
 
-/* ---- embedding lookup ---- */
-
 static void test_embedding_lookup_rows(void **state) {
     (void)state;
     enum { N = 8, RUNS = 5 }; /* consecutive rows are read in one run */
@@ -297,8 +298,8 @@ static void test_embedding_lookup_rows(void **state) {
 
 /* ---- errors ---- */
 
-static void expect(struct file_of_one_tensor *m, const struct block_kind *kind, const int32_t *dims, enum status code,
-                   const char *word) {
+static void expect(struct file_of_one_tensor *m, const struct block_kind *kind, const int32_t *dims,
+                   enum status code, const char *word) {
     struct block block;
     struct error e;
     bind(m, kind, dims, &block, &e);

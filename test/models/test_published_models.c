@@ -1,6 +1,6 @@
-/* The list of published models (models/published_models.c): each recipe occurs once; download sources name flags that the
- * recipe has; the stated reference is the version that made a pipeline fixture of that recipe. A recipe without a fixture
- * must name fixtures of its components. */
+/* The list of published models (models/published_models.c): each recipe occurs once; download sources name
+ * flags that the recipe has; the stated reference is the version that made a pipeline fixture of that recipe.
+ * A recipe without a fixture must name fixtures of its components. */
 #include "models/published_models.h"
 
 #include "engine/open/model.h"
@@ -40,11 +40,14 @@ static void test_recipe_has_source(const struct recipe *r) {
 
 static void test_source_flags_exist(const struct hf_source *s) {
     const struct family *denoiser = recipe_family(s->recipe[0], FAMILY_DENOISER);
-    check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "'%s' is not OWNER/REPOSITORY", s->repository);
+    check(strchr(s->repository, '/') && !strchr(s->repository, ' '), "'%s' is not OWNER/REPOSITORY",
+          s->repository);
     check(!s->flag || s->files, "%s: no files listed for %s", s->repository, s->flag);
     for (const struct recipe *const *r = s->recipe; *r; r++) {
-        check(!s->flag || has_flag(*r, s->flag), "%s: recipe %s has no flag %s", s->repository, (*r)->name, s->flag);
-        check(recipe_family(*r, FAMILY_DENOISER) == denoiser, "%s: recipes with different denoisers", s->repository);
+        check(!s->flag || has_flag(*r, s->flag), "%s: recipe %s has no flag %s", s->repository, (*r)->name,
+              s->flag);
+        check(recipe_family(*r, FAMILY_DENOISER) == denoiser, "%s: recipes with different denoisers",
+              s->repository);
     }
 }
 
@@ -81,7 +84,6 @@ static void read_fixture(const struct fixture *f) {
     model_close(model);
 }
 
-/* NULL: no fixture of that recipe. */
 static const struct compared *compared_of(const struct recipe *r) {
     for (int i = 0; i < n_compared; i++)
         if (!strcmp(compared[i].recipe, r->name)) return &compared[i];
@@ -93,7 +95,8 @@ static void test_reference_matches_fixture(const struct published_model *p) {
     const char *name = p->recipe->name;
     if (!p->reference) {
         check(!c, "%s: has a fixture by %s but no reference", name, c ? c->reference : "");
-        check(p->parts_compared_in && compared_of(p->parts_compared_in), "%s: no fixture named for its components", name);
+        check(p->parts_compared_in && compared_of(p->parts_compared_in),
+              "%s: no fixture named for its components", name);
         return;
     }
     check(!p->parts_compared_in, "%s: names other fixtures although it has one", name);

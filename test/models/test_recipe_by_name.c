@@ -1,4 +1,5 @@
-/* Recipes with the same tensor shapes that only file and folder names distinguish: Stable Diffusion 3.5 Large and its Turbo. */
+/* Recipes with the same tensor shapes that only file and folder names distinguish: Stable Diffusion 3.5 Large
+ * and its Turbo. */
 #include "test/lib/temporary_folder.h"
 #include "test/lib/layout_checks.h"
 #include "test/lib/random_models.h"
@@ -23,7 +24,8 @@ static void opens_as(options from, const char *recipe, bool by_name, const char 
         check(!strstr(lines[i], "look like those of"), "%s: reported as ambiguous: %s", what, lines[i]);
     }
     check(!strcmp(m->recipe->name, recipe), "%s: opened as %s", what, m->recipe->name);
-    check(explained == by_name && others == !by_name, "%s: the log must explain the choice exactly if a name made it: %d, %d", what, explained, others);
+    check(explained == by_name && others == !by_name,
+          "%s: the log must explain the choice exactly if a name made it: %d, %d", what, explained, others);
     check(by_name == (m->steps == 4 && m->cfg_scale == 1), "%s: %d steps", what, m->steps);
     model_close(m);
 }
@@ -80,7 +82,8 @@ static void test_relative_path_resolves_to_folder_name(void) {
     check(!chdir(here), "%s", here);
 }
 
-/* With --diffusion-model the transformer file's name decides, not the name of the folder whose transformer it replaces. */
+/* With --diffusion-model the transformer file's name decides, not the name of the folder whose transformer it
+ * replaces. */
 static void test_file_name_beats_folder_name(void) {
     options from = {.model = MODEL};
     struct tensor_set *transformer = tensor_set_from_component(MODEL, "transformer");

@@ -26,9 +26,10 @@ static void draw_all(void) {
     }
 }
 
-/* Builds the sample at sigma from noise and image and converts a perfect model's output: the result must be the image or the
- * derivative. */
-static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma, const double *model_output) {
+/* Builds the sample at sigma from noise and image and converts a perfect model's output: the result must be
+ * the image or the derivative. */
+static void expect_truth(const struct prediction *p, enum grid_form grid, float sigma,
+                         const double *model_output) {
     struct grid_point point = grid_point_of_sigma(grid, sigma, 0);
     double a = 1 / sqrt((double)sigma * sigma + 1), worst = 0;
     double signal = grid == GRID_FLOW ? 1 - (double)sigma : grid == GRID_VARIANCE_EXPLODING ? 1 : a;
@@ -44,8 +45,9 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
         for (int i = 0; i < N; i++) {
             double noise = output[i], derivative = p->is_flow ? noise - picture[i] : noise;
             double truth = form == PREDICTION_DENOISED ? picture[i] : derivative;
-            double size =
-                form == PREDICTION_DENOISED ? sigma + 1 : 1 / (double)sigma + 1; /* the derivative is a difference divided by sigma */
+            double size = form == PREDICTION_DENOISED
+                              ? sigma + 1
+                              : 1 / (double)sigma + 1; /* the derivative is a difference divided by sigma */
             worst = fmax(worst, fabs(out[i] - truth) / size);
         }
     }
@@ -78,7 +80,8 @@ static void test_prediction_conversion(void **state) {
     assert_true(prediction_eps.timestep_input(250) == 250 && prediction_v.timestep_input(250) == 250);
 }
 
-/* With an input image: noise and image at the first grid point; without: noise times the initial standard deviation. */
+/* With an input image: noise and image at the first grid point; without: noise times the initial standard
+ * deviation. */
 static void test_initial_latents(void **state) {
     (void)state;
     draw_all();
@@ -160,8 +163,8 @@ static void test_norm_keeping_guidance(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_prediction_conversion), cmocka_unit_test(test_initial_latents),
-                                       cmocka_unit_test(test_cfg_and_euler_step),
-                                       cmocka_unit_test(test_norm_keeping_guidance)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_prediction_conversion), cmocka_unit_test(test_initial_latents),
+        cmocka_unit_test(test_cfg_and_euler_step), cmocka_unit_test(test_norm_keeping_guidance)};
     return cmocka_run_group_tests_name("predictions, guidance and samplers", tests, NULL, NULL);
 }

@@ -157,7 +157,8 @@ static void test_flow_matching_keys(void **state) {
     expect_flow_refused(flow_of_pipeline, "{\"invert_sigmas\": true}", "invert_sigmas");
 }
 
-/* A sampler uses its diffusers class's timestep spacing where the pipeline does not set one, unless --schedule names one. */
+/* A sampler uses its diffusers class's timestep spacing where the pipeline does not set one, unless
+ * --schedule names one. */
 static void test_sampler_brings_class_spacing(void **state) {
     struct error e = {0};
     struct sampling s = flow_of_class, own = flow_of_pipeline;
@@ -177,7 +178,8 @@ static void test_sampler_brings_class_spacing(void **state) {
     assert_string_equal(sampling_class_name(&flow_of_class), "UniPCMultistepScheduler");
 }
 
-/* Old configurations of Stable Diffusion 1 and 2 (steps_offset 0) are corrected as diffusers' pipelines correct them. */
+/* Old configurations of Stable Diffusion 1 and 2 (steps_offset 0) are corrected as diffusers' pipelines
+ * correct them. */
 static void test_old_steps_offset_corrected(void **state) {
     (void)state;
     struct sampling s = expect_read(FILE_OF("DDIMScheduler", ", \"steps_offset\": 0"), true);
@@ -186,7 +188,6 @@ static void test_old_steps_offset_corrected(void **state) {
     assert_int_equal(expect_read(FILE_OF("EulerDiscreteScheduler", ""), false).grid.steps_offset, 0);
 }
 
-/* Keys that a scheduler class ignores change nothing. */
 static void test_unread_keys_ignored(void **state) {
     (void)state;
     struct sampling s = expect_read(
@@ -246,7 +247,8 @@ static void test_prediction_type_from_tensors(void **state) {
     (void)state;
     assert_true(s.prediction == &prediction_eps && s.noise.rescale_zero_snr == ZERO_SNR_NO);
     s = detected_from((const char *const[]){"v_pred", NULL});
-    assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_NO && !s.grid.continuous_timesteps);
+    assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_NO &&
+                !s.grid.continuous_timesteps);
     s = detected_from((const char *const[]){"v_pred", "ztsnr", NULL});
     assert_true(s.prediction == &prediction_v && s.noise.rescale_zero_snr == ZERO_SNR_CLAMPED);
     s = detected_from((const char *const[]){"edm_vpred.sigma_max", NULL});
@@ -255,9 +257,12 @@ static void test_prediction_type_from_tensors(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unsupported_values_refused),      cmocka_unit_test(test_flow_matching_keys),
-                                       cmocka_unit_test(test_sampler_brings_class_spacing), cmocka_unit_test(test_old_steps_offset_corrected),
-                                       cmocka_unit_test(test_unread_keys_ignored),  cmocka_unit_test(test_infinite_bound_accepted),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_unsupported_values_refused),
+                                       cmocka_unit_test(test_flow_matching_keys),
+                                       cmocka_unit_test(test_sampler_brings_class_spacing),
+                                       cmocka_unit_test(test_old_steps_offset_corrected),
+                                       cmocka_unit_test(test_unread_keys_ignored),
+                                       cmocka_unit_test(test_infinite_bound_accepted),
                                        cmocka_unit_test(test_prediction_type_from_tensors)};
     return cmocka_run_group_tests_name("scheduler_config.json", tests, NULL, NULL);
 }

@@ -1,5 +1,5 @@
-/* Schedulers against diffusers (test/golden/samplers.py): every timestep and sigma bit for bit, and the latents after
- * sampling noise, or an image with noise, with a synthetic denoiser. */
+/* Schedulers against diffusers (test/golden/samplers.py): every timestep and sigma bit for bit, and the
+ * latents after sampling noise, or an image with noise, with a synthetic denoiser. */
 #include "test/lib/sampler_run.h"
 
 #include <math.h>
@@ -32,7 +32,8 @@ static int close_cases(void **state) {
 
 static struct sampler_run sampler_run_of(json_t *c) {
     json_t *config = json_object_get(c, "config");
-    struct sampler_run sampler_run = {.sampling = sampler_run_sampling(config, &(struct sampling_choice){.steps = 1})};
+    struct sampler_run sampler_run = {
+        .sampling = sampler_run_sampling(config, &(struct sampling_choice){.steps = 1})};
     if (!sampler_run.sampling.prediction->is_flow) return sampler_run;
     json_t *shift = json_object_get(config, sampler_run.sampling.schedule->shift_key);
     sampler_run.shift = shift ? json_number_value(shift) : 1;
@@ -65,7 +66,8 @@ static void expect_grids(json_t *c) {
                          n_sigmas ? (double)sigmas[at_sigma] : 0.0);
             at++, at_sigma++;
         }
-        if (n_sigmas) assert_true(sampler_run.grid.step[sampler_run.grid.n - 1].to.sigma == sigmas[at_sigma++]);
+        if (n_sigmas)
+            assert_true(sampler_run.grid.step[sampler_run.grid.n - 1].to.sigma == sigmas[at_sigma++]);
     }
     assert_int_equal(at, n_timesteps);
     if (n_sigmas) assert_int_equal(at_sigma, n_sigmas);
@@ -115,6 +117,7 @@ static void test_sampled_latents(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_timesteps_and_sigmas_bit_for_bit), cmocka_unit_test(test_sampled_latents)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_timesteps_and_sigmas_bit_for_bit),
+                                       cmocka_unit_test(test_sampled_latents)};
     return cmocka_run_group_tests_name("schedulers", tests, open_cases, close_cases);
 }

@@ -1,5 +1,6 @@
-/* Schedules of stable-diffusion.cpp and samplers of k-diffusion, against their formulas (test/golden/samplers_named.py): for
- * variance-exploding, variance-preserving and flow models; impossible combinations are refused. */
+/* Schedules of stable-diffusion.cpp and samplers of k-diffusion, against their formulas
+ * (test/golden/samplers_named.py): for variance-exploding, variance-preserving and flow models; impossible
+ * combinations are refused. */
 #include "test/lib/sampler_run.h"
 
 #include <math.h>

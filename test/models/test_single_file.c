@@ -1,5 +1,6 @@
-/* A single-file checkpoint of each recipe that the table of families lists as "one file" opens: published tensor names and
- * shapes under the usual prefixes, in a sparse file. All components are found, no tensor is unknown, the recipe is right. */
+/* A single-file checkpoint of each recipe that the table of families lists as "one file" opens: published
+ * tensor names and shapes under the usual prefixes, in a sparse file. All components are found, no tensor is
+ * unknown, the recipe is right. */
 #include "engine/open/model.h"
 #include "engine/sluice.h"
 #include "test/lib/check.h"
@@ -72,13 +73,12 @@ static void test_inspected(const struct sluice_model *m, const json_t *inspected
               recipe_family(*found, FAMILY_DENOISER) == recipe_family(m->recipe, FAMILY_DENOISER) &&
               (*found)->variant == m->recipe->variant,
           "%s: recognised as %s", m->recipe->name, recipe ? recipe : "nothing");
-    check(!json_array_size(json_object_get(inspected, "unknown")), "%s: unknown tensors",
-          m->recipe->name);
+    check(!json_array_size(json_object_get(inspected, "unknown")), "%s: unknown tensors", m->recipe->name);
     for (int i = 0; m->recipe->slot[i].family; i++) {
         const struct family *family = m->recipe->slot[i].family;
         if (slot_is_extra(&m->recipe->slot[i])) continue;
-        check(family->kind == FAMILY_ENCODER || has_component(inspected, family->name), "%s: component %s not found",
-              m->recipe->name, family->name);
+        check(family->kind == FAMILY_ENCODER || has_component(inspected, family->name),
+              "%s: component %s not found", m->recipe->name, family->name);
     }
 }
 

@@ -1,5 +1,6 @@
-/* Assignment of components to slots where a recipe has several slots of one family: by flag, else folder, else prefix, else
- * content, else order. Also: CLIP-L, -H and -G by width, two files for one slot, and the list of component flags. */
+/* Assignment of components to slots where a recipe has several slots of one family: by flag, else folder,
+ * else prefix, else content, else order. Also: CLIP-L, -H and -G by width, two files for one slot, and the
+ * list of component flags. */
 #include "engine/open/component_files.h"
 #include "engine/open/pipeline.h"
 #include "engine/sluice.h"
@@ -27,7 +28,8 @@ static bool is_even(const struct tensor_index *view) {
     }
 
 static const struct recipe several = {.slot = {SLOT(first), SLOT(second), {.family = &family_t5}}},
-                           by_content = {.slot = {SLOT(first, .matches = is_odd), SLOT(second, .matches = is_even)}},
+                           by_content = {.slot = {SLOT(first, .matches = is_odd),
+                                                  SLOT(second, .matches = is_even)}},
                            alone = {.slot = {SLOT(first)}};
 
 #define PART(...)                                                                                            \
@@ -73,13 +75,12 @@ static void test_slot_assignment(void) {
             const struct component_file *file = want[slot] == NONE ? NULL : &files.file[want[slot]];
             check(in[slot] == file, "%s: slot %d has component %td", rows[i].what, slot,
                   in[slot] ? in[slot] - files.file : (ptrdiff_t)NONE);
-            check(parts_in_slot(&files, rows[i].recipe, slot) == file, "%s: parts_in_slot of slot %d differs", rows[i].what,
-                  slot);
+            check(parts_in_slot(&files, rows[i].recipe, slot) == file, "%s: parts_in_slot of slot %d differs",
+                  rows[i].what, slot);
         }
     }
 }
 
-/* By the file's name. */
 static void test_slot_by_file_name(void) {
     static const struct {
         const char *path[2], *prefix;
@@ -105,7 +106,6 @@ static void test_slot_by_file_name(void) {
     }
 }
 
-/* Two components for one slot are an error. */
 static void test_two_components_for_one_slot_refused(void) {
     static const struct recipe odd = {.slot = {SLOT(first, .matches = is_odd)}};
     for (int other = 2; other < 4; other++) {
@@ -136,27 +136,30 @@ static void test_required_encoder_missing(void) {
               {PART(.prefix = "two."), NULL, 2, 2, USAGE}};
     for (size_t i = 0; i < sizeof of / sizeof *of; i++) {
         struct sluice_model_options options = {.parts = none, .n_parts = of[i].n_none};
-        struct component_files files = {
-            .options = &options, .n_opened = 1, .n_files = 1, .file = {of[i].file}, .declared = {of[i].named}};
+        struct component_files files = {.options = &options,
+                                        .n_opened = 1,
+                                        .n_files = 1,
+                                        .file = {of[i].file},
+                                        .declared = {of[i].named}};
         struct missing_part missing[SLOTS_MAX];
         struct error e = {0};
         files.opened[0].path = path;
         int n = pipeline_missing(&files, &either, missing);
         check(n == of[i].missing, "row %zu: %d missing", i, n);
-        check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].left_out, "absent %zu: %s", i,
-              e.what);
+        check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].left_out,
+              "absent %zu: %s", i, e.what);
     }
-    struct sluice_part test_invalid_component_flags_refused = {"--first", "./none"};
-    struct sluice_model_options options = {.parts = &test_invalid_component_flags_refused, .n_parts = 1};
+    struct sluice_part part = {"--first", "./none"};
+    struct sluice_model_options options = {.parts = &part, .n_parts = 1};
     struct component_files files = {.options = &options, .n_opened = 1, .n_files = 1, .file = {PART()}};
     struct error e = {0};
     files.opened[0].path = path;
     check(parts_in_slot(&files, &several, 0) == files.file, "a file named ./none disables its slot");
-    test_invalid_component_flags_refused.path = "none";
+    part.path = "none";
     check(!parts_in_slot(&files, &several, 0) && parts_in_slot(&files, &several, 1) == files.file,
           "a disabled slot has a component");
-    check(pipeline_check_disabled_parts(&options, &several, "model", &e) == USAGE, "disabling a required component: %s",
-          e.what);
+    check(pipeline_check_disabled_parts(&options, &several, "model", &e) == USAGE,
+          "disabling a required component: %s", e.what);
 }
 
 /* A published width belongs to one slot; any other width may be any of them. */
@@ -192,23 +195,23 @@ static void test_every_slot_flag_listed_once(void) {
         for (int k = 0; slot->flag && (flag = sluice_part_flag(k, NULL, 0)); k++)
             n += !strcmp(flag, slot->flag);
         check(n == (slot->flag != NULL), "%s: flag listed %d times", slot->family->name, n);
-        check(!slot->flag || part_flag_takes(slot->flag, slot->family), "%s: its flag is refused", slot->family->name);
+        check(!slot->flag || part_flag_takes(slot->flag, slot->family), "%s: its flag is refused",
+              slot->family->name);
     }
     for (int k = 0; (flag = sluice_part_flag(k, help, sizeof help)); k++)
-        check(strstr(help, ")") && (!strstr(help, "); none") == !part_flag_optional(flag)), "%s: %s", flag,
+        check(strstr(help, ")") && (!strstr(help, "; none") == !part_flag_optional(flag)), "%s: %s", flag,
               help);
 }
 
-/* Component flags from callers of the library. */
 static void test_invalid_component_flags_refused(void) {
-    const struct sluice_part unknown[] = {{"--nothing", "x"}}, test_two_components_for_one_slot_refused[] = {{"--vae", "x"}, {"--vae", "y"}},
+    const struct sluice_part unknown[] = {{"--nothing", "x"}}, repeated[] = {{"--vae", "x"}, {"--vae", "y"}},
                              empty[] = {{"--vae", NULL}};
     const struct {
         const struct sluice_part *parts;
         int n;
         const char *word;
     } refused[] = {
-        {unknown, 1, "unknown component flag"}, {test_two_components_for_one_slot_refused, 2, "given twice"}, {empty, 1, "no model"}};
+        {unknown, 1, "unknown component flag"}, {repeated, 2, "given twice"}, {empty, 1, "no model"}};
     for (size_t i = 0; i < sizeof refused / sizeof *refused; i++) {
         struct sluice_error e = {0};
         sluice_model *model;

@@ -1,6 +1,6 @@
-/* A synthetic family and recipe that only the tests have: opened by folders, flags and prefixes, planned, hoisted, under memory
- * pressure, reported and inspected; results against plain loops (test/lib/synthetic_reference.c).
- * That no plan and no batch changes its bits: gates/test_residency.c. */
+/* A synthetic family and recipe that only the tests have: opened by folders, flags and prefixes, planned,
+ * hoisted, under memory pressure, reported and inspected; results against plain loops
+ * (test/lib/synthetic_reference.c). That no plan and no batch changes its bits: gates/test_residency.c. */
 #include "kernels/ops.h"
 #include "loaders/loaders.h"
 #include "test/lib/gates.h"
@@ -73,7 +73,8 @@ static void test_results_equal_plain_loops(struct rig *rig, struct sluice_reques
     compare(folder, "cond", truth.text, truth.rows * truth.columns, 8e-7);
     compare(folder, "pooled", truth.pooled, truth.columns, 8e-7);
     int pixels = request.width * request.height;
-    compare(folder, name, truth.latent, SYNTHETIC_CHANNELS * ((request.frames - 1) / 2 + 1) * pixels / 4, 6e-6);
+    compare(folder, name, truth.latent, SYNTHETIC_CHANNELS * ((request.frames - 1) / 2 + 1) * pixels / 4,
+            6e-6);
     for (int i = 0; i < request.frames; i++) {
         snprintf(name, sizeof name, "decoded_frame_%04d", i);
         compare(folder, name, truth.frames + i * 3 * pixels, 3 * pixels, 1.2e-5);
@@ -84,7 +85,8 @@ static void test_results_equal_plain_loops(struct rig *rig, struct sluice_reques
 }
 
 /* Each denoiser has its own guidance scale; at scale 1 it has neither a negative nor a skip-layer lane. */
-static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_request request,
+                                           const struct result *want) {
     static const struct {
         double high, low;
         int lanes, lanes_low;
@@ -96,8 +98,8 @@ static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_reques
         if (i >= 2) test_results_equal_plain_loops(rig, request);
         struct result r = run(rig, &request);
         const char *latent = r.n_latents ? r.latent[0] : "";
-        check(!strcmp(latent, want->latent[0]) == (i < 2), "guidance scales %g and %g: wrong latent: %s", scales[i].high,
-              scales[i].low, r.error.what);
+        check(!strcmp(latent, want->latent[0]) == (i < 2), "guidance scales %g and %g: wrong latent: %s",
+              scales[i].high, scales[i].low, r.error.what);
         check(number(stage_of(r.plan, "denoise"), "lanes") == scales[i].lanes * request.batch &&
                   number(stage_of(r.plan, "denoise_2"), "lanes") == scales[i].lanes_low * request.batch,
               "guidance scales %g and %g: wrong number of lanes", scales[i].high, scales[i].low);
@@ -107,7 +109,6 @@ static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_reques
 
 /* ---- slots ---- */
 
-/* Runs the pipeline that these components form. */
 static struct result run_parts(const struct sluice_model_options *from, struct sluice_request request,
                                const char *what) {
     struct rig rig = {0};
@@ -115,8 +116,8 @@ static struct result run_parts(const struct sluice_model_options *from, struct s
     struct result r = {0};
     struct sluice_session_options options = {.threads = 1};
     fault_sys_init(&rig.fault_sys, 5);
-    if (check(model_open(&rig.fault_sys.sys, from, &rig.model, &e) == OK, "%s: %s (%s) %s", what, e.what, e.where,
-              e.found) &&
+    if (check(model_open(&rig.fault_sys.sys, from, &rig.model, &e) == OK, "%s: %s (%s) %s", what, e.what,
+              e.where, e.found) &&
         rig_open_session(&rig, &options))
         r = run(&rig, &request);
     rig_close(&rig);
@@ -124,7 +125,8 @@ static struct result run_parts(const struct sluice_model_options *from, struct s
 }
 
 /* Each component by its flag; exchanged denoisers must give another latent. */
-static void test_components_by_flag(const char *folder, struct sluice_request request, const struct result *want) {
+static void test_components_by_flag(const char *folder, struct sluice_request request,
+                                    const struct result *want) {
     static char paths[SYNTHETIC_VIDEO_VAE + 1][160];
     struct sluice_part parts[SYNTHETIC_VIDEO_VAE + 1];
     struct sluice_model_options from = {
@@ -149,9 +151,8 @@ static void test_components_by_flag(const char *folder, struct sluice_request re
     sluice_model_close(model);
 }
 
-/* All weights in one file with a prefix per slot. */
 static void test_components_by_prefix(struct rig *rig, const char *folder, struct sluice_request request,
-                        const struct result *want) {
+                                      const struct result *want) {
     enum { TENSORS_MOST = 512 };
     static struct named_tensor tensors[TENSORS_MOST];
     static char path[160];
@@ -186,7 +187,8 @@ static void test_components_by_prefix(struct rig *rig, const char *folder, struc
 
 /* ---- the run ---- */
 
-static void test_hoisting_does_not_change_bits(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_hoisting_does_not_change_bits(struct rig *rig, struct sluice_request request,
+                                               const struct result *want) {
     json_int_t least, all;
     rig->model->no_hoist = true;
     bounds(rig, request, &least, &all);
@@ -199,13 +201,16 @@ static void test_hoisting_does_not_change_bits(struct rig *rig, struct sluice_re
           "without hoisting: modulations are hoisted");
     size_t plain = json_array_size(json_object_get(stage_of(r.plan, "hoist"), "blocks"));
     size_t hoisted = json_array_size(json_object_get(stage_of(want->plan, "hoist"), "blocks"));
-    check(plain == 1 && hoisted == 6, "%zu blocks in the hoist stage without hoisting, %zu with", plain, hoisted);
+    check(plain == 1 && hoisted == 6, "%zu blocks in the hoist stage without hoisting, %zu with", plain,
+          hoisted);
     result_free(&r);
     rig->model->no_hoist = false;
 }
 
-/* Width and height exchanged: as many positions, but other ones. Cached state of the first request must not be reused. */
-static void test_cached_positions_not_reused(struct rig *rig, const char *folder, struct sluice_request request) {
+/* Width and height exchanged: as many positions, but other ones. Cached state of the first request must not
+ * be reused. */
+static void test_cached_positions_not_reused(struct rig *rig, const char *folder,
+                                             struct sluice_request request) {
     int width = request.width;
     struct result before = run(rig, &request);
     check(json_is_true(json_object_get(before.plan, "keep")), "the plan keeps no weights between runs");
@@ -218,8 +223,8 @@ static void test_cached_positions_not_reused(struct rig *rig, const char *folder
     result_free(&r);
 }
 
-/* Decodes the video from its saved latent. */
-static void test_decode_saved_latent(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_decode_saved_latent(struct rig *rig, struct sluice_request request,
+                                     const struct result *want) {
     char path[128];
     snprintf(path, sizeof path, "%s/latent.safetensors", temporary);
     request.save_latent = path;
@@ -256,7 +261,8 @@ static int evicted(struct rig *rig) {
 }
 
 /* Free memory shrinks between evaluations, as if another program took it. */
-static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sluice_request request, const struct result *want) {
+static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sluice_request request,
+                                                      const struct result *want) {
     int n = 0;
     for (int i = 0; i < 4; i++) {
         rig->fault_sys.free_percent = i % 2 ? 30 : 100;
@@ -264,7 +270,8 @@ static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sl
         fault_sys_restart(&rig->fault_sys);
         struct result r = run(rig, &request);
         same(want, &r, "under pressure");
-        check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan), "under pressure: more memory than planned");
+        check(rig->fault_sys.sys.use.peak_bytes[LINE_STORE] <= planned_store(r.plan),
+              "under pressure: more memory than planned");
         n += evicted(rig);
         result_free(&r);
     }
@@ -272,9 +279,10 @@ static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sl
     check(n >= 4, "residents were evicted only %d times", n);
 }
 
-/* An operator runs out of memory: its evaluation is computed again, in the decoder from the previous chunk's cache. A chunk's
- * last operators convert frames to bytes after the visits: there the run fails. */
-static void test_operator_without_memory_recomputed(struct rig *rig, struct sluice_request request, const struct result *want) {
+/* An operator runs out of memory: its evaluation is computed again, in the decoder from the previous chunk's
+ * cache. A chunk's last operators convert frames to bytes after the visits: there the run fails. */
+static void test_operator_without_memory_recomputed(struct rig *rig, struct sluice_request request,
+                                                    const struct result *want) {
     enum { TRIES = 24 };
     int again = 0;
     operators_begin(rig);
@@ -285,7 +293,8 @@ static void test_operator_without_memory_recomputed(struct rig *rig, struct slui
         operators_fail_at(i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES);
         struct result r = run(rig, &request);
         if (r.code == SLUICE_OK) same(want, &r, "an operator runs out of memory");
-        check(r.code == SLUICE_OK || r.code == SLUICE_MEMORY, "an operator runs out of memory: %s", r.error.what);
+        check(r.code == SLUICE_OK || r.code == SLUICE_MEMORY, "an operator runs out of memory: %s",
+              r.error.what);
         again += r.code == SLUICE_OK;
         result_free(&r);
     }
@@ -297,7 +306,8 @@ static void test_operator_without_memory_recomputed(struct rig *rig, struct slui
 
 /* ---- plan and report ---- */
 
-static void test_plan_and_report_stages(struct rig *rig, const struct sluice_request *request, const struct result *r) {
+static void test_plan_and_report_stages(struct rig *rig, const struct sluice_request *request,
+                                        const struct result *r) {
     static const char *const stages[] = {"text",    "text_2",  "text_3",    "vision", "hoist",
                                          "denoise", "hoist_2", "denoise_2", "decode"};
     size_t n = sizeof stages / sizeof *stages;
@@ -328,12 +338,14 @@ static void test_inspect_lists_components(const char *folder) {
     json_t *components = json_object_get(json, "components");
     const char *recipe = json_string_value(json_object_get(json, "recipe"));
     check(recipe && !strcmp(recipe, "synthetic"), "inspect: %s", recipe);
-    check(json_array_size(components) == SYNTHETIC_VIDEO_VAE + 1, "inspect: %zu components", json_array_size(components));
+    check(json_array_size(components) == SYNTHETIC_VIDEO_VAE + 1, "inspect: %zu components",
+          json_array_size(components));
     for (int i = 0; i <= SYNTHETIC_VIDEO_VAE; i++) {
         const json_t *c = json_array_get(components, (size_t)i);
-        check(!strcmp(json_string_value(json_object_get(c, "family")), recipe_synthetic.slot[i].family->name) &&
-                  !strcmp(json_string_value(json_object_get(c, "name")), recipe_synthetic.slot[i].folder),
-              "inspect: part %d", i);
+        check(
+            !strcmp(json_string_value(json_object_get(c, "family")), recipe_synthetic.slot[i].family->name) &&
+                !strcmp(json_string_value(json_object_get(c, "name")), recipe_synthetic.slot[i].folder),
+            "inspect: part %d", i);
     }
     check(!json_array_size(json_object_get(json, "missing")) &&
               !json_array_size(json_object_get(json, "unknown")),
@@ -363,24 +375,27 @@ static int vision_side_read(const char *folder, const char *file, const char *te
 
 static void test_preprocessor_config(const char *folder) {
     static const char nested[] = "{\"image_processor\": {\"size\": {\"shortest_edge\": 6}, \"resample\": 3}}";
-    static const char *const test_invalid_sizes_refused[] = {"{\"do_resize\": false}", "{\"resample\": 1}", "{\"side\": 1}", "{",
+    static const char *const invalid[] = {"{\"do_resize\": false}", "{\"resample\": 1}", "{\"side\": 1}", "{",
                                           "{\"rescale_factor\": 1}"};
     static const enum status codes[] = {UNSUPPORTED, META, META, JSON, META};
     struct error e;
     char path[192];
     snprintf(path, sizeof path, "%s/processor", folder);
     check(!mkdir(path, 0700), "cannot create %s", path);
-    check(vision_side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4, "a configuration in the VAE's folder is used");
-    check(vision_side_read(folder, "image_encoder/preprocessor_config.json", "{\"side\": 8}", &e) == 8, "beside");
+    check(vision_side_read(folder, "vae/preprocessor_config.json", "{\"side\": 8}", &e) == 4,
+          "a configuration in the VAE's folder is used");
+    check(vision_side_read(folder, "image_encoder/preprocessor_config.json", "{\"side\": 8}", &e) == 8,
+          "beside");
     check(vision_side_read(folder, "processor/preprocessor_config.json",
-                    "{\"side\": 8, \"size\": {\"shortest_edge\": 6}}", &e) == 8,
+                           "{\"side\": 8, \"size\": {\"shortest_edge\": 6}}", &e) == 8,
           "with both keys, side must win");
     check(vision_side_read(folder, "processor/processor_config.json", nested, &e) == 6, "nested: %s", e.what);
-    check(vision_side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4, "a processor_config.json without image_processor is used");
-    for (size_t i = 0; i < sizeof test_invalid_sizes_refused / sizeof *test_invalid_sizes_refused; i++)
-        check(!vision_side_read(folder, "processor/preprocessor_config.json", test_invalid_sizes_refused[i], &e) &&
+    check(vision_side_read(folder, "processor/processor_config.json", "{\"side\": 8}", &e) == 4,
+          "a processor_config.json without image_processor is used");
+    for (size_t i = 0; i < sizeof invalid / sizeof *invalid; i++)
+        check(!vision_side_read(folder, "processor/preprocessor_config.json", invalid[i], &e) &&
                   e.code == codes[i] && strstr(e.where, "processor_config.json"),
-              "%s: %s (%s)", test_invalid_sizes_refused[i], e.what, e.where);
+              "%s: %s (%s)", invalid[i], e.what, e.where);
 }
 
 int main(void) {

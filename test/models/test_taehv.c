@@ -1,5 +1,6 @@
-/* Tiny video decoders (--taesd with TAEHV files): frames equal the reference's, alone and with each model whose latents they
- * decode; the same bits for every budget and plan; other files are refused. Tiny decoders in general: test_taesd.c. */
+/* Tiny video decoders (--taesd with TAEHV files): frames equal the reference's, alone and with each model
+ * whose latents they decode; the same bits for every budget and plan; other files are refused. Tiny decoders
+ * in general: test_taesd.c. */
 #include "engine/sluice_bench.h"
 #include "models/models.h"
 #include "test/lib/residency.h"
@@ -40,7 +41,8 @@ static void test_frames_equal_reference(const char *name, const char *video, con
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);
     struct tensor_set *p = tensor_set_from_file(path);
-    const struct item *latent = tensor_set_find(p, "video.decoder.in"), *truth = tensor_set_find(p, "video.decoder.out");
+    const struct item *latent = tensor_set_find(p, "video.decoder.in"),
+                      *truth = tensor_set_find(p, "video.decoder.out");
     float *colours = colours_last(truth);
     snprintf(path, sizeof path, TINIES "%s", name);
     for (int n = 1; n <= latent->dim[2]; n++)
@@ -49,7 +51,8 @@ static void test_frames_equal_reference(const char *name, const char *video, con
             if (i && !model) continue;
             struct decoded_images decoded =
                 decode_images((options){.taesd = path, .model = model}, first_of_latent(latent, n));
-            check(decoded.frames == 4 * n - 3, "%s: %d frames decoded from %d latent frames", path, decoded.frames, n);
+            check(decoded.frames == 4 * n - 3, "%s: %d frames decoded from %d latent frames", path,
+                  decoded.frames, n);
             if (decoded.rgb) decoded_images_expect(&decoded, truth->dim[3], truth->dim[4], colours, path);
             check(!strcmp(decoded.decoder, "taehv"), "%s: decoded by %s", path, decoded.decoder);
             free(decoded.rgb);
@@ -58,7 +61,8 @@ static void test_frames_equal_reference(const char *name, const char *video, con
     tensor_set_free(p);
 }
 
-/* LightTAE reads latents with the VAE's scale and shift undone, other TAEHV decoders normalised ones; only the file name tells. */
+/* LightTAE reads latents with the VAE's scale and shift undone, other TAEHV decoders normalised ones; only
+ * the file name tells. */
 static void test_light_tae_by_file_name(void) {
     static struct component vae = {.family = &family_vae_wan};
     struct tensor_set *p = tensor_set_from_file(TINIES "encoded/reference.safetensors");
@@ -72,14 +76,13 @@ static void test_light_tae_by_file_name(void) {
     for (int64_t i = 0; i < n * latent->dim[1]; i++)
         values[i] = (values[i] - vae.latent_format.shift[i / n]) * vae.latent_format.scale[i / n];
     copy_file(TINIES "encoded/diffusion_pytorch_model.safetensors", path);
-    struct decoded_images decoded = decode_images((options){.taesd = path}, first_of_latent(latent, latent->dim[2]));
+    struct decoded_images decoded =
+        decode_images((options){.taesd = path}, first_of_latent(latent, latent->dim[2]));
     if (decoded.rgb) decoded_images_expect(&decoded, truth->dim[3], truth->dim[4], colours, path);
     free(decoded.rgb);
     free(colours);
     tensor_set_free(p);
 }
-
-/* ---- one result for every plan ---- */
 
 /* The latent equals that of the run with the full decoder; the frames do not, and no plan changes them. */
 static void test_plan_does_not_change_frames(const char *model, const char *tiny, int frames) {
@@ -97,9 +100,11 @@ static void test_plan_does_not_change_frames(const char *model, const char *tiny
     check(family && !strcmp(family, "taehv"), "%s: decoded by %s", model, family ? family : "none");
     check(large.n_images > 0 && want.n_images == large.n_images, "%s: %s", model, want.error.what);
     check(!strcmp(want.latent[0], large.latent[0]), "%s: the tiny decoder changes the latent", model);
-    check(strcmp(want.image[0], large.image[0]) != 0, "%s: the tiny decoder gives the full decoder's frames", model);
+    check(strcmp(want.image[0], large.image[0]) != 0, "%s: the tiny decoder gives the full decoder's frames",
+          model);
     rig.fault_sys.short_reads = true;
-    budgets(&rig, request, &want, 2, model); /* opening the model takes more than any stage, even at the least budget */
+    budgets(&rig, request, &want, 2,
+            model); /* opening the model takes more than any stage, even at the least budget */
     edited_plan(&rig, request, &want, model);
     edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), model);
     result_free(&large);
@@ -141,34 +146,37 @@ static const char *reshaped(const struct tensor_set *tiny, const char *name, int
 
 static void test_other_models_decoder_refused(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
-    expect_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED, "an image decoder for videos",
-               WORDS("holds another component", "tiny decoder (taesd)", "tiny video decoder", "--taesd"));
-    expect_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINIES "f32"}, UNSUPPORTED, "a video decoder for images",
-               WORDS("holds another component", "tiny video decoder (taehv)", "--taesd"));
+    expect_refused((options){.model = model, .taesd = GOLDEN "taesd/f32"}, UNSUPPORTED,
+                   "an image decoder for videos",
+                   WORDS("holds another component", "tiny decoder (taesd)", "tiny video decoder", "--taesd"));
+    expect_refused((options){.model = GOLDEN "zimage_a/model", .taesd = TINIES "f32"}, UNSUPPORTED,
+                   "a video decoder for images",
+                   WORDS("holds another component", "tiny video decoder (taehv)", "--taesd"));
     expect_refused((options){.model = model, .vae = TINIES "f32"}, UNSUPPORTED, "--vae with a tiny decoder",
-               WORDS("holds another component", "tiny video decoder (taehv)", "--vae"));
-    expect_refused((options){.model = model, .taesd = TINIES "encoded"}, SHAPE, "another model's tiny decoder",
-               WORDS("latent channels", "16 in the tiny video decoder", "5 as in the autoencoder"));
+                   WORDS("holds another component", "tiny video decoder (taehv)", "--vae"));
+    expect_refused((options){.model = model, .taesd = TINIES "encoded"}, SHAPE,
+                   "another model's tiny decoder",
+                   WORDS("latent channels", "16 in the tiny video decoder", "5 as in the autoencoder"));
     expect_refused(
         (options){.model = GOLDEN "wan_ti2v/model", .taesd = reshaped(tiny, "decoder.1.weight", 1, 48)},
         SHAPE, "of single pixels", WORDS("pixels per latent pixel and axis", "8 in the tiny", "16 as in"));
-    expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.22.weight", 0, 48)}, UNSUPPORTED,
-               "a patch size of 4", WORDS("patch size", "48 output channels", "near.safetensors"));
+    expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.22.weight", 0, 48)},
+                   UNSUPPORTED, "a patch size of 4",
+                   WORDS("patch size", "48 output channels", "near.safetensors"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.4.conv.0.weight", 1, 7)}, SHAPE,
-               "a decoder of one frame", WORDS("decoder.4.conv.0.weight", "[7, 7, 3, 3]", "[7, 14, 3, 3]"));
+                   "a decoder of one frame",
+                   WORDS("decoder.4.conv.0.weight", "[7, 7, 3, 3]", "[7, 14, 3, 3]"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.7.conv.weight", 0, 14)}, SHAPE,
-               "a decoder of eight frames", WORDS("decoder.7.conv.weight", "[14, 7, 1, 1]"));
+                   "a decoder of eight frames", WORDS("decoder.7.conv.weight", "[14, 7, 1, 1]"));
     expect_refused((options){.model = model, .taesd = reshaped(tiny, "decoder.8.weight", 0, 8193)}, SHAPE,
-               "too many channels", WORDS("too many channels", "8193 channels", "at most 8192"));
+                   "too many channels", WORDS("too many channels", "8193 channels", "at most 8192"));
     expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.3.skip.")}, UNSUPPORTED,
-               "other channel widths", WORDS("other channel widths", "TAEW 2.1 or 2.2"));
-    expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.23.")}, UNSUPPORTED, "longer",
-               WORDS("more layers"));
+                   "other channel widths", WORDS("other channel widths", "TAEW 2.1 or 2.2"));
+    expect_refused((options){.model = model, .taesd = changed(tiny, NULL, "decoder.23.")}, UNSUPPORTED,
+                   "longer", WORDS("more layers"));
     expect_refused((options){.model = model, .taesd = changed(tiny, "decoder.16.conv.4.", NULL)}, MISSING,
-               "shorter", WORDS("decoder.16.conv.4.weight", "near.safetensors"));
+                   "shorter", WORDS("decoder.16.conv.4.weight", "near.safetensors"));
 }
-
-/* ---- other forms of files ---- */
 
 /* With a prefix, together with an encoder and a VAE, and generated. */
 static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
@@ -195,7 +203,8 @@ static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
           "made: %s", e.what);
     if (rig_open_paths(&rig, (options){.model = model, .taesd = folder}, "made")) {
         struct result r = run(&rig, &expected_request);
-        check(r.code == SLUICE_OK && strcmp(r.image[0], expected_result.image[0]) != 0, "made: %s", r.error.what);
+        check(r.code == SLUICE_OK && strcmp(r.image[0], expected_result.image[0]) != 0, "made: %s",
+              r.error.what);
         result_free(&r);
     }
     rig_close(&rig);

@@ -1,5 +1,5 @@
-/* A single-file SDXL checkpoint gives the folder's latent, whoever named its text encoders: OpenCLIP (q, k and v in one
- * tensor, the projection transposed), ComfyUI or stable-diffusion.cpp. */
+/* A single-file SDXL checkpoint gives the folder's latent, whoever named its text encoders: OpenCLIP (q, k
+ * and v in one tensor, the projection transposed), ComfyUI or stable-diffusion.cpp. */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/tensor_set.h"
@@ -69,10 +69,8 @@ static void name_as_sdcpp(struct tensor_set *p) {
     rename_part(t, "text_projection.weight", "text_model.text_projection");
 }
 
-/* ---- files ---- */
-
 static const struct {
-    const char *what, *l, *g; /* what; prefixes of CLIP-L and OpenCLIP-G */
+    const char *what, *l, *g; /* l, g: prefixes of CLIP-L and OpenCLIP-G */
     void (*name)(struct tensor_set *p);
 } files[] = {
     {"authors", "conditioner.embedders.0.transformer.", "conditioner.embedders.1.model.", name_as_openclip},
@@ -99,7 +97,7 @@ static char *write_one_file(int file) {
     /* Extra tensors of older files: positions as floats, a text-image logit scale. */
     static const float positions[77];
     tensor_set_add(all, files[file].l, "text_model.embeddings.position_ids", "F32", 2, (int32_t[]){1, 77},
-             positions, sizeof positions);
+                   positions, sizeof positions);
     tensor_set_add(all, files[file].g, "logit_scale", "F32", 1, (int32_t[]){1}, positions, 4);
     char *config = json_dumps(configs, 0);
     snprintf(path, sizeof path, "%s/one.safetensors", temporary);
@@ -117,7 +115,8 @@ int main(void) {
     make_folder();
     whole.model = folder;
     const struct sluice_request request = request_fox(64, 64, 1, 1, 3);
-    if (n_failed || !sample_latent(model_options(&whole), request, wanted, "pipeline folder")) return finish();
+    if (n_failed || !sample_latent(model_options(&whole), request, wanted, "pipeline folder"))
+        return finish();
     for (size_t i = 0; i < sizeof files / sizeof *files; i++) {
         struct model_paths one = {.model = write_one_file((int)i), .tokenizer = folder};
         if (sample_latent(model_options(&one), request, found, files[i].what))

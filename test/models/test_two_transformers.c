@@ -1,5 +1,5 @@
-/* Models with two transformers, one for high noise and one for low noise (Wan 2.2): by folder, by flag and by the names of
- * split files. The same weights must give the same latent. */
+/* Models with two transformers, one for high noise and one for low noise (Wan 2.2): by folder, by flag and by
+ * the names of split files. The same weights must give the same latent. */
 #include "test/lib/layouts.h"
 
 #define FIXTURE "test/golden/wan22"
@@ -34,7 +34,6 @@ static options write_folder(const char *folder, const char *const names[N_PARTS]
     return (options){.model = temporary_path(folder), .tokenizer = current_model.tokenizer};
 }
 
-/* Each component by its flag. */
 static options flags(void) {
     write_folder("flags",
                  WORDS("text.safetensors", "one.safetensors", "other.safetensors", "vae.safetensors"));
@@ -57,8 +56,8 @@ static void opens_as(options from, const char *recipe, const char *const *paths,
         if (!m->component[i].family || m->component[i].family->kind != FAMILY_DENOISER) continue;
         const char *path = m->component[i].index.sources[0].path;
         size_t bytes = *paths ? strlen(*paths) : 0, length = strlen(path);
-        check(bytes && length >= bytes && !strcmp(path + length - bytes, *paths), "%s: transformer is %s, not %s", what,
-              path, *paths ? *paths : "there");
+        check(bytes && length >= bytes && !strcmp(path + length - bytes, *paths),
+              "%s: transformer is %s, not %s", what, path, *paths ? *paths : "there");
         if (*paths) paths++;
     }
     check(!*paths, "%s: transformer %s was not opened", what, *paths ? *paths : "");
@@ -76,17 +75,16 @@ static bool gives_other_latent(options from, const char *what) {
     return other;
 }
 
-/* ---- by flags ---- */
-
 static void test_transformers_by_flag(void) {
     options from = flags(), changed = from, alone = from;
     expect_same_result(from, "each component by its flag");
     changed.high_noise = from.diffusion_model;
     changed.diffusion_model = from.high_noise;
-    check(gives_other_latent(changed, "transformers exchanged"), "exchanged transformers give the same latent");
+    check(gives_other_latent(changed, "transformers exchanged"),
+          "exchanged transformers give the same latent");
     alone.diffusion_model = NULL;
     expect_refused(alone, MISSING, "the high-noise transformer alone",
-               WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
+                   WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
     alone = from;
     alone.high_noise = NULL;
     opens_as(alone, "wan", WORDS("other.safetensors"), "the low-noise transformer alone");
@@ -115,7 +113,8 @@ static void test_transformers_by_file_name(void) {
         opens_as(from, "wan22", WORDS(names[i][0], names[i][1]), names[i][0]);
         if (i) continue;
         expect_same_result(from, names[i][0]);
-        check(!strstr(captured_log, "taken for"), "named transformers reported as ambiguous: %s", captured_log);
+        check(!strstr(captured_log, "taken for"), "named transformers reported as ambiguous: %s",
+              captured_log);
         expect_allocation_failures(from);
         from.diffusion_model = "test/golden/wan21/model/transformer";
         opens_as(from, "wan", WORDS("wan21/model/transformer/diffusion_pytorch_model.safetensors"),
@@ -128,17 +127,19 @@ static void test_ambiguous_file_names_refused(void) {
     options from = write_folder(
         "high", WORDS("text.safetensors", "slow.safetensors", "highway.safetensors", "vae.safetensors"));
     expect_refused(from, UNSUPPORTED, "file names without high or low",
-               WORDS("two files hold the transformer", "slow.safetensors", "highway.safetensors",
-                     "--diffusion-model with", "--high-noise-diffusion-model as well"));
+                   WORDS("two files hold the transformer", "slow.safetensors", "highway.safetensors",
+                         "--diffusion-model with", "--high-noise-diffusion-model as well"));
     from = write_folder("one", WORDS("text.safetensors", "low_noise.safetensors", NULL, "vae.safetensors"));
     opens_as(from, "wan", WORDS("low_noise.safetensors"), "one transformer named low_noise");
     check(gives_other_latent(from, "low-noise transformer alone"), "one transformer gives the latent of two");
-    check(strstr(captured_log, "has \"low\", so this transformer is one of two"), "no warning: %s", captured_log);
+    check(strstr(captured_log, "has \"low\", so this transformer is one of two"), "no warning: %s",
+          captured_log);
     from = write_folder(
         "three", WORDS("text.safetensors", "a_high.safetensors", "b_low.safetensors", "vae.safetensors"));
-    write_tensor_set(current_model.part[LOW], temporary_path("three/c_low.safetensors"), current_model.part[LOW]->config);
+    write_tensor_set(current_model.part[LOW], temporary_path("three/c_low.safetensors"),
+                     current_model.part[LOW]->config);
     expect_refused(from, UNSUPPORTED, "two low-noise files",
-               WORDS("two files hold the transformer", "b_low.safetensors", "c_low.safetensors"));
+                   WORDS("two files hold the transformer", "b_low.safetensors", "c_low.safetensors"));
     from = write_folder("rest", WORDS("text.safetensors", NULL, "low.safetensors", "vae.safetensors"));
     from.high_noise = FIXTURE "/model/transformer";
     expect_same_result(from, "high noise by flag, low noise in a folder");
@@ -172,7 +173,8 @@ static void test_model_index_of_two_transformers(void) {
     opens_as(from, "wan22", WORDS(high, low), "pipeline folder");
     from.diffusion_model = flags().high_noise;
     opens_as(from, "wan22", WORDS(high, "one.safetensors"), "transformer_2 by flag");
-    check(gives_other_latent(from, "transformer_2 by flag"), "the same transformer twice gives the latent of two");
+    check(gives_other_latent(from, "transformer_2 by flag"),
+          "the same transformer twice gives the latent of two");
     from = with_index(
         edited_index("\"transformer_2\": [\n    \"diffusers\",\n    \"WanTransformer3DModel\"\n  ]",
                      "\"transformer_2\": [null, null]"));
@@ -186,9 +188,9 @@ static void test_model_index_of_two_transformers(void) {
     from = with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": null"));
     check(gives_other_latent(from, "boundary_ratio null"), "with boundary_ratio null both transformers run");
     expect_refused(with_index(edited_index("\"boundary_ratio\": 0.875", "\"boundary_ratio\": -1")), META,
-               "a negative boundary_ratio", WORDS("'boundary_ratio'"));
-    expect_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED, "another pipeline class",
-               WORDS("WanVACEPipeline"));
+                   "a negative boundary_ratio", WORDS("'boundary_ratio'"));
+    expect_refused(with_index(edited_index("WanPipeline", "WanVACEPipeline")), UNSUPPORTED,
+                   "another pipeline class", WORDS("WanVACEPipeline"));
 }
 
 /* An interrupted download: model_index.json names both transformers, one folder is missing. */
@@ -199,7 +201,7 @@ static void test_missing_transformer_folder_refused(void) {
     check(system(command) == 0, "%s", command);
     options from = {.model = temporary_path("half")};
     expect_refused(from, MISSING, "a folder without transformer_2",
-               WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
+                   WORDS("no 'transformer_2'", "--diffusion-model", "low-noise transformer"));
     from.diffusion_model = FIXTURE "/model/transformer_2";
     expect_same_result(from, "transformer_2 by flag");
 }

@@ -1,5 +1,5 @@
-/* Numbering and naming of UNet blocks, in diffusers' and in the authors' scheme: at every published size each weight has a unique
- * name in both, and a block's number determines its position. */
+/* Numbering and naming of UNet blocks, in diffusers' and in the authors' scheme: at every published size each
+ * weight has a unique name in both, and a block's number determines its position. */
 #include "models/models.h"
 #include "models/unet_layout.h"
 #include "test/lib/check.h"
@@ -57,7 +57,8 @@ static void test_names_are_unique(const struct recipe *recipe) {
     for (int k = 0; k < 2; k++) {
         qsort(names[k], (size_t)n_names, NAME_BYTES, compare_names);
         for (int i = 1; i < n_names; i++)
-            check(strcmp(names[k][i - 1], names[k][i]) != 0, "%s: two weights named '%s'", recipe->name, names[k][i]);
+            check(strcmp(names[k][i - 1], names[k][i]) != 0, "%s: two weights named '%s'", recipe->name,
+                  names[k][i]);
     }
     printf("%s: %d weights in %d blocks\n", recipe->name, n_names, n);
 }
@@ -109,8 +110,8 @@ static void test_block_number_and_position(void) {
                   "%s: block %d has the wrong position", (*r)->name, i);
             place.layer = UNET_LAYERS_MAX - 1;
             same = unet_layer_position_of(unet_layer_ref(s, place).number);
-            check(unet_index(s, same) == i && same.layer == place.layer, "%s: a layer of block %d has the wrong position",
-                  (*r)->name, i);
+            check(unet_index(s, same) == i && same.layer == place.layer,
+                  "%s: a layer of block %d has the wrong position", (*r)->name, i);
         }
     }
 }

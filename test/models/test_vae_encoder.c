@@ -66,10 +66,10 @@ static void print_memory(const char *does, struct vae_memory t) {
            (unsigned long long)t.workspace);
 }
 
-/* The encoder's full-frame buffer holds one activation with `channels` channels, its normalised copy unless tiled, and little
- * more. Its total is at most the decoder's plus `beyond` bytes of workspace. */
-static void check_encoder_memory(const struct family *decoder, const struct family *encoder, uint64_t channels,
-                           uint64_t beyond) {
+/* The encoder's full-frame buffer holds one activation with `channels` channels, its normalised copy unless
+ * tiled, and little more. Its total is at most the decoder's plus `beyond` bytes of workspace. */
+static void check_encoder_memory(const struct family *decoder, const struct family *encoder,
+                                 uint64_t channels, uint64_t beyond) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
     static struct component half[2];
     for (int i = 0; i < 2; i++) {
@@ -102,10 +102,10 @@ static void test_encoder_needs_no_more_than_decoder(void **state) {
     check_encoder_memory(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
 }
 
-/* A tiny decoder's full-frame buffer holds `pictures` images of half the sides and little more, tiled or not; the large decoder
- * needs at least `times` as much memory. */
-static void check_tiny_memory(const struct family *tiny_one, const struct family *large_one, uint64_t pictures,
-                        uint64_t times) {
+/* A tiny decoder's full-frame buffer holds `pictures` images of half the sides and little more, tiled or not;
+ * the large decoder needs at least `times` as much memory. */
+static void check_tiny_memory(const struct family *tiny_one, const struct family *large_one,
+                              uint64_t pictures, uint64_t times) {
     static const int32_t sizes[][2] = {{1024, 1024}, {512, 512}, {2048, 1024}, {768, 1360}, {256, 4096}};
     static struct component tiny, large;
     tiny = (struct component){.family = tiny_one};
@@ -155,13 +155,18 @@ static void expect_shape_refused(const char *tensor, int place, int32_t dim, con
 
 static void test_wrong_tensor_shapes_refused(void **state) {
     (void)state;
-    expect_shape_refused("encoder.conv_out.weight", 0, 9, "tensor 'encoder.conv_out.weight' has the wrong shape");
-    expect_shape_refused("encoder.conv_out.weight", 0, 1, "tensor 'encoder.conv_out.weight' has the wrong shape");
-    expect_shape_refused("encoder.conv_in.weight", 1, 4, "tensor 'encoder.conv_in.weight' has the wrong shape");
-    expect_shape_refused("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7, "unsupported VAE encoder: channels");
-    expect_shape_refused("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514, "unsupported VAE encoder: channels");
+    expect_shape_refused("encoder.conv_out.weight", 0, 9,
+                         "tensor 'encoder.conv_out.weight' has the wrong shape");
+    expect_shape_refused("encoder.conv_out.weight", 0, 1,
+                         "tensor 'encoder.conv_out.weight' has the wrong shape");
+    expect_shape_refused("encoder.conv_in.weight", 1, 4,
+                         "tensor 'encoder.conv_in.weight' has the wrong shape");
+    expect_shape_refused("encoder.down_blocks.1.resnets.0.conv1.weight", 0, 7,
+                         "unsupported VAE encoder: channels");
+    expect_shape_refused("encoder.down_blocks.3.resnets.0.conv1.weight", 0, 514,
+                         "unsupported VAE encoder: channels");
     expect_shape_refused("encoder.down_blocks.0.downsamplers.0.conv.weight", 2, 4,
-           "tensor 'encoder.down_blocks.0.downsamplers.0.conv.weight' has the wrong shape");
+                         "tensor 'encoder.down_blocks.0.downsamplers.0.conv.weight' has the wrong shape");
 }
 
 enum { GRAFTED_MAX = 256 };
@@ -209,7 +214,8 @@ static void expect_graft_refused(const char *model, const char *encoder, const c
 static void test_encoder_of_another_vae_refused(void **state) {
     (void)state;
     expect_graft_refused("test/golden/zimage_a/model", "f32", "do not fit together: latent channels");
-    expect_graft_refused("test/golden/zimage_b/model", "authors", "do not fit together: pixels per latent pixel and axis");
+    expect_graft_refused("test/golden/zimage_b/model", "authors",
+                         "do not fit together: pixels per latent pixel and axis");
 }
 
 static int free_memory(void **state) {
@@ -219,9 +225,10 @@ static int free_memory(void **state) {
 }
 
 int main(void) {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_encoder_needs_no_more_than_decoder), cmocka_unit_test(test_tiny_decoder_memory),
-                                       cmocka_unit_test(test_wrong_tensor_shapes_refused),
-                                       cmocka_unit_test_teardown(test_encoder_of_another_vae_refused, free_memory)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_encoder_needs_no_more_than_decoder), cmocka_unit_test(test_tiny_decoder_memory),
+        cmocka_unit_test(test_wrong_tensor_shapes_refused),
+        cmocka_unit_test_teardown(test_encoder_of_another_vae_refused, free_memory)};
     if (!golden_begin()) return 1;
     int n = COUNT_OF(tests), failed = cmocka_run_group_tests_name("autoencoder", tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -1,5 +1,5 @@
-/* Qwen2.5-VL's language model and vision encoder give the same bits under the names of transformers 4 and 5, ComfyUI and
- * llama.cpp, in one file or two. */
+/* Qwen2.5-VL's language model and vision encoder give the same bits under the names of transformers 4 and 5,
+ * ComfyUI and llama.cpp, in one file or two. */
 #include "test/lib/block_runner.h"
 #include "test/lib/tensor_set.h"
 
@@ -50,7 +50,7 @@ static void add_part(struct tensor_set *p, const struct item *t, const char *nam
     memcpy(dim, t->dim, sizeof dim);
     dim[0] /= n;
     tensor_set_add(p, "", name, t->type, t->rank, dim, t->data + t->bytes / (size_t)n * (size_t)i,
-             t->bytes / (size_t)n);
+                   t->bytes / (size_t)n);
 }
 
 static void split_qkv(struct tensor_set *p) {
@@ -81,7 +81,8 @@ static void split_frames(struct tensor_set *p) {
         for (int i = 0; i < kernels; i++)
             memcpy(half + kernel * (size_t)i, whole.data + kernel * (size_t)(2 * i + frame), kernel);
         tensor_set_add(p, "", frame ? "v.patch_embd.weight.1" : "v.patch_embd.weight", whole.type, 4,
-                 (int32_t[]){whole.dim[0], whole.dim[1], whole.dim[3], whole.dim[4]}, half, whole.bytes / 2);
+                       (int32_t[]){whole.dim[0], whole.dim[1], whole.dim[3], whole.dim[4]}, half,
+                       whole.bytes / 2);
     }
     free(half);
     tensor_set_drop(p, "visual.patch_embed.");
@@ -144,8 +145,8 @@ static const char *write_layout(void (*name)(struct tensor_set *p), const char *
 /* ---- outputs of both ---- */
 
 struct encoder_outputs {
-    float *seen, *text;
-    int64_t n_seen, n_text;
+    float *vision, *text;
+    int64_t n_vision, n_text;
 };
 
 static struct tensor noise(int rank, const int32_t *dim) {
@@ -160,7 +161,7 @@ static void run_all(struct block_runner *b) {
     for (int i = 0; i < b->component->n_blocks; i++) runner_run(b, &b->component->blocks[i], 0);
 }
 
-static void compute_outputs(const struct sluice_model_options *from, struct encoder_outputs *encoder_outputs) {
+static void compute_outputs(const struct sluice_model_options *from, struct encoder_outputs *out) {
     struct golden g = {.name = "names"};
     struct error e = {0};
     static int32_t ids[TOKENS];
@@ -172,18 +173,19 @@ static void compute_outputs(const struct sluice_model_options *from, struct enco
                         .text = test_tensor(DTYPE_F32, 2, seen)};
     struct block_runner *b = runner_open(&g, eye, lane);
     run_all(b);
-    encoder_outputs->seen = b->lane.text.data;
-    encoder_outputs->n_seen = tensor_elements(&b->lane.text);
+    out->vision = b->lane.text.data;
+    out->n_vision = tensor_elements(&b->lane.text);
     runner_close(b);
     for (int i = 0; i < TOKENS; i++) ids[i] = 3 * i;
-    struct lane prompt = {.n_tokens = TOKENS,
-                          .text = test_tensor(DTYPE_F32, 2, (int32_t[]){TOKENS, seen[1]}),
-                          .vision_spans = {{.rows = lane.text, .first = FIRST, .height = ROWS, .width = COLUMNS}}};
+    struct lane prompt = {
+        .n_tokens = TOKENS,
+        .text = test_tensor(DTYPE_F32, 2, (int32_t[]){TOKENS, seen[1]}),
+        .vision_spans = {{.rows = lane.text, .first = FIRST, .height = ROWS, .width = COLUMNS}}};
     b = runner_open(&g, text, prompt);
     runner_gather(b, tensor_make(ids, DTYPE_I32, 1, (int32_t[]){TOKENS}));
     run_all(b);
-    encoder_outputs->text = b->lane.text.data;
-    encoder_outputs->n_text = tensor_elements(&b->lane.text);
+    out->text = b->lane.text.data;
+    out->n_text = tensor_elements(&b->lane.text);
     runner_close(b);
     model_close(g.model);
 }
@@ -200,16 +202,15 @@ static void test_layout_gives_same_bits(void **state) {
         write_layout(layouts[i].together, "llm.safetensors", layouts[i].together ? NULL : "visual.");
     if (layouts[i].apart) parts[1].path = write_layout(layouts[i].apart, "vision.safetensors", "model.");
     compute_outputs(&from, &found);
-    assert_memory_equal(found.seen, wanted.seen, (size_t)wanted.n_seen * sizeof *wanted.seen);
+    assert_memory_equal(found.vision, wanted.vision, (size_t)wanted.n_vision * sizeof *wanted.vision);
     assert_memory_equal(found.text, wanted.text, (size_t)wanted.n_text * sizeof *wanted.text);
 }
 
-/* Expected outputs; freed at the end. */
 static void test_separate_folders_give_same_bits(void **state) {
     const struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
     (void)state;
     compute_outputs(&from, &wanted);
-    assert_true(wanted.n_seen && wanted.n_text);
+    assert_true(wanted.n_vision && wanted.n_text);
 }
 
 int main(void) {

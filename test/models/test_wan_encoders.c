@@ -1,5 +1,5 @@
-/* Text and image encoders of Wan models from files with other names: umT5 with an embedded tokenizer, CLIP's vision encoder from
- * OpenCLIP and from Wan's authors; its image preprocessing; and encoders that do not fit.
+/* Text and image encoders of Wan models from files with other names: umT5 with an embedded tokenizer, CLIP's
+ * vision encoder from OpenCLIP and from Wan's authors; its image preprocessing; and encoders that do not fit.
  * (The authors' names of umT5: test_layouts.c.) */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
@@ -7,13 +7,14 @@
 
 static const char *folder;
 
-/* CLIP's default: heads of 80. */
+/* CLIP's default head size of 80. */
 static void make_folder(void) {
-    folder = random_model("wan", "wan_i2v",
-                        "layers=1,heads=2,wan_ff=64,t5_layers=2,hidden=64,t5_heads=2,t5_head_dim=16,t5_ff=48,"
-                        "t5_vocabulary=400,clip_vision_layers=3,clip_vision_width=160,clip_vision_heads=2,"
-                        "clip_vision_ff=64,clip_vision_size=56,vae_base=8,dtype=f16",
-                        5);
+    folder =
+        random_model("wan", "wan_i2v",
+                     "layers=1,heads=2,wan_ff=64,t5_layers=2,hidden=64,t5_heads=2,t5_head_dim=16,t5_ff=48,"
+                     "t5_vocabulary=400,clip_vision_layers=3,clip_vision_width=160,clip_vision_heads=2,"
+                     "clip_vision_ff=64,clip_vision_size=56,vae_base=8,dtype=f16",
+                     5);
 }
 
 /* ---- runs ---- */
@@ -117,7 +118,6 @@ static void as_it_is(struct tensor_set *p) {
     add_ones(p, "visual_projection.weight", 4, 160);
 }
 
-/* Together with the text model. */
 static void as_a_whole(struct tensor_set *p) {
     as_it_is(p);
     add_ones(p, "text_model.embeddings.token_embedding.weight", 8, 16);
@@ -139,7 +139,8 @@ static void test_vision_encoder_names(const char *wanted) {
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, "%s/clip.safetensors", temporary);
     for (int i = 0; i < COUNT_OF(rows); i++) {
-        struct tensor_set *p = tensor_set_from_component(folder, "image_encoder"), *named = calloc(1, sizeof *named);
+        struct tensor_set *p = tensor_set_from_component(folder, "image_encoder"),
+                          *named = calloc(1, sizeof *named);
         if (!named) abort();
         if (rows[i].name) rows[i].name(p);
         tensor_set_append(named, p, rows[i].prefix);
@@ -153,7 +154,6 @@ static void test_vision_encoder_names(const char *wanted) {
 
 /* ---- text encoders ---- */
 
-/* llama.cpp's names. */
 static void name_as_gguf(struct tensor_set *p) {
     static const struct names names[] = {{"shared.", "token_embd."},
                                          {"encoder.final_layer_norm.", "enc.output_norm."},
@@ -174,7 +174,8 @@ static void name_embedding_tied(struct tensor_set *p) {
     rename_all(p, names);
 }
 
-/* Converted files give the same latent: safetensors with the embedded tokenizer; GGUF cannot hold it and needs --tokenizer. */
+/* Converted files give the same latent: safetensors with the embedded tokenizer; GGUF cannot hold it and
+ * needs --tokenizer. */
 static void test_converted_text_encoder(struct model_paths from, const char *wanted) {
     static const char *const ends[] = {".converted.safetensors", ".gguf"};
     char path[TENSOR_SET_PATH + 32], tokenizer[TENSOR_SET_PATH];
@@ -200,12 +201,13 @@ static void test_text_encoder_names(const char *wanted) {
         const char *what, *prefix;
         void (*name)(struct tensor_set *p);
     } rows[] = {
-        {"a tokenizer inside", "", NULL},
-        {"a tokenizer inside, behind a prefix", "text_encoders.umt5xxl.transformer.", NULL},
+        {"an embedded tokenizer", "", NULL},
+        {"an embedded tokenizer, with a prefix", "text_encoders.umt5xxl.transformer.", NULL},
         {"the embedding's other name", "", name_embedding_tied},
         {"llama.cpp's names", "", name_as_gguf},
     };
-    char path[TENSOR_SET_PATH], source[TENSOR_SET_PATH], denoiser[TENSOR_SET_PATH], vae[TENSOR_SET_PATH], seeing[TENSOR_SET_PATH];
+    char path[TENSOR_SET_PATH], source[TENSOR_SET_PATH], denoiser[TENSOR_SET_PATH], vae[TENSOR_SET_PATH],
+        seeing[TENSOR_SET_PATH];
     snprintf(path, sizeof path, "%s/umt5.safetensors", temporary);
     snprintf(source, sizeof source, "%s/tokenizer/spiece.model", folder);
     snprintf(denoiser, sizeof denoiser, "%s/transformer", folder);
@@ -215,12 +217,13 @@ static void test_text_encoder_names(const char *wanted) {
     char *spiece = stat(source, &about) ? NULL : read_whole_file(source);
     if (!spiece) abort();
     for (int i = 0; i < COUNT_OF(rows); i++) {
-        struct tensor_set *p = tensor_set_from_component(folder, "text_encoder"), *named = calloc(1, sizeof *named);
+        struct tensor_set *p = tensor_set_from_component(folder, "text_encoder"),
+                          *named = calloc(1, sizeof *named);
         if (!named) abort();
         if (rows[i].name) rows[i].name(p);
         tensor_set_append(named, p, rows[i].prefix);
         tensor_set_add(named, *rows[i].prefix ? "text_encoders." : "", "spiece_model", "U8", 1,
-                 (int32_t[]){(int32_t)about.st_size}, spiece, (size_t)about.st_size);
+                       (int32_t[]){(int32_t)about.st_size}, spiece, (size_t)about.st_size);
         write_tensor_set(named, path, NULL);
         struct model_paths from = {
             .diffusion_model = denoiser, .t5xxl = path, .clip_vision = seeing, .vae = vae};
@@ -247,7 +250,8 @@ static struct vision_grid vision_grid_of(const char *clip, int width, int height
     return grid;
 }
 
-static void expect_vision_grid(struct vision_grid got, int width, int height, int left, int top, const char *what) {
+static void expect_vision_grid(struct vision_grid got, int width, int height, int left, int top,
+                               const char *what) {
     check(got.width == 56 && got.height == 56 && got.columns * got.rows == 17 && got.whole.width == width &&
               got.whole.height == height && got.whole.left == left && got.whole.top == top,
           "%s: %dx%d at %d, %d of %dx%d, %d tokens", what, got.width, got.height, got.whole.left,
@@ -298,10 +302,10 @@ static void test_preprocessor_config(void) {
         {"{\"image_mean\": [0.5, 0.5]}", SLUICE_META, "2"},
         {"{\"image_std\": [0, 1, 1]}", SLUICE_META, "0"},
     };
-    expect_vision_grid(vision_grid_of(with_processor("{\"size\": 80, \"crop_size\": 56}"), 64, 48), 106, 80, 25, 12,
-                 "size larger than crop_size");
-    expect_vision_grid(vision_grid_of(with_processor("{\"size\": {\"height\": 60, \"width\": 70}}"), 640, 48), 70, 60, 7, 2,
-                 "height and width given");
+    expect_vision_grid(vision_grid_of(with_processor("{\"size\": 80, \"crop_size\": 56}"), 64, 48), 106, 80,
+                       25, 12, "size larger than crop_size");
+    expect_vision_grid(vision_grid_of(with_processor("{\"size\": {\"height\": 60, \"width\": 70}}"), 640, 48),
+                       70, 60, 7, 2, "height and width given");
     expect_vision_grid(vision_grid_of(with_processor("{}"), 64, 48), 74, 56, 9, 0, "empty configuration");
     for (int i = 0; i < COUNT_OF(rows); i++) {
         struct sluice_model *model = NULL;
@@ -318,7 +322,8 @@ int main(void) {
     char wanted[HEX];
     temporary_make();
     make_folder();
-    if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "pipeline folder")) return finish();
+    if (n_failed || !draw_video((struct model_paths){.model = folder}, wanted, "pipeline folder"))
+        return finish();
     test_vision_encoder_names(wanted);
     test_text_encoder_names(wanted);
     test_resize_and_crop_sizes();

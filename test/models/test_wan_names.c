@@ -1,5 +1,6 @@
-/* Wan transformers under their authors' names have the same tensors, byte for byte, as under diffusers' names, for every model
- * variant. VACE's control blocks follow the transformer blocks that the configuration lists, or evenly spaced ones. */
+/* Wan transformers under their authors' names have the same tensors, byte for byte, as under diffusers'
+ * names, for every model variant. VACE's control blocks follow the transformer blocks that the configuration
+ * lists, or evenly spaced ones. */
 #include "test/lib/layouts.h"
 
 #include <stdlib.h>
@@ -40,12 +41,12 @@ static bool same_bytes(const struct component *a, const struct packed_tensor *x,
 
 static void compare(const char *what) {
     const struct component *a = transformer_of(&diffusers), *b = transformer_of(&authors);
-    check(a->n_blocks == b->n_blocks && !b->n_unknown, "%s: %d blocks instead of %d, %d unknown tensors", what, b->n_blocks,
-          a->n_blocks, b->n_unknown);
+    check(a->n_blocks == b->n_blocks && !b->n_unknown, "%s: %d blocks instead of %d, %d unknown tensors",
+          what, b->n_blocks, a->n_blocks, b->n_unknown);
     for (int i = 0; i < a->n_blocks && i < b->n_blocks; i++) {
         const struct block *x = &a->blocks[i], *y = &b->blocks[i];
-        check(!strcmp(x->name, y->name) && x->n_tensors == y->n_tensors, "%s: block %s is not %s", what, y->name,
-              x->name);
+        check(!strcmp(x->name, y->name) && x->n_tensors == y->n_tensors, "%s: block %s is not %s", what,
+              y->name, x->name);
         for (int k = 0; k < x->n_tensors && k < y->n_tensors; k++)
             check(same_bytes(a, &x->tensors[k], b, &y->tensors[k]), "%s: tensor %s is not %s", what,
                   y->tensors[k].entry->name, x->tensors[k].entry->name);
@@ -74,7 +75,6 @@ static void test_checkpoint_names_give_same_bytes(const char *name) {
     model_close(authors.opened);
 }
 
-/* Name of the transformer block before a VACE block. */
 static const char *block_before_hint(const char *hint) {
     const struct component *c = transformer_of(&authors);
     for (int i = 2; i < c->n_blocks; i++)
@@ -97,7 +97,8 @@ static void test_vace_block_positions(void) {
     for (size_t i = 0; i < COUNT_OF(wrong); i++) {
         p = tensor_set_copy(layouts_part("transformer"), "");
         configure(p, "vace_layers", wrong[i][0]);
-        expect_refused(layouts_replace_part("transformer", p), META, wrong[i][0], WORDS("'vace_layers'", wrong[i][1]));
+        expect_refused(layouts_replace_part("transformer", p), META, wrong[i][0],
+                       WORDS("'vace_layers'", wrong[i][1]));
     }
 }
 

@@ -93,13 +93,13 @@ static void prepare_counted(const struct op *op, const struct op_cost *cost) {
     if (!COUNTS_HEAP) return;
     int64_t *most = &checker.primitive_most[op->kind == OP_CONV2D];
     if (cost->n_primitives && kept / cost->n_primitives > *most) *most = kept / cost->n_primitives;
-    uint64_t said = 0;
-    for (int i = 0; i < cost->n_primitives; i++) said += cost->primitive[i].bytes;
-    assert_true(kept <= (int64_t)said);
+    uint64_t predicted = 0;
+    for (int i = 0; i < cost->n_primitives; i++) predicted += cost->primitive[i].bytes;
+    assert_true(kept <= (int64_t)predicted);
 }
 
-/* Checks that a run leaves no heap allocations. Exception: with AMX, oneDNN keeps a tile layout per process from its first
- * bf16 product on (measured: 928 bytes, oneDNN 2.6.3, a Xeon of 2026). */
+/* Checks that a run leaves no heap allocations. Exception: with AMX, oneDNN keeps a tile layout per process
+ * from its first bf16 product on (measured: 928 bytes, oneDNN 2.6.3, a Xeon of 2026). */
 static void check_kept(int64_t bytes) {
     enum { TILES_MOST = 4096 };
     static int64_t kept;
@@ -121,8 +121,8 @@ static uint64_t run_guarded(struct device *device, const struct op *op) {
             checker.hidden_most =
                 fmax(checker.hidden_most, (double)(heap_peak - before) / (double)cost.internal_bytes);
         if (heap_peak - before > (int64_t)cost.internal_bytes)
-            fail_msg("%s: %lld bytes of heap during the run, cost() predicts %llu", op_name(op->kind), (long long)(heap_peak - before),
-                     (unsigned long long)cost.internal_bytes);
+            fail_msg("%s: %lld bytes of heap during the run, cost() predicts %llu", op_name(op->kind),
+                     (long long)(heap_peak - before), (unsigned long long)cost.internal_bytes);
         check_kept(heap_live - before);
     }
     struct memory_use after = sys_memory_use(&checker.sys);
@@ -167,8 +167,10 @@ int ops_set_up(void **state) {
     checker.one = cpu_open(&checker.sys, 1, &problem);
     workspace = mmap(NULL, WORKSPACE_MAX, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     pool_open();
-    x = (struct context){
-        .device = &checker.device, .workspace = workspace, .workspace_bytes = WORKSPACE_MAX, .error = &problem};
+    x = (struct context){.device = &checker.device,
+                         .workspace = workspace,
+                         .workspace_bytes = WORKSPACE_MAX,
+                         .error = &problem};
     return !checker.two || !checker.one || workspace == MAP_FAILED;
 }
 
@@ -177,7 +179,8 @@ int ops_tear_down(void **state) {
     checker.two->destroy(checker.two);
     checker.one->destroy(checker.one);
     assert_int_equal(sys_memory_use(&checker.sys).live_bytes[LINE_HOST], 0);
-    printf("  %d calls; prepared heap at most %lld per product, %lld per convolution; heap during a run at most %.2f "
+    printf("  %d calls; prepared heap at most %lld per product, %lld per convolution; heap during a run at "
+           "most %.2f "
            "of the prediction\n",
            checker.calls, (long long)checker.primitive_most[0], (long long)checker.primitive_most[1],
            checker.hidden_most);

@@ -1,5 +1,6 @@
-/* A device that checks every operator call of the CPU tests. It prepares the call, poisons the workspace and guards its
- * end, repeats the call with one and two threads, compares the bits, and compares oneDNN's heap use with cost().
+/* A device that checks every operator call of the CPU tests. It prepares the call, poisons the workspace and
+ * guards its end, repeats the call with one and two threads, compares the bits, and compares oneDNN's heap
+ * use with cost().
  *
  * Not in the test library: its malloc would replace every program's (test/check.mk). */
 #ifndef SLUICE_TEST_OPS_CHECKER_H

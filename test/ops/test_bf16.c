@@ -1,6 +1,6 @@
-/* Products in bf16: rounding of operands, errors compared with PyTorch, other operators unchanged in f32, and no whole
- * converted copies of weights. test_blocks.c and test_golden.c cover blocks and models in bf16, test_residency.c equal
- * bits under budgets. */
+/* Products in bf16: rounding of operands, errors compared with PyTorch, other operators unchanged in f32, and
+ * no whole converted copies of weights. test_blocks.c and test_golden.c cover blocks and models in bf16,
+ * test_residency.c equal bits under budgets. */
 #include "test/ops/ops_checker.h"
 
 #include <jansson.h>
@@ -8,10 +8,10 @@
 static const enum precision precisions[] = {PRECISION_F32, PRECISION_BF16};
 
 static bool supports_bf16(void) {
-    const char *lacks = checker.two->unsupported[PRECISION_BF16];
-    if (lacks) printf("SKIP bf16: %s\n", lacks);
-    x.precision = lacks ? PRECISION_F32 : PRECISION_BF16;
-    return !lacks;
+    const char *reason = checker.two->unsupported[PRECISION_BF16];
+    if (reason) printf("SKIP bf16: %s\n", reason);
+    x.precision = reason ? PRECISION_F32 : PRECISION_BF16;
+    return !reason;
 }
 
 static int back_to_f32(void **state) {
@@ -70,7 +70,8 @@ static void test_operands_are_rounded_to_nearest(void **state) {
     assert_no_problem();
     for (int i = 0; i < VALUES; i++) {
         if ((double)got[i] != nearest_bf16(value[i]))
-            fail_msg("%a became %a, not %a", (double)value[i], (double)got[i], nearest_bf16(value[i]));
+            fail_msg("%a rounded to %a, expected %a", (double)value[i], (double)got[i],
+                     nearest_bf16(value[i]));
         moved += got[i] != value[i];
     }
     assert_int_equal(moved, VALUES * 5 / 6);
@@ -84,8 +85,8 @@ struct linear_case {
     bool bias, residual;
 };
 
-/* Returns the error against f64 sums of rounded operands, which is the error of the f32 sum. Bias and residual are not
- * rounded. */
+/* Returns the error against f64 sums of rounded operands, which is the error of the f32 sum. Bias and
+ * residual are not rounded. */
 static double product_error(struct linear_case c) {
     pool_used = 0;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(c.t, c.k), c.gap, 1);
@@ -94,7 +95,8 @@ static double product_error(struct linear_case c) {
     struct epilogue e = {0};
     if (c.bias) e.bias = tensor_random(DTYPE_F32, SHAPE(c.n), 0, 1);
     if (c.residual) e.residual = out;
-    double *truth = pool_alloc(sizeof *truth * (size_t)c.t * (size_t)c.n), *at = truth, wrong = 0, all = 1e-300;
+    double *truth = pool_alloc(sizeof *truth * (size_t)c.t * (size_t)c.n), *at = truth, wrong = 0,
+           all = 1e-300;
     for (int32_t i = 0; i < c.t; i++)
         for (int32_t j = 0; j < c.n; j++, at++) {
             *at = (c.bias ? load(&e.bias, 0, j) : 0) + (c.residual ? load(&e.residual, i, j) : 0);
@@ -166,17 +168,21 @@ static double golden_value(const json_t *row, const char *key) {
 }
 
 static void expect_error_like_pytorch(const json_t *row) {
-    int32_t t = (int32_t)golden_value(row, "t"), n = (int32_t)golden_value(row, "n"), k = (int32_t)golden_value(row, "k");
+    int32_t t = (int32_t)golden_value(row, "t"), n = (int32_t)golden_value(row, "n"),
+            k = (int32_t)golden_value(row, "k");
     uint64_t seed = (uint64_t)json_integer_value(json_object_get(row, "seed"));
     pool_used = 0;
     struct tensor in = tensor_random(DTYPE_F32, SHAPE(t, k), 0, 1);
     struct tensor weight = tensor_random(DTYPE_BF16, SHAPE(n, k), 0, 1);
     struct tensor out = tensor_random(DTYPE_F32, SHAPE(t, n), 0, 1);
     double *truth = pool_alloc(sizeof *truth * (size_t)t * (size_t)n), *at = truth;
-    for (int64_t i = 0; i < (int64_t)t * k; i++) ((float *)in.data)[i] = splitmix_value(2 * seed, (uint64_t)i);
+    for (int64_t i = 0; i < (int64_t)t * k; i++)
+        ((float *)in.data)[i] = splitmix_value(2 * seed, (uint64_t)i);
     for (int64_t i = 0; i < (int64_t)n * k; i++)
         ((uint16_t *)weight.data)[i] =
-            (uint16_t)((union float_bits){.value = (float)nearest_bf16(splitmix_value(2 * seed + 1, (uint64_t)i))}.bits >>
+            (uint16_t)((union float_bits){.value =
+                                              (float)nearest_bf16(splitmix_value(2 * seed + 1, (uint64_t)i))}
+                           .bits >>
                        16);
     for (int32_t i = 0; i < t; i++)
         for (int32_t j = 0; j < n; j++, at++) {
@@ -186,9 +192,10 @@ static void expect_error_like_pytorch(const json_t *row) {
     op_linear(&x, out, in, weight, (struct epilogue){0});
     assert_no_problem();
     struct deviation d = deviation(&out, truth);
-    double l2 = golden_value(row, "l2"), most = golden_value(row, "max"), mean = golden_value(row, "bias") + 4 * l2 / sqrt(t * n);
-    printf("  %d x %d x %d: %.2e max %.2e bias %.2e; of PyTorch's %.2f, %.2f\n", t, n, k, d.l2, d.max, d.bias,
-           d.l2 / l2, d.max / most);
+    double l2 = golden_value(row, "l2"), most = golden_value(row, "max"),
+           mean = golden_value(row, "bias") + 4 * l2 / sqrt(t * n);
+    printf("  %d x %d x %d: %.2e max %.2e bias %.2e; relative to PyTorch %.2f, %.2f\n", t, n, k, d.l2, d.max,
+           d.bias, d.l2 / l2, d.max / most);
     assert_true(d.l2 <= 1.5 * l2 + 1e-7 && d.max <= 1.5 * most + 1e-7 && d.bias <= 1.5 * mean + 1e-7);
 }
 
@@ -229,8 +236,8 @@ static void test_other_operators_stay_f32(void **state) {
 
 /* ---- memory ---- */
 
-/* Besides input rows and per-thread results, a workspace holds at most one panel of weights per thread: 2 MiB of f32 or 1
- * MiB of bf16; none where the stored type is the multiplied type. */
+/* Besides input rows and per-thread results, a workspace holds at most one panel of weights per thread: 2 MiB
+ * of f32 or 1 MiB of bf16; none where the stored type is the multiplied type. */
 static void test_weights_are_converted_by_panels(void **state) {
     (void)state;
     enum { T = 64, N = 10240, K = 3840, THREADS = 2, PANEL = 2 << 20, SLACK = 1 << 20 };
@@ -257,7 +264,8 @@ static void test_weights_are_converted_by_panels(void **state) {
 
 /* ---- refusals ---- */
 
-/* device->unsupported follows from the instruction sets that oneDNN may use; test/program/command_line.sh limits them. */
+/* device->unsupported follows from the instruction sets that oneDNN may use; test/program/command_line.sh
+ * limits them. */
 static void test_unsupported_follows_instruction_sets(void **state) {
     (void)state;
     assert_null(checker.two->unsupported[PRECISION_F32]);

@@ -1,5 +1,5 @@
-/* `bench block` at tiny sizes: measured rows, FLOPs against formulas, and cancellation. Speed is not tested, because
- * machines differ. */
+/* `bench block` at tiny sizes: measured rows, FLOPs against formulas, and cancellation. Speed is not tested,
+ * because machines differ. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -167,8 +167,8 @@ static void test_adapter_changes_result(void **state) {
     device->destroy(device);
 }
 
-/* FLOPs: conv_in, per resnet two convolutions and a shortcut where channels grow, upsampling at the new size, conv_out;
- * in the middle block four projections and attention. */
+/* FLOPs: conv_in, per resnet two convolutions and a shortcut where channels grow, upsampling at the new size,
+ * conv_out; in the middle block four projections and attention. */
 static double decoder_convolutions(void) {
     double flops = 0, pixels = SIDE * SIDE;
     const double width[4] = {16, 16, 8, 8};
@@ -210,8 +210,9 @@ static void test_cancel_ends_measurement(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_block_rows_match_formulas),   cmocka_unit_test(test_weight_types_are_measured),     cmocka_unit_test(test_adapter_changes_result),
-        cmocka_unit_test(test_decoder_rows_match_formulas), cmocka_unit_test(test_cancel_ends_measurement),
+        cmocka_unit_test(test_block_rows_match_formulas), cmocka_unit_test(test_weight_types_are_measured),
+        cmocka_unit_test(test_adapter_changes_result),    cmocka_unit_test(test_decoder_rows_match_formulas),
+        cmocka_unit_test(test_cancel_ends_measurement),
     };
     int n = (int)(sizeof tests / sizeof *tests), failed = cmocka_run_group_tests(tests, NULL, NULL);
     printf("%d passed, %d failed\n", n - failed, failed);

@@ -1,5 +1,5 @@
-/* Convolutions and group statistics computed in pieces give the bits of the whole. A convolution may write over its own
- * input if it starts conv_lead bytes before it; a smaller distance is rejected.
+/* Convolutions and group statistics computed in pieces give the bits of the whole. A convolution may write
+ * over its own input if it starts conv_lead bytes before it; a smaller distance is rejected.
  *
  * SEED in the environment changes all random cases. */
 #include "engine/base/random.h"
@@ -100,7 +100,8 @@ static void run_conv(const struct conv *c, struct tensor out, struct tensor in, 
     op_conv2d(&x, out, in, c->weight, epilogue, c->options);
 }
 
-/* A convolution with so many weights that threads compute panels of outputs, in bands of one or several pieces. */
+/* A convolution with so many weights that threads compute panels of outputs, in bands of one or several
+ * pieces. */
 static struct conv make_panels(void) {
     int32_t C = 8 * between(116, 130), N = 288, dim[] = {N, C, 3, 3};
     struct conv c = {.in = filled(3, (int32_t[]){between(5, 20), between(100, 500), C}),
@@ -201,7 +202,8 @@ static void test_strided_pieces_equal_whole(void **state) {
         run_conv(&c, c.out, c.in, c.epilogue);
         for (int32_t y = 0; y < rows;) {
             int32_t n = between(1, rows - y), left = c.in.dim[0] - 2 * y;
-            int32_t wrong = c.options.pad_before && y, same = n - (wrong || (!c.options.pad_before && y + n < rows));
+            int32_t wrong = c.options.pad_before && y,
+                    same = n - (wrong || (!c.options.pad_before && y + n < rows));
             struct tensor piece = test_tensor(DTYPE_F32, 3, (int32_t[]){n, c.out.dim[1], c.out.dim[2]});
             run_conv(&c, piece, tensor_slice(c.in, 2 * y, 2 * n < left ? 2 * n : left), c.epilogue);
             if (same) assert_same(tensor_slice(c.out, y + wrong, same), tensor_slice(piece, wrong, same));

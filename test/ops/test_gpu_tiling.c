@@ -1,5 +1,5 @@
-/* Host-side functions of the CUDA device: the hash table of prepared shapes, panels of products, bands of convolutions,
- * workspace layouts. Needs no GPU and no CUDA. */
+/* Host-side functions of the CUDA device: the hash table of prepared shapes, panels of products, bands of
+ * convolutions, workspace layouts. Needs no GPU and no CUDA. */
 #include "kernels/cuda/conv.h"
 #include "kernels/cuda/hash_table.h"
 #include "kernels/cuda/linear.h"
@@ -28,7 +28,8 @@ static struct hash_table table(int allocations) {
     real_alloc = sys.alloc;
     sys.alloc = limited_alloc;
     allocations_left = allocations;
-    return (struct hash_table){.sys = &sys, .key_bytes = sizeof(int32_t[3]), .entry_bytes = sizeof(struct entry)};
+    return (struct hash_table){
+        .sys = &sys, .key_bytes = sizeof(int32_t[3]), .entry_bytes = sizeof(struct entry)};
 }
 
 static struct entry entry_of(int i) {
@@ -43,15 +44,15 @@ static void test_hash_table_keeps_every_key(void **state) {
     for (int i = 0; i < N; i++) {
         struct entry entry = entry_of(i);
         assert_null(hash_table_find(&keys, entry.key));
-        struct entry *kept = hash_table_add(&keys, &entry);
-        assert_ptr_equal(kept, hash_table_find(&keys, entry.key));
+        struct entry *added = hash_table_add(&keys, &entry);
+        assert_ptr_equal(added, hash_table_find(&keys, entry.key));
     }
     for (int i = 0; i < N; i++)
         assert_int_equal(((struct entry *)hash_table_find(&keys, entry_of(i).key))->value, i);
     assert_int_equal(keys.n, N);
-    int seen = 0;
-    for (uint64_t i = 0; i < keys.capacity; i++) seen += hash_table_at(&keys, i) != NULL;
-    assert_int_equal(seen, N);
+    int n_found = 0;
+    for (uint64_t i = 0; i < keys.capacity; i++) n_found += hash_table_at(&keys, i) != NULL;
+    assert_int_equal(n_found, N);
     sys.release(&sys, keys.entries);
 }
 
@@ -106,7 +107,7 @@ static void test_workspace_parts_do_not_overlap(void **state) {
     op.epilogue.bias = tensor_make(NULL, DTYPE_F16, 1, (int32_t[]){130});
     struct linear_layout l = cuda_linear_layout(&op);
     assert_consecutive((uint64_t[]){l.in, l.weight, l.bias, l.products},
-           (uint64_t[]){33 * 77 * 2, 130 * 77 * 2, 130 * 4, LINEAR_LIBRARY_BYTES}, 4, l.end);
+                       (uint64_t[]){33 * 77 * 2, 130 * 77 * 2, 130 * 4, LINEAR_LIBRARY_BYTES}, 4, l.end);
     struct op conv = {.kind = OP_CONV2D,
                       .in = {tensor_make(NULL, DTYPE_F32, 3, (int32_t[]){100, 300, 12}),
                              tensor_make(NULL, DTYPE_BF16, 4, (int32_t[]){5, 12, 3, 3}),
@@ -117,9 +118,9 @@ static void test_workspace_parts_do_not_overlap(void **state) {
     struct conv_layout c = cuda_conv_layout(&conv);
     assert_int_equal(c.band, 27);
     assert_consecutive((uint64_t[]){c.norm, c.bias, c.weights, c.in, c.out, c.library},
-           (uint64_t[]){3 * 12 * 4, 5 * 4, 8 * 9 * 16 * 4, 29 * 302 * 16 * 4, 27 * 300 * 8 * 4,
-                        CONV_LIBRARY_BYTES},
-           6, c.end);
+                       (uint64_t[]){3 * 12 * 4, 5 * 4, 8 * 9 * 16 * 4, 29 * 302 * 16 * 4, 27 * 300 * 8 * 4,
+                                    CONV_LIBRARY_BYTES},
+                       6, c.end);
 }
 
 int main(void) {

@@ -1,7 +1,7 @@
 /* CPU operators against independent arithmetic in f64, and the guarantees of device.h for every call.
  *
- * All calls go through the checking device of ops_checker.h; a case only describes operands and expected values. SEED in
- * the environment repeats a random run. */
+ * All calls go through the checking device of ops_checker.h; a case only describes operands and expected
+ * values. SEED in the environment repeats a random run. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/ops_cases.h"
@@ -96,7 +96,9 @@ static void test_relative_bias_buckets_match_transformers(void **state) {
         int32_t n, max;
         int32_t first[31];
     } tables[] = {
-        {32, 128, {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}}, /* T5's: 16, 32 and 64 are edges */
+        {32,
+         128,
+         {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}}, /* T5: 16, 32 and 64 are bucket limits */
         {8, 20, {1, 2, 7}},
         {16, 1000, {1, 2, 3, 4, 16, 64, 252}},
         {64, 128, {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
@@ -196,14 +198,15 @@ static void test_conv(void **state) {
         {5, 9, 4, 20, 1, DTYPE_F16, 1, 0, false, false, RESIDUAL_APART},
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
-        {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},  /* bands of 13 rows: one */
-        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* 27 and 10 */
-        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* 4, 4, 1 */
+        {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},  /* one band of 13 rows */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of 27 and 10 rows */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* bands of 4, 4 and 1 rows */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
-        {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
+        {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true,
+         RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
         {7, 9, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
         {5, 9, 96, 96, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
@@ -258,8 +261,9 @@ static void test_conv_strided(void **state) {
     static const struct conv_case cases[] = {
         {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
-        {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},  /* bands of 27: one */
-        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* 5, 5, 5, 2 */
+        {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE}, /* one band of 27 rows */
+        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true,
+         RESIDUAL_NONE}, /* bands of 5, 5, 5 and 2 rows */
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {4, 6, 4, 512, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
     };
@@ -535,8 +539,8 @@ static int64_t heap_left_by_device(void) {
     return heap_live - before;
 }
 
-/* Closing a device frees everything prepared. oneDNN 3.2 keeps some bytes after the first device (11 KB with AVX-512, 34
- * KB with AVX2), so the second device is checked. */
+/* Closing a device frees everything prepared. oneDNN 3.2 keeps some bytes after the first device (11 KB with
+ * AVX-512, 34 KB with AVX2), so the second device is checked. */
 static void test_close_frees_everything(void **state) {
     (void)state;
     heap_left_by_device();
@@ -545,19 +549,32 @@ static void test_close_frees_everything(void **state) {
 
 int main(void) {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_linear),          cmocka_unit_test(test_epilogue),
-        cmocka_unit_test(test_linear_few),      cmocka_unit_test(test_result_of_row_is_independent),
-        cmocka_unit_test(test_attention),       cmocka_unit_test(test_relative_bias_buckets_match_transformers),
-        cmocka_unit_test(test_norms),           cmocka_unit_test(test_rope),
-        cmocka_unit_test(test_elementwise),     cmocka_unit_test(test_conv),
-        cmocka_unit_test(test_conv_cut),        cmocka_unit_test(test_conv_finish),
-        cmocka_unit_test(test_conv_strided),    cmocka_unit_test(test_conv_panels),
-        cmocka_unit_test(test_random),          cmocka_unit_test(test_exp),
-        cmocka_unit_test(test_activations),     cmocka_unit_test(test_f16),
-        cmocka_unit_test(test_invalid_operands_are_rejected),        cmocka_unit_test(test_invalid_convolutions_are_rejected),
-        cmocka_unit_test(test_invalid_token_layouts_are_rejected), cmocka_unit_test(test_invalid_shortcuts_are_rejected),
-        cmocka_unit_test(test_context_tensor),  cmocka_unit_test(test_no_reference_code),
-        cmocka_unit_test(test_rgb_rounding),    cmocka_unit_test(test_close_frees_everything),
+        cmocka_unit_test(test_linear),
+        cmocka_unit_test(test_epilogue),
+        cmocka_unit_test(test_linear_few),
+        cmocka_unit_test(test_result_of_row_is_independent),
+        cmocka_unit_test(test_attention),
+        cmocka_unit_test(test_relative_bias_buckets_match_transformers),
+        cmocka_unit_test(test_norms),
+        cmocka_unit_test(test_rope),
+        cmocka_unit_test(test_elementwise),
+        cmocka_unit_test(test_conv),
+        cmocka_unit_test(test_conv_cut),
+        cmocka_unit_test(test_conv_finish),
+        cmocka_unit_test(test_conv_strided),
+        cmocka_unit_test(test_conv_panels),
+        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_exp),
+        cmocka_unit_test(test_activations),
+        cmocka_unit_test(test_f16),
+        cmocka_unit_test(test_invalid_operands_are_rejected),
+        cmocka_unit_test(test_invalid_convolutions_are_rejected),
+        cmocka_unit_test(test_invalid_token_layouts_are_rejected),
+        cmocka_unit_test(test_invalid_shortcuts_are_rejected),
+        cmocka_unit_test(test_context_tensor),
+        cmocka_unit_test(test_no_reference_code),
+        cmocka_unit_test(test_rgb_rounding),
+        cmocka_unit_test(test_close_frees_everything),
         cmocka_unit_test(test_print_errors),
     };
     int n = sizeof tests / sizeof *tests, failed = cmocka_run_group_tests(tests, ops_set_up, ops_tear_down);

@@ -1,5 +1,5 @@
-/* Products and convolutions with adapters against f64; rows without an adapter keep the bits of the base weight.
- * test/gates/test_lora_streaming.c covers whole runs. */
+/* Products and convolutions with adapters against f64; rows without an adapter keep the bits of the base
+ * weight. test/gates/test_lora_streaming.c covers whole runs. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/ops_adapted.h"
@@ -47,7 +47,8 @@ static const struct adapted_case cases[] = {
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      160,
      200},
-    {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE}, /* the residual is out itself */
+    {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK,
+      RESIDUAL_NONE}, /* the residual is out itself */
      ONE(16, 96, DTYPE_BF16, 1),
      0,
      0},
@@ -213,7 +214,8 @@ static void test_factors_are_awaited_and_counted(void **state) {
     }
 }
 
-/* A product of few outputs is one panel and one thread; split by rows it uses two threads and their memory. */
+/* A product of few outputs is one panel and one thread; split by rows it uses two threads and their memory.
+ */
 static void test_skinny_product_uses_two_threads(void **state) {
     (void)state;
     for (int skinny = 0; skinny < 2; skinny++) {

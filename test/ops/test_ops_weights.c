@@ -1,5 +1,5 @@
-/* CPU operators with weights of every stored type give the bits of the same weights as f32; test_ops.c compares f32 with
- * f64 arithmetic. */
+/* CPU operators with weights of every stored type give the bits of the same weights as f32; test_ops.c
+ * compares f32 with f64 arithmetic. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/quantised_ops.h"
@@ -13,8 +13,8 @@ static void test_stored_types_equal_f32(void **state) {
         same_everywhere(quantised_types[i]), same_convolutions(quantised_types[i]);
 }
 
-/* Panels of 64 outputs with a narrower last one; multiples of 64 and of 16, which may be packed; rows with a short last
- * part. */
+/* Panels of 64 outputs with a narrower last one; multiples of 64 and of 16, which may be packed; rows with a
+ * short last part. */
 static void test_panels_of_stored_types_equal_f32(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {

@@ -1,5 +1,6 @@
-/* Thread pool: each item runs once, no member runs twice at a time, a call does not wait for threads that have not
- * started, and no work continues after the call. Members write plain memory, so the thread sanitizer finds races. */
+/* Thread pool: each item runs once, no member runs twice at a time, a call does not wait for threads that
+ * have not started, and no work continues after the call. Members write plain memory, so the thread sanitizer
+ * finds races. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

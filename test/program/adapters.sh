@@ -1,132 +1,132 @@
 #!/bin/sh
-# Adapters as a user names them: by flags and in prompts, planned, reported, in the picture's text, refused.
+# LoRAs by --lora and by prompt tags: images, plans, reports, metadata, errors.
 #
-# usage: adapters.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (any model: one of random weights is written beside it)
+# usage: adapters.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (any model; a random one is generated for the adapters)
 . "$(dirname "$0")/harness.sh"
 
 sizes="heads=2,axis0=16,axis1=8,axis2=8,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,text_head_dim=32"
 sizes="$sizes,text_ff=96,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=16"
 mkdir -p ../loras/styles
 rm -rf ../made ../loras/new.safetensors
-expect 0 "a model" bench checkpoint zimage ../made --dims "$sizes,dtype=f32" -q
+expect 0 "write a model" bench checkpoint zimage ../made --dims "$sizes,dtype=f32" -q
 other_model=$model
 model=$scratch/made
 expect 0 "an adapter" bench checkpoint zimage ../loras/ink.safetensors --dims "$sizes" --adapter comfy --rank 4 -q
-expect 0 "another" bench checkpoint zimage ../loras/styles/oil.safetensors --dims "$sizes" --adapter diffusers --rank 3 \
+expect 0 "write a second adapter" bench checkpoint zimage ../loras/styles/oil.safetensors --dims "$sizes" --adapter diffusers --rank 3 \
     --seed 7 -q
 ink=../loras/ink.safetensors oil=../loras/styles/oil.safetensors
 cp $ink '../loras/a:0.5'
 
-latent() { # latent NAME PROMPT ARGS...: its hash in $found, the report in ../flat
+latent() { # latent NAME PROMPT ARGS...: generates; latent hash in $found, report in ../flat
     name_of=$1 prompt=$2
     shift 2
     expect 0 "$name_of" generate -m "$model" -p "$prompt" -W 32 -H 32 --steps 2 --no-decode --report r.json "$@"
     found=$(tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/')
     tr -d '\n' <r.json | sed 's/: /:/g; s/,  */,/g; s/{  */{/g; s/\[  */[/g; s/  *\([]}]\)/\1/g' >../flat
 }
-same() { check "the same latent" [ "$found" = "$1" ]; }
-differs() { check "another latent" [ "$found" != "$1" ]; }
+same() { check "same latent" [ "$found" = "$1" ]; }
+differs() { check "other latent" [ "$found" != "$1" ]; }
 
-# ---- drawn ----
+# ---- strengths ----
 latent "no adapter" "a fox"
 base=$found
-check "no word of it" lacks ../flat '"loras"'
+check "no LoRA is mentioned" lacks ../flat '"loras"'
 latent "an adapter" "a fox" --lora $ink
 whole=$found
 differs "$base"
-check "the report has it" has ../flat '"loras":\[{"name":"ink","strength":1.0,"bytes":[0-9]*,"modules":[0-9]*,"unmatched":0}\]'
-check "and what it brings" has ../flat '"adapter_bytes":[1-9]'
-latent "its strength" "a fox" --lora $ink:1
+check "report lists the LoRA" has ../flat '"loras":\[{"name":"ink","strength":1.0,"bytes":[0-9]*,"modules":[0-9]*,"unmatched":0}\]'
+check "report counts adapter bytes" has ../flat '"adapter_bytes":[1-9]'
+latent "strength 1" "a fox" --lora $ink:1
 same "$whole"
-latent "less of it" "a fox" --lora=$ink:.6
+latent "strength .6" "a fox" --lora=$ink:.6
 less=$found
 differs "$whole"
-latent "twice" "a fox" --lora $ink:0.2 --lora $ink:0.4
+latent "the same adapter twice" "a fox" --lora $ink:0.2 --lora $ink:0.4
 same "$less"
-latent "none of it" "a fox" --lora $ink:0
+latent "strength 0" "a fox" --lora $ink:0
 same "$base"
-check "no word of it" lacks ../flat '"loras"'
-latent "less than none" "a fox" --lora $ink:-1
+check "no LoRA is mentioned" lacks ../flat '"loras"'
+latent "strength -1" "a fox" --lora $ink:-1
 differs "$whole"
 differs "$base"
-latent "two" "a fox" --lora $ink:0.6 --lora $oil
+latent "two adapters" "a fox" --lora $ink:0.6 --lora $oil
 two=$found
 differs "$less"
-latent "a name with a colon, which a strength needs behind it" "a fox" --lora '../loras/a:0.5:1'
+latent "file name with a colon, strength appended" "a fox" --lora '../loras/a:0.5:1'
 same "$whole"
 
-# ---- part of it ----
-expect 0 "of a model with a layer more" bench checkpoint zimage ../loras/more.safetensors --adapter kohya --rank 2 -q \
+# ---- unmatched keys ----
+expect 0 "write an adapter of a model with one more layer" bench checkpoint zimage ../loras/more.safetensors --adapter kohya --rank 2 -q \
     --dims "$(echo "$sizes" | sed 's/,layers=2,/,layers=3,/')"
-expect 3 "which fits nothing" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode -q --lora ../loras/more.safetensors
-check "names it, and how many more" has ../err '^sluice: .*lora_unet_layers_2_.* 5 others (.*more.safetensors).*nearest'
-latent "the rest of it" "a fox" --lora ../loras/more.safetensors --lora-partial
+expect 3 "an adapter with unmatched keys" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode -q --lora ../loras/more.safetensors
+check "error names the first key and counts the others" has ../err '^sluice: .*lora_unet_layers_2_.* 5 others (.*more.safetensors).*nearest'
+latent "--lora-partial" "a fox" --lora ../loras/more.safetensors --lora-partial
 differs "$base"
-check "is a warning" has ../err '^warning: more: .*lora_unet_layers_2_'
+check "warning names the key" has ../err '^warning: more: .*lora_unet_layers_2_'
 
 # ---- in prompts ----
-latent "in the prompt" "a fox <lora:ink:0.6>" --lora-dir ../loras
+latent "<lora:> tag in the prompt" "a fox <lora:ink:0.6>" --lora-dir ../loras
 same "$less"
-latent "in front, by another program's flag" "<lora:ink:0.6> a fox" --lora-model-dir ../loras/
+latent "tag at the start, --lora-model-dir" "<lora:ink:0.6> a fox" --lora-model-dir ../loras/
 same "$less"
-latent "in a folder below" "a <lora:ink:0.6> <lora:styles/oil> fox" --lora-dir ../loras
+latent "tag with a subfolder" "a <lora:ink:0.6> <lora:styles/oil> fox" --lora-dir ../loras
 same "$two"
-latent "with a flag" "a fox <lora:styles/oil>" --lora $ink:0.6 --lora-dir ../loras
+latent "tag and --lora" "a fox <lora:styles/oil>" --lora $ink:0.6 --lora-dir ../loras
 same "$two"
-latent "in the negative prompt" "a fox" -n '<lora:ink:0.6>' --lora-dir ../loras --cfg-scale 1
+latent "tag in the negative prompt" "a fox" -n '<lora:ink:0.6>' --lora-dir ../loras --cfg-scale 1
 same "$less"
-latent "nowhere to look" "a fox <lora:ink:0.6>"
+latent "tag without --lora-dir" "a fox <lora:ink:0.6>"
 differs "$less"
-check "is said" has ../err '^warning: --prompt: <lora:...> loads no LoRA without --lora-dir'
+check "warning" has ../err '^warning: --prompt: <lora:...> loads no LoRA without --lora-dir'
 
-# ---- the picture's text ----
-expect 0 "a picture" generate -m "$model" -p "a fox <lora:ink:0.6>" --lora $oil --lora-dir ../loras -W 32 -H 32 --steps 1 \
+# ---- image metadata ----
+expect 0 "image with two LoRAs" generate -m "$model" -p "a fox <lora:ink:0.6>" --lora $oil --lora-dir ../loras -W 32 -H 32 --steps 1 \
     -o a.png -q
-check "names what it was drawn with" has a.png 'Lora: "oil:1, ink:0.6"'
-check "and the prompt as it was" has a.png 'a fox <lora:ink:0.6>'
-expect 0 "without" generate -m "$model" -p "a fox" --lora $oil:0 -W 32 -H 32 --steps 1 -o a.png -q
-check "no word of it" lacks a.png 'Lora'
+check "metadata lists the LoRAs" has a.png 'Lora: "oil:1, ink:0.6"'
+check "metadata has the prompt with its tag" has a.png 'a fox <lora:ink:0.6>'
+expect 0 "image with a LoRA of strength 0" generate -m "$model" -p "a fox" --lora $oil:0 -W 32 -H 32 --steps 1 -o a.png -q
+check "no LoRA is mentioned" lacks a.png 'Lora'
 
-# ---- planned ----
+# ---- plans ----
 plan="plan -m $model -p fox -W 32 -H 32 --steps 2 --no-decode"
 # shellcheck disable=SC2086
-expect 0 "a plan" $plan --lora $ink:0.6 --lora $oil
-check "names them" has ../out '^LoRAs  *ink:0.6, oil:1: .* % computation'
+expect 0 "plan with two LoRAs" $plan --lora $ink:0.6 --lora $oil
+check "table lists the LoRAs" has ../out '^LoRAs  *ink:0.6, oil:1: .* % computation'
 # shellcheck disable=SC2086
-expect 0 "as JSON" $plan --lora $ink:0.6 --json
+expect 0 "plan as JSON" $plan --lora $ink:0.6 --json
 cp ../out ../ink.json
 # shellcheck disable=SC2086
-expect 0 "another strength" $plan --lora $ink:0.7 --json
-check "another hash" [ "$(grep '"hash"' ../out)" != "$(grep '"hash"' ../ink.json)" ]
-latent "that plan" "a fox" --lora $ink:0.6 --plan ../ink.json
+expect 0 "plan with another strength" $plan --lora $ink:0.7 --json
+check "other plan hash" [ "$(grep '"hash"' ../out)" != "$(grep '"hash"' ../ink.json)" ]
+latent "run with the saved plan" "a fox" --lora $ink:0.6 --plan ../ink.json
 same "$less"
-expect 4 "other adapters than the plan's" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode --lora $oil --plan ../ink.json
-check "says so" has ../err 'another request or model: other LoRAs'
-expect 0 "without files" plan --family zimage --dims "$sizes" --lora $ink
-check "is planned" has ../out '^LoRAs  *ink:1'
+expect 4 "run with other LoRAs than planned" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode --lora $oil --plan ../ink.json
+check "error message" has ../err 'another request or model: other LoRAs'
+expect 0 "plan --family with a LoRA" plan --family zimage --dims "$sizes" --lora $ink
+check "table lists the LoRA" has ../out '^LoRAs  *ink:1'
 
-# ---- a file whose name ends like a strength ----
+# ---- file names that end like a strength ----
 cp $ink '../loras/ink:0.5'
-latent "a file of that name" "a fox" --lora '../loras/ink:0.5'
+latent "file name that ends like a strength" "a fox" --lora '../loras/ink:0.5'
 had=$found
-latent "the file itself" "a fox" --lora $ink
+latent "the original file" "a fox" --lora $ink
 same "$had"
 cp $ink '../loras/a:0.5.safetensors'
-latent "another" "a fox" --lora '../loras/a:0.5.safetensors'
+latent "write a second adapter" "a fox" --lora '../loras/a:0.5.safetensors'
 same "$had"
-latent "with a strength" "a fox" --lora '../loras/a:0.5.safetensors:1'
+latent "file name with a colon and a strength" "a fox" --lora '../loras/a:0.5.safetensors:1'
 same "$had"
 
-# ---- refused: code | flags | what is said ----
+# ---- errors: exit code | flags | pattern of the error message ----
 printf 'no safetensors' >../loras/text.safetensors
 head -c 2000 $ink >../loras/short.safetensors
 while IFS='|' read -r code line pattern; do
     [ -z "$line" ] && continue
     # shellcheck disable=SC2086
     expect "$code" "$line" generate -m "$model" -W 32 -H 32 --steps 1 -o b.png $line
-    check "says why" has ../err "^sluice: .*$pattern"
-    check "in one line" [ "$(wc -l <../err)" = 1 ]
-    check "draws nothing" absent b.png
+    check "error message" has ../err "^sluice: .*$pattern"
+    check "one line on stderr" [ "$(wc -l <../err)" = 1 ]
+    check "no image is written" absent b.png
 done <<END
 2|-q -p fox --lora $ink:1e9|a number from -1000 to 1000
 2|-q -p fox --lora :1|FILE\[:S\]
@@ -143,14 +143,14 @@ done <<END
 3|-q -p fox --lora ../made/vae/diffusion_pytorch_model.safetensors|diffusion_pytorch_model
 END
 cp $ink ../ink.before
-expect 2 "a latent in the place of an adapter that a prompt names" generate -m "$model" -p 'fox <lora:ink>' --lora-dir ../loras \
+expect 2 "--save-latent over an adapter of the prompt" generate -m "$model" -p 'fox <lora:ink>' --lora-dir ../loras \
     -W 32 -H 32 --steps 1 -q --save-latent $ink
-check "says so" has ../err 'would overwrite an adapter in the folder of --lora-dir'
-check "which stays" cmp -s $ink ../ink.before
-expect 0 "a latent beside them" generate -m "$model" -p 'fox <lora:ink>' --lora-dir ../loras -W 32 -H 32 --steps 1 -q --no-decode \
+check "error message" has ../err 'would overwrite an adapter in the folder of --lora-dir'
+check "the adapter is unchanged" cmp -s $ink ../ink.before
+expect 0 "--save-latent to a new file in --lora-dir" generate -m "$model" -p 'fox <lora:ink>' --lora-dir ../loras -W 32 -H 32 --steps 1 -q --no-decode \
     --save-latent ../loras/new.safetensors
-expect 3 "an adapter of another model" generate -m "$other_model" -p fox -W 32 -H 32 --steps 1 --lora $ink -q -o b.png
-check "names file or key" has ../err 'ink'
+expect 3 "adapter of another model" generate -m "$other_model" -p fox -W 32 -H 32 --steps 1 --lora $ink -q -o b.png
+check "error names the adapter" has ../err 'ink'
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

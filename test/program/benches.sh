@@ -1,52 +1,52 @@
 #!/bin/sh
-# inspect, devices and the benches as a user runs them.
+# The commands inspect, devices and bench, and bench/peers.sh.
 #
 # usage: benches.sh SLUICE MODEL_DIR [SCRATCH_DIR]
 . "$(dirname "$0")/harness.sh"
 
 # ---- inspect, devices, bench checkpoint ----
 expect 0 "inspect" inspect "$model"
-check "it is complete" [ "$(head -n 1 ../out)" = "complete: all parts of zimage are there" ]
-check "in few lines" [ "$(wc -l <../out)" -le 60 ]
+check "first line: complete" [ "$(head -n 1 ../out)" = "complete: all parts of zimage are there" ]
+check "at most 60 lines" [ "$(wc -l <../out)" -le 60 ]
 check "names the recipe" has ../out "^recipe: "
-check "and what the encoder sees" has ../out "reads up to [0-9]* tokens, tokenizer "
+check "prompt length and tokenizer" has ../out "reads up to [0-9]* tokens, tokenizer "
 expect 0 "inspect --json" inspect "$model" --json
 check "components" has ../out '"components"'
 check "pipeline" has ../out '"pipeline": "ZImagePipeline"'
 expect 0 "inspect --tensors --json" inspect -m "$model" --tensors --json
-expect 3 "inspect nothing" inspect ../nowhere
+expect 3 "inspect a missing folder" inspect ../nowhere
 rm -rf ../part && cp -r "$model" ../part && rm -r ../part/vae
 expect 0 "inspect without an autoencoder" inspect ../part
-check "it is incomplete" [ "$(head -n 1 ../out)" = "incomplete: vae is missing" ]
+check "first line: vae is missing" [ "$(head -n 1 ../out)" = "incomplete: vae is missing" ]
 rm -r ../part
 expect 0 "devices" devices
 check "cpu" has ../out '^cpu: .'
-check "its memory" has ../out '^  memory .* free$'
-check "its instructions" has ../out '^  instructions .*oneDNN [23]\.'
-check "what it computes in" has ../out '^  precisions .*f32'
+check "free memory" has ../out '^  memory .* free$'
+check "instruction sets" has ../out '^  instructions .*oneDNN [23]\.'
+check "precisions" has ../out '^  precisions .*f32'
 bf16=lacks
 grep -qE '^flags.*(avx512_bf16|amx_bf16)' /proc/cpuinfo && bf16=has
-check "in bf16, where it can" $bf16 ../out '^  precisions   *f32 bf16$'
+check "bf16 if the processor supports it" $bf16 ../out '^  precisions   *f32 bf16$'
 check "cuda" has ../out '^cuda'
 expect 0 "devices --json" devices --json
 check "devices" has ../out '"devices"'
 tr -d ' \n' <../out >../flat
-check "in bf16, where it can" $bf16 ../flat '"precisions":\["f32","bf16"\]'
+check "bf16 if the processor supports it" $bf16 ../flat '"precisions":\["f32","bf16"\]'
 DNNL_MAX_CPU_ISA=AVX2
 export DNNL_MAX_CPU_ISA
-expect 0 "devices within AVX2" devices
+expect 0 "devices, oneDNN limited to AVX2" devices
 check "no bf16" has ../out '^  precisions   *f32$'
 unset DNNL_MAX_CPU_ISA
 mkdir full && : >full/file
-expect 6 "bench checkpoint into a full folder" bench checkpoint zimage full
-check "the file stays" [ -e full/file ]
+expect 6 "bench checkpoint into a folder with files" bench checkpoint zimage full
+check "the file is kept" [ -e full/file ]
 rm -rf full
-expect 6 "bench checkpoint nowhere" bench checkpoint zimage nowhere/ck
+expect 6 "bench checkpoint in a missing folder" bench checkpoint zimage nowhere/ck
 tiny=heads=8,axis0=16,axis1=24,axis2=24,layers=1,refiners=1,hidden=384,text_heads=8,text_key_heads=4,text_head_dim=48,\
 text_ff=256,text_layers=2,vocabulary=2000,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=16
 mkdir crowd crowd/theirs.tmp.12
 echo keep >crowd/theirs.tmp.12/file
-writing() { # a checkpoint of some seconds is being written in crowd/
+writing() { # starts writing a large checkpoint in crowd/; returns when its temporary folder has data
     "$sluice" bench checkpoint zimage crowd/big --no-progress --dims "$(echo "$tiny" | sed 's/layers=1,/layers=40,/; s/hidden=384/hidden=4096/')" 2>../err &
     pid=$!
     n=0
@@ -55,92 +55,92 @@ writing() { # a checkpoint of some seconds is being written in crowd/
         n=$((n + 1))
     done
 }
-name="a killed bench checkpoint"
+name="bench checkpoint, SIGKILL"
 writing
 kill -KILL $pid
 wait $pid 2>/dev/null
-check "is no checkpoint" absent crowd/big
-expect 0 "whatever is written beside it next" convert "$model/vae" -o crowd/vae.safetensors
-check "takes its folder away" [ "$(ls crowd)" = "$(printf 'theirs.tmp.12\nvae.safetensors')" ]
+check "leaves no checkpoint" absent crowd/big
+expect 0 "convert into the same folder" convert "$model/vae" -o crowd/vae.safetensors
+check "removes the temporary folder of the killed run" [ "$(ls crowd)" = "$(printf 'theirs.tmp.12\nvae.safetensors')" ]
 rm -f crowd/vae.safetensors
-name="another killed bench checkpoint"
+name="bench checkpoint, SIGKILL and again"
 writing
 kill -KILL $pid
 wait $pid 2>/dev/null
-writing # the next one
-check "its folder goes with the next" [ "$(ls crowd)" = "$(printf 'big.tmp.%s\ntheirs.tmp.12' $pid)" ]
-expect 0 "another beside one that lives" bench checkpoint zimage crowd/small --dims "$tiny"
-check "leaves that alone" [ -d crowd/big.tmp.$pid ]
-check "has no mark" [ -z "$(find crowd/small -name '.*')" ]
+writing
+check "the next run removes the temporary folder" [ "$(ls crowd)" = "$(printf 'big.tmp.%s\ntheirs.tmp.12' $pid)" ]
+expect 0 "bench checkpoint next to a running one" bench checkpoint zimage crowd/small --dims "$tiny"
+check "keeps the temporary folder of the running one" [ -d crowd/big.tmp.$pid ]
+check "removes its lock file" [ -z "$(find crowd/small -name '.*')" ]
 kill -TERM $pid
 wait $pid
 check "exit 130, not $?" [ $? = 130 ]
-check "what ends tidily leaves nothing" [ "$(ls crowd)" = "$(printf 'small\ntheirs.tmp.12')" ]
-check "others' folders stay" [ -s crowd/theirs.tmp.12/file ]
+check "a cancelled run removes its folder" [ "$(ls crowd)" = "$(printf 'small\ntheirs.tmp.12')" ]
+check "other programs' folders are kept" [ -s crowd/theirs.tmp.12/file ]
 rm -rf crowd
 expect 0 "bench checkpoint help" bench checkpoint help
 check "lists families" has ../out '^zimage: --dims '
-check "and dimensions" has ../out '^  layers  *transformer  *30  *1  *[0-9]'
+check "lists dimensions" has ../out '^  layers  *transformer  *30  *1  *[0-9]'
 expect 0 "bench --help" bench --help
 tr -s ' \n' ' ' <../out >../flat
-check "says how to list them" has ../flat 'sluice bench checkpoint help'
+check "names the command that lists families" has ../flat 'sluice bench checkpoint help'
 for twice in heads=1,heads=2 layers=2,heads=1,layers=2 dtype=f32,dtype=bf16; do
     expect 2 "bench checkpoint, $twice" bench checkpoint zimage many --dims $twice
-    check "says so" has ../err "^sluice: .*twice.*found '${twice##*,}'"
+    check "error message" has ../err "^sluice: .*twice.*found '${twice##*,}'"
 done
-expect 2 "bench checkpoint, a dtype" bench checkpoint zimage many --dims dtype=bf1
+expect 2 "bench checkpoint, unknown dtype" bench checkpoint zimage many --dims dtype=bf1
 expect 2 "bench checkpoint, too many layers" bench checkpoint zimage many --dims layers=1000
-check "nothing left" absent many
+check "no file is left" absent many
 expect 2 "bench checkpoint, unknown dimension" bench checkpoint zimage many --dims vae9=1
-check "lists the others" has ../err ' vae_groups'
+check "error lists the dimensions" has ../err ' vae_groups'
 
 expect 0 "bench checkpoint --adapter" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
-check "a file" [ -s a.safetensors ]
+check "writes a file" [ -s a.safetensors ]
 mv a.safetensors ../first.safetensors
-expect 0 "another seed" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q --seed 1
-check "is another file" sh -c '! cmp -s a.safetensors ../first.safetensors'
-expect 0 "the first seed" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
-check "is the same file" cmp -s a.safetensors ../first.safetensors
+expect 0 "bench checkpoint --adapter --seed 1" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q --seed 1
+check "other bytes" sh -c '! cmp -s a.safetensors ../first.safetensors'
+expect 0 "bench checkpoint --adapter again" bench checkpoint zimage a.safetensors --adapter kohya --rank 2 --dims "$tiny" -q
+check "same bytes" cmp -s a.safetensors ../first.safetensors
 
 # ---- inspect of an adapter ----
 expect 0 "inspect an adapter" inspect a.safetensors
-check "its form" has ../out '^adapter: LoRA ([0-9]*), [0-9]* tensors, '
-check "its parts" has ../out '^  transformer: [0-9]* modules, rank 2 ([0-9]*), alpha '
+check "form and number of tensors" has ../out '^adapter: LoRA ([0-9]*), [0-9]* tensors, '
+check "modules, rank and alpha" has ../out '^  transformer: [0-9]* modules, rank 2 ([0-9]*), alpha '
 check "no published size" has ../out 'fits no published model'
-expect 0 "a published one" bench checkpoint zimage a.safetensors --adapter lokr --rank 2 --text-encoders -q
+expect 0 "an adapter of published size" bench checkpoint zimage a.safetensors --adapter lokr --rank 2 --text-encoders -q
 expect 0 "inspect --json" inspect a.safetensors --json
 tr -d ' \n' <../out >../flat
-check "components all the same" has ../flat '"components":\[\]'
+check "empty components array" has ../flat '"components":\[\]'
 check "modules" has ../flat '"modules":460,"dialects":{"kohya":460},"forms":{"LoKr":460},"ranks":{"2":460},"alphas":{"[12]":230,"[12]":230}'
-check "both parts" has ../flat '"name":"text_encoder","modules":252,.*"name":"transformer","modules":208,'
-check "the recipe" has ../flat '"recipes":\["zimage"\]'
-check "no tensors" lacks ../flat '"list"'
+check "both components" has ../flat '"name":"text_encoder","modules":252,.*"name":"transformer","modules":208,'
+check "recipe" has ../flat '"recipes":\["zimage"\]'
+check "no tensor list" lacks ../flat '"list"'
 expect 0 "inspect --tensors" inspect a.safetensors --tensors
-check "them" has ../out ' lora_unet_layers_0_attention_qkv.lokr_w2_a$'
+check "lists tensors" has ../out ' lora_unet_layers_0_attention_qkv.lokr_w2_a$'
 sed 's/\.lokr_w2_a/z.oft_diag/g' a.safetensors >oft.safetensors
-expect 3 "what nothing here knows" inspect oft.safetensors
-check "by name" has ../err OFT
+expect 3 "unsupported adapter form" inspect oft.safetensors
+check "error names the form" has ../err OFT
 head -c 5000 a.safetensors >oft.safetensors
-expect 3 "half an adapter" inspect oft.safetensors
+expect 3 "truncated adapter" inspect oft.safetensors
 rm -f a.safetensors oft.safetensors
-expect 2 "an unknown dialect" bench checkpoint zimage a.safetensors --adapter koya
-check "lists them" has ../err ' kohya, '
-expect 2 "a dialect without text encoders" bench checkpoint zimage a.safetensors --adapter bfl --text-encoders
-expect 2 "an adapter's dtype" bench checkpoint zimage a.safetensors --adapter bfl --dims dtype=q4_k
-expect 2 "a rank of no adapter" bench checkpoint zimage a --rank 4
-expect 6 "an adapter nowhere" bench checkpoint zimage nowhere/a.safetensors --adapter bfl --dims "$tiny"
-check "nothing left" absent a.safetensors
+expect 2 "unknown dialect" bench checkpoint zimage a.safetensors --adapter koya
+check "error lists the dialects" has ../err ' kohya, '
+expect 2 "dialect without text encoders" bench checkpoint zimage a.safetensors --adapter bfl --text-encoders
+expect 2 "adapter with a quantised dtype" bench checkpoint zimage a.safetensors --adapter bfl --dims dtype=q4_k
+expect 2 "--rank without --adapter" bench checkpoint zimage a --rank 4
+expect 6 "adapter in a missing folder" bench checkpoint zimage nowhere/a.safetensors --adapter bfl --dims "$tiny"
+check "no file is left" absent a.safetensors
 
 # ---- bench bus, bench ops ----
 rm -f ../saved.json
 expect 0 "bench bus --json" bench bus --json --save ../saved.json -t 1
 tr -d ' \n' <../out >../flat
-check "rows" has ../flat '^{"version":1,"rows":\[{"path":"disk","bytes":65536,"gbytes_per_second":[0-9.e+-]*,'
+check "one row per size" has ../flat '^{"version":1,"rows":\[{"path":"disk","bytes":65536,"gbytes_per_second":[0-9.e+-]*,'
 check "host copies" has ../flat '{"path":"host_copy","bytes":33554432,"gbytes_per_second":[0-9.e+-]*,'
-check "a name for the disk" has ../flat '"links":{"disk":"[A-Za-z]'
+check "kind of disk" has ../flat '"links":{"disk":"[A-Za-z]'
 tr -d ' \n' <../saved.json >../flat
-check "saved" has ../flat '"host_copy":[1-9]'
-check "no ops yet" lacks ../flat '"ops"'
+check "rates file has host_copy" has ../flat '"host_copy":[1-9]'
+check "rates file has no ops" lacks ../flat '"ops"'
 copied=$(number host_copy)
 expect 0 "bench ops --json" bench ops --json --save ../saved.json -t 1
 tr -d ' \n' <../out >../flat
@@ -148,47 +148,47 @@ for op in linear attention conv; do
     check "$op" has ../flat "{\"op\":\"$op\",[^}]*\"threads\":1,\"flops_per_second\":[0-9.e+-]*}"
 done
 check "bytes" has ../flat '{"op":"bytes",[^}]*"bytes_per_second":[0-9.e+-]*}'
-check "one thread is not slower than itself" has ../flat '"slower":\[\]}$'
+check "no slower thread count" has ../flat '"slower":\[\]}$'
 tr -d ' \n' <../saved.json >../flat
-check "ops are saved" has ../flat '"ops":{"linear":[1-9]'
-check "beside what bus saved" [ "$(number host_copy)" = "$copied" ]
-expect 0 "plans read it" plan -m "$model" --rates ../saved.json --max-ram 60%
+check "rates file has ops" has ../flat '"ops":{"linear":[1-9]'
+check "rates of bench bus are kept" [ "$(number host_copy)" = "$copied" ]
+expect 0 "plan with the saved rates" plan -m "$model" --rates ../saved.json --max-ram 60%
 for card in 3060 4060 4060ti 4090 h100; do
-    expect 0 "a plan for a $card" plan -m "$model" --device cuda:$card --json --max-ram 60%
+    expect 0 "plan for a $card" plan -m "$model" --device cuda:$card --json --max-ram 60%
     tr -d ' \n' <../out >../flat
-    check "says which" has ../flat '"card":"[^"]*,[0-9]*GB"'
-    check "all of its memory but a reserve" has ../flat "\"budget\":{\"vram_bytes\":$(case $card in 3060) echo 12 ;; 4060) echo 8 ;; 4060ti) echo 16 ;; 4090) echo 24 ;; h100) echo 80 ;; esac |
+    check "names the card" has ../flat '"card":"[^"]*,[0-9]*GB"'
+    check "budget: the card's memory minus a reserve" has ../flat "\"budget\":{\"vram_bytes\":$(case $card in 3060) echo 12 ;; 4060) echo 8 ;; 4060ti) echo 16 ;; 4090) echo 24 ;; h100) echo 80 ;; esac |
         awk '{ all = $1 * 2 ^ 30; part = int(all / 20); printf "%.0f", all - (part > 2 ^ 29 ? part : 2 ^ 29) }')"
-    check "the same again" sh -c "'$sluice' plan -m '$model' --device cuda:$card --json --max-ram 60% 2>../err | cmp -s - ../out"
+    check "same output again" sh -c "'$sluice' plan -m '$model' --device cuda:$card --json --max-ram 60% 2>../err | cmp -s - ../out"
 done
-expect 0 "a plan for a card, in words" plan -m "$model" --device cuda:4090
-check "which" has ../out '^plan .* on GeForce RTX 4090, 24 GB in bf16$'
-expect 2 "more than the card has" plan -m "$model" --device cuda:4060 --max-vram 9G
-expect 2 "no such card" plan -m "$model" --device cuda:gtx
-check "says what there is" has ../err 'cuda:4090'
-expect 2 "drawing on a card that is only named" generate -m "$model" -p x --device cuda:h100
-check "says so" has ../err 'can be planned for .*not run on'
-expect 0 "bench bus of a model's file, as a table" bench bus -m "$model" -t 1
+expect 0 "plan for a card, as a table" plan -m "$model" --device cuda:4090
+check "names the card" has ../out '^plan .* on GeForce RTX 4090, 24 GB in bf16$'
+expect 2 "--max-vram above the card's memory" plan -m "$model" --device cuda:4060 --max-vram 9G
+expect 2 "unknown card" plan -m "$model" --device cuda:gtx
+check "error lists the cards" has ../err 'cuda:4090'
+expect 2 "generate on an assumed card" generate -m "$model" -p x --device cuda:h100
+check "error message" has ../err 'can be planned for .*not run on'
+expect 0 "bench bus -m, as a table" bench bus -m "$model" -t 1
 check "table" has ../out '^host_copy'
-check "in words" has ../out '^disk: looks like'
-expect 3 "bench bus of no model" bench bus -m ../nowhere
+check "kind of disk" has ../out '^disk: looks like'
+expect 3 "bench bus of a missing model" bench bus -m ../nowhere
 expect 0 "bench load --json" bench load -m "$model" --json
 tr -d ' \n' <../out >../flat
 weights=$(sed 's/.*"bytes":\([0-9]*\),"threads":2,.*/\1/' ../flat)
-check "kept" has ../flat '^{"version":1,"rows":\[{"path":"load","page_cache":"kept","bytes":[1-9]'
-check "dropped, and beside dd" has ../flat '"page_cache":"dropped",[^}]*"dd_gbytes_per_second":[0-9.e+-]*,"share":[0-9.e+-]*}'
-check "headers" has ../flat '"header_seconds":[0-9.e+-]*,"open_seconds":[0-9.e+-]*}$'
+check "row with warm page cache" has ../flat '^{"version":1,"rows":\[{"path":"load","page_cache":"kept","bytes":[1-9]'
+check "row with cold page cache and dd" has ../flat '"page_cache":"dropped",[^}]*"dd_gbytes_per_second":[0-9.e+-]*,"share":[0-9.e+-]*}'
+check "header seconds" has ../flat '"header_seconds":[0-9.e+-]*,"open_seconds":[0-9.e+-]*}$'
 "$sluice" inspect "$model" --json | tr -d ' \n' >../flat
 all=$(grep -o '"bytes":[0-9]*,"types"' ../flat | awk -F: '{ n += $2 } END { print n }')
-check "all but embeddings is read: $weights of $all" [ "$weights" -gt $((all / 2)) ] && [ "$weights" -lt "$all" ]
+check "reads all weights but embeddings: $weights of $all" [ "$weights" -gt $((all / 2)) ] && [ "$weights" -lt "$all" ]
 expect 0 "bench load, as a table" bench load -m "$model"
-check "opened" has ../out '^headers opened in [0-9.]* ms;'
-expect 3 "bench load of no model" bench load -m ../nowhere
-expect 6 "bench bus nowhere" bench bus --dir nowhere
-expect 6 "bench bus, save nowhere" bench bus --save nowhere/rates.json
+check "time for headers" has ../out '^headers opened in [0-9.]* ms;'
+expect 3 "bench load of a missing model" bench load -m ../nowhere
+expect 6 "bench bus --dir in a missing folder" bench bus --dir nowhere
+expect 6 "bench bus --save in a missing folder" bench bus --save nowhere/rates.json
 printf garbage >../bad.json
-expect 3 "bench bus over garbage" bench bus --save ../bad.json
-check "it stays" [ "$(cat ../bad.json)" = garbage ]
+expect 3 "bench bus --save over an invalid file" bench bus --save ../bad.json
+check "the file is unchanged" [ "$(cat ../bad.json)" = garbage ]
 name="bench bus, file size limit"
 (
     ulimit -f 16
@@ -197,7 +197,7 @@ name="bench bus, file size limit"
 code=$?
 check "exit 6, not $code" [ $code = 6 ]
 check "last line" last_line_rule 6
-# The timed one is done before a signal could be sent.
+# Not --clock timed: it ends before the signal is sent.
 for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock paced" block; do
     name="bench $bench, SIGINT"
     # shellcheck disable=SC2086
@@ -210,43 +210,43 @@ for bench in "bus --save rates.json" "ops --save rates.json" "stream --clock pac
     check "exit 130, not $code" [ $code = 130 ]
     check "last line" last_line_rule 130
 done
-check "nothing was left" empty_folder .
+check "no file is left" empty_folder .
 
-# ---- bench stream: that it is right is test_stream's business ----
+# ---- bench stream (test_stream checks its numbers) ----
 expect 0 "bench stream --json" bench stream --json
 tr -d ' \n' <../out >../flat
-check "a whole object" has ../flat '^{"version":1,"rows":\[{"blocks":"zimage","layout":"ours".*}\],"clock":"timed","ahead":\[{.*}\]}$'
-check "every key" has ../flat '{"blocks":"flux","layout":"ours","resident_percent":20,"bus_gbytes_per_second":24.0,"seconds":[0-9.e-]*,"floor_seconds":[0-9.e-]*,"efficiency":[0-9.e-]*}'
+check "JSON document" has ../flat '^{"version":1,"rows":\[{"blocks":"zimage","layout":"ours".*}\],"clock":"timed","ahead":\[{.*}\]}$'
+check "all keys" has ../flat '{"blocks":"flux","layout":"ours","resident_percent":20,"bus_gbytes_per_second":24.0,"seconds":[0-9.e-]*,"floor_seconds":[0-9.e-]*,"efficiency":[0-9.e-]*}'
 for layout in ours prefix suffix even depth1 no_wrap sync branches_apart; do
     check "$layout, 48 rows" [ "$(grep -c "\"layout\": \"$layout\"" ../out)" = 48 ]
 done
 "$sluice" bench stream --clock timed --json -t 1 >../again 2>../err
-check "the same again" cmp -s ../out ../again
-expect 0 "bench stream, a table" bench stream
-check "its head" has ../out '^blocks .*prefix .*branches_apart$'
-check "a line" has ../out '^qwen_image  *24  60 %'
-check "behind a host that runs ahead" has ../out '^zimage_3060  *24   0 %  *3 GB/s '
+check "same output again" cmp -s ../out ../again
+expect 0 "bench stream, as a table" bench stream
+check "table header" has ../out '^blocks .*prefix .*branches_apart$'
+check "table row" has ../out '^qwen_image  *24  60 %'
+check "row of a host that runs ahead of the GPU" has ../out '^zimage_3060  *24   0 %  *3 GB/s '
 check "nothing on stderr" [ ! -s ../err ]
 
-# ---- bench block --predict: that it is right is test_predict's and test_cuda_work's business ----
+# ---- bench block --predict (test_predict and test_cuda_work check its numbers) ----
 expect 0 "bench block --predict --json" bench block --device cuda --predict 3060 --json
 tr -d ' \n' <../out >../flat
-check "a whole object" has ../flat '^{"version":1,"rows":\[{"family":"zimage".*}\],"card":"3060"}$'
-check "every key" has ../flat '{"family":"zimage","block":"layer","tokens":4128,"op":"attention","class":"attention","calls":1,"flops":261740298240,"bytes":[0-9]*,"seconds":[0-9.e-]*,'
+check "JSON document" has ../flat '^{"version":1,"rows":\[{"family":"zimage".*}\],"card":"3060"}$'
+check "all keys" has ../flat '{"family":"zimage","block":"layer","tokens":4128,"op":"attention","class":"attention","calls":1,"flops":261740298240,"bytes":[0-9]*,"seconds":[0-9.e-]*,'
 for family in zimage flux unet qwen_image qwen3 qwen25vl qwen25vl_vision clip t5 vae_kl vae_kl_encoder vae_wan vae_wan_encoder; do
     check "$family" has ../flat "{\"family\":\"$family\",\"block\""
 done
 for class in product attention conv pass; do check "$class" has ../flat "\"class\":\"$class\""; done
 "$sluice" bench block --predict 3060 --json >../again 2>../err
-check "the same again" cmp -s ../out ../again
-expect 0 "bench block --predict, a table" bench block --device cuda --predict h100
-check "says what it is" has ../out '^predicted for h100, not measured$'
-check "a block" has ../out '^zimage, block "layer", 4128 tokens$'
-check "its sums" has ../out '^all product  *[0-9]* *1460.9 '
+check "same output again" cmp -s ../out ../again
+expect 0 "bench block --predict, as a table" bench block --device cuda --predict h100
+check "says predicted, not measured" has ../out '^predicted for h100, not measured$'
+check "names the block" has ../out '^zimage, block "layer", 4128 tokens$'
+check "total of matrix products" has ../out '^all product  *[0-9]* *1460.9 '
 check "nothing on stderr" [ ! -s ../err ]
-expect 2 "bench block --predict of no card" bench block --predict none
+expect 2 "bench block --predict of an unknown card" bench block --predict none
 cards=$(sed 's/.*expected //; s/,//g; s/ or / /' ../err)
-check "four at least" [ "$(echo "$cards" | wc -w)" -ge 4 ]
+check "at least four cards" [ "$(echo "$cards" | wc -w)" -ge 4 ]
 expect 0 "bench --help-all" bench --help-all
 cp ../out ../benches_help
 expect 0 "plan --help-all" plan --help-all
@@ -255,15 +255,15 @@ for card in $cards; do
     check "plan's help names $card" has ../out "$card"
 done
 
-# ---- bench/peers.sh says what it lacks before it fetches or writes anything ----
-lacking() { # TEXT NAME=VALUE...
+# ---- bench/peers.sh checks its requirements before it fetches or writes a file ----
+lacking() { # lacking PATTERN NAME=VALUE...: fails with this message
     name="bench/peers.sh: $1"
     text=$1
     shift
     env -u PYTHON -u SD_SOURCE SLUICE="$sluice" "$@" sh "$demo/../../bench/peers.sh" "$scratch/work/peers" >../out 2>../err
     check "exit 2, not $?" [ $? = 2 ]
-    check "one sentence" [ "$(wc -l <../err)" = 1 ]
-    check "which says so" has ../err "^peers.sh: .*$text"
+    check "one line on stderr" [ "$(wc -l <../err)" = 1 ]
+    check "error message" has ../err "^peers.sh: .*$text"
 }
 lacking "there is no .*nowhere" SLUICE=nowhere
 lacking "PYTHON is not set" SD_SOURCE=none
@@ -272,7 +272,7 @@ lacking "SD_SOURCE is not set" PYTHON=none
 lacking "PYTHON is none" PYTHON=none SD_SOURCE=elsewhere
 lacking "expected 2 or more" PYTHON=none SD_SOURCE=none STEPS=1
 
-check "nothing was left" empty_folder .
+check "no file is left" empty_folder .
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

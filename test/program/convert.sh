@@ -1,80 +1,80 @@
 #!/bin/sh
-# `sluice convert` as a user runs it: what it writes is drawn with; flags, exit codes, what is left behind.
+# sluice convert: images from converted files, merged LoRAs, plan --types, flags, exit codes, interrupted runs.
 #
-# usage: convert.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (the folder is what every such script is given: the model is made)
+# usage: convert.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (MODEL_DIR is not used: a model is generated)
 . "$(dirname "$0")/harness.sh"
 
-# Rows of whole blocks, which the fixtures' are not.
+# Rows must be multiples of the quantisers' block sizes; those of the fixtures are not.
 rm -rf ../made
-expect 0 "a model" bench checkpoint zimage ../made -q --dims heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8,latent_channels=4
+expect 0 "write a model" bench checkpoint zimage ../made -q --dims heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8,latent_channels=4
 model=$scratch/made
 transformer=$model/transformer
 
-alike() { # alike "bytes":N,"seconds":S,"fits":true OTHER: within a hundredth
+alike() { # alike "bytes":N,"seconds":S,"fits":true OTHER: equal within 1 %
     echo "$1,$2" | tr -d '"' | awk -F '[:,]' 'function near(a, b) { return a > 0 && a <= 1.01 * b && b <= 1.01 * a }
         END { exit !(near($2, $8) && near($4, $10) && $6 == "true" && $12 == "true") }'
 }
 
-# ---- the same picture as --type ----
+# ---- same image as with --type ----
 for type in q8_0 q4_k f8_e4m3; do
     form=gguf
     [ $type = f8_e4m3 ] && form=safetensors
     expect 0 "convert to $type" convert "$transformer" -o "t.$form" --type $type
-    check "summary" has ../out "^wrote t.$form: zimage, [0-9]* tensors, [0-9.]* [KM]iB of "
-    check "types" has ../out "^  $(echo $type | tr a-z A-Z) "
+    check "summary line" has ../out "^wrote t.$form: zimage, [0-9]* tensors, [0-9.]* [KM]iB of "
+    check "lists types" has ../out "^  $(echo $type | tr a-z A-Z) "
     expect 0 "convert the encoder to $type" convert "$model/text_encoder" -o "l.$form" --type $type -q
-    check "-q says nothing" [ ! -s ../out ]
-    check "-q says nothing else" [ ! -s ../err ]
-    draw 0 "with --type $type" -p "a red fox" --type $type -o type.png --save-latent type.safetensors
-    draw 0 "with the $type files" -p "a red fox" --diffusion-model "t.$form" --llm "l.$form" -o file.png \
+    check "-q prints nothing on stdout" [ ! -s ../out ]
+    check "-q prints nothing on stderr" [ ! -s ../err ]
+    draw 0 "generate --type $type" -p "a red fox" --type $type -o type.png --save-latent type.safetensors
+    draw 0 "generate from the $type files" -p "a red fox" --diffusion-model "t.$form" --llm "l.$form" -o file.png \
         --save-latent file.safetensors
-    check "the same picture" cmp -s type.png file.png
-    check "the same latent" cmp -s type.safetensors file.safetensors
-    # What planning says of files that are not there yet is what it says of them, but for GGUF's vectors in f32.
+    check "same image" cmp -s type.png file.png
+    check "same latent" cmp -s type.safetensors file.safetensors
+    # plan --types predicts the size and time of converted files, except that GGUF keeps vectors in f32.
     expect 0 "plan --types" plan -m "$model" $size --max-ram 1G --types --json
     planned=$(tr -d ' \n' <../out | sed "s/.*\"type\":\"$type\",\"convert\":{\([^}]*\)}.*/\1/")
     expect 0 "plan the $type files" plan -m "$model" $size --max-ram 1G --types --json \
         --diffusion-model "t.$form" --llm "l.$form"
     had=$(tr -d ' \n' <../out | sed 's/.*"types":\[{\([^}]*\),"type":null.*/\1/')
-    check "planned $planned, had $had" alike "$planned" "$had"
+    check "size and time planned for --type ($planned) match the files ($had)" alike "$planned" "$had"
     rm -f ./*
 done
 
-# ---- rotated int8: the numbers that it stands for, as f32, draw the same ----
+# ---- int8_convrot: converting it to f32 does not change the image ----
 expect 0 "convert to int8_convrot" convert "$transformer" -o t.safetensors --type int8_convrot
-check "types" has ../out "^  I8_ROT256 "
-expect 0 "to numbers" convert t.safetensors -o numbers.safetensors --type f32 -q
-expect 0 "the encoder" convert "$model/text_encoder" -o l.safetensors --type int8_convrot -q
-draw 0 "with int8_convrot" -p "a red fox" --diffusion-model t.safetensors --llm l.safetensors -o rotated.png
-expect 0 "the encoder to numbers" convert l.safetensors -o words.safetensors --type f32 -q
-draw 0 "with numbers" -p "a red fox" --diffusion-model numbers.safetensors --llm words.safetensors -o numbers.png
-check "the same picture" cmp -s rotated.png numbers.png
+check "lists types" has ../out "^  I8_ROT256 "
+expect 0 "convert int8_convrot to f32" convert t.safetensors -o numbers.safetensors --type f32 -q
+expect 0 "convert the text encoder" convert "$model/text_encoder" -o l.safetensors --type int8_convrot -q
+draw 0 "generate with int8_convrot files" -p "a red fox" --diffusion-model t.safetensors --llm l.safetensors -o rotated.png
+expect 0 "convert the text encoder to f32" convert l.safetensors -o words.safetensors --type f32 -q
+draw 0 "generate with the f32 files" -p "a red fox" --diffusion-model numbers.safetensors --llm words.safetensors -o numbers.png
+check "same image" cmp -s rotated.png numbers.png
 rm -f ./*
 
-# ---- adapters, merged ----
+# ---- merged LoRAs ----
 sizes=heads=2,axis0=32,axis1=48,axis2=48,layers=2,refiners=1,hidden=256,text_heads=2,text_key_heads=1,text_head_dim=64,text_ff=512,text_layers=2,vocabulary=400,latent_channels=4
-expect 0 "an adapter" bench checkpoint zimage style.safetensors --adapter kohya --rank 2 --text-encoders --dims $sizes -q
+expect 0 "write an adapter" bench checkpoint zimage style.safetensors --adapter kohya --rank 2 --text-encoders --dims $sizes -q
 expect 0 "convert --lora" convert "$transformer" -o t.safetensors --lora style.safetensors:0.5 --lora style.safetensors
-check "says so" has ../out '^  LoRAs are merged into 37 of them$'
-expect 0 "the encoder" convert "$model/text_encoder" -o l.safetensors --lora style.safetensors:1.5 --json
-check "in JSON" has ../out '"merged": 14'
-draw 0 "without" -p "a red fox" -o plain.png
-draw 0 "with what was merged" -p "a red fox" --diffusion-model t.safetensors --llm l.safetensors -o merged.png
-check "another picture" sh -c '! cmp -s plain.png merged.png'
-expect 3 "an adapter that is none" convert "$transformer" -o u.safetensors --lora t.safetensors
-check "says so" has ../err 'the file is not a LoRA or other adapter'
-expect 3 "into an autoencoder" convert "$model/vae" -o u.safetensors --lora style.safetensors
-expect 2 "over what it reads" convert "$transformer" -o style.safetensors --lora style.safetensors
-check "nothing left" absent u.safetensors
+check "error message" has ../out '^  LoRAs are merged into 37 of them$'
+expect 0 "convert the text encoder" convert "$model/text_encoder" -o l.safetensors --lora style.safetensors:1.5 --json
+check "JSON counts merged tensors" has ../out '"merged": 14'
+draw 0 "generate without the LoRA" -p "a red fox" -o plain.png
+draw 0 "generate with the merged files" -p "a red fox" --diffusion-model t.safetensors --llm l.safetensors -o merged.png
+check "other image" sh -c '! cmp -s plain.png merged.png'
+expect 3 "--lora with a file that is no adapter" convert "$transformer" -o u.safetensors --lora t.safetensors
+check "error message" has ../err 'the file is not a LoRA or other adapter'
+expect 3 "--lora into a VAE" convert "$model/vae" -o u.safetensors --lora style.safetensors
+expect 2 "output over the LoRA file" convert "$transformer" -o style.safetensors --lora style.safetensors
+check "no file is left" absent u.safetensors
 rm -f ./*
 
 # ---- plan --types ----
-expect 0 "plan" plan -m "$model" $size --max-ram 1G --json
-check "types only where they are asked for" lacks ../out '"types"'
+expect 0 "plan without --types" plan -m "$model" $size --max-ram 1G --json
+check "no type table" lacks ../out '"types"'
 expect 0 "plan --types" plan -m "$model" $size --max-ram 1G --types
-check "a table" has ../out '^--type .* while reading  *by convert$'
-check "a row of what only files have" has ../out '^int8_convrot  *[0-9.]* [KM]iB  *-  *[0-9.]* s$'
-check "a type's row" has ../out '^q4_k  *[0-9.]* [KM]iB  *[0-9.]* s  *[0-9.]* s$'
+check "table header" has ../out '^--type .* while reading  *by convert$'
+check "row of a type that only files have" has ../out '^int8_convrot  *[0-9.]* [KM]iB  *-  *[0-9.]* s$'
+check "row of q4_k" has ../out '^q4_k  *[0-9.]* [KM]iB  *[0-9.]* s  *[0-9.]* s$'
 while IFS='|' read -r line pattern; do
     # shellcheck disable=SC2086
     expect 2 "plan --types $line" plan -m "$model" --types $line
@@ -88,22 +88,22 @@ END
 # ---- flags ----
 expect 0 "convert --json" convert "$transformer" -o t.gguf --type q8_0 --json
 tr -d ' \n' <../out >../flat
-check "an object" has ../flat '^{"version":1,"family":"zimage","tensors":[0-9]*,"from_bytes":[0-9]*,"bytes":[0-9]*,"types":{.*}}$'
-check "progress" has ../err '^converting [0-9]* %'
+check "JSON document" has ../flat '^{"version":1,"family":"zimage","tensors":[0-9]*,"from_bytes":[0-9]*,"bytes":[0-9]*,"types":{.*}}$'
+check "progress lines" has ../err '^converting [0-9]* %'
 expect 0 "convert --no-progress" convert "$transformer" -o t.gguf --type q8_0 --no-progress
 check "no progress" [ ! -s ../err ]
-expect 0 "a rule" convert "$transformer" -o t.gguf --type q8_0 --rule 'to_q=q4_0' --rule 'to_[qk]=q5_0'
-check "all three" [ "$(grep -c '^  Q[458]_0 ' ../out)" = 3 ]
-expect 0 "of a pipeline's folder" convert "$model" --part text_encoder -o l.gguf --type q8_0
-check "the encoder" has ../out '^wrote l.gguf: qwen3,'
-expect 0 "what was converted, again" convert t.gguf -o again.safetensors --type bf16
-expect 0 "and it is inspected" inspect again.safetensors
+expect 0 "--rule" convert "$transformer" -o t.gguf --type q8_0 --rule 'to_q=q4_0' --rule 'to_[qk]=q5_0'
+check "three types" [ "$(grep -c '^  Q[458]_0 ' ../out)" = 3 ]
+expect 0 "convert --part of a pipeline folder" convert "$model" --part text_encoder -o l.gguf --type q8_0
+check "writes the text encoder" has ../out '^wrote l.gguf: qwen3,'
+expect 0 "convert a converted file" convert t.gguf -o again.safetensors --type bf16
+expect 0 "inspect the result" inspect again.safetensors
 rm -f ./*
 while IFS='|' read -r code line pattern; do
     # shellcheck disable=SC2086
     expect "$code" "convert $line" convert $line
     check "message has $pattern" has ../err "^sluice: .*$pattern"
-    check "nothing is left" empty_folder .
+    check "no file is left" empty_folder .
 done <<END
 2|$transformer|--output
 2|$transformer -o x.bin --type q8_0|.gguf or .safetensors
@@ -120,13 +120,13 @@ done <<END
 3|$model/model_index.json -o x.gguf|model_index.json
 6|$transformer -o no/such/x.gguf --type q8_0|no/such
 END
-expect 0 "over an older file" convert "$transformer" -o t.gguf --type q8_0 -q
+expect 0 "convert, first time" convert "$transformer" -o t.gguf --type q8_0 -q
 cp t.gguf ../before.gguf
-expect 0 "again" convert "$transformer" -o t.gguf --type q8_0 -q
-check "the same bytes" cmp -s t.gguf ../before.gguf
-expect 2 "over its own input" convert t.gguf -o t.gguf --type q4_0
-check "it stays" cmp -s t.gguf ../before.gguf
-name="a file size limit"
+expect 0 "convert over the older file" convert "$transformer" -o t.gguf --type q8_0 -q
+check "same bytes" cmp -s t.gguf ../before.gguf
+expect 2 "convert over its own input" convert t.gguf -o t.gguf --type q4_0
+check "the file is unchanged" cmp -s t.gguf ../before.gguf
+name="file size limit"
 (
     ulimit -f 16
     exec "$sluice" convert "$transformer" -o t.gguf --type q4_0 2>../err >../out
@@ -134,10 +134,10 @@ name="a file size limit"
 code=$?
 check "exit 6, not $code" [ $code = 6 ]
 check "last line" last_line_rule 6
-check "the older file stays" cmp -s t.gguf ../before.gguf
+check "the older file is unchanged" cmp -s t.gguf ../before.gguf
 rm -f ./*
 
-# ---- Ctrl-C: a file that takes long, most of it a hole ----
+# ---- Ctrl-C, while a sparse file of 2 GiB is converted ----
 name="SIGINT"
 header='{"a.weight":{"dtype":"BF16","shape":[65536,16384],"data_offsets":[0,2147483648]}}'
 printf "\\$(printf %o ${#header})\\0\\0\\0\\0\\0\\0\\0%s" "$header" >../large.safetensors
@@ -150,7 +150,7 @@ wait $pid
 code=$?
 check "exit 130, not $code" [ $code = 130 ]
 check "last line" last_line_rule 130
-check "nothing is left" empty_folder .
+check "no file is left" empty_folder .
 rm -rf ../large.safetensors ../before.gguf ../made
 
 echo "$passed passed, $failed failed"

@@ -1,19 +1,19 @@
 #!/bin/sh
-# The program between terminals, pipes and file systems: a first signal ends whatever waits, a closed pipe is no error,
-# names out of files do not speak to the terminal, links are not other files, and what may not be read is not missing.
+# Pipes, signals, closed streams, unsafe names, links, permissions, missing models, small stacks: whatever the program
+# meets in its environment.
 #
 # usage: environment.sh SLUICE MODEL_DIR [SCRATCH_DIR]
 . "$(dirname "$0")/harness.sh"
 
-# ---- a pipe that nobody reads or writes ----
+# ---- pipes without reader or writer: the first signal ends the program ----
 mkfifo ../pipe ../pipe.png
-waits() { # waits NAME SIGNAL ARGS...: it does not end by itself, and the first signal ends it
+waits() { # waits NAME SIGNAL ARGS...: the program waits until the signal ends it
     name="$1, SIG$2" signal=$2
     shift 2
     "$sluice" "$@" <"${input:-/dev/null}" >../out 2>../err &
     pid=$!
     sleep 1
-    check "it waits" kill -0 $pid
+    check "still running after a second" kill -0 $pid
     kill -$signal $pid
     (sleep 3 && kill -KILL $pid 2>/dev/null) &
     guard=$!
@@ -22,41 +22,41 @@ waits() { # waits NAME SIGNAL ARGS...: it does not end by itself, and the first 
     kill $guard
     wait $guard 2>/dev/null
     check "exit 130, not $code" [ $code = 130 ]
-    check "the last line" last_line_rule 130
-    check "nothing else is left" empty_folder .
+    check "last line of stderr" last_line_rule 130
+    check "no file is left" empty_folder .
 }
 small="-W 32 -H 32 --steps 1"
 for signal in INT TERM; do
     # shellcheck disable=SC2086
-    waits "a report that nobody reads" $signal generate -m "$model" -p x $small --no-decode --report ../pipe
+    waits "--report to a pipe without a reader" $signal generate -m "$model" -p x $small --no-decode --report ../pipe
     # shellcheck disable=SC2086
-    waits "a picture that nobody reads" $signal generate -m "$model" -p x $small -o ../pipe.png
-    waits "a plan's report that nobody reads" $signal plan -m "$model" --report ../pipe
+    waits "--output to a pipe without a reader" $signal generate -m "$model" -p x $small -o ../pipe.png
+    waits "plan --report to a pipe without a reader" $signal plan -m "$model" --report ../pipe
 done
-sleep 20 >../pipe & # a writer with nothing to say
+sleep 20 >../pipe & # a writer that writes nothing
 writer=$!
-waits "a plan that nobody writes" INT generate -m "$model" -p x $small -o a.png --plan ../pipe
-waits "a prompt that nobody writes" TERM generate -m "$model" $small -o a.png -p @../pipe
+waits "--plan from an idle pipe" INT generate -m "$model" -p x $small -o a.png --plan ../pipe
+waits "--prompt from an idle pipe" TERM generate -m "$model" $small -o a.png -p @../pipe
 kill $writer
 mkfifo ../stdin
 sleep 20 >../stdin &
 writer=$!
 input=../stdin
-waits "a plan from stdin that nobody writes" INT generate -m "$model" -p x $small -o a.png --plan -
-waits "a prompt from stdin that nobody writes" INT generate -m "$model" $small -o a.png -p @-
+waits "--plan from an idle stdin" INT generate -m "$model" -p x $small -o a.png --plan -
+waits "--prompt from an idle stdin" INT generate -m "$model" $small -o a.png -p @-
 input=
 kill $writer
-name="a report that is read late"
+name="report to a pipe that is read late"
 (sleep 1 && exec cat ../pipe >../report) &
 expect 0 "$name" plan -m "$model" --report ../pipe
 wait
-check "comes whole" sh -c 'tail -c 3 ../report | grep -q "^}"'
+check "report is complete" sh -c 'tail -c 3 ../report | grep -q "^}"'
 rm -f ../pipe ../pipe.png ../stdin
 
-# ---- a pipe that is closed: who reads has read enough ----
+# ---- a closed stdout pipe: no error for text, exit 6 for an image ----
 cat >../head_of <<'END'
 #!/bin/sh
-# head_of FILE SLUICE ARGS...: its first line is read; its code goes to FILE
+# head_of FILE SLUICE ARGS...: closes the pipe of stdout at once; writes the exit code to FILE
 file=$1
 shift
 { sleep 0.3; "$@" 2>../err; echo $? >"$file"; } | head -n 0
@@ -68,63 +68,63 @@ for command in "plan -m $model --json" "plan -m $model" "inspect $model --json -
     # shellcheck disable=SC2086
     ../head_of ../rc "$sluice" $command
     check "exit 0, not $(cat ../rc)" [ "$(cat ../rc)" = 0 ]
-    check "nothing is said of it" lacks ../err 'sluice: '
+    check "no error message" lacks ../err 'sluice: '
 done
-name="a picture into a closed pipe"
+name="image to a closed pipe"
 # shellcheck disable=SC2086
 ../head_of ../rc "$sluice" generate -m "$model" -p x $small -o -
 check "exit 6, not $(cat ../rc)" [ "$(cat ../rc)" = 6 ]
 
-# ---- closed standard files ----
+# ---- closed stderr and stdout ----
 name="stderr closed"
 # shellcheck disable=SC2086
 "$sluice" generate -m "$model" $size --steps 1 -p x -o a.png 2>&-
 check "exit 0" [ $? = 0 ]
-check "no message in the picture" [ "$(head -c 4 a.png | od -An -tx1 | tr -d ' \n')" = 89504e47 ]
+check "no message in the image file" [ "$(head -c 4 a.png | od -An -tx1 | tr -d ' \n')" = 89504e47 ]
 name="stdout closed"
 "$sluice" devices >&- 2>../err
 check "exit 6" [ $? = 6 ]
 rm -f a.png
 
-# ---- names from files and flags: CSI as C1, a direction that is turned round, a line's end, no UTF-8 ----
+# ---- unsafe characters in names: C1 CSI, bidirectional override, bell, invalid UTF-8 ----
 csi=$(printf '\302\233') turn=$(printf '\342\200\256') bell=$(printf '\007') bad=$(printf '\377')
-plain_output() { # of ../out and ../err, but for line ends
+plain_output() { # checks that ../out and ../err have no unsafe characters
     for file in ../out ../err; do
-        check "$file is plain" lacks $file "$csi"
-        check "$file keeps directions" lacks $file "$turn"
-        check "$file has no control" [ "$(tr -d '\n\t' <$file | tr -cd '\001-\037\177' | wc -c)" = 0 ]
+        check "$file has no CSI" lacks $file "$csi"
+        check "$file has no bidirectional control" lacks $file "$turn"
+        check "$file has no control characters" [ "$(tr -d '\n\t' <$file | tr -cd '\001-\037\177' | wc -c)" = 0 ]
         check "$file is UTF-8" sh -c "iconv -f utf-8 -t utf-16 <$file >/dev/null"
     done
 }
-nasty="a$csi$turn$bell${bad}b"
-expect 3 "a model of such a name" plan -m "../$nasty"
+unsafe="a$csi$turn$bell${bad}b"
+expect 3 "missing model with unsafe name" plan -m "../$unsafe"
 plain_output
-expect 2 "a value" generate --steps "$nasty"
+expect 2 "unsafe flag value" generate --steps "$unsafe"
 plain_output
-expect 2 "a flag" generate "--$nasty"
+expect 2 "unsafe flag name" generate "--$unsafe"
 plain_output
-cp -r "$model" "../$nasty"
+cp -r "$model" "../$unsafe"
 printf '{"a%sb": "x%sy", "z": "\\u202e\\u009b"}' "$turn" "$csi" >../extra
-sed -i "s/^{/{\"a$turn\": \"x$csi\\\\\\\\u202e\",/" "../$nasty/vae/config.json"
+sed -i "s/^{/{\"a$turn\": \"x$csi\\\\\\\\u202e\",/" "../$unsafe/vae/config.json"
 for command in "inspect" "inspect --tensors" "inspect --json" "inspect --json --tensors"; do
     # shellcheck disable=SC2086
-    expect 0 "$command of such a model" $command "../$nasty"
+    expect 0 "$command of a model with unsafe name" $command "../$unsafe"
     plain_output
 done
-expect 0 "its plan" plan -m "../$nasty"
+expect 0 "plan of a model with unsafe name" plan -m "../$unsafe"
 plain_output
-expect 0 "its plan as JSON" plan -m "../$nasty" --json
+expect 0 "plan --json of a model with unsafe name" plan -m "../$unsafe" --json
 plain_output
-draw_model=$model model=../$nasty
-draw 0 "its picture" -p "$turn" -o "../o$turn$csi.png" -v
+draw_model=$model model=../$unsafe
+draw 0 "generate with a model with unsafe name" -p "$turn" -o "../o$turn$csi.png" -v
 plain_output
 model=$draw_model
-name="letters of every length stay"
+name="letters of two to four bytes"
 expect 3 "$name" plan -m "../caf$(printf '\303\251-\347\213\220-\360\237\246\212')"
-check "as they are" has ../err "$(printf '\303\251-\347\213\220-\360\237\246\212')"
-rm -rf ../o*.png "../$nasty"
+check "are printed unchanged" has ../err "$(printf '\303\251-\347\213\220-\360\237\246\212')"
+rm -rf ../o*.png "../$unsafe"
 
-# ---- ComfyUI's `models` folder: most of its subfolders have nothing but a placeholder ----
+# ---- ComfyUI's `models` folder: most subfolders contain only a placeholder file ----
 for folder in checkpoints clip clip_vision configs controlnet diffusers diffusion_models embeddings gligen hypernetworks \
     loras model_patches photomaker style_models text_encoders unet upscale_models vae vae_approx audio_encoders \
     latent_upscale_models; do
@@ -135,59 +135,59 @@ cp "$demo"/transformer/* comfy/diffusion_models
 cp "$demo"/text_encoder/* comfy/text_encoders
 cp "$demo"/vae/* comfy/vae
 i=0
-while [ $i -lt 300 ]; do # more than may be components
+while [ $i -lt 300 ]; do # more files than a model may have components
     : >comfy/loras/$i.safetensors
     i=$((i + 1))
 done
-comfy() { # comfy NAME
+comfy() { # comfy NAME: plans with the folder
     expect 0 "$1" plan -m comfy --tokenizer "$demo/tokenizer" -p x --json
 }
-comfy "ComfyUI's folders"
+comfy "ComfyUI's models folder"
 mkdir comfy/vae/inner && mv comfy/vae/*.* comfy/vae/inner
-comfy "a folder with subfolders only"
+comfy "VAE in a subfolder"
 mv comfy/diffusion_models/*.* comfy/unet
 comfy "a transformer in unet"
-expect 0 "what is in it" inspect --tokenizer "$demo/tokenizer" comfy
+expect 0 "inspect the folder" inspect --tokenizer "$demo/tokenizer" comfy
 rm -r comfy
 
-# ---- searches that must not leave the model ----
+# ---- the search for components does not follow links to /proc, and refuses / ----
 mkdir -p parts/kernel && ln -s /proc parts/kernel/proc
 expect 3 "a link to /proc" plan -m parts -p x
-check "finds no model" has ../err "the model has no 'transformer'"
+check "error message" has ../err "the model has no 'transformer'"
 rm -r parts
-expect 2 "the root of the file system" plan -m / -p x
-check "says so" has ../err 'root of the file system'
+expect 2 "--model /" plan -m / -p x
+check "error message" has ../err 'root of the file system'
 
-# ---- how to get what is missing ----
-expect 3 "a repository's name" plan -m Z-Image-Turbo -p x
-check "says how to get it" has ../err 'hf download Tongyi-MAI/Z-Image-Turbo --local-dir Z-Image-Turbo'
-expect 3 "a file of a repository" plan -m ../sd_xl_base_1.0.safetensors -p x
-check "says how to get it" has ../err 'hf download stabilityai/stable-diffusion-xl-base-1.0 sd_xl_base_1.0.safetensors'
-expect 3 "another name" plan -m no_model -p x
-check "says where models are listed" has ../err 'sluice families'
+# ---- missing models and tokenizers: errors with the download command ----
+expect 3 "repository name instead of a folder" plan -m Z-Image-Turbo -p x
+check "error has the download command" has ../err 'hf download Tongyi-MAI/Z-Image-Turbo --local-dir Z-Image-Turbo'
+expect 3 "missing file of a known repository" plan -m ../sd_xl_base_1.0.safetensors -p x
+check "error has the download command" has ../err 'hf download stabilityai/stable-diffusion-xl-base-1.0 sd_xl_base_1.0.safetensors'
+expect 3 "unknown name" plan -m no_model -p x
+check "error names sluice families" has ../err 'sluice families'
 flux=$demo/../../test/golden/flux_a/model
 for part in transformer vae text_encoder text_encoder_2; do
     mkdir -p flux/of_$part
     cp "$flux"/$part/* flux/of_$part
 done
-for given in "" "--tokenizer $flux/tokenizer" "--tokenizer $flux/tokenizer_2"; do
+for tokenizer in "" "--tokenizer $flux/tokenizer" "--tokenizer $flux/tokenizer_2"; do
     # shellcheck disable=SC2086
-    expect 3 "Flux with tokenizers '$given'" plan -m flux -p x $given
-    check "says which folders" has ../err "tokenizer DIR with tokenizer/ and tokenizer_2/ in DIR: hf download black-forest"
+    expect 3 "Flux with tokenizers '$tokenizer'" plan -m flux -p x $tokenizer
+    check "error has the download command of the tokenizers" has ../err "tokenizer DIR with tokenizer/ and tokenizer_2/ in DIR: hf download black-forest"
 done
 mkdir both && cp -r "$flux/tokenizer" "$flux/tokenizer_2" both
-expect 0 "and they serve" plan -m flux -p x --tokenizer both --json
+expect 0 "folder with both tokenizers" plan -m flux -p x --tokenizer both --json
 rm -r flux both
 
-# ---- one file under several names ----
+# ---- links to a component are one file, copies are two ----
 mkdir -p parts/drawing parts/text parts/vae
 cp "$demo"/transformer/* parts/drawing
 cp "$demo"/text_encoder/* parts/text
 cp "$demo"/vae/* parts/vae
-parts() { # parts CODE NAME
+parts() { # parts CODE NAME: plans with the folder
     expect "$1" "$2" plan -m parts --tokenizer "$demo/tokenizer" -p x --json
 }
-parts 0 "parts"
+parts 0 "folder of components"
 for part in drawing text vae; do
     file=$(cd parts/$part && ls ./*.safetensors)
     ln parts/$part/"$file" parts/$part/another.safetensors
@@ -197,105 +197,105 @@ for part in drawing text vae; do
     rm parts/$part/another.safetensors
 done
 ln -s . parts/itself
-parts 0 "a folder in itself"
+parts 0 "link to the folder itself"
 rm parts/itself
 ln -s "$PWD/parts/vae" ../vae
-expect 0 "a flag's link to one of them" plan -m parts --vae ../vae --tokenizer "$demo/tokenizer" -p x
+expect 0 "--vae by a symbolic link" plan -m parts --vae ../vae --tokenizer "$demo/tokenizer" -p x
 cp "parts/vae/$file" parts/vae/another.safetensors
-parts 3 "a copy is another file"
-check "says so" has ../err 'another.safetensors'
+parts 3 "copy of a component"
+check "error message" has ../err 'another.safetensors'
 rm -rf parts ../vae
 
-# ---- a folder that is gone ----
+# ---- missing current folder, missing output folder ----
 mkdir ../gone
-name="a deleted current folder"
+name="deleted current folder"
 # shellcheck disable=SC2086
 (cd ../gone && rmdir ../gone && exec "$sluice" generate -m "$model" -p x $small -o x.png 2>../err >../out)
 code=$?
 check "exit 6, not $code" [ $code = 6 ]
-check "says so" has ../err '^sluice: .*the current folder no longer exists (x.png)$'
+check "error message" has ../err '^sluice: .*the current folder no longer exists (x.png)$'
 # shellcheck disable=SC2086
-expect 6 "a folder that is not there" generate -m "$model" -p x $small -o not_there/x.png
-check "says so" has ../err '^sluice: .*the folder not_there does not exist; create it first (not_there/x.png)$'
+expect 6 "output in a missing folder" generate -m "$model" -p x $small -o not_there/x.png
+check "error message" has ../err '^sluice: .*the folder not_there does not exist; create it first (not_there/x.png)$'
 
-# ---- a run without a GPU says so, unless that was asked for ----
+# ---- a run falls back to the CPU with a note, but not for --device cpu or -q ----
 built=$(sed -n 's/^exec "\(.*\)" "\$@"$/\1/p' "$sluice")
 if "$built" devices | grep -q '^cuda: '; then
-    cpu_line() { # cpu_line ARGS...: the first line of stderr of a run
+    cpu_line() { # cpu_line ARGS...: the first line of stderr
         "$built" generate -m "$model" -p x --no-decode "$@" 2>&1 >/dev/null | head -n 1
     }
     reason=$("$built" devices | sed -n 's/^cuda: //p')
     name="a run on the CPU"
     # shellcheck disable=SC2086
-    check "is the first line" [ "$(cpu_line $small)" = "running on the CPU, without a GPU: $reason" ]
+    check "first line of stderr" [ "$(cpu_line $small)" = "running on the CPU, without a GPU: $reason" ]
     # shellcheck disable=SC2086
-    check "not for --device cpu" [ "$(cpu_line $small --device cpu)" = "seed 0" ]
+    check "no note with --device cpu" [ "$(cpu_line $small --device cpu)" = "seed 0" ]
     # shellcheck disable=SC2086
-    check "not with -q" [ -z "$(cpu_line $small -q)" ]
+    check "no note with -q" [ -z "$(cpu_line $small -q)" ]
 fi
 
-# ---- what may not be read is not missing ----
-# As somebody who is not root, in a folder that everybody can reach.
+# ---- unreadable files are not reported as missing ----
+# Runs as user 65534, because root can read every file; the files are in /tmp, where that user can reach them.
 public=$(mktemp -d /tmp/sluice-readable-XXXXXX) || exit 2
 chmod 755 "$public"
 built=$(sed -n 's/^exec "\(.*\)" "\$@"$/\1/p' "$sluice")
 cp "$built" "$public/sluice" && cp -r "$demo" "$public/model" && chmod -R a+rX "$public"
-somebody="setpriv --reuid=65534 --regid=65534 --clear-groups"
-[ "$(id -u)" = 0 ] || somebody=
-unreadable() { # unreadable NAME PATTERN ARGS...
+as_user="setpriv --reuid=65534 --regid=65534 --clear-groups"
+[ "$(id -u)" = 0 ] || as_user=
+unreadable() { # unreadable NAME PATTERN ARGS...: exit 3 and "Permission denied" for the file of PATTERN
     name=$1 pattern=$2
     shift 2
-    (cd / && $somebody "$public/sluice" "$@") >../out 2>../err
+    (cd / && $as_user "$public/sluice" "$@") >../out 2>../err
     code=$?
     check "exit 3, not $code" [ $code = 3 ]
-    check "it may not be read" has ../err "^sluice: .*$pattern.*Permission denied"
-    check "is not said to be missing" lacks ../err 'no such\|missing'
+    check "error: permission denied" has ../err "^sluice: .*$pattern.*Permission denied"
+    check "error does not say missing" lacks ../err 'no such\|missing'
     chmod -R u+rwX,a+rX "$public"
 }
-(cd / && $somebody "$public/sluice" plan -m "$public/model" -q) >../out 2>../err
-name="readable"
+(cd / && $as_user "$public/sluice" plan -m "$public/model" -q) >../out 2>../err
+name="readable model"
 check "exit 0, not $?" [ $? = 0 ]
 mkdir "$public/parts" "$public/parts/inner"
 cp "$demo/vae/diffusion_pytorch_model.safetensors" "$public/parts/inner/vae.safetensors"
 chmod 000 "$public/model"
-unreadable "a model's folder" "$public/model" plan -m "$public/model"
+unreadable "unreadable model folder" "$public/model" plan -m "$public/model"
 chmod 000 "$public/model/transformer"
-unreadable "a part's folder" "$public/model/transformer" plan -m "$public/model"
+unreadable "unreadable component folder" "$public/model/transformer" plan -m "$public/model"
 chmod 000 "$public/model/vae/diffusion_pytorch_model.safetensors"
-unreadable "a file" "diffusion_pytorch_model.safetensors" plan -m "$public/model"
+unreadable "unreadable weight file" "diffusion_pytorch_model.safetensors" plan -m "$public/model"
 chmod 644 "$public/model"
-unreadable "a folder that may be listed and no more" "$public/model" plan -m "$public/model"
+unreadable "folder without search permission" "$public/model" plan -m "$public/model"
 chmod 000 "$public"/model/model_index.json
-unreadable "the pipeline's file" "model_index.json" plan -m "$public/model"
+unreadable "unreadable model_index.json" "model_index.json" plan -m "$public/model"
 chmod 000 "$public"/model/tokenizer
-unreadable "the tokenizer" "tokenizer" plan -m "$public/model"
+unreadable "unreadable tokenizer" "tokenizer" plan -m "$public/model"
 chmod 000 "$public"/parts/inner
-unreadable "a folder of parts" "parts/inner" plan -m "$public/parts"
-chmod 700 "$public/parts" && [ -z "$somebody" ] || chown 0 "$public/parts"
+unreadable "unreadable subfolder" "parts/inner" plan -m "$public/parts"
+chmod 700 "$public/parts" && [ -z "$as_user" ] || chown 0 "$public/parts"
 rm -rf "$public"
 
-# ---- little stack: looking works, what plans says what it lacks ----
-on_little() { # on_little KIB CODE ARGS...: with that much stack
-    kib=$1 want=$2 name="a stack of $1 KiB: $3 $4"
+# ---- small stacks: inspecting works with 256 KiB; planning and running are refused ----
+with_stack() { # with_stack KIB CODE ARGS...: runs with a stack of KIB
+    kib=$1 wanted=$2 name="a stack of $1 KiB: $3 $4"
     shift 2
     (ulimit -s "$kib" && exec "$sluice" "$@") >../out 2>../err
     code=$?
-    check "exit $want, not $code" [ $code = "$want" ]
-    check "the last line" last_line_rule $code
-    [ $code = 0 ] || check "says so" has ../err 'stack is too small.*KiB left, expected .*ulimit -s'
+    check "exit $wanted, not $code" [ $code = "$wanted" ]
+    check "last line of stderr" last_line_rule $code
+    [ $code = 0 ] || check "error message" has ../err 'stack is too small.*KiB left, expected .*ulimit -s'
 }
 for command in --help devices "inspect $demo --tensors" "tokenize -m $demo -p x" "convert $demo/vae -o v.gguf"; do
     # shellcheck disable=SC2086
-    on_little 256 0 $command
-    [ "$command" = --help ] || on_little 64 2 $command
+    with_stack 256 0 $command
+    [ "$command" = --help ] || with_stack 64 2 $command
 done
 rm -f v.gguf
 for command in "plan -m $demo" "generate -m $demo -p x" "bench ops" "bench block" "bench stream" "bench load -m $demo" \
     "bench checkpoint zimage ck"; do
     # shellcheck disable=SC2086
-    on_little 256 2 $command
+    with_stack 256 2 $command
 done
-check "nothing was left" empty_folder .
+check "no file is left" empty_folder .
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

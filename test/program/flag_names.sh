@@ -1,11 +1,11 @@
 #!/bin/sh
-# Flags as people type them who come from other programs, and what in a prompt means something there and not here.
+# Flag names of other programs, their unsupported flags, and warnings on prompt syntax that other programs interpret.
 #
 # usage: flag_names.sh SLUICE MODEL_DIR [SCRATCH_DIR]
 . "$(dirname "$0")/harness.sh"
 
-# ---- the same flag under another name: theirs | ours ----
-request() { # request ARGS...: a plan's request and hash, in ../flat
+# ---- flag synonyms: another program's name | this program's name ----
+request() { # request ARGS...: plans; request and plan hash in ../flat
     expect 0 "plan $*" plan -m "$model" --max-ram 90% --json "$@"
     tr -d ' \n' <../out | sed 's/.*"request":{\([^}]*\)}.*"hash":"\([^"]*\)".*/\1 \2/' >../flat
 }
@@ -16,9 +16,9 @@ while IFS='|' read -r theirs ours; do
     cp ../flat ../flat.ours
     # shellcheck disable=SC2086
     request $theirs
-    check "is the same" cmp -s ../flat ../flat.ours
+    check "same request and hash" cmp -s ../flat ../flat.ours
     request
-    check "and does something" sh -c '! cmp -s ../flat ../flat.ours'
+    check "differs from the defaults" sh -c '! cmp -s ../flat ../flat.ours'
 done <<END
 --cfg 2|--cfg-scale 2
 --negative x --cfg=2|--negative-prompt x --cfg-scale 2
@@ -31,47 +31,47 @@ done <<END
 END
 for scale in x 2, ,2 2,x 2,0 2,-1 2,3,4 -1,2 1001,2 0x2,3 nan,2; do
     expect 2 "--cfg-scale $scale" plan -m "$model" --cfg-scale="$scale"
-    check "says how" has ../err 'HIGH,LOW'
+    check "error lists valid values" has ../err 'HIGH,LOW'
 done
 expect 2 "--cfg-scale 2,3 of one transformer" plan -m "$model" --cfg-scale 2,3
-check "says why" has ../err 'no second transformer'
+check "error names the cause" has ../err 'no second transformer'
 for layers in x 7, ,7 7,,8 -1 7,-1 1.5 0x7 10000 '[7' '7]' '[]' '[7,]' '[7] 8' '[[7]]' 99999999999999999999 "$(seq -s, 65)"; do
     expect 2 "--slg-layers $layers" plan -m "$model" --slg-layers="$layers"
-    check "says how" has ../err 'as 7,8,9, at most 64'
+    check "error lists valid values" has ../err 'as 7,8,9, at most 64'
 done
 for flag in --slg-layers --skip-layers; do
-    expect 2 "$flag of a model whose layers cannot be left out" plan -m "$model" $flag 0,1 --slg-scale 3
-    check "says why" has ../err 'slg-layers cannot be used with this model.*such as SD3'
+    expect 2 "$flag with a model without skip-layer guidance" plan -m "$model" $flag 0,1 --slg-scale 3
+    check "error names the cause" has ../err 'slg-layers cannot be used with this model.*such as SD3'
 done
 for flag in '--slg-scale 3' '--slg-start 0' '--slg-end .5' '--skip-layer-start .1' '--skip-layer-end .1'; do
     # shellcheck disable=SC2086
-    expect 2 "$flag of no layers" plan -m "$model" $flag
-    check "says why" has ../err 'there are no layers to skip (--slg-.*--slg-layers A,B too'
+    expect 2 "$flag without --slg-layers" plan -m "$model" $flag
+    check "error names the cause" has ../err 'there are no layers to skip (--slg-.*--slg-layers A,B too'
 done
 for flag in '--slg-scale -1' '--slg-start 1.1' '--slg-end nan'; do
     # shellcheck disable=SC2086
     expect 2 "$flag" plan -m "$model" --slg-layers 1 $flag
-    check "says how" has ../err "^sluice: .*${flag% *}.*expected a number from 0 to 1"
+    check "error lists valid values" has ../err "^sluice: .*${flag% *}.*expected a number from 0 to 1"
 done
 for seed in '-s 7' -s7; do
     # shellcheck disable=SC2086
     draw 0 "$seed" -p x -o a.png $seed
-    check "is the seed" has ../err '^seed 7$'
+    check "seed 7" has ../err '^seed 7$'
 done
 draw 0 "-s-1" -p x -o a.png -s-1
-check "draws one" has ../err '^seed [0-9]*$'
+check "prints a random seed" has ../err '^seed [0-9]*$'
 rm -f a.png
-name="one flag under both names"
+name="one flag under two names"
 expect 2 "$name" plan -m "$model" --cfg 2 --cfg-scale 3
 check "given twice" has ../err 'given twice.*--cfg-scale'
 
-# ---- answered in one line: command line | what it holds ----
+# ---- one-line errors: command line | pattern of the error message ----
 while IFS='|' read -r line pattern; do
     [ -z "$line" ] && continue
     # shellcheck disable=SC2086
     expect 2 "$line" $line
     check "message has $pattern" has ../err "^sluice: .*$pattern"
-    check "in one line" [ "$(wc -l <../err)" = 1 ]
+    check "one line on stderr" [ "$(wc -l <../err)" = 1 ]
 done <<END
 generate --offload-to-cpu|--offload-to-cpu, expected --max-vram SIZE and --max-ram SIZE
 generate --qwen-image-zero-cond-t|--qwen-image-zero-cond-t, expected --edit 2511
@@ -114,13 +114,13 @@ inspect --steps 3|other commands: generate, plan
 --steps 3|no command is given.*sluice generate --steps
 END
 
-# ---- prompts: nothing is loaded or weighed, and it says so ----
-warned() { # warned PATTERN ARGS...: drawn, with that warning and no other
+# ---- warnings on prompt syntax without effect ----
+warned() { # warned PATTERN ARGS...: generates; prints exactly this warning
     pattern=$1
     shift
     draw 0 "warning: $pattern" -o a.png "$@"
-    check "says it" has ../err "^warning: .*$pattern"
-    check "once" [ "$(grep -c '^warning: ' ../err)" = 1 ]
+    check "prints the warning" has ../err "^warning: .*$pattern"
+    check "prints one warning" [ "$(grep -c '^warning: ' ../err)" = 1 ]
     rm -f a.png
 }
 warned '--prompt: <lora:' -p 'a fox <lora:foxes:0.8>'
@@ -128,16 +128,16 @@ warned 'the prompt has (word:1.3)' -p 'a (red:1.3) fox' -q
 warned 'the prompt has (word:1.3)' -p '((very) red:.5) (fox:2)'
 warned 'the negative prompt has (word' -p 'a fox' -n '(blue:2)' --cfg-scale 2
 warned '--negative-prompt has no effect' -p 'a fox' -n blue --cfg-scale 1
-expect 0 "planned too" plan -m "$model" -p 'a fox' -n blue --cfg-scale 1
-check "says it" has ../err '^warning: --negative-prompt has no effect'
+expect 0 "plan prints the warning" plan -m "$model" -p 'a fox' -n blue --cfg-scale 1
+check "prints the warning" has ../err '^warning: --negative-prompt has no effect'
 for text in 'a (red) fox' 'at 10:30 (noon)' 'a fox: 1.3' '(1:x)' '(a:)' ')a:1(' 'a <lore>'; do
     draw 0 "no warning: $text" -o a.png -p "$text" -n "" --cfg-scale 1
-    check "none" lacks ../err '^warning: '
+    check "no warning" lacks ../err '^warning: '
 done
-draw 0 "read where there is guidance" -o a.png -p x -n blue --cfg-scale 2
+draw 0 "negative prompt with guidance" -o a.png -p x -n blue --cfg-scale 2
 check "no warning" lacks ../err '^warning: '
 rm -f a.png
-check "nothing was left" empty_folder .
+check "no file is left" empty_folder .
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

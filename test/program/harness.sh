@@ -1,10 +1,9 @@
-# Sourced by the tests of the program: running it, and what holds for every run. Needs no Python and no network.
+# Functions for the shell tests of the program, which source this file. Needs no Python and no network.
 #
 # The script's arguments: SLUICE MODEL_DIR [SCRATCH_DIR]
 #
-# Each run is checked for its exit code and for the rule of the last line: on any code but 0 exactly one line of stderr
-# begins "sluice: " and it is the last; on 0 none does. Environment variables STUB_* mean something only to a stub of the
-# library; the real one does not read them.
+# Each run is checked for its exit code and for the rule of the last line: after a failure exactly one line of stderr
+# begins with "sluice: ", and it is the last line; after success no line does.
 LC_ALL=C
 export LC_ALL
 sluice=$1 model=$2 scratch=${3:-}
@@ -14,7 +13,7 @@ if [ ! -x "$sluice" ] || [ ! -d "$model" ]; then
 fi
 case $sluice in /*) ;; *) sluice=$PWD/$sluice ;; esac
 case $model in /*) ;; *) model=$PWD/$model ;; esac
-demo=$(cd "$(dirname "$0")/../../models/demo" && pwd) # a denoiser that streams at the least budget
+demo=$(cd "$(dirname "$0")/../../models/demo" && pwd) # a transformer large enough to be streamed at the smallest budget
 if [ -z "$scratch" ]; then
     scratch=$(mktemp -d) || exit 2
     trap 'rm -rf "$scratch"' EXIT
@@ -22,7 +21,7 @@ fi
 mkdir -p "$scratch" && cd "$scratch" && scratch=$PWD || exit 2
 rm -rf work && mkdir work && cd work || exit 2
 
-# What is tested here is the CPU's, also where there is a GPU: that is the default then.
+# Runs the program with --device cpu, because the default is the GPU on machines that have one.
 cat >../on_cpu <<END
 #!/bin/sh
 case \$1 in
@@ -47,7 +46,7 @@ bad() {
     echo "FAIL $name: $1"
     [ -s ../err ] && sed 's/^/    | /' ../err | tail -5
 }
-check() { # check TEXT COMMAND...: the command succeeds
+check() { # check TEXT COMMAND...: passes if the command succeeds; prints TEXT if it fails
     what=$1
     shift
     if "$@"; then ok; else bad "$what"; fi
@@ -57,8 +56,8 @@ lacks() { ! grep -aq -e "$2" "$1"; }
 absent() { [ ! -e "$1" ]; }
 empty_folder() { [ -z "$(ls -A "$1")" ]; }
 
-number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" ../flat; } # number KEY: of the last in ../flat
-last_line_rule() { # last_line_rule CODE
+number() { sed "s/.*\"$1\":\([0-9.e+-]*\)[,}].*/\1/" ../flat; } # number KEY: the last number under this key in ../flat
+last_line_rule() { # last_line_rule CODE: see the top of this file
     n=$(tr '\r' '\n' <../err | grep -ac '^sluice: ')
     if [ "$1" = 0 ]; then
         [ "$n" = 0 ]
@@ -66,15 +65,15 @@ last_line_rule() { # last_line_rule CODE
         [ "$n" = 1 ] && tail -n 1 ../err | grep -aq '^sluice: '
     fi
 }
-expect() { # expect CODE NAME ARGS...: runs sluice; output in ../out and ../err
+expect() { # expect CODE NAME ARGS...: runs sluice, checks the exit code; output in ../out and ../err
     want=$1 name=$2
     shift 2
     "$sluice" "$@" >../out 2>../err
     code=$?
     if [ $code = "$want" ]; then ok; else bad "exit $code, not $want"; fi
-    if last_line_rule $code; then ok; else bad "the last line"; fi
+    if last_line_rule $code; then ok; else bad "last line of stderr"; fi
 }
-draw() { # draw CODE NAME ARGS...
+draw() { # draw CODE NAME ARGS...: generates an image in 2 steps
     draw_code=$1 draw_name=$2
     shift 2
     # shellcheck disable=SC2086

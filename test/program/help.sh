@@ -1,60 +1,60 @@
 #!/bin/sh
-# What the program says of itself: help that fits a screen, all of it, completions and the man page, from one table.
+# Help within one screen, --help-all, shell completions and the man page, which come from one table of flags.
 #
 # usage: help.sh SLUICE MODEL_DIR [SCRATCH_DIR]
 . "$(dirname "$0")/harness.sh"
 
-fits() { # fits FILE LINES: no longer, and no wider than 80 columns
+fits() { # fits FILE LINES: at most so many lines of 80 columns
     check "at most $2 lines" [ "$(wc -l <"$1")" -le "$2" ]
     check "at most 80 columns" [ "$(wc -L <"$1")" -le 80 ]
 }
-flags_in() { # flags_in FILE: that a help lists, a line each
+flags_in() { # flags_in FILE: the flags of a help text, one per line
     sed -n 's/^  \(-., \|    \)\(--[a-z0-9_-]*\).*/\2/p' "$1" | sort
 }
-expect 0 "the program's help" --help
+expect 0 "sluice --help" --help
 fits ../out 24
 check "commands" has ../out '^  generate  *generate images'
-expect 0 "all that there is" --help-all
+expect 0 "sluice --help-all" --help-all
 fits ../out 1000
-cp ../out ../everything
-commands=$(sed -n 's/^usage: sluice \([a-z]*\).*/\1/p' ../everything)
-check "every command" [ "$(echo "$commands" | wc -l)" = 11 ]
-expect 0 "bash" completion bash
+cp ../out ../help_all
+commands=$(sed -n 's/^usage: sluice \([a-z]*\).*/\1/p' ../help_all)
+check "all 11 commands" [ "$(echo "$commands" | wc -l)" = 11 ]
+expect 0 "completion bash" completion bash
 cp ../out ../complete.bash
 for command in $commands; do
     expect 0 "$command --help" $command --help
     fits ../out 24
     check "usage" has ../out "^usage: sluice $command"
-    flags_in ../out >../some
-    check "at most ten flags" [ "$(wc -l <../some)" -le 10 ]
+    flags_in ../out >../short
+    check "at most ten flags" [ "$(wc -l <../short)" -le 10 ]
     expect 0 "$command --help-all" $command --help-all
     fits ../out 200
-    check "is in all that there is" grep -qF "$(head -n 1 ../out)" ../everything
+    check "is part of sluice --help-all" grep -qF "$(head -n 1 ../out)" ../help_all
     flags_in ../out >../all
-    check "the ten are among all" [ -z "$(comm -23 ../some ../all)" ]
-    [ "$(wc -l <../all)" -le 10 ] || check "ten, or nearly" [ "$(wc -l <../some)" -ge 7 ]
+    check "--help-all lists the flags of --help" [ -z "$(comm -23 ../short ../all)" ]
+    [ "$(wc -l <../all)" -le 10 ] || check "--help lists at least 7 flags" [ "$(wc -l <../short)" -ge 7 ]
     sed -n "s/^    $command) names=\"\(.*\) --help --help-all\" ;;/\1/p" ../complete.bash | tr ' ' '\n' | grep . | sort >../completed
-    check "bash completes what help lists" cmp -s ../all ../completed
+    check "bash completes the flags of --help-all" cmp -s ../all ../completed
 done
-flags_in ../everything | sort -u >../flags
+flags_in ../help_all | sort -u >../flags
 for command in inspect convert; do
     expect 0 "$command" $command --help-all
-    flags_in ../out >../own
-    for flag in $(comm -13 ../own ../flags); do
+    flags_in ../out >../accepted
+    for flag in $(comm -13 ../accepted ../flags); do
         expect 2 "$command $flag" $command $flag
-        check "is not its own" has ../err 'belongs to other commands'
+        check "the flag is refused" has ../err 'belongs to other commands'
     done
-    for flag in $(cat ../own); do
+    for flag in $(cat ../accepted); do
         expect 2 "$command $flag without a value" $command $flag -q
-        check "is its own" lacks ../err 'belongs to other commands'
+        check "the flag is accepted" lacks ../err 'belongs to other commands'
     done
 done
-expect 2 "another shell" completion tcsh
-check "says which there are" has ../err 'bash, zsh or fish'
+expect 2 "unsupported shell" completion tcsh
+check "error lists the shells" has ../err 'bash, zsh or fish'
 
 # ---- bash ----
 cat >../completes <<'END'
-# completes WORD...: what bash offers for the last one
+# completes WORD...: bash's completions of the last word
 . ../complete.bash
 compopt() { :; }
 COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
@@ -90,26 +90,26 @@ sluice generate -W 5|
 sluice generate -m te|
 END
 
-# ---- the other shells and the page: where they are here, they read it ----
-expect 0 "zsh" completion zsh
+# ---- zsh, fish and the man page; syntax is checked if the shell or groff is installed ----
+expect 0 "completion zsh" completion zsh
 cp ../out ../_sluice
-expect 0 "fish" completion fish
+expect 0 "completion fish" completion fish
 cp ../out ../sluice.fish
-expect 0 "the page" manual
+expect 0 "manual" manual
 cp ../out ../sluice.1
-name="other forms"
+name="zsh, fish and man page"
 for flag in $(cat ../flags); do
     check "zsh has $flag" has ../_sluice "[,' *]$flag[})\['\\\\]"
     check "fish has $flag" has ../sluice.fish " -l ${flag#--} "
-    check "the page has $flag" has ../sluice.1 "\\\\fB$(echo "$flag" | sed 's/-/\\\\-/g')\\\\fR"
+    check "man page has $flag" has ../sluice.1 "\\\\fB$(echo "$flag" | sed 's/-/\\\\-/g')\\\\fR"
 done
-check "the page has other programs' names" has ../sluice.1 'sampling\\-method'
-if command -v zsh >/dev/null; then check "zsh reads it" zsh -n ../_sluice; fi
+check "man page has names of other programs" has ../sluice.1 'sampling\\-method'
+if command -v zsh >/dev/null; then check "zsh accepts the script" zsh -n ../_sluice; fi
 if command -v fish >/dev/null; then
-    check "fish reads it" fish -n ../sluice.fish
-    check "and completes" [ "$(fish -c 'source ../sluice.fish; complete -C "sluice inspect --te"' | cut -f 1)" = --tensors ]
+    check "fish accepts the script" fish -n ../sluice.fish
+    check "fish completes" [ "$(fish -c 'source ../sluice.fish; complete -C "sluice inspect --te"' | cut -f 1)" = --tensors ]
 fi
-if command -v groff >/dev/null; then check "groff warns of nothing" [ -z "$(groff -man -Tascii -ww ../sluice.1 2>&1 >/dev/null)" ]; fi
+if command -v groff >/dev/null; then check "groff prints no warning" [ -z "$(groff -man -Tascii -ww ../sluice.1 2>&1 >/dev/null)" ]; fi
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -1,5 +1,5 @@
 #!/bin/sh
-# Pictures out: formats by extension, quality, the text in them, names with numbers and seeds.
+# Output images: PNG, JPEG and WebP by extension, --quality, metadata, budgets, pipes, names with %d and %s.
 #
 # usage: output_images.sh SLUICE MODEL_DIR [SCRATCH_DIR]
 . "$(dirname "$0")/harness.sh"
@@ -14,57 +14,57 @@ pixels=$(hash_of)
 for extension in jpg JPEG; do
     draw 0 "JPEG" -p "a fox" --seed 5 -o a.$extension
     check "JPEG" begins a.$extension 3 ffd8ff
-    check "of the same pixels" [ "$(hash_of)" = "$pixels" ]
-    check "with a text" has a.$extension UNICODE
+    check "same pixels" [ "$(hash_of)" = "$pixels" ]
+    check "EXIF text" has a.$extension UNICODE
 done
 draw 0 "WebP" -p "a fox" --seed 5 -o a.webp
 check "WebP" begins a.webp 4 52494646
-check "of the same pixels" [ "$(hash_of)" = "$pixels" ]
-check "with a text" has a.webp UNICODE
-name="text as others write it"
+check "same pixels" [ "$(hash_of)" = "$pixels" ]
+check "EXIF text" has a.webp UNICODE
+name="EXIF text as AUTOMATIC1111 writes it"
 tr -d '\0' <a.webp >../text
 check "prompt" has ../text 'UNICODEa fox$'
 check "settings" has ../text '^Steps: 2, .*Seed: 5, Size: '
 for file in a.jpg a.webp a.png; do
-    draw 0 "to start from $file" -p "a fox" -i $file --strength 0.5 -o from.png
-    check "of its size" lacks ../err resized
+    draw 0 "$file as input image" -p "a fox" -i $file --strength 0.5 -o from.png
+    check "size of the input image" lacks ../err resized
 done
-draw 0 "to stdout" -p x -o -
+draw 0 "output to stdout" -p x -o -
 check "PNG" begins ../out 4 89504e47
 for extension in jpg webp; do
-    draw 0 "$extension of little quality" -p "a fox" --seed 5 -o low.$extension --quality 5
-    check "smaller" [ "$(bytes low.$extension)" -lt "$(bytes a.$extension)" ]
-    draw 0 "$extension without a text" -p "a fox" --seed 5 -o plain.$extension --no-metadata
-    check "none" lacks plain.$extension UNICODE
-    check "smaller by it" [ "$(bytes plain.$extension)" -lt "$(bytes a.$extension)" ]
+    draw 0 "$extension --quality 5" -p "a fox" --seed 5 -o low.$extension --quality 5
+    check "smaller file" [ "$(bytes low.$extension)" -lt "$(bytes a.$extension)" ]
+    draw 0 "$extension --no-metadata" -p "a fox" --seed 5 -o plain.$extension --no-metadata
+    check "no text" lacks plain.$extension UNICODE
+    check "smaller file" [ "$(bytes plain.$extension)" -lt "$(bytes a.$extension)" ]
 done
-draw 0 "PNG without a text" -p "a fox" --seed 5 -o plain.png --no-metadata
-check "none" lacks plain.png 'tEXt'
-draw 0 "PNG with a quality" -p x -o plain.png --quality 5
-check "said" has ../err '^warning: --quality is ignored: PNG is lossless$'
+draw 0 "PNG --no-metadata" -p "a fox" --seed 5 -o plain.png --no-metadata
+check "no text" lacks plain.png 'tEXt'
+draw 0 "PNG --quality 5" -p x -o plain.png --quality 5
+check "message" has ../err '^warning: --quality is ignored: PNG is lossless$'
 awk 'BEGIN { for (i = 0; i < 7000; i++) print "a red fox" }' >../long
-draw 0 "a text beyond JPEG's room" -p @../long -o long.jpg
-check "said" has ../err '^warning: long.jpg has no metadata: the text is too long for JPEG'
-check "none" lacks long.jpg UNICODE
-expect 0 "a latent" generate -m "$model" $size --steps 1 -p x --no-decode --save-latent l.safetensors
-expect 0 "decoded to WebP" decode l.safetensors -m "$model" -o decoded.webp
+draw 0 "metadata too long for JPEG" -p @../long -o long.jpg
+check "message" has ../err '^warning: long.jpg has no metadata: the text is too long for JPEG'
+check "no text" lacks long.jpg UNICODE
+expect 0 "save a latent" generate -m "$model" $size --steps 1 -p x --no-decode --save-latent l.safetensors
+expect 0 "decode to WebP" decode l.safetensors -m "$model" -o decoded.webp
 check "WebP" begins decoded.webp 4 52494646
-expect 2 "sides beyond WebP's" generate -m "$model" -W 16384 -H 16 -p x -o large.webp
-check "said" has ../err '^sluice: .*large.webp.*found 16384x16.*16383'
+expect 2 "WebP above its size limit" generate -m "$model" -W 16384 -H 16 -p x -o large.webp
+check "message" has ../err '^sluice: .*large.webp.*found 16384x16.*16383'
 rm -f ./*
 
-# ---- budgets: the least that would do does ----
+# ---- the smallest budget that the error names is enough ----
 for extension in jpg webp; do
-    draw 4 "$extension, too little" -p x -o a.$extension --max-ram 8M
+    draw 4 "$extension, budget too small" -p x -o a.$extension --max-ram 8M
     least=$(sed -n 's/.*--max-ram \([0-9]*\)B.*/\1/p' ../err)
-    draw 0 "$extension, the least" -p x -o a.$extension --max-ram "${least}B" --report r.json
+    draw 0 "$extension, smallest budget" -p x -o a.$extension --max-ram "${least}B" --report r.json
     tr -d ' \n' <r.json >../flat
-    check "is kept to" [ "$(sed 's/.*"measured":{\([^}]*\)}.*/\1/; s/.*"ram_bytes":\([0-9]*\).*/\1/' ../flat)" -le "$least" ]
+    check "measured memory within the budget" [ "$(sed 's/.*"measured":{\([^}]*\)}.*/\1/; s/.*"ram_bytes":\([0-9]*\).*/\1/' ../flat)" -le "$least" ]
 done
 rm -f ./*
 
 # ---- files that cannot be written ----
-before_the_run() { # before_the_run PATTERN: the error is of that pattern, and nothing was computed
+before_the_run() { # before_the_run PATTERN: the error matches PATTERN and came before any computation
     check "message has $1" has ../err "^sluice: .*$1"
     check "is found before the run" lacks ../err '^\(seed\|encoding\|sampling\)'
 }
@@ -84,13 +84,13 @@ done <<END
 --save-latent gone/l.safetensors|the folder gone does not exist; create it first
 -o /proc/a.png|/proc/a.png
 END
-check "nothing is left" empty_folder .
-draw 4 "a run over its budget" -p x --max-ram 8M
+check "no file is left" empty_folder .
+draw 4 "run above the budget" -p x --max-ram 8M
 check "prints no seed" lacks ../err '^seed'
 
 # ---- pipes ----
 mkfifo p.png
-draw 0 "the same to a file" -p "a fox" --seed 5 -o a.png
+draw 0 "write to a file" -p "a fox" --seed 5 -o a.png
 name="a pipe without a reader"
 # shellcheck disable=SC2086
 "$sluice" generate -m "$model" $size --steps 2 -p "a fox" --seed 5 -o p.png 2>../err &
@@ -102,20 +102,20 @@ done
 cat p.png >got.png
 wait $!
 check "exit $?" [ $? = 0 ]
-check "is written when a reader comes" cmp -s a.png got.png
-check "is a warning before the run" [ "$(sed -n '/^seed/q; p' ../err)" = "warning: p.png is a pipe without a reader; writing waits for one" ]
+check "written when a reader opens the pipe" cmp -s a.png got.png
+check "warning before the run" [ "$(sed -n '/^seed/q; p' ../err)" = "warning: p.png is a pipe without a reader; writing waits for one" ]
 rm got.png
 cat p.png >got.png &
 sleep 0.3
 draw 0 "a pipe with a reader" -p "a fox" --seed 5 -o p.png
 wait $!
 check "no warning" lacks ../err 'reader'
-check "is written" cmp -s a.png got.png
+check "same bytes" cmp -s a.png got.png
 rm -f ./*
 if [ -w /dev/full ]; then
     for extension in jpg webp; do
         ln -s /dev/full full.$extension
-        draw 6 "a full disk, $extension" -p x -o full.$extension
+        draw 6 "full disk, $extension" -p x -o full.$extension
         check "No space" has ../err '^sluice: .*No space left'
     done
     rm -f ./*
@@ -124,7 +124,7 @@ fi
 # ---- names: pattern | files of a batch of two, seeds 7 and 8 ----
 while IFS='|' read -r pattern files; do
     draw 0 "$pattern" -p x -b 2 --seed 7 -o "$pattern"
-    check "names" [ "$(ls -A | tr '\n' ' ')" = "$files " ]
+    check "file names" [ "$(ls -A | tr '\n' ' ')" = "$files " ]
     rm -f ./*
 done <<END
 n%dm.png|n1m.png n2m.png
@@ -157,16 +157,16 @@ there|found "there", expected a file name, such as there/output.png
 name|a file name ending in .png, .jpg, .jpeg or .webp; for videos
 END
 rmdir there
-draw 0 "of a seed that is drawn" -p x --seed -1 -o 'fox-%s.png'
-check "its name" [ "$(ls -A)" = "fox-$(sed -n 's/^seed //p' ../err).png" ]
+draw 0 "%s with a random seed" -p x --seed -1 -o 'fox-%s.png'
+check "file name" [ "$(ls -A)" = "fox-$(sed -n 's/^seed //p' ../err).png" ]
 rm -f ./*
-expect 0 "a latent" generate -m "$model" $size --steps 1 -p x --no-decode --save-latent ../l.safetensors
-expect 2 "a latent's seed" decode ../l.safetensors -m "$model" -o '%s.png'
-check "said" has ../err '^sluice: .*a saved latent has no seed'
-draw 2 "a quality of 0" -p x -o a.jpg --quality 0
-draw 2 "a quality of 101" -p x -o a.jpg --quality 101
-name="nothing written"
-check "no file" empty_folder .
+expect 0 "save a latent" generate -m "$model" $size --steps 1 -p x --no-decode --save-latent ../l.safetensors
+expect 2 "%s with decode" decode ../l.safetensors -m "$model" -o '%s.png'
+check "message" has ../err '^sluice: .*a saved latent has no seed'
+draw 2 "--quality 0" -p x -o a.jpg --quality 0
+draw 2 "--quality 101" -p x -o a.jpg --quality 101
+name="refused commands"
+check "no file is written" empty_folder .
 
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

@@ -1,62 +1,62 @@
 #!/bin/sh
-# `sluice plan --family`: every family can be planned without files, and what is planned is what the files would be.
+# sluice plan --family plans without model files: every family, and the same plan as for generated files. sluice families.
 #
-# usage: plan_family.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (the folder is what every such script is given: models are made)
+# usage: plan_family.sh SLUICE MODEL_DIR [SCRATCH_DIR]   (MODEL_DIR is not used: models are generated)
 . "$(dirname "$0")/harness.sh"
 
-# ---- each, at its published sizes ----
-expect 0 "the families" families
+# ---- every family at its published sizes ----
+expect 0 "families" families
 families=$(sed -n '2,$s/^\([a-z0-9_]*\) .*/\1/p' ../out)
-check "sizes and pipelines" has ../out '^flux  *1024x1024  *28  *3[0-9.]* GiB  FluxPipeline'
-check "there are some" [ "$(echo "$families" | wc -l)" -ge 12 ]
+check "size, steps and pipeline of flux" has ../out '^flux  *1024x1024  *28  *3[0-9.]* GiB  FluxPipeline'
+check "at least 12 families" [ "$(echo "$families" | wc -l)" -ge 12 ]
 for family in $families; do
     expect 0 "plan $family" plan --family "$family" --frames 1 --max-ram 5G
-    check "it fits" has ../out '^minimum  *RAM [0-9.]* [MG]iB'
-    check "a line says so" has ../err "^no files: planned with the published sizes of $family"
+    check "prints the smallest budget" has ../out '^minimum  *RAM [0-9.]* [MG]iB'
+    check "note on published sizes" has ../err "^no files: planned with the published sizes of $family"
 done
-expect 0 "the same as JSON" families --json
+expect 0 "families --json" families --json
 tr -d ' \n' <../out >../flat
-check "parts" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","optional":false,"bytes":[0-9]*}'
-check "what it takes" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}\]'
-check "where" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
-check "not what takes long" lacks ../out '"plans"'
-expect 0 "one" families sd15
-check "its parts" has ../out '^  --clip_l  *235 MiB'
-check "its pictures" has ../out '^  --init-img  *input image$'
-check "its plans" [ "$(grep -cE '^  (cuda:[a-z0-9]*  *[0-9.]* \+|cpu ) *[0-9.]*; [0-9.]* [a-z]*, ' ../out)" = 5 ]
+check "components of zimage" has ../flat '"name":"zimage",.*"pipelines":\["ZImagePipeline".*"parts":\[{"name":"[^"]*","family":"qwen3","flag":"--llm","optional":false,"bytes":[0-9]*}'
+check "flags of flux_fill" has ../flat '"name":"flux_fill".*"takes":\[{"flag":"--guidance",[^]]*"--mask","what":"mask","needed":true}\]'
+check "repository to download" has ../flat '{"repository":"Tongyi-MAI/Z-Image-Turbo","flag":null,"files":null,"megabytes":null}'
+check "no plans in the list" lacks ../out '"plans"'
+expect 0 "families sd15" families sd15
+check "size of a component" has ../out '^  --clip_l  *235 MiB'
+check "input images" has ../out '^  --init-img  *input image$'
+check "five plans" [ "$(grep -cE '^  (cuda:[a-z0-9]*  *[0-9.]* \+|cpu ) *[0-9.]*; [0-9.]* [a-z]*, ' ../out)" = 5 ]
 check "nothing on stderr" [ ! -s ../err ]
-# Each says the command that prints it; the budget of a processor is one that this machine may not have.
+# `families` prints the command of each plan. --max-ram is lowered, because this machine may have less memory.
 for family in qwen_image sdxl; do
     expect 0 "$family" families $family --json
-    tr -d '\n' <../out | sed 's/"command"/\n&/g' | sed -n 's/^"command": "sluice \(plan .*4060ti[^"]*\(\\" \\"\)*[^"]*\)", *"card".*"least": \({[^}]*}\).*/\1|\3/p' >../told
-    line=$(sed 's/|.*//; s/\\//g; s/--max-ram 20G/--max-ram 3G/' ../told)
-    eval "expect 0 'its command' $line --json"
-    check "the same least device memory" has ../out "$(sed 's/.*|[^"]*\("vram_bytes": [1-9][0-9]*\).*/\1/' ../told)"
-    check "as it says" has ../told '^plan .*"vram_bytes": [1-9]'
+    tr -d '\n' <../out | sed 's/"command"/\n&/g' | sed -n 's/^"command": "sluice \(plan .*4060ti[^"]*\(\\" \\"\)*[^"]*\)", *"card".*"least": \({[^}]*}\).*/\1|\3/p' >../planned_vram
+    line=$(sed 's/|.*//; s/\\//g; s/--max-ram 20G/--max-ram 3G/' ../planned_vram)
+    eval "expect 0 'the printed command' $line --json"
+    check "the same least device memory" has ../out "$(sed 's/.*|[^"]*\("vram_bytes": [1-9][0-9]*\).*/\1/' ../planned_vram)"
+    check "prints device memory" has ../planned_vram '^plan .*"vram_bytes": [1-9]'
 done
-expect 0 "on a card" plan --family qwen_image --device cuda:4090 --max-vram 20G --max-ram 2G --json
+expect 0 "plan for a card" plan --family qwen_image --device cuda:4090 --max-vram 20G --max-ram 2G --json
 tr -d ' \n' <../out >../flat
-check "its time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
-expect 0 "a card, and more memory than here" plan --family zimage --device cuda:4060 --max-vram 8G --max-ram 900T --json
-check "that budget" has ../out '"ram_bytes": *989560464998400'
-expect 0 "more memory than here" plan --family zimage --max-ram 900T
+check "predicted time" has ../flat '"card":"[^"]*4090.*"seconds":[0-9]'
+expect 0 "plan for a card, --max-ram above this machine's memory" plan --family zimage --device cuda:4060 --max-vram 8G --max-ram 900T --json
+check "budget as requested" has ../out '"ram_bytes": *989560464998400'
+expect 0 "--max-ram above this machine's memory" plan --family zimage --max-ram 900T
 
-# ---- what a written checkpoint's plan is: the same, numbers and hash ----
+# ---- same plan as for a generated checkpoint ----
 zimage=heads=4,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=256,text_heads=4,text_key_heads=2,text_head_dim=64,text_ff=512,text_layers=2,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,vocabulary=400
 flux=heads=2,axis0=16,axis1=24,axis2=24,double_layers=1,single_layers=1,hidden=64,clip_heads=2,clip_ff=32,clip_layers=1,pooled=32,clip_projection=32,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups=8,latent_channels=4,clip_vocabulary=600,t5_vocabulary=600
 qwen_image=vision_layers=2,vision_width=64,vision_heads=2,vision_ff=96,hidden=128,vocabulary=600,text_heads=2,text_key_heads=1,text_ff=96,text_layers=2,heads=2,axis0=16,axis1=24,axis2=24,layers=2,vae_base=16
 sd3=heads=2,layers=2,sd3_positions=66,hidden=80,sd3_pooled=72,clip_vocabulary=600,clip_ff=48,clip_l.pooled=32,clip_l.clip_heads=2,clip_l.clip_layers=2,clip_l.clip_projection=32,clip_g.pooled=40,clip_g.clip_heads=2,clip_g.clip_layers=2,clip_g.clip_projection=40,t5_vocabulary=600,t5_heads=2,t5_head_dim=16,t5_ff=32,t5_layers=1,vae0=32,vae1=32,vae2=32,vae3=32
-parts() { # of a plan, but for the name of its model and what tokenizers take of memory
+parts() { # the stages of a plan, without the model's name and the memory of tokenizers
     tr -d ' \n' <../out | sed -e 's/.*"stages":\[//' -e 's/"peak_ram_bytes":[0-9]*//g'
 }
-same() { # same NAME FAMILY SIZES FLAGS...: of the folder NAME, or of the family
+same() { # same NAME FAMILY SIZES FLAGS...: compares the plans of folder NAME and of the family
     folder=$1 family=$2 sizes=$3
     shift 3
     expect 0 "plan $folder $*" plan -m "../$folder" --max-ram 1G --json "$@"
-    parts >../had
+    parts >../from_files
     expect 0 "plan $family $*" plan --family "$family" --dims "$sizes" --max-ram 1G --json "$@"
-    parts >../planned
-    check "the same stages" cmp -s ../had ../planned
+    parts >../from_family
+    check "same stages" cmp -s ../from_files ../from_family
 }
 for family in zimage flux qwen_image; do
     rm -rf "../$family"
@@ -67,39 +67,39 @@ for family in zimage flux qwen_image; do
     same $family $family "$sizes" --device cuda:3060 --max-vram 2G
 done
 
-# ---- without a part: as if its files were not there ----
+# ---- without a text encoder ----
 expect 0 "write sd3" bench checkpoint sd3 ../sd3 -q --dims $sd3
 same sd3 sd3 $sd3 --t5xxl none
-check "two stages of text" has ../out '"text_2"'
-check "not three" lacks ../out '"text_3"'
+check "second text stage" has ../out '"text_2"'
+check "no third text stage" lacks ../out '"text_3"'
 same sd3 sd3 $sd3 --clip_l none --clip_g none
-check "one" lacks ../out '"text_2"'
-check "what stands there is said" has ../err '^no CLIP-L text encoder (--clip_l): zeros replace'
-expect 0 "fewer columns than pooled ones" plan --family sd3 --dims hidden=1024 --clip_l none --clip_g none --max-ram 2G
+check "families sd15" lacks ../out '"text_2"'
+check "note on the missing text encoder" has ../err '^no CLIP-L text encoder (--clip_l): zeros replace'
+expect 0 "hidden size below the pooled size" plan --family sd3 --dims hidden=1024 --clip_l none --clip_g none --max-ram 2G
 
-# ---- types: as if the files had been converted ----
+# ---- --type: same plan as for converted files ----
 for part in transformer text_encoder; do
-    expect 0 "convert" convert ../zimage/$part -o ../$part.safetensors --type int8_convrot -q
+    expect 0 "convert $part" convert ../zimage/$part -o ../$part.safetensors --type int8_convrot -q
 done
-expect 0 "the files" plan -m ../zimage --diffusion-model ../transformer.safetensors --llm ../text_encoder.safetensors \
+expect 0 "plan with the converted files" plan -m ../zimage --diffusion-model ../transformer.safetensors --llm ../text_encoder.safetensors \
     --max-ram 1G --json
-parts >../had
-expect 0 "the type" plan --family zimage --dims $zimage --type int8_convrot --max-ram 1G --json
-parts >../planned
-check "rotated int8 as files have it" cmp -s ../had ../planned
-check "what is assumed" has ../out '"longest_prompt_assumed": *true'
-expect 0 "another type" plan --family zimage --dims $zimage --type q4_k --max-ram 1G --json
-parts >../planned
-check "another plan" sh -c '! cmp -s ../had ../planned'
+parts >../from_files
+expect 0 "plan --type" plan --family zimage --dims $zimage --type int8_convrot --max-ram 1G --json
+parts >../from_family
+check "same stages" cmp -s ../from_files ../from_family
+check "assumes the longest prompt" has ../out '"longest_prompt_assumed": *true'
+expect 0 "plan --type q4_k" plan --family zimage --dims $zimage --type q4_k --max-ram 1G --json
+parts >../from_family
+check "other stages" sh -c '! cmp -s ../from_files ../planned'
 
-# ---- pictures that a model cannot do without are there ----
-expect 0 "a mask" plan --family flux_fill --max-ram 2G --json -p fox
-check "it is said" has ../out '"mask_assumed": *true'
-check "so is what becomes of the prompt" has ../err '^no tokenizer: planned for the longest prompt'
-expect 0 "a reference" plan --family qwen_image_edit --max-ram 2G --json -p fox
-check "it is said" has ../out '"reference_assumed": *true'
+# ---- required input images are assumed ----
+expect 0 "plan of a fill model" plan --family flux_fill --max-ram 2G --json -p fox
+check "plan reports the assumption" has ../out '"mask_assumed": *true'
+check "note on the missing tokenizer" has ../err '^no tokenizer: planned for the longest prompt'
+expect 0 "plan of an editing model" plan --family qwen_image_edit --max-ram 2G --json -p fox
+check "plan reports the assumption" has ../out '"reference_assumed": *true'
 
-# ---- refusals ----
+# ---- errors: flags | pattern of the error message ----
 while IFS='|' read -r line pattern; do
     # shellcheck disable=SC2086
     expect 2 "plan $line" plan $line
@@ -121,8 +121,8 @@ done <<END
 -m ../zimage --dims heads=2|--family NAME
 END
 expect 2 "generate" generate --family zimage -p fox
-expect 2 "as it is read" plan -m ../zimage --type int8_convrot
-check "it says how" has ../err 'sluice convert'
-rm -rf ../zimage ../flux ../qwen_image ../sd3 ../transformer.safetensors ../text_encoder.safetensors ../had ../planned
+expect 2 "plan --type for files" plan -m ../zimage --type int8_convrot
+check "error names sluice convert" has ../err 'sluice convert'
+rm -rf ../zimage ../flux ../qwen_image ../sd3 ../transformer.safetensors ../text_encoder.safetensors ../from_files ../from_family
 echo "$passed passed, $failed failed"
 [ $failed = 0 ]

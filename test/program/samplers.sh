@@ -1,10 +1,10 @@
 #!/bin/sh
-# Samplers and schedules as a user chooses them: what each costs, that it does something, and what is refused.
+# --sampler and --scheduler: number of evaluations, different latents, names of other programs, defaults, errors.
 #
-# usage: samplers.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (a flow model; a UNet is sd1 beside it)
+# usage: samplers.sh SLUICE MODEL_DIR [SCRATCH_DIR]      (a flow model; sd1, a UNet, must lie beside it)
 . "$(dirname "$0")/harness.sh"
 
-evaluations() { # evaluations ARGS...: of the denoiser, as planned, in $n
+evaluations() { # evaluations ARGS...: plans; number of evaluations of the denoiser in $n
     expect 0 "plan $*" plan -m "$model" --json -W 64 -H 64 --steps 4 "$@"
     n=$(tr -d ' \n' <../out | grep -o '"name":"denoise","family":"[a-z0-9]*","evaluations":[0-9]*' | grep -o '[0-9]*$')
 }
@@ -13,10 +13,10 @@ evaluations() { # evaluations ARGS...: of the denoiser, as planned, in $n
 while IFS='|' read -r sampler wanted; do
     [ -z "$sampler" ] && continue
     evaluations --sampler "$sampler"
-    check "evaluates $wanted times, not $n" [ "$n" = "$wanted" ]
+    check "$wanted evaluations, not $n" [ "$n" = "$wanted" ]
     expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --flow-shift 3 \
         --sampler "$sampler" --save-latent l.safetensors --report r.json --dump .
-    check "sigmas" [ -s sigmas.safetensors ]
+    check "sigmas in the dump" [ -s sigmas.safetensors ]
     tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/' >>../all
     echo >>../all
     rm -f ./*.safetensors r.json
@@ -36,8 +36,8 @@ unipc|4
 lcm|4
 END
 name="samplers"
-# Of so few steps none is of the third order.
-check "each but dpm++3m gives something else" [ "$(sort -u ../all | wc -l)" = 12 ]
+# In 4 steps dpm++3m never reaches third order and equals dpm++2m.
+check "all latents differ, except dpm++3m's" [ "$(sort -u ../all | wc -l)" = 12 ]
 : >../all
 for schedule in linspace discrete karras exponential sgm_uniform simple smoothstep kl_optimal lcm bong_tangent beta; do
     expect 0 "generate $schedule" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --report r.json \
@@ -46,15 +46,15 @@ for schedule in linspace discrete karras exponential sgm_uniform simple smoothst
     echo >>../all
 done
 name="schedules"
-check "each but one gives something else" [ "$(sort -u ../all | wc -l)" -ge 10 ]
-# ---- names as the web UI, Civitai and ComfyUI write them: theirs | sampler | schedule ----
+check "at least 10 different latents" [ "$(sort -u ../all | wc -l)" -ge 10 ]
+# ---- names of AUTOMATIC1111, Civitai and ComfyUI: their name | sampler | schedule ----
 while IFS='|' read -r theirs sampler schedule; do
     [ -z "$theirs" ] && continue
     expect 0 "$theirs" plan -m "$model" --json --max-ram 1G --sampler "$theirs"
     mv ../out ../theirs
     # shellcheck disable=SC2086
     expect 0 "--sampler $sampler" plan -m "$model" --json --max-ram 1G --sampler $sampler ${schedule:+--scheduler $schedule}
-    check "is $sampler $schedule" cmp -s ../out ../theirs
+    check "same plan as $sampler $schedule" cmp -s ../out ../theirs
 done <<END
 EULER|euler|
 Euler a|euler_a|
@@ -67,23 +67,23 @@ LMS Karras|lms|karras
 dpmpp_2s_ancestral|dpm++2s_a|
 UniPC|unipc|
 END
-expect 0 "a schedule beside it" plan -m "$model" --json --max-ram 1G --sampler "DPM++ 2M Karras" --scheduler simple
+expect 0 "--sampler with a schedule name, and --scheduler" plan -m "$model" --json --max-ram 1G --sampler "DPM++ 2M Karras" --scheduler simple
 mv ../out ../theirs
-expect 0 "wins" plan -m "$model" --json --max-ram 1G --sampler dpm++2m --scheduler simple
-check "wins" cmp -s ../out ../theirs
+expect 0 "--scheduler overrides the schedule in --sampler" plan -m "$model" --json --max-ram 1G --sampler dpm++2m --scheduler simple
+check "--scheduler overrides the schedule in --sampler" cmp -s ../out ../theirs
 for unknown in "DPM++ 3M SDE" "DDIM CFG++" "Euler b" Karras ""; do
     expect 2 "$unknown" plan -m "$model" --sampler "$unknown"
-    check "lists all" has ../err 'expected euler, euler_a, heun, dpm2, dpm2_a, .*, unipc, lcm, tcd$'
+    check "error lists all names" has ../err 'expected euler, euler_a, heun, dpm2, dpm2_a, .*, unipc, lcm, tcd$'
 done
-expect 0 "a schedule's other name" plan -m "$model" --scheduler "SGM Uniform"
-expect 2 "no schedule" plan -m "$model" --scheduler karass
-check "lists all" has ../err 'expected leading, trailing, .* karras, .* beta$'
+expect 0 "other name of a schedule" plan -m "$model" --scheduler "SGM Uniform"
+expect 2 "unknown schedule" plan -m "$model" --scheduler karass
+check "error lists all names" has ../err 'expected leading, trailing, .* karras, .* beta$'
 
 while IFS='|' read -r line pattern; do
     [ -z "$line" ] && continue
     # shellcheck disable=SC2086
     expect 2 "$line" plan -m "$model" $line
-    check "says $pattern" has ../err "$pattern"
+    check "message has $pattern" has ../err "$pattern"
 done <<END
 --sampler tcd|trained noise levels
 --sampler pndm|flow models
@@ -93,8 +93,8 @@ done <<END
 --prediction v|flow model
 END
 
-# ---- a last step with a little noise: the model's own schedule has it, not a shift that somebody asks for ----
-last_sigma() { # last_sigma WANTED ARGS...: of the report's steps
+# ---- shift_terminal (the last sigma) applies to the model's own shift, not to --flow-shift ----
+last_sigma() { # last_sigma WANTED ARGS...: generates; checks the last sigma of the report
     wanted=$1
     shift
     expect 0 "generate $*" generate -m terminal -p x -W 64 -H 48 --no-decode --report r.json "$@"
@@ -109,12 +109,12 @@ last_sigma 1.0 --steps 1
 echo '{"flow_shift": 3}' >terminal/sluice.json
 last_sigma 0.5 --steps 4
 sed -i 's/0.02/1/' terminal/scheduler/scheduler_config.json
-expect 3 "a terminal of noise alone" plan -m terminal
-check "says which key" has ../err "'shift_terminal'"
+expect 3 "shift_terminal 1" plan -m terminal
+check "error names the key" has ../err "'shift_terminal'"
 rm -rf terminal r.json
 
-# ---- defaults of Stable Diffusion: its configurations say the size, and whether the model is distilled ----
-defaults() { # defaults WANTED ARGS...: "width, steps, cfg_scale" as planned
+# ---- defaults of SDXL: size and steps from sample_size and the scheduler's class ----
+defaults() { # defaults WANTED ARGS...: checks "width steps cfg_scale" of the plan
     wanted=$1
     shift
     expect 0 "plan $*" plan --json "$@"
@@ -130,32 +130,32 @@ sed -i 's/"leading"/"trailing"/; s/EulerDiscrete/EulerAncestralDiscrete/' xl/sch
 defaults "512 4 1.0" -m xl
 defaults "512 7 2.0" -m xl --steps 7 --cfg-scale 2
 sed -i 's/EulerAncestralDiscrete/DPMSolverSDE/' xl/scheduler/scheduler_config.json
-expect 3 "a scheduler that is none of ours" plan -m xl
-check "says which" has ../err DPMSolverSDEScheduler
+expect 3 "unsupported scheduler class" plan -m xl
+check "error names the class" has ../err DPMSolverSDEScheduler
 rm -rf xl
 
-# ---- Qwen-Image is guided away from a negative prompt, and by nothing without one ----
+# ---- Qwen-Image: guidance only with a negative prompt ----
 qwen=$(dirname "$(dirname "$model")")/qwen_image/model
 defaults "1024 50 1.0" -m "$qwen"
 defaults "1024 50 4.0" -m "$qwen" -n ''
 defaults "1024 50 1.0" -m "$qwen" --cfg-scale 7
-expect 2 "a scale of nothing" plan -m "$qwen" --cfg-scale -1
-expect 0 "its own scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode
-check "a note" has ../err '^--cfg-scale 4 has no effect: .*negative prompt'
-expect 0 "a scale, unused" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
-check "the picture says so" has x.png 'CFG scale: 1,'
-check "a warning" has ../err '^warning: --cfg-scale 7 has no effect: .*negative prompt'
-expect 0 "a scale, used" generate -m "$qwen" -p x -n '' -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
-check "the picture says it" has x.png 'CFG scale: 7,'
-check "no word of it" lacks ../err 'has no effect'
+expect 2 "--cfg-scale -1" plan -m "$qwen" --cfg-scale -1
+expect 0 "default CFG scale without negative prompt" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 --no-decode
+check "note on the unused scale" has ../err '^--cfg-scale 4 has no effect: .*negative prompt'
+expect 0 "--cfg-scale without negative prompt" generate -m "$qwen" -p x -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
+check "CFG scale 1 in the metadata" has x.png 'CFG scale: 1,'
+check "warning on the unused scale" has ../err '^warning: --cfg-scale 7 has no effect: .*negative prompt'
+expect 0 "--cfg-scale with a negative prompt" generate -m "$qwen" -p x -n '' -W 64 -H 48 --steps 1 -o x.png --cfg-scale 7
+check "CFG scale 7 in the metadata" has x.png 'CFG scale: 7,'
+check "no warning" lacks ../err 'has no effect'
 
-# ---- noise that is added: the folder says PNDM, whose grid ends with noise ----
+# ---- UNet: ancestral and SDE samplers; the folder's scheduler is PNDM, whose schedule does not end at sigma 0 ----
 model=$(dirname "$(dirname "$model")")/sd1/model
 : >../all
 while IFS='|' read -r sampler wanted; do
     [ -z "$sampler" ] && continue
     evaluations --sampler "$sampler"
-    check "evaluates $wanted times, not $n" [ "$n" = "$wanted" ]
+    check "$wanted evaluations, not $n" [ "$n" = "$wanted" ]
     expect 0 "generate $sampler" generate -m "$model" -p x -W 64 -H 48 --steps 4 --no-decode --report r.json \
         --sampler "$sampler"
     tr -d ' \n' <r.json | sed 's/.*"latent_sha256":\["\([0-9a-f]*\).*/\1/' >>../all
@@ -177,16 +177,16 @@ lcm|4
 tcd|4
 END
 name="samplers of a UNet"
-check "each gives something else" [ "$(sort -u ../all | wc -l)" = 14 ]
+check "all latents differ" [ "$(sort -u ../all | wc -l)" = 14 ]
 evaluations
-check "without a flag as the folder says" [ "$n" = 5 ]
+check "default sampler of the folder" [ "$n" = 5 ]
 evaluations --scheduler karras --sampler heun
-check "a schedule that ends without noise" [ "$n" = 7 ]
-expect 2 "a shift of nothing" plan -m "$model" --flow-shift 3
-check "says so" has ../err 'not a flow model'
+check "7 evaluations" [ "$n" = 7 ]
+expect 2 "--flow-shift with a model that is not a flow model" plan -m "$model" --flow-shift 3
+check "error message" has ../err 'not a flow model'
 expect 0 "a UNet as a flow model" generate -m "$model" -p x -W 64 -H 48 --steps 4 --prediction flow --flow-shift 3 \
     -o x.png
-check "names what made it" has x.png 'Sampler: Euler, Schedule type: Simple'
+check "sampler and schedule in the metadata" has x.png 'Sampler: Euler, Schedule type: Simple'
 rm -f ./*
 
 echo "$passed passed, $failed failed"

@@ -15,7 +15,7 @@
 #define V2  "sys/fs/cgroup"
 #define CPU "sys/fs/cgroup/cpu"
 
-enum { FILES_MAX = 12, FULL = -1 };
+enum { FILES_MAX = 12, NONE_LEFT = -1 };
 
 static const struct machine {
     const char *what;
@@ -56,7 +56,7 @@ static const struct machine {
       {V2 "/a/cpu.max", "300000 100000\n"},
       {V2 "/a/b/cpu.max", "250000 100000\n"}},
      256,
-     FULL,
+     NONE_LEFT,
      2.5},
     {"a neighbour's does not count",
      {{"proc/self/cgroup", "0::/a\n"}, {V2 "/b/memory.max", "4096\n"}, {V2 "/b/cpu.max", "1 100000\n"}},
@@ -132,13 +132,13 @@ static void write_below(const char *root, const char *path, const char *text) {
     check(f && fputs(text, f) >= 0 && fclose(f) == 0, "write %s", name);
 }
 
-static bool near(uint64_t bytes, int mebibytes) {
-    if (mebibytes == FULL) return bytes == 0;
+static bool is_near(uint64_t bytes, int mebibytes) {
+    if (mebibytes == NONE_LEFT) return bytes == 0;
     return mebibytes ? bytes >> 20 == (uint64_t)mebibytes : bytes == UINT64_MAX;
 }
 
 /* The machine has 2 GiB, of which 1.5 are free. */
-static void test_one(const struct machine *m, int i) {
+static void test_machine(const struct machine *m, int i) {
     char root[256];
     snprintf(root, sizeof root, "%s/%d", temporary, i);
     write_below(root, "proc/meminfo", "MemTotal:  2097152 kB\nMemFree: 1 kB\nMemAvailable:  1572864 kB\n");
@@ -146,13 +146,13 @@ static void test_one(const struct machine *m, int i) {
         write_below(root, m->files[k].path, m->files[k].text);
     uint64_t memory = control_groups_memory(root), left = control_groups_memory_left(root);
     double processors = control_groups_processors(root), wanted = m->processors ? m->processors : HUGE_VAL;
-    check(near(memory, m->memory), "%s: a limit of %llu bytes", m->what, (unsigned long long)memory);
-    check(near(left, m->left), "%s: %llu bytes left", m->what, (unsigned long long)left);
+    check(is_near(memory, m->memory), "%s: a limit of %llu bytes", m->what, (unsigned long long)memory);
+    check(is_near(left, m->left), "%s: %llu bytes left", m->what, (unsigned long long)left);
     check(processors == wanted, "%s: %g processors", m->what, processors);
     uint64_t whole = machine_memory_bytes(root), free = free_memory_bytes(root);
     check(whole == (memory < 2 * GIB ? memory : 2 * GIB), "%s: a machine of %llu bytes", m->what,
           (unsigned long long)whole);
-    check(free == (m->left == FULL      ? 1
+    check(free == (m->left == NONE_LEFT      ? 1
                    : left < 3 * GIB / 2 ? left
                                         : 3 * GIB / 2),
           "%s: %llu bytes free", m->what, (unsigned long long)free);
@@ -163,7 +163,7 @@ static void test_one(const struct machine *m, int i) {
 
 int main(void) {
     temporary_make();
-    for (int i = 0; i < MACHINES; i++) test_one(&machines[i], i);
+    for (int i = 0; i < MACHINES; i++) test_machine(&machines[i], i);
     check(free_memory_bytes("/nowhere") == 0 && machine_memory_bytes("/nowhere") == 0, "no machine at all");
     return finish();
 }

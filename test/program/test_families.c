@@ -7,12 +7,12 @@
 #include <jansson.h>
 #include <string.h>
 
-enum { SIDE = 256, LED = 5 };
+enum { SIDE = 256, N_CONTROL = 5 };
 
 static const uint8_t grey[3 * SIDE * SIDE];
 static const struct sluice_picture picture = {
     .struct_size = sizeof picture, .width = SIDE, .height = SIDE, .rgb = grey};
-static const struct sluice_picture *const led[LED] = {&picture, &picture, &picture, &picture, &picture};
+static const struct sluice_picture *const control_frames[N_CONTROL] = {&picture, &picture, &picture, &picture, &picture};
 static const int layers[] = {1};
 
 /* What a flag is in a request. guides: without guidance it does nothing, and is accepted. */
@@ -22,24 +22,24 @@ static void with_negative(struct sluice_request *r) {
 static void with_guidance(struct sluice_request *r) {
     r->guidance = 3;
 }
-static void with_picture(struct sluice_request *r) {
+static void with_input_image(struct sluice_request *r) {
     r->init_image = &picture;
 }
 static void with_mask(struct sluice_request *r) {
     r->mask = &picture;
 }
-static void with_last(struct sluice_request *r) {
+static void with_last_frame(struct sluice_request *r) {
     r->end_image = &picture;
 }
 static void with_control(struct sluice_request *r) {
-    r->control = led;
-    r->n_control = LED;
+    r->control = control_frames;
+    r->n_control = N_CONTROL;
 }
 static void with_reference(struct sluice_request *r) {
-    r->references = led;
+    r->references = control_frames;
     r->n_references = 1;
 }
-static void with_skipping(struct sluice_request *r) {
+static void with_skip_layers(struct sluice_request *r) {
     r->slg_layers = layers;
     r->n_slg_layers = 1;
 }
@@ -47,26 +47,26 @@ static void with_skipping(struct sluice_request *r) {
 static const struct flag {
     const char *name;
     void (*with)(struct sluice_request *r);
-    bool guides;
-    const char *beside[2]; /* flags that it is nothing without, the first that the model takes */
-} flags[] = {{.name = "--negative-prompt", .with = with_negative, .guides = true},
+    bool needs_guidance;
+    const char *needs[2]; /* flags that it is nothing without, the first that the model takes */
+} flags[] = {{.name = "--negative-prompt", .with = with_negative, .needs_guidance = true},
              {.name = "--guidance", .with = with_guidance},
-             {.name = "--init-img", .with = with_picture},
-             {.name = "--mask", .with = with_mask, .beside = {"--init-img", "--control"}},
-             {.name = "--end-img", .with = with_last, .beside = {"--init-img"}},
+             {.name = "--init-img", .with = with_input_image},
+             {.name = "--mask", .with = with_mask, .needs = {"--init-img", "--control"}},
+             {.name = "--end-img", .with = with_last_frame, .needs = {"--init-img"}},
              {.name = "--control", .with = with_control},
              {.name = "--ref-image", .with = with_reference},
-             {.name = "--slg-layers", .with = with_skipping, .guides = true}};
+             {.name = "--slg-layers", .with = with_skip_layers, .needs_guidance = true}};
 enum { N_FLAGS = sizeof flags / sizeof *flags };
 
-static const struct flag *flag_named(const char *name) {
+static const struct flag *find_flag(const char *name) {
     for (int i = 0; i < N_FLAGS; i++)
         if (!strcmp(flags[i].name, name)) return &flags[i];
     check(false, "a flag that this test does not know: %s", name);
     return &flags[0];
 }
 
-static const json_t *taken(const json_t *family, const char *flag) {
+static const json_t *find_take(const json_t *family, const char *flag) {
     size_t i;
     json_t *take;
     json_array_foreach(json_object_get(family, "takes"), i, take) {
@@ -81,11 +81,11 @@ static void fill(struct sluice_request *r, const json_t *family, const struct fl
     json_t *take;
     json_array_foreach(json_object_get(family, "takes"), i, take) {
         if (json_is_true(json_object_get(take, "needed")))
-            flag_named(json_string_value(json_object_get(take, "flag")))->with(r);
+            find_flag(json_string_value(json_object_get(take, "flag")))->with(r);
     }
-    const char *beside = flag->beside[0];
-    if (beside && flag->beside[1] && !taken(family, beside)) beside = flag->beside[1];
-    if (beside) flag_named(beside)->with(r);
+    const char *needs = flag->needs[0];
+    if (needs && flag->needs[1] && !find_take(family, needs)) needs = flag->needs[1];
+    if (needs) find_flag(needs)->with(r);
     flag->with(r);
 }
 
@@ -93,10 +93,10 @@ static void test_flag(sluice_session *session, struct sluice_request r, const js
                       const struct flag *flag) {
     struct sluice_error error;
     char *plan = NULL;
-    bool fits, listed = taken(family, flag->name),
+    bool fits, listed = find_take(family, flag->name),
                guided = json_real_value(json_object_get(family, "cfg_scale")) != 1;
     const char *name = json_string_value(json_object_get(family, "name"));
-    if (flag->guides && !guided) {
+    if (flag->needs_guidance && !guided) {
         check(!listed, "%s is not guided and lists %s", name, flag->name);
         return;
     }
@@ -124,7 +124,7 @@ static void test_family(const json_t *family) {
         r.strength = r.steps = 1;
         r.no_decode = true;
         r.max_ram_bytes = (int64_t)64 << 30;
-        if (r.frames > 1) r.frames = LED;
+        if (r.frames > 1) r.frames = N_CONTROL;
         for (int i = 0; i < N_FLAGS; i++) test_flag(session, r, family, &flags[i]);
     }
     sluice_session_close(session);

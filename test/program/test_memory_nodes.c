@@ -23,7 +23,7 @@ static const struct machine {
     {"more than there can be", "0-1\n", "0000:c1:00.0", "1024\n", -1},
 };
 
-static void put(const char *root, const char *path, const char *text) {
+static void write_file(const char *root, const char *path, const char *text) {
     char name[512], command[640];
     snprintf(name, sizeof name, "%s/%s", root, path);
     snprintf(command, sizeof command, "mkdir -p \"$(dirname '%s')\"", name);
@@ -33,12 +33,12 @@ static void put(const char *root, const char *path, const char *text) {
 }
 
 /* CUDA writes buses in capitals. */
-static void test_machine(const struct machine *m, int i) {
+static void test_device_node(const struct machine *m, int i) {
     char root[256], path[128], bus[32];
     snprintf(root, sizeof root, "%s/%d", temporary, i);
-    put(root, "sys/devices/system/node/online", m->nodes);
+    write_file(root, "sys/devices/system/node/online", m->nodes);
     snprintf(path, sizeof path, "sys/bus/pci/devices/%s/numa_node", m->device);
-    put(root, path, m->text);
+    write_file(root, path, m->text);
     snprintf(bus, sizeof bus, "%s", m->device);
     if (bus[5] == 'c') bus[5] = 'C';
     int node = memory_nodes_of_device(root, bus);
@@ -46,7 +46,7 @@ static void test_machine(const struct machine *m, int i) {
     check(memory_nodes_of_device(root, "0000:99:00.0") == -1, "%s: a device that is not there", m->what);
 }
 
-static void test_pages(void) {
+static void test_move_keeps_contents(void) {
     enum { BYTES = 1 << 20 };
     char *memory = mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     check(memory != MAP_FAILED, "no memory");
@@ -63,7 +63,7 @@ static void test_pages(void) {
 
 int main(void) {
     temporary_make();
-    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) test_machine(&machines[i], (int)i);
-    test_pages();
+    for (size_t i = 0; i < sizeof machines / sizeof *machines; i++) test_device_node(&machines[i], (int)i);
+    test_move_keeps_contents();
     return finish();
 }

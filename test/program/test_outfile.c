@@ -38,12 +38,12 @@ static int count_files(void) {
     return n;
 }
 
-static void put(const char *name, const char *text) {
+static void write_file(const char *name, const char *text) {
     FILE *file = fopen(name, "w");
     check(file && fputs(text, file) >= 0 && !fclose(file), "cannot write %s", name);
 }
 
-static void check_holds(const char *text, const char *what) {
+static void check_contents(const char *text, const char *what) {
     char got[64] = "";
     FILE *file = fopen(path, "r");
     if (file) got[fread(got, 1, sizeof got - 1, file)] = 0;
@@ -53,31 +53,30 @@ static void check_holds(const char *text, const char *what) {
 
 /* ---- the two writers ---- */
 
-static bool of_program(const char *text, bool killed) {
+static bool write_as_program(const char *text, bool is_killed) {
     struct outfile out;
     struct sluice_error e;
     if (outfile_open(&out, path, &e) || fputs(text, out.file) < 0 || fflush(out.file)) return false;
-    if (killed) raise(SIGKILL);
+    if (is_killed) raise(SIGKILL);
     return outfile_commit(&out, &e) == SLUICE_OK;
 }
 
-static bool of_library(const char *text, bool killed) {
+static bool write_as_library(const char *text, bool is_killed) {
     struct sys sys;
     struct output output;
     struct error e = {0};
     sys_init_machine(&sys);
     if (output_open(&sys, path, &output, &e) == OK) output_write(&output, text, strlen(text), &e);
-    if (killed) raise(SIGKILL);
+    if (is_killed) raise(SIGKILL);
     return output_close(&output, &e) == OK;
 }
 
 static const struct writer {
     const char *name;
-    bool (*write)(const char *text, bool killed);
+    bool (*write)(const char *text, bool is_killed);
+} writers[] = {{"the program's", write_as_program}, {"the library's", write_as_library}};
 
-} writers[] = {{"the program's", of_program}, {"the library's", of_library}};
-
-static void write_and_die(const struct writer *w) {
+static void write_and_get_killed(const struct writer *w) {
     pid_t child = fork();
     if (!child) {
         w->write("half", true);
@@ -87,36 +86,36 @@ static void write_and_die(const struct writer *w) {
     check(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "%s: nobody was killed", w->name);
 }
 
-static void killed(const struct writer *w) {
+static void test_killed(const struct writer *w) {
     char text[32];
     names_only = false;
     for (int older = 0; older < 2; older++) {
-        if (older) put(path, "older");
-        write_and_die(w);
+        if (older) write_file(path, "older");
+        write_and_get_killed(w);
         check(count_files() == older, "%s: a killed process left %d files", w->name, count_files() - older);
-        if (older) check_holds("older", w->name);
+        if (older) check_contents("older", w->name);
         snprintf(text, sizeof text, "whole %d", older);
         check(w->write(text, false) && count_files() == 1, "%s: %d files", w->name, count_files());
-        check_holds(text, w->name);
+        check_contents(text, w->name);
         unlink(path);
     }
 }
 
 /* Where all files have names one is left, which the next of that name removes, but not one that lives. */
-static void killed_with_a_name(const struct writer *w) {
+static void test_killed_with_named_file(const struct writer *w) {
     char other[128];
     names_only = true;
-    write_and_die(w);
+    write_and_get_killed(w);
     check(count_files() == 1, "%s: %d files after a killed process", w->name, count_files());
     snprintf(other, sizeof other, "%s.tmp.x1", path); /* not ours */
-    put(other, "theirs");
-    check(of_program("whole", false) && count_files() == 2, "%s: %d files", w->name, count_files());
-    check_holds("whole", w->name);
+    write_file(other, "theirs");
+    check(write_as_program("whole", false) && count_files() == 2, "%s: %d files", w->name, count_files());
+    check_contents("whole", w->name);
     unlink(other);
     unlink(path);
 }
 
-static void alive(const struct writer *w) {
+static void test_running_writer(const struct writer *w) {
     int go[2], ready[2];
     char byte = 0;
     check(!pipe(go) && !pipe(ready), "no pipes");
@@ -132,11 +131,11 @@ static void alive(const struct writer *w) {
         _exit(output_close(&output, &e) != OK);
     }
     check(read(ready[0], &byte, 1) == 1 && w->write("sooner", false), "%s: not written", w->name);
-    check_holds("sooner", w->name);
+    check_contents("sooner", w->name);
     int status = -1;
     check(write(go[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child && status == 0,
           "%s: another's file was taken away", w->name);
-    check_holds("later", w->name);
+    check_contents("later", w->name);
     check(count_files() == 1, "%s: %d files", w->name, count_files());
     unlink(path);
     for (int i = 0; i < 2; i++) close(go[i]), close(ready[i]);
@@ -147,11 +146,11 @@ int main(void) {
     snprintf(path, sizeof path, "%s/a.safetensors", folder);
     check(!mkdir(folder, 0777), "no folder");
     for (size_t i = 0; i < sizeof writers / sizeof *writers; i++) {
-        killed(&writers[i]);
-        killed_with_a_name(&writers[i]);
+        test_killed(&writers[i]);
+        test_killed_with_named_file(&writers[i]);
         for (int k = 0; k < 2; k++) {
             names_only = k;
-            alive(&writers[i]);
+            test_running_writer(&writers[i]);
         }
     }
     check(count_files() == 0, "%d files are left", count_files());

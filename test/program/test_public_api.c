@@ -8,22 +8,22 @@
 
 /* Several times as large: what is asked of a stack is meant for others. */
 #ifdef __SANITIZE_ADDRESS__
-enum { FRAMES_ARE_LARGE = 1 };
+enum { HAS_LARGE_FRAMES = 1 };
 #else
-enum { FRAMES_ARE_LARGE = 0 };
+enum { HAS_LARGE_FRAMES = 0 };
 #endif
 
 static const char model_path[] = "test/golden/zimage_a/model";
 
 /* ---- progress ---- */
 
-struct followed {
+struct progress_record {
     double fraction, eta; /* the last */
     int n, n_falls;
 };
 
-static void follow(void *user, const struct sluice_progress *now) {
-    struct followed *f = user;
+static void record_progress(void *user, const struct sluice_progress *now) {
+    struct progress_record *f = user;
     f->n_falls += now->fraction < f->fraction;
     f->fraction = now->fraction;
     f->eta = now->eta;
@@ -31,16 +31,16 @@ static void follow(void *user, const struct sluice_progress *now) {
 }
 
 /* It never goes back, and says 1 last; a run that was cancelled does not. */
-static void progress_ends_at_one(void) {
+static void progress_rises_to_one(void) {
     struct rig rig;
-    struct followed f = {0};
-    struct sluice_session_options options = {.threads = 1, .on_progress = follow, .user = &f};
+    struct progress_record f = {0};
+    struct sluice_session_options options = {.threads = 1, .on_progress = record_progress, .user = &f};
     if (!rig_open(&rig, model_path, 1, 1)) return;
     for (int no_decode = 0; no_decode < 2; no_decode++) {
         struct sluice_request request = request_fox(64, 48, 3, 2, 2);
         request.no_decode = no_decode;
         sluice_session_close(rig.session);
-        f = (struct followed){0};
+        f = (struct progress_record){0};
         if (!rig_open_session(&rig, &options)) return;
         struct result r = run(&rig, &request);
         check(r.code == SLUICE_OK && f.n > 3 && f.n_falls == 0, "%d, %d reports, %d fall back", r.code, f.n,
@@ -53,12 +53,12 @@ static void progress_ends_at_one(void) {
 
 /* ---- what was not given ---- */
 
-static void is_usage(int code, const struct sluice_error *e, const char *what) {
+static void check_usage(int code, const struct sluice_error *e, const char *what) {
     check(code == SLUICE_USAGE && e->exit_code == 2 && strstr(e->where, what), "%s: %s, %s", what,
           sluice_code_name(code), e->where);
 }
 
-static void nothing_given(void) {
+static void null_arguments(void) {
     struct rig rig;
     struct sluice_error e;
     struct sluice_model_options from = {.struct_size = sizeof from, .model = model_path};
@@ -69,38 +69,38 @@ static void nothing_given(void) {
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
     struct sluice_request request = request_fox(32, 32, 1, 1, 1);
-    is_usage(sluice_model_open(NULL, &model, &e), &e, "options");
-    is_usage(sluice_model_open(&from, NULL, &e), &e, "model");
-    is_usage(sluice_inspect(NULL, true, &json, &e), &e, "options");
-    is_usage(sluice_inspect(&from, true, NULL, &e), &e, "json");
-    is_usage(sluice_tokenize(NULL, "x", 1, &json, &e), &e, "options");
-    is_usage(sluice_tokenize(&from, NULL, 0, &json, &e), &e, "text");
-    is_usage(sluice_tokenize(&from, "x", 1, NULL, &e), &e, "json");
-    is_usage(sluice_session_open(NULL, &to, &session, &e), &e, "model");
-    is_usage(sluice_session_open(rig.model, NULL, &session, &e), &e, "options");
-    is_usage(sluice_session_open(rig.model, &to, NULL, &e), &e, "session");
-    is_usage(sluice_plan_query(NULL, &request, NULL, &json, &fits, &e), &e, "session");
-    is_usage(sluice_plan_query(rig.session, NULL, NULL, &json, &fits, &e), &e, "request");
-    is_usage(sluice_plan_query(rig.session, &request, NULL, NULL, &fits, &e), &e, "json");
-    is_usage(sluice_plan_query(rig.session, &request, NULL, &json, NULL, &e), &e, "fits");
-    is_usage(sluice_run(NULL, &request, &e), &e, "session");
-    is_usage(sluice_run(rig.session, NULL, &e), &e, "request");
-    is_usage(sluice_decode(NULL, &request, "x", &e), &e, "session");
-    is_usage(sluice_decode(rig.session, NULL, "x", &e), &e, "request");
-    is_usage(sluice_decode(rig.session, &request, NULL, &e), &e, "latent_file");
-    is_usage(sluice_report(NULL, &json, &e), &e, "session");
-    is_usage(sluice_report(rig.session, NULL, &e), &e, "json");
-    is_usage(sluice_convert(NULL, &json, &e), &e, "options");
-    is_usage(sluice_devices(NULL, &e), &e, "json");
-    is_usage(sluice_checkpoint_write(NULL, "x", NULL, 0, NULL, NULL, &e), &e, "family");
-    is_usage(sluice_checkpoint_write("zimage", NULL, NULL, 0, NULL, NULL, &e), &e, "folder");
-    is_usage(sluice_checkpoint_families(NULL, &e), &e, "json");
-    is_usage(sluice_families(NULL, &e), &e, "json");
-    is_usage(sluice_bench_bus(NULL, &json, NULL, &e), &e, "options");
-    is_usage(sluice_bench_ops(NULL, &json, NULL, &e), &e, "options");
-    is_usage(sluice_bench_load(NULL, &json, &e), &e, "options");
-    is_usage(sluice_bench_stream(NULL, &json, &e), &e, "options");
-    is_usage(sluice_bench_block(NULL, &json, &e), &e, "options");
+    check_usage(sluice_model_open(NULL, &model, &e), &e, "options");
+    check_usage(sluice_model_open(&from, NULL, &e), &e, "model");
+    check_usage(sluice_inspect(NULL, true, &json, &e), &e, "options");
+    check_usage(sluice_inspect(&from, true, NULL, &e), &e, "json");
+    check_usage(sluice_tokenize(NULL, "x", 1, &json, &e), &e, "options");
+    check_usage(sluice_tokenize(&from, NULL, 0, &json, &e), &e, "text");
+    check_usage(sluice_tokenize(&from, "x", 1, NULL, &e), &e, "json");
+    check_usage(sluice_session_open(NULL, &to, &session, &e), &e, "model");
+    check_usage(sluice_session_open(rig.model, NULL, &session, &e), &e, "options");
+    check_usage(sluice_session_open(rig.model, &to, NULL, &e), &e, "session");
+    check_usage(sluice_plan_query(NULL, &request, NULL, &json, &fits, &e), &e, "session");
+    check_usage(sluice_plan_query(rig.session, NULL, NULL, &json, &fits, &e), &e, "request");
+    check_usage(sluice_plan_query(rig.session, &request, NULL, NULL, &fits, &e), &e, "json");
+    check_usage(sluice_plan_query(rig.session, &request, NULL, &json, NULL, &e), &e, "fits");
+    check_usage(sluice_run(NULL, &request, &e), &e, "session");
+    check_usage(sluice_run(rig.session, NULL, &e), &e, "request");
+    check_usage(sluice_decode(NULL, &request, "x", &e), &e, "session");
+    check_usage(sluice_decode(rig.session, NULL, "x", &e), &e, "request");
+    check_usage(sluice_decode(rig.session, &request, NULL, &e), &e, "latent_file");
+    check_usage(sluice_report(NULL, &json, &e), &e, "session");
+    check_usage(sluice_report(rig.session, NULL, &e), &e, "json");
+    check_usage(sluice_convert(NULL, &json, &e), &e, "options");
+    check_usage(sluice_devices(NULL, &e), &e, "json");
+    check_usage(sluice_checkpoint_write(NULL, "x", NULL, 0, NULL, NULL, &e), &e, "family");
+    check_usage(sluice_checkpoint_write("zimage", NULL, NULL, 0, NULL, NULL, &e), &e, "folder");
+    check_usage(sluice_checkpoint_families(NULL, &e), &e, "json");
+    check_usage(sluice_families(NULL, &e), &e, "json");
+    check_usage(sluice_bench_bus(NULL, &json, NULL, &e), &e, "options");
+    check_usage(sluice_bench_ops(NULL, &json, NULL, &e), &e, "options");
+    check_usage(sluice_bench_load(NULL, &json, &e), &e, "options");
+    check_usage(sluice_bench_stream(NULL, &json, &e), &e, "options");
+    check_usage(sluice_bench_block(NULL, &json, &e), &e, "options");
     check(sluice_run(NULL, NULL, NULL) == SLUICE_USAGE, "nothing at all");
     sluice_cancel(NULL);
     sluice_request_defaults(NULL, &request);
@@ -115,7 +115,7 @@ static void nothing_given(void) {
 }
 
 /* A model that is published, and not there, is planned with; it draws nothing. */
-static void without_files(void) {
+static void family_without_files(void) {
     struct sluice_error e;
     struct sluice_model_options from = {.struct_size = sizeof from, .family = "sd15"};
     struct sluice_session_options to = {.struct_size = sizeof to, .device = "cpu", .threads = 1};
@@ -136,7 +136,7 @@ static void without_files(void) {
 }
 
 /* Structs whose size was not set: what follows in them is not believed, and that is what is said. */
-static void nothing_filled(void) {
+static void struct_size_not_set(void) {
     struct rig rig;
     struct sluice_error e;
     struct sluice_model_options from = {.model = model_path};
@@ -150,15 +150,15 @@ static void nothing_filled(void) {
     char *json = NULL;
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
-    is_usage(sluice_model_open(&from, &model, &e), &e, "options->struct_size");
-    is_usage(sluice_inspect(&from, true, &json, &e), &e, "options->struct_size");
-    is_usage(sluice_tokenize(&from, "x", 1, &json, &e), &e, "options->struct_size");
-    is_usage(sluice_session_open(rig.model, &to, &session, &e), &e, "options->struct_size");
-    is_usage(sluice_plan_query(rig.session, &request, NULL, &json, &fits, &e), &e, "request->struct_size");
-    is_usage(sluice_run(rig.session, &request, &e), &e, "request->struct_size");
-    is_usage(sluice_decode(rig.session, &request, "x", &e), &e, "request->struct_size");
-    is_usage(sluice_convert(&convert, &json, &e), &e, "options->struct_size");
-    is_usage(sluice_bench_ops(&bench, &json, NULL, &e), &e, "options->struct_size");
+    check_usage(sluice_model_open(&from, &model, &e), &e, "options->struct_size");
+    check_usage(sluice_inspect(&from, true, &json, &e), &e, "options->struct_size");
+    check_usage(sluice_tokenize(&from, "x", 1, &json, &e), &e, "options->struct_size");
+    check_usage(sluice_session_open(rig.model, &to, &session, &e), &e, "options->struct_size");
+    check_usage(sluice_plan_query(rig.session, &request, NULL, &json, &fits, &e), &e, "request->struct_size");
+    check_usage(sluice_run(rig.session, &request, &e), &e, "request->struct_size");
+    check_usage(sluice_decode(rig.session, &request, "x", &e), &e, "request->struct_size");
+    check_usage(sluice_convert(&convert, &json, &e), &e, "options->struct_size");
+    check_usage(sluice_bench_ops(&bench, &json, NULL, &e), &e, "options->struct_size");
     request = request_fox(32, 32, 1, 1, 1);
     request.init_image = &picture;
     check(sluice_run(rig.session, &request, &e) == SLUICE_USAGE && strstr(e.what, "struct_size"),
@@ -169,7 +169,7 @@ static void nothing_filled(void) {
 
 /* ---- texts ---- */
 
-static void texts(void) {
+static void invalid_texts(void) {
     struct rig rig;
     struct sluice_error e;
     struct sluice_model_options from = {.struct_size = sizeof from, .model = model_path};
@@ -279,7 +279,7 @@ static size_t depth(const char *stack, size_t bytes) {
     return bytes - untouched;
 }
 
-static size_t work_on(struct worker *w) {
+static size_t run_worker(struct worker *w) {
     char *stack;
     on_thread(work, w, w->stack_bytes, &stack);
     size_t taken = depth(stack, w->stack_bytes);
@@ -287,34 +287,34 @@ static size_t work_on(struct worker *w) {
     return taken;
 }
 
-static void is_refused(const struct sluice_error *e, size_t bytes) {
+static void check_stack_error(const struct sluice_error *e, size_t bytes) {
     check(e->code == SLUICE_USAGE && strstr(e->what, "stack"), "a stack of %zu bytes: %s, %s", bytes,
           sluice_code_name(e->code), e->what);
 }
 
 /* Opening and looking work with 256 KiB; planning and running do, or are refused where they might not: at
  * what they take with room to spare, too. */
-static void little_stack(void) {
-    struct worker much = {.stack_bytes = 8 << 20}, little = {.stack_bytes = 256 << 10},
+static void small_stacks(void) {
+    struct worker large_stack = {.stack_bytes = 8 << 20}, small = {.stack_bytes = 256 << 10},
                   enough = {.stack_bytes = SLUICE_STACK_BYTES + (128 << 10)};
-    size_t taken = work_on(&much);
+    size_t taken = run_worker(&large_stack);
     printf("planning and running take %zu KiB of stack\n", taken >> 10);
-    check(!much.opened.code && !much.planned.code && !much.ran.code, "much: %s", much.ran.what);
-    check(much.advised, "there was nothing to advise");
-    check(work_on(&little) < little.stack_bytes, "the little stack was used up");
-    check(!little.opened.code, "a stack of 256 KiB: %s", little.opened.what);
-    is_refused(&little.planned, little.stack_bytes);
-    is_refused(&little.ran, little.stack_bytes);
-    check(work_on(&enough) < enough.stack_bytes, "the stack was used up");
+    check(!large_stack.opened.code && !large_stack.planned.code && !large_stack.ran.code, "much: %s", large_stack.ran.what);
+    check(large_stack.advised, "there was nothing to advise");
+    check(run_worker(&small) < small.stack_bytes, "the little stack was used up");
+    check(!small.opened.code, "a stack of 256 KiB: %s", small.opened.what);
+    check_stack_error(&small.planned, small.stack_bytes);
+    check_stack_error(&small.ran, small.stack_bytes);
+    check(run_worker(&enough) < enough.stack_bytes, "the stack was used up");
     check(!enough.opened.code && !enough.planned.code && !enough.ran.code, "1 MiB: %s", enough.ran.what);
-    struct worker just = {.stack_bytes = (taken + 4095) / 4096 * 4096};
-    work_on(&just);
-    is_refused(&just.ran, just.stack_bytes);
+    struct worker exact = {.stack_bytes = (taken + 4095) / 4096 * 4096};
+    run_worker(&exact);
+    check_stack_error(&exact.ran, exact.stack_bytes);
 }
 
 /* ---- one call on a thread with hardly any ---- */
 
-struct little_call {
+struct small_stack_call {
     sluice_model *model;
     sluice_session *session;
     struct sluice_error error;
@@ -323,7 +323,7 @@ struct little_call {
 static const struct sluice_model_options demo = {.struct_size = sizeof demo, .model = "models/demo"};
 
 static void *calls_model_open(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     sluice_model *model = NULL;
     sluice_model_open(&demo, &model, &c->error);
     sluice_model_close(model);
@@ -331,7 +331,7 @@ static void *calls_model_open(void *user) {
 }
 
 static void *calls_inspect(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     char *json = NULL;
     sluice_inspect(&demo, true, &json, &c->error);
     sluice_free(json);
@@ -339,7 +339,7 @@ static void *calls_inspect(void *user) {
 }
 
 static void *calls_tokenize(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     char *json = NULL;
     sluice_tokenize(&demo, "a fox", 5, &json, &c->error);
     sluice_free(json);
@@ -347,7 +347,7 @@ static void *calls_tokenize(void *user) {
 }
 
 static void *calls_session_open(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     struct sluice_session_options to = {.struct_size = sizeof to, .threads = 2};
     sluice_session *session = NULL;
     sluice_session_open(c->model, &to, &session, &c->error);
@@ -356,7 +356,7 @@ static void *calls_session_open(void *user) {
 }
 
 static void *calls_report(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     char *json = NULL;
     sluice_report(c->session, &json, &c->error);
     sluice_free(json);
@@ -364,7 +364,7 @@ static void *calls_report(void *user) {
 }
 
 static void *calls_convert(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     const char *from[] = {"models/demo/transformer"}, *rules[] = {"^layers[.]0[.].*w1=q4_k", "(a+)+b=f16"};
     struct sluice_convert_options options = {.struct_size = sizeof options,
                                              .inputs = from,
@@ -379,7 +379,7 @@ static void *calls_convert(void *user) {
 }
 
 static void *calls_devices(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     char *json = NULL;
     sluice_devices(&json, &c->error);
     sluice_free(json);
@@ -387,7 +387,7 @@ static void *calls_devices(void *user) {
 }
 
 static void *calls_families(void *user) {
-    struct little_call *c = user;
+    struct small_stack_call *c = user;
     char *json = NULL;
     sluice_checkpoint_families(&json, &c->error);
     sluice_free(json);
@@ -398,7 +398,7 @@ static void *calls_families(void *user) {
 
 /* Whatever a thread has, a call works or says that it is too little, and what it asks for is twice what it
  * takes at least. */
-static void hardly_any_stack(void) {
+static void tiny_stacks(void) {
     static const struct {
         const char *name;
         void *(*call)(void *);
@@ -413,7 +413,7 @@ static void hardly_any_stack(void) {
     if (!rig_open(&rig, demo.model, 1, 1)) return;
     for (size_t i = 0; i < sizeof calls / sizeof *calls; i++)
         for (size_t j = 0; j < sizeof kib / sizeof *kib; j++) {
-            struct little_call call = {.model = rig.model, .session = rig.session};
+            struct small_stack_call call = {.model = rig.model, .session = rig.session};
             size_t bytes = kib[j] << 10;
             on_thread(calls[i].call, &call, bytes, &stack);
             size_t taken = depth(stack, bytes);
@@ -422,21 +422,21 @@ static void hardly_any_stack(void) {
                 check(!call.error.code && 2 * taken <= SLUICE_STACK_BYTES_TO_OPEN, "%s takes %zu of %zu: %s",
                       calls[i].name, taken, bytes, call.error.what);
             else if (bytes <= SLUICE_STACK_BYTES_TO_OPEN)
-                is_refused(&call.error, bytes);
+                check_stack_error(&call.error, bytes);
             free_stack(stack, bytes);
         }
     rig_close(&rig);
 }
 
 int main(void) {
-    progress_ends_at_one();
-    nothing_given();
-    nothing_filled();
-    without_files();
-    texts();
-    if (!FRAMES_ARE_LARGE) {
-        little_stack();
-        hardly_any_stack();
+    progress_rises_to_one();
+    null_arguments();
+    struct_size_not_set();
+    family_without_files();
+    invalid_texts();
+    if (!HAS_LARGE_FRAMES) {
+        small_stacks();
+        tiny_stacks();
     }
     return finish();
 }

@@ -69,7 +69,7 @@ static void bf16_is_assumed_from_f32(void **state) {
     assert_true(r.ops.per_second[CLASS_LINEAR_BF16] == 9e11 && r.ops.per_second[CLASS_LINEAR] == 6e11);
 }
 
-static void a_product_takes_its_precisions_rate(void **state) {
+static void linear_rate_depends_on_precision(void **state) {
     (void)state;
     struct op_rates rates = {.per_second = {[CLASS_LINEAR] = 1e9, [CLASS_LINEAR_BF16] = 4e9}};
     struct op op = {.kind = OP_LINEAR};
@@ -81,7 +81,7 @@ static void a_product_takes_its_precisions_rate(void **state) {
 }
 
 /* What a file does not say stays as it was. */
-static void devices_have_their_own(void **state) {
+static void rates_of_each_device(void **state) {
     (void)state;
     static const char both[] =
         "{\"version\":1,\"ops\":{\"linear\":6e11},\"cuda\":{\"linear\":3e13,\"bytes\":5e11}}";
@@ -99,7 +99,7 @@ static void devices_have_their_own(void **state) {
     assert_int_equal(rates_read("cuda", NULL, "{\"version\":1,\"cuda\":{\"lineal\":1}}", 0, &gpu, &e), META);
 }
 
-static void leaves_the_rest(void **state) {
+static void missing_rates_stay_unchanged(void **state) {
     (void)state;
     struct rates r, before;
     struct error e = {0};
@@ -115,7 +115,7 @@ static const struct {
     const char *text;
     enum status code;
     int exit;
-} hostile[] = {
+} invalid_files[] = {
     {"", JSON, 3},
     {"garbage", JSON, 3},
     {"{", JSON, 3},
@@ -155,18 +155,18 @@ static const struct {
     {"\xef\xbb\xbf{\"version\":1}", JSON, 3},
 };
 
-static void refuses_hostile_files(void **state) {
+static void refuses_invalid_files(void **state) {
     (void)state;
-    for (size_t i = 0; i < sizeof hostile / sizeof *hostile; i++) {
+    for (size_t i = 0; i < sizeof invalid_files / sizeof *invalid_files; i++) {
         struct rates r = {0};
         struct error e = {0};
         char *text = NULL;
-        rates_read("cpu", NULL, hostile[i].text, 0, &r, &e);
-        if (e.code != hostile[i].code || e.exit != hostile[i].exit)
-            fail_msg("%s: %s, exit %d", hostile[i].text, status_name(e.code), e.exit);
+        rates_read("cpu", NULL, invalid_files[i].text, 0, &r, &e);
+        if (e.code != invalid_files[i].code || e.exit != invalid_files[i].exit)
+            fail_msg("%s: %s, exit %d", invalid_files[i].text, status_name(e.code), e.exit);
         assert_true(e.what[0] && e.where[0]);
         struct error again = {0};
-        assert_int_equal(rates_merge(hostile[i].text, &r, "m", 1, &text, &again), e.code);
+        assert_int_equal(rates_merge(invalid_files[i].text, &r, "m", 1, &text, &again), e.code);
         assert_null(text);
     }
 }
@@ -191,7 +191,7 @@ static void defaults_follow_from_device_and_threads(void **state) {
     assert_true(many.ops.per_second[CLASS_LINEAR] == 64 * one.ops.per_second[CLASS_LINEAR]);
 }
 
-static void merges_what_two_benches_measured(void **state) {
+static void merges_rates_of_two_benches(void **state) {
     (void)state;
     struct rates bus = {.disk = 2e9, .host_copy = 1e10}, ops = {0}, r = {0};
     struct error e = {0};
@@ -216,7 +216,7 @@ static void merges_what_two_benches_measured(void **state) {
     free(first), free(second), free(third);
 }
 
-static void names_links(void **state) {
+static void names_kinds_of_links(void **state) {
     (void)state;
     static const struct {
         double gbytes;
@@ -278,7 +278,7 @@ static double compute_seconds(struct planning *p) {
     return seconds;
 }
 
-static void rates_reach_what_is_planned(void **state) {
+static void rates_change_predicted_times(void **state) {
     (void)state;
     struct planning one = open_planning(1), two = open_planning(2);
     double by_default = compute_seconds(&one);
@@ -339,7 +339,7 @@ static void assert_seconds(const json_t *json, const char *key) {
 }
 
 /* The slowest and the fastest that a file may say: times are numbers, and no advice divides by nothing. */
-static void plans_with_the_extremes_of_rates(void **state) {
+static void extreme_rates_give_finite_plans(void **state) {
     (void)state;
     static const char *const extremes[] = {
         "{\"version\":1,\"disk\":1,\"ops\":{\"linear\":1,\"attention\":1,\"conv\":1,\"bytes\":1}}",
@@ -388,7 +388,7 @@ static void refused_rates_are_an_error_of_the_request(void **state) {
 }
 
 /* Returns the code with which a plan is read back whose stage has this value; 0: and it is printed again. */
-static int restrained(struct planning *p, const char *key, json_t *value) {
+static int read_back_stage_value(struct planning *p, const char *key, json_t *value) {
     json_t *plan = query(p), *again = NULL;
     json_t *stage = json_array_get(json_object_get(plan, "stages"), 1);
     struct sluice_error error;
@@ -411,18 +411,18 @@ static int restrained(struct planning *p, const char *key, json_t *value) {
     return status;
 }
 
-static void restraints_of_the_copier_are_read_back(void **state) {
+static void copier_settings_are_read_back(void **state) {
     (void)state;
     struct planning p = open_planning(1);
-    assert_int_equal(restrained(&p, "depth", json_integer(1)), 0);
-    assert_int_equal(restrained(&p, "depth", json_integer(0)), 0);
-    assert_int_equal(restrained(&p, "no_wrap", json_integer(1)), 0);
-    assert_int_equal(restrained(&p, "waits", json_integer(1)), 0);
-    assert_int_equal(restrained(&p, "depth", json_integer(-1)), SLUICE_META);
-    assert_int_equal(restrained(&p, "depth", json_integer((json_int_t)1 << 40)), SLUICE_META);
-    assert_int_equal(restrained(&p, "depth", json_real(1)), SLUICE_META);
-    assert_int_equal(restrained(&p, "no_wrap", json_integer(2)), SLUICE_META);
-    assert_int_equal(restrained(&p, "waits", json_string("1")), SLUICE_META);
+    assert_int_equal(read_back_stage_value(&p, "depth", json_integer(1)), 0);
+    assert_int_equal(read_back_stage_value(&p, "depth", json_integer(0)), 0);
+    assert_int_equal(read_back_stage_value(&p, "no_wrap", json_integer(1)), 0);
+    assert_int_equal(read_back_stage_value(&p, "waits", json_integer(1)), 0);
+    assert_int_equal(read_back_stage_value(&p, "depth", json_integer(-1)), SLUICE_META);
+    assert_int_equal(read_back_stage_value(&p, "depth", json_integer((json_int_t)1 << 40)), SLUICE_META);
+    assert_int_equal(read_back_stage_value(&p, "depth", json_real(1)), SLUICE_META);
+    assert_int_equal(read_back_stage_value(&p, "no_wrap", json_integer(2)), SLUICE_META);
+    assert_int_equal(read_back_stage_value(&p, "waits", json_string("1")), SLUICE_META);
     close_planning(&p);
 }
 
@@ -492,7 +492,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
     rmdir(folder);
 }
 
-static void bus_says_what_is_wrong(void **state) {
+static void bus_reports_errors(void **state) {
     (void)state;
     struct sluice_bench_options nowhere = {.folder = "/nowhere/at/all"}, proc = {.folder = "/proc"};
     struct sluice_bench_options missing = {.file = "/nowhere/at/all"}, small = {.file = "test/packages.txt"};
@@ -515,7 +515,7 @@ static void ops_can_be_stopped(void **state) {
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);
 }
 
-static void threads_that_are_slower_than_one_are_named(void **state) {
+static void slower_thread_counts_are_reported(void **state) {
     (void)state;
     /* Faster, equal, slower, measured by one of them only: by the second, by the first. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
@@ -537,23 +537,23 @@ int main(void) {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(reads_a_full_file),
         cmocka_unit_test(bf16_is_assumed_from_f32),
-        cmocka_unit_test(a_product_takes_its_precisions_rate),
-        cmocka_unit_test(devices_have_their_own),
-        cmocka_unit_test(leaves_the_rest),
+        cmocka_unit_test(linear_rate_depends_on_precision),
+        cmocka_unit_test(rates_of_each_device),
+        cmocka_unit_test(missing_rates_stay_unchanged),
         cmocka_unit_test(fewer_threads_are_slower),
-        cmocka_unit_test(refuses_hostile_files),
+        cmocka_unit_test(refuses_invalid_files),
         cmocka_unit_test(defaults_follow_from_device_and_threads),
-        cmocka_unit_test(merges_what_two_benches_measured),
-        cmocka_unit_test(names_links),
-        cmocka_unit_test(rates_reach_what_is_planned),
+        cmocka_unit_test(merges_rates_of_two_benches),
+        cmocka_unit_test(names_kinds_of_links),
+        cmocka_unit_test(rates_change_predicted_times),
         cmocka_unit_test(plans_name_their_rates),
-        cmocka_unit_test(plans_with_the_extremes_of_rates),
+        cmocka_unit_test(extreme_rates_give_finite_plans),
         cmocka_unit_test(refused_rates_are_an_error_of_the_request),
-        cmocka_unit_test(restraints_of_the_copier_are_read_back),
+        cmocka_unit_test(copier_settings_are_read_back),
         cmocka_unit_test(bus_measures_and_leaves_nothing),
-        cmocka_unit_test(bus_says_what_is_wrong),
+        cmocka_unit_test(bus_reports_errors),
         cmocka_unit_test(ops_can_be_stopped),
-        cmocka_unit_test(threads_that_are_slower_than_one_are_named),
+        cmocka_unit_test(slower_thread_counts_are_reported),
     };
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

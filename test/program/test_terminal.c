@@ -20,7 +20,7 @@
 /* ---- stderr ---- */
 
 static int stderr_before;
-static char heard[1 << 16];
+static char captured[1 << 16];
 
 static int terminal_of(int columns, int *other) {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
@@ -32,21 +32,21 @@ static int terminal_of(int columns, int *other) {
 }
 
 /* A terminal holds a few thousand bytes that nobody has read. */
-static pthread_t listener;
-static bool listens;
+static pthread_t reader;
+static bool is_reading;
 
-static void *listen_to(void *file) {
+static void *read_terminal(void *file) {
     size_t bytes = 0;
     ssize_t n = 1;
-    for (; n > 0 && bytes<sizeof heard - 1; bytes += n> 0 ? (size_t)n : 0)
-        n = read(*(int *)file, heard + bytes, sizeof heard - 1 - bytes);
-    heard[bytes] = 0;
+    for (; n > 0 && bytes<sizeof captured - 1; bytes += n> 0 ? (size_t)n : 0)
+        n = read(*(int *)file, captured + bytes, sizeof captured - 1 - bytes);
+    captured[bytes] = 0;
     return NULL;
 }
 
 /* From here on stderr is a terminal so wide, or a file if columns is 0; what is said there comes back from
- * heard_end. */
-static int heard_begin(int columns) {
+ * capture_end. */
+static int capture_begin(int columns) {
     static int other;
     int file = columns ? terminal_of(columns, &other) : memfd_create("heard", 0);
     stderr_before = dup(2);
@@ -54,24 +54,24 @@ static int heard_begin(int columns) {
     dup2(file, 2);
     if (!columns) return file;
     close(file);
-    listens = !pthread_create(&listener, NULL, listen_to, &other);
-    check(listens, "no thread to be had");
+    is_reading = !pthread_create(&reader, NULL, read_terminal, &other);
+    check(is_reading, "no thread to be had");
     return other;
 }
 
-static const char *heard_end(int other) {
+static const char *capture_end(int other) {
     dup2(stderr_before, 2); /* a terminal that nobody has open any more ends */
     close(stderr_before);
     lseek(other, 0, SEEK_SET); /* of a file; a terminal has no place */
-    if (listens) pthread_join(listener, NULL);
-    if (!listens) listen_to(&other);
-    listens = false;
+    if (is_reading) pthread_join(reader, NULL);
+    if (!is_reading) read_terminal(&other);
+    is_reading = false;
     close(other);
-    return heard;
+    return captured;
 }
 
-static void check_says(const char *text, const char *what, bool said) {
-    check(!!strstr(text, what) == said, "%s is %s: %s", what, said ? "not said" : "said", text);
+static void check_contains(const char *text, const char *what, bool expected) {
+    check(!!strstr(text, what) == expected, "%s is %s: %s", what, expected ? "not said" : "said", text);
 }
 
 /* ---- the progress line ---- */
@@ -88,10 +88,10 @@ static const struct sluice_progress at_step_3 = {.struct_size = sizeof at_step_3
 
 static const char *shown(int columns, int n_pictures, struct sluice_progress now) {
     struct progress progress;
-    int other = heard_begin(columns);
+    int other = capture_begin(columns);
     progress_start(&progress, false, n_pictures);
     progress_show(&progress, &now);
-    return heard_end(other);
+    return capture_end(other);
 }
 
 /* Columns of the last live line. */
@@ -100,57 +100,57 @@ static int columns_of(const char *text) {
     return line ? (int)strlen(line + 1) : -1;
 }
 
-static void a_line_of_pictures(void) {
+static void progress_line_names_stage_step_and_time(void) {
     const char *one = shown(80, 1, at_step_3);
-    check_says(one, "sampling [##########----------], step 3 of 8, 1 min 5 s left", true);
-    check_says(one, "waiting", false);
-    check_says(one, "weights", false);
-    check_says(shown(80, 4, at_step_3), "sampling 4 images [##########----------], step 3 of 8", true);
-    check_says(shown(0, 1, at_step_3), "sampling, step 3 of 8, 50 %, 1 min 5 s left\n", true);
+    check_contains(one, "sampling [##########----------], step 3 of 8, 1 min 5 s left", true);
+    check_contains(one, "waiting", false);
+    check_contains(one, "weights", false);
+    check_contains(shown(80, 4, at_step_3), "sampling 4 images [##########----------], step 3 of 8", true);
+    check_contains(shown(0, 1, at_step_3), "sampling, step 3 of 8, 50 %, 1 min 5 s left\n", true);
     struct sluice_progress now = at_step_3;
     now.stage = "text_2";
     now.step = now.of = 1;
-    check_says(shown(80, 1, now), "encoding the prompt [", true);
-    check_says(heard, "step", false);
+    check_contains(shown(80, 1, now), "encoding the prompt [", true);
+    check_contains(captured, "step", false);
     now.stage = "texture"; /* of a library that knows more */
-    check_says(shown(80, 1, now), "texture [", true);
+    check_contains(shown(80, 1, now), "texture [", true);
     now.stage = "decode";
     now.of = 4;
-    check_says(shown(80, 4, now), "decoding (VAE) [", true);
-    check_says(heard, ", image 1 of 4", true);
+    check_contains(shown(80, 4, now), "decoding (VAE) [", true);
+    check_contains(captured, ", image 1 of 4", true);
     now.eta = -1;
-    check_says(shown(80, 4, now), "left", false);
+    check_contains(shown(80, 4, now), "left", false);
     now.eta = 0.01;
     now.fraction = 1;
-    check_says(shown(80, 4, now), "[####################]", true);
-    check_says(heard, "left", false);
+    check_contains(shown(80, 4, now), "[####################]", true);
+    check_contains(captured, "left", false);
 }
 
 /* A quarter of the second before. */
-static void waiting_is_said_while_it_lasts(void) {
+static void waiting_is_shown_while_it_lasts(void) {
     struct progress progress;
     struct sluice_progress now = at_step_3;
-    int other = heard_begin(80);
+    int other = capture_begin(80);
     progress_start(&progress, false, 1);
     progress_show(&progress, &now);
     now.seconds += 1.5, now.stall_seconds += 0.2, now.step++;
     progress_show(&progress, &now);
-    check_says(heard_end(other), "waiting", false);
-    other = heard_begin(80);
+    check_contains(capture_end(other), "waiting", false);
+    other = capture_begin(80);
     now.seconds += 1.5, now.stall_seconds += 1, now.step++;
     progress_show(&progress, &now);
-    check_says(heard_end(other), ", waiting for the disk", true);
-    other = heard_begin(80);
+    check_contains(capture_end(other), ", waiting for the disk", true);
+    other = capture_begin(80);
     now.seconds += 1.5, now.stall_seconds += 1, now.source = "bus";
     progress_show(&progress, &now);
-    check_says(heard_end(other), ", waiting for the bus", true);
-    other = heard_begin(80);
+    check_contains(capture_end(other), ", waiting for the bus", true);
+    other = capture_begin(80);
     now.seconds += 1.5, now.step++;
     progress_show(&progress, &now);
-    check_says(heard_end(other), "waiting", false);
+    check_contains(capture_end(other), "waiting", false);
 }
 
-static void a_line_is_no_wider_than_the_terminal(void) {
+static void progress_line_fits_the_terminal(void) {
     struct sluice_progress now = at_step_3;
     now.step = now.of = 10000;
     now.eta = 100 * 3600;
@@ -160,23 +160,23 @@ static void a_line_is_no_wider_than_the_terminal(void) {
             int width = columns_of(shown(columns, n, now));
             check(width > 0 && width < columns, "%d columns of %d", width, columns);
         }
-    check_says(heard, "waiting for the disk", true);
+    check_contains(captured, "waiting for the disk", true);
 }
 
-static void nothing_is_left_after_the_last_image(void) {
+static void progress_line_ends_with_the_last_image(void) {
     for (int columns = 0; columns <= 80; columns += 80) {
         struct progress progress;
         struct sluice_progress now = at_step_3;
-        int other = heard_begin(columns);
+        int other = capture_begin(columns);
         progress_start(&progress, false, 1);
         progress_show(&progress, &now);
         message_note("wrote");
         progress_finish(&progress);
         now.stage = "decode", now.fraction = 1, now.seconds += 60;
         progress_show(&progress, &now);
-        const char *text = strstr(heard_end(other), "wrote");
+        const char *text = strstr(capture_end(other), "wrote");
         check(text && strcspn(text, "\r\n") + strspn(text + strcspn(text, "\r\n"), "\r\n") == strlen(text),
-              "%d columns: more after the last image: %s", columns, heard);
+              "%d columns: more after the last image: %s", columns, captured);
     }
 }
 
@@ -203,7 +203,7 @@ static void sizes_have_three_digits(void) {
 
 /* ---- text from outside ---- */
 
-static void text_is_made_plain(void) {
+static void unsafe_characters_are_replaced(void) {
     static const struct {
         const char *text, *plain, *json;
     } rows[] = {
@@ -232,12 +232,12 @@ static void text_is_made_plain(void) {
 }
 
 /* The live line is cut between bytes: half a character does not reach the terminal. */
-static void a_live_line_is_plain(void) {
-    int other = heard_begin(6);
+static void live_line_is_sanitized(void) {
+    int other = capture_begin(6);
     message_live("abcd\u72D0e");
     message_note("%s", "one\ntwo\u202E");
-    check_says(heard_end(other), "Kabcd?", true);
-    check_says(heard, "one?two?", true);
+    check_contains(capture_end(other), "Kabcd?", true);
+    check_contains(captured, "one?two?", true);
 }
 
 /* ---- pictures ---- */
@@ -291,10 +291,10 @@ static const uint8_t *grey(int width, int height) {
     return rgb;
 }
 
-static const char *pictures_on(const char *term, const char *program, int n, const char *between) {
+static const char *previews_on(const char *term, const char *program, int n, const char *between) {
     struct sluice_preview preview = {.struct_size = sizeof preview, .width = 60, .height = 30};
     struct terminal terminal = {0};
-    int other = heard_begin(80);
+    int other = capture_begin(80);
     setenv("TERM", term, 1);
     setenv("TERM_PROGRAM", program, 1);
     preview.rgb = grey(60, 30);
@@ -302,7 +302,7 @@ static const char *pictures_on(const char *term, const char *program, int n, con
         if (i && between) message_note("%s", between);
         terminal_show(&terminal, &preview);
     }
-    return heard_end(other);
+    return capture_end(other);
 }
 
 static int count(const char *text, const char *what) {
@@ -311,52 +311,52 @@ static int count(const char *text, const char *what) {
     return n;
 }
 
-static void terminals_are_told_by_what_they_say(void) {
+static void terminal_is_recognised_by_environment(void) {
     const char *none[] = {"xterm", "xterm-256color", "screen", "tmux-256color"};
-    check_says(pictures_on("xterm-kitty", "", 1, NULL), "\033_Ga=T", true);
-    check_says(pictures_on("xterm-ghostty", "", 1, NULL), "\033_Ga=T", true);
-    check_says(pictures_on("xterm-256color", "WezTerm", 1, NULL), "\033]1337;File=inline=1;", true);
-    check_says(pictures_on("xterm-256color", "iTerm.app", 1, NULL), "\033]1337;File=inline=1;", true);
-    check_says(pictures_on("screen-256color", "iTerm.app", 1, NULL), "\033", false);
+    check_contains(previews_on("xterm-kitty", "", 1, NULL), "\033_Ga=T", true);
+    check_contains(previews_on("xterm-ghostty", "", 1, NULL), "\033_Ga=T", true);
+    check_contains(previews_on("xterm-256color", "WezTerm", 1, NULL), "\033]1337;File=inline=1;", true);
+    check_contains(previews_on("xterm-256color", "iTerm.app", 1, NULL), "\033]1337;File=inline=1;", true);
+    check_contains(previews_on("screen-256color", "iTerm.app", 1, NULL), "\033", false);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        check(!*pictures_on(none[i], "", 1, NULL), "%s is shown a picture: %s", none[i], heard);
+        check(!*previews_on(none[i], "", 1, NULL), "%s is shown a picture: %s", none[i], captured);
     setenv("TMUX", "/tmp/tmux", 1);
-    check(!*pictures_on("xterm-kitty", "", 1, NULL), "tmux is shown a picture: %s", heard);
+    check(!*previews_on("xterm-kitty", "", 1, NULL), "tmux is shown a picture: %s", captured);
     unsetenv("TMUX");
-    int other = heard_begin(0);
+    int other = capture_begin(0);
     setenv("TERM", "xterm-kitty", 1);
     check(!terminal_shows_pictures(), "a file is no terminal");
-    heard_end(other);
+    capture_end(other);
 }
 
 /* A picture takes the last one's place, but for what has been said in between. */
-static void pictures_have_a_place(void) {
+static void next_preview_replaces_the_last(void) {
     uint8_t bytes[8000];
-    size_t n = kitty_bytes(pictures_on("xterm-kitty", "", 3, NULL), bytes, sizeof bytes);
+    size_t n = kitty_bytes(previews_on("xterm-kitty", "", 3, NULL), bytes, sizeof bytes);
     check(n == 6 + 60 * 30 * 3 && !memcmp(bytes, "60 30\n", 6) && !memcmp(bytes + 6, grey(60, 30), n - 6),
           "another picture, of %zu bytes", n);
-    check_says(heard, "c=48,r=12,", true); /* cells are twice as high as wide */
-    check(count(heard, "\n") == 12 && count(heard, "\033[12A") == 3, "each in a place of its own: %s", heard);
-    pictures_on("xterm-kitty", "", 3, "a note");
-    check(count(heard, "\n") == 36 + 2, "over what was said: %s", heard);
-    const char *inline_one = strstr(pictures_on("xterm", "iTerm.app", 1, NULL), "=1:");
+    check_contains(captured, "c=48,r=12,", true); /* cells are twice as high as wide */
+    check(count(captured, "\n") == 12 && count(captured, "\033[12A") == 3, "each in a place of its own: %s", captured);
+    previews_on("xterm-kitty", "", 3, "a note");
+    check(count(captured, "\n") == 36 + 2, "over what was said: %s", captured);
+    const char *inline_one = strstr(previews_on("xterm", "iTerm.app", 1, NULL), "=1:");
     n = inline_one ? decode_base64(inline_one + 3, bytes, sizeof bytes) : 0;
     check(n == 6 + 60 * 30 * 3 && !memcmp(bytes + 6, grey(60, 30), n - 6), "another inline picture");
 }
 
 /* Three by three pixels to one. */
-static void large_pictures_are_made_small(void) {
+static void large_previews_are_shrunk(void) {
     static uint8_t bytes[300 * 300 * 3 + 64];
     struct sluice_preview preview = {
         .struct_size = sizeof preview, .width = 900, .height = 30, .rgb = grey(900, 30)};
     struct terminal terminal = {0};
-    int other = heard_begin(80);
+    int other = capture_begin(80);
     setenv("TERM", "xterm-kitty", 1);
     terminal_show(&terminal, &preview);
-    size_t n = kitty_bytes(heard_end(other), bytes, sizeof bytes);
+    size_t n = kitty_bytes(capture_end(other), bytes, sizeof bytes);
     check(n == 7 + 300 * 10 * 3 && !memcmp(bytes, "300 10\n", 7), "%zu bytes", n);
     check(bytes[7] == 133 && bytes[10] == 166, "means of %d and %d", bytes[7], bytes[10]);
-    check_says(heard, "c=79,r=1,", true);
+    check_contains(captured, "c=79,r=1,", true);
 }
 
 /* ---- behind a run ---- */
@@ -380,7 +380,7 @@ char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_
 }
 
 /* A run of 100 s that waited so long in a stage of so many evaluations, which read so much each time. */
-static const char *behind(double waited, int evaluations, int bytes, const char *bound) {
+static const char *summary_of(double waited, int evaluations, int bytes, const char *bound) {
     static char text[1024];
     snprintf(text, sizeof text,
              "{\"seconds\":100, \"stages\":[{\"name\":\"text\", \"stall_seconds\":9}, {\"name\":\"denoise\", "
@@ -390,34 +390,34 @@ static const char *behind(double waited, int evaluations, int bytes, const char 
              waited, evaluations, bytes, bound);
     report_text = text;
     struct summary summary = {.n_pictures = 2, .seconds = 101};
-    int other = heard_begin(0);
+    int other = capture_begin(0);
     summary_print(&summary);
-    return heard_end(other);
+    return capture_end(other);
 }
 
-static void what_can_be_mended_is_said(void) {
+static void advice_only_if_waiting_was_avoidable(void) {
     static const char nothing[] = "done: 2 images in 1 min 41 s\n";
-    check_says(behind(40, 8, 5, "disk"), "40 s of 1 min 40 s were spent waiting for the disk", true);
-    check_says(heard, "(--max-ram)", true);
-    check_says(heard, "--type", true);
-    check_says(behind(40, 8, 5, "bus"), "waiting for the PCIe bus. More memory (--max-vram)", true);
-    check(strcmp(behind(4, 8, 5, "disk"), nothing) == 0, "more than that it is done: %s", heard);
-    check(strcmp(behind(40, 1, 5, "disk"), nothing) == 0, "more than that it is done: %s",
-          heard); /* read once, it has to come from somewhere */
-    check(strcmp(behind(40, 8, 0, "disk"), nothing) == 0, "more than that it is done: %s", heard);
+    check_contains(summary_of(40, 8, 5, "disk"), "40 s of 1 min 40 s were spent waiting for the disk", true);
+    check_contains(captured, "(--max-ram)", true);
+    check_contains(captured, "--type", true);
+    check_contains(summary_of(40, 8, 5, "bus"), "waiting for the PCIe bus. More memory (--max-vram)", true);
+    check(strcmp(summary_of(4, 8, 5, "disk"), nothing) == 0, "more than that it is done: %s", captured);
+    check(strcmp(summary_of(40, 1, 5, "disk"), nothing) == 0, "more than that it is done: %s",
+          captured); /* read once, it has to come from somewhere */
+    check(strcmp(summary_of(40, 8, 0, "disk"), nothing) == 0, "more than that it is done: %s", captured);
 }
 
 int main(void) {
-    a_line_of_pictures();
-    waiting_is_said_while_it_lasts();
-    a_line_is_no_wider_than_the_terminal();
-    nothing_is_left_after_the_last_image();
+    progress_line_names_stage_step_and_time();
+    waiting_is_shown_while_it_lasts();
+    progress_line_fits_the_terminal();
+    progress_line_ends_with_the_last_image();
     sizes_have_three_digits();
-    text_is_made_plain();
-    a_live_line_is_plain();
-    terminals_are_told_by_what_they_say();
-    pictures_have_a_place();
-    large_pictures_are_made_small();
-    what_can_be_mended_is_said();
+    unsafe_characters_are_replaced();
+    live_line_is_sanitized();
+    terminal_is_recognised_by_environment();
+    next_preview_replaces_the_last();
+    large_previews_are_shrunk();
+    advice_only_if_waiting_was_avoidable();
     return finish();
 }

@@ -19,7 +19,7 @@ enum { WIDTH = 96, HEIGHT = 80, FRAMES = 19, FPS = 25, FRAME_BYTES = 3 * WIDTH *
 
 static const char text[] = "a fox, \"red\"; \xC3\xA9\nNegative prompt: snow=1\nSteps: 2";
 static uint8_t put[FRAMES][FRAME_BYTES], got[FRAMES + 2][FRAME_BYTES];
-static char folder[64], said[4096];
+static char folder[64], printed[4096];
 
 /* Soft, and saturated in parts: what is lost are no edges but wrong matrices and ranges. */
 static void draw(void) {
@@ -61,7 +61,7 @@ static int write_video(const char *name, int frames, const struct video_settings
     return status ? status : video_close(video, e);
 }
 
-static struct video_settings usual(void) {
+static struct video_settings default_settings(void) {
     return (struct video_settings){
         .width = WIDTH, .height = HEIGHT, .fps = FPS, .quality = 90, .parameters = text};
 }
@@ -81,12 +81,12 @@ static const char *probe(const char *name, const char *entries) {
     size_t n;
     snprintf(command, sizeof command, "ffprobe -v error -count_frames -show_entries %s -of default=nw=1 %%s",
              entries);
-    run(command, name, said, sizeof said - 1, &n);
-    said[n] = 0;
-    return said;
+    run(command, name, printed, sizeof printed - 1, &n);
+    printed[n] = 0;
+    return printed;
 }
 
-static void check_says(const char *name, const char *found, const char *wanted) {
+static void check_contains(const char *name, const char *found, const char *wanted) {
     check(strstr(found, wanted), "%s: no %s in\n%s", name, wanted, found);
 }
 
@@ -104,21 +104,21 @@ static double mean_error(const char *name) {
 static void check_written(const char *name, const char *codec, double most) {
     char wanted[64];
     struct sluice_error e = {0};
-    struct video_settings settings = usual();
+    struct video_settings settings = default_settings();
     check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s %s", name, e.what, e.found);
     const char *found = probe(name, "stream=codec_name,width,height,r_frame_rate,nb_read_frames");
     snprintf(wanted, sizeof wanted, "codec_name=%s", codec);
-    check_says(name, found, wanted);
-    check_says(name, found, "width=96");
-    check_says(name, found, "height=80");
-    check_says(name, found, "r_frame_rate=25/1");
-    check_says(name, found, "nb_read_frames=19");
+    check_contains(name, found, wanted);
+    check_contains(name, found, "width=96");
+    check_contains(name, found, "height=80");
+    check_contains(name, found, "r_frame_rate=25/1");
+    check_contains(name, found, "nb_read_frames=19");
     if (strcmp(codec, "gif")) {
-        check_says(name, probe(name, "stream=color_space,color_range,color_primaries,color_transfer"),
+        check_contains(name, probe(name, "stream=color_space,color_range,color_primaries,color_transfer"),
                    "color_space=bt709");
-        check_says(name, said, "color_range=tv");
-        check_says(name, said, "color_primaries=bt709");
-        check_says(name, said, "color_transfer=bt709");
+        check_contains(name, printed, "color_range=tv");
+        check_contains(name, printed, "color_primaries=bt709");
+        check_contains(name, printed, "color_transfer=bt709");
     }
     double error = mean_error(name);
     check(error <= most, "%s: off by %.2f, at most %.2f", name, error, most);
@@ -127,7 +127,7 @@ static void check_written(const char *name, const char *codec, double most) {
 static void check_text(const char *name) {
     char path[128];
     struct sluice_error e = {0};
-    struct video_settings settings = usual();
+    struct video_settings settings = default_settings();
     check(write_video(name, 2, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
     const char *found = probe(name, "format_tags");
     check(strstr(found, "a fox, \"red\"; \xC3\xA9") && strstr(found, "Negative prompt: snow=1") &&
@@ -135,7 +135,7 @@ static void check_text(const char *name) {
           "%s: %s", name, found);
     settings.parameters = NULL;
     check(write_video(name, 2, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
-    check(!strstr(probe(name, "format_tags"), "fox"), "%s: %s", name, said);
+    check(!strstr(probe(name, "format_tags"), "fox"), "%s: %s", name, printed);
     path_of(name, path);
     unlink(path);
 }
@@ -149,7 +149,7 @@ static off_t bytes_of(const char *name) {
 
 static void check_quality(const char *name) {
     struct sluice_error e = {0};
-    struct video_settings settings = usual();
+    struct video_settings settings = default_settings();
     off_t bytes[3];
     for (int i = 0; i < 3; i++) {
         settings.quality = i * 49 + 1;
@@ -172,7 +172,7 @@ static void check_refused(const char *name, const struct video_settings *setting
 }
 
 static void check_refusals(void) {
-    struct video_settings odd = usual(), fast = usual();
+    struct video_settings odd = default_settings(), fast = default_settings();
     odd.width--;
     fast.fps = 51;
     check_refused("odd.mp4", &odd, "95x80");
@@ -190,7 +190,7 @@ static void check_abandoned(const char *name) {
     char path[128];
     struct sluice_error e = {0};
     struct video *video = NULL;
-    struct video_settings settings = usual();
+    struct video_settings settings = default_settings();
     int files = count_files();
     path_of(name, path);
     check(video_open(path, &settings, &video, &e) == SLUICE_OK, "%s: %s", name, e.what);
@@ -203,7 +203,7 @@ static void check_abandoned(const char *name) {
 /* A limit on files is as good as a disk that is full; every length of what is written before it. */
 static void check_full(const char *name) {
     struct rlimit before, small;
-    struct video_settings settings = usual();
+    struct video_settings settings = default_settings();
     struct sluice_error e = {0};
     check(write_video(name, FRAMES, &settings, &e) == SLUICE_OK, "%s: %s", name, e.what);
     off_t bytes = bytes_of(name);
@@ -229,29 +229,29 @@ static void check_full(const char *name) {
 
 /* ---- without the first encoder ---- */
 
-static const char *hidden[2];
+static const char *hidden_encoders[2];
 static const AVCodec *(*find)(const char *name);
 
 static const AVCodec *find_others(const char *name) {
     for (int i = 0; i < 2; i++)
-        if (hidden[i] && strcmp(name, hidden[i]) == 0) return NULL;
+        if (hidden_encoders[i] && strcmp(name, hidden_encoders[i]) == 0) return NULL;
     return find(name);
 }
 
 static void check_without(const char *name, const char *first, const char *second, const char *codec) {
     const struct ffmpeg *f;
     struct sluice_error e = {0};
-    struct video_settings settings = usual();
+    struct video_settings settings = default_settings();
     bool second_best = false;
     video_library_load(&f, &e);
     if (!find) find = f->avcodec_find_encoder_by_name;
     ((struct ffmpeg *)(uintptr_t)f)->avcodec_find_encoder_by_name = find_others;
-    hidden[0] = first;
+    hidden_encoders[0] = first;
     check(!strcmp(video_encoder(name, &second_best), second) && second_best, "%s is not %s's", name, second);
     check_written(name, codec, 6);
-    hidden[1] = second;
+    hidden_encoders[1] = second;
     check_refused(name, &settings, "no encoder");
-    hidden[0] = hidden[1] = NULL;
+    hidden_encoders[0] = hidden_encoders[1] = NULL;
     check(!strcmp(video_encoder(name, &second_best), first) && !second_best, "%s is not %s's", name, first);
 }
 
@@ -274,7 +274,7 @@ int main(void) {
     check_refusals();
     check_without("c.mp4", "libx264", "mpeg4", "mpeg4");
     check_without("c.webm", "libvpx-vp9", "libaom-av1", "av1");
-    snprintf(said, sizeof said, "rm -rf %s", folder);
-    check(system(said) == 0, "%s", said);
+    snprintf(printed, sizeof printed, "rm -rf %s", folder);
+    check(system(printed) == 0, "%s", printed);
     return finish();
 }

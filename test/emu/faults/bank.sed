@@ -1,2 +1,2 @@
-# Rows of keys follow each other in shared memory without a gap.
+# Rows of keys in shared memory have no padding, so they conflict in banks.
 s/static constexpr int row = HEAD_DIM + 8;/static constexpr int row = HEAD_DIM;/

@@ -1,2 +1,2 @@
-# A block goes on to its values while some of it still reads keys.
+# A block loads values while some of its threads still read keys.
 /__syncthreads(); \/\* v has arrived/d

@@ -1,2 +1,2 @@
-# Tensor cores that cut off keep as many bits as bf16 has.
+# Truncating tensor cores keep only as many bits as bf16.
 s/BITS_KEPT = 23/BITS_KEPT = 7/

@@ -1,2 +1,2 @@
-# Where rows or keys end, what is read of the bias of distances lies one behind its row.
+# At the end of rows or keys the relative bias is read one value beyond its row.
 s/- i \/ 2 \* 8, 0), last);/- i \/ 2 * 8, 0), last + 1);/

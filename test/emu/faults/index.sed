@@ -1,2 +1,2 @@
-# One channel too many.
+# The kernel processes one channel too many.
 s/if (c >= channels) return;/if (c > channels) return;/

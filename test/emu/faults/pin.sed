@@ -1,2 +1,2 @@
-# Pools are copied from as they lie, as if the driver refused to pin them.
+# Copies from unpinned pools, as if the driver had refused to pin them.
 s/pins->device->memory->pin(pins->device, pins->memory + i \* pins->chunk, bytes);/bytes ? -1 : 0;/

@@ -1,2 +1,2 @@
-# Two k of a column of b change places.
+# Two k of a column of b are swapped.
 s/b\[p + 8\]\[g\] = low_half(word\[1\]), b\[p + 9\]\[g\] = high_half(word\[1\]);/b[p + 8][g] = high_half(word[1]), b[p + 9][g] = low_half(word[1]);/

@@ -1,5 +1,5 @@
-/* See cases.h. Every case has two streams and the same four arrays; kernels with a fault are instances of a
- * template whose clean instance is a case too. */
+/* See cases.h. Every case has two streams and the same four arrays. A faulty kernel is a template instance
+ * whose correct instance is a case too. */
 #include "test/emu/self/cases.h"
 
 #include "emu.h"
@@ -12,7 +12,7 @@
 static const unsigned FULL = 0xFFFFFFFF;
 enum { THREADS = 64, BLOCKS = 6, N = BLOCKS * THREADS };
 
-/* ---- a device with two streams, and N floats in every place ---- */
+/* ---- a device with two streams, and N floats in every array ---- */
 
 static cudaStream_t compute, copies;
 static cudaEvent_t event;
@@ -24,7 +24,7 @@ static void need(cudaError_t error) {
     exit(CASE_UNKNOWN);
 }
 
-static void world_begin() {
+static void device_begin() {
     need(cudaStreamCreateWithFlags(&compute, cudaStreamNonBlocking));
     need(cudaStreamCreateWithFlags(&copies, cudaStreamNonBlocking));
     need(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
@@ -35,7 +35,7 @@ static void world_begin() {
     for (int i = 0; i < N; i++) host_in[i] = (float)i;
 }
 
-static void world_end() {
+static void device_end() {
     cudaStreamDestroy(compute);
     cudaStreamDestroy(copies);
     cudaEventDestroy(event);
@@ -58,7 +58,7 @@ static void order(cudaStream_t first, cudaStream_t then) {
     need(cudaStreamWaitEvent(then, event, 0));
 }
 
-/* Downloads and compares with what each element must be. */
+/* Downloads and compares with the expected elements. */
 static int judge(float (*expected)(int i)) {
     download(compute);
     need(cudaStreamSynchronize(compute));
@@ -81,7 +81,7 @@ template <bool BARRIER> __global__ static void reverse(float *to, const float *f
     to[base + t] = tile[THREADS - 1 - t];
 }
 
-/* Each round a thread takes its neighbour's value: a barrier before and one after every reading. */
+/* In each round a thread takes its neighbour's value, with a barrier before and after the read. */
 template <bool FIRST, bool SECOND> __global__ static void rotate(float *to, const float *from) {
     SMEM_DYN(float, tile);
     int base = blockIdx.x * THREADS, t = threadIdx.x;
@@ -132,7 +132,7 @@ template <int KIND> static int run_divergent() {
     return CASE_RIGHT;
 }
 
-/* More blocks than there are shared memories, one launch after the other: nothing of it is a race. */
+/* More blocks than the emulator has shared memories, in several launches: must not look like a race. */
 static int run_many() {
     upload(compute);
     for (int launches = 0; launches < 30; launches++)
@@ -194,7 +194,7 @@ template <int KIND> __global__ static void absent(float *to) {
     int t = threadIdx.x;
     float value = (float)t;
     if (KIND == 0 && t % 32 < 20) value = __shfl_xor_sync(FULL, value, 1);
-    if (KIND == 1) value = __shfl_xor_sync(FULL, value, 1); /* of 40 threads */
+    if (KIND == 1) value = __shfl_xor_sync(FULL, value, 1); /* in a block of 40 threads */
     if (KIND == 2 && t % 32 < 16) value = __shfl_sync(0xFFFF, value, 20);
     to[t] = value;
 }
@@ -246,7 +246,7 @@ template <bool COMMIT_WAIT, bool BARRIER> static int run_product() {
     return CASE_RIGHT;
 }
 
-/* The next tile is fetched into the one that slower lanes still read. */
+/* Without the barrier the next tile overwrites one that slower lanes still read. */
 template <bool BARRIER> __global__ static void early(float *to, const float *from) {
     SMEM_ARRAY(float, tile, THREADS);
     int t = threadIdx.x;
@@ -321,7 +321,7 @@ static int run_wide(int by) {
     return judge(unchanged);
 }
 
-/* Two threads, or two blocks, write one word: which of them stays is nobody's choice. */
+/* Two threads, or two blocks, write one word in undefined order. */
 __global__ static void collide(float *to, int stride) {
     to[(blockIdx.x * THREADS + threadIdx.x) / stride] = 1;
 }
@@ -347,7 +347,7 @@ static void launch_twice() {
     LAUNCH(twice, BLOCKS, THREADS, 0, compute, out, in);
 }
 
-/* Two uploads on the copy stream into one place, a kernel after each. */
+/* Two uploads into one array on the copy stream, each followed by a kernel. */
 static int run_streams(bool first_wait, bool second_wait, bool last_wait) {
     upload(copies);
     if (first_wait) order(copies, compute);
@@ -373,7 +373,7 @@ static int run_events() {
     return cudaEventQuery(event) == cudaSuccess ? judge(doubled) : CASE_WRONG;
 }
 
-/* What the caller writes after a copy was queued, or hands on before it has run. */
+/* The caller overwrites the source after queueing a copy. */
 static int run_overwritten() {
     upload(copies);
     host_in[3] = 17;
@@ -394,7 +394,7 @@ static int run_pageable() {
     return emu_read_counts().pageable_copies == 2 ? result : CASE_WRONG;
 }
 
-/* ---- what is refused ---- */
+/* ---- rejected calls ---- */
 
 static int run_default_stream() {
     LAUNCH(twice, BLOCKS, THREADS, 0, (cudaStream_t)0, out, in);
@@ -434,7 +434,7 @@ static int run_shared_most() {
     return CASE_RIGHT;
 }
 
-static int run_given_back() {
+static int run_freed_early() {
     emu_set_delays(0, 300000);
     static float registered[1024];
     need(cudaHostRegister(registered, sizeof registered, 0));
@@ -480,7 +480,7 @@ static int run_mapped(bool touch_after) {
     return result;
 }
 
-/* ---- failures on demand ---- */
+/* ---- injected failures ---- */
 
 static int run_failures() {
     void *memory;
@@ -515,7 +515,7 @@ static int run_failures() {
     return right ? CASE_RIGHT : CASE_WRONG;
 }
 
-/* ---- by name ---- */
+/* ---- table of cases ---- */
 
 static const struct {
     const char *name;
@@ -570,16 +570,16 @@ static const struct {
     {"many threads", [] { return run_shape(1, 1025, 0); }},
     {"large shared", [] { return run_shape(1, 32, 50000); }},
     {"largest shared", run_shared_most},
-    {"given back", run_given_back},
+    {"freed early", run_freed_early},
     {"unmapped", [] { return run_mapped(true); }},
 };
 
 int case_run(const char *name) {
     for (auto &c : cases) {
         if (strcmp(c.name, name)) continue;
-        world_begin();
+        device_begin();
         int result = c.run();
-        world_end();
+        device_end();
         return result;
     }
     return CASE_UNKNOWN;

@@ -1,6 +1,6 @@
-/* Does the emulator find what it is there for? Each case runs in a process of its own, in three orders of
- * threads; clean ones must pass in all, faults must be found in one at least, and by the means that the table
- * says: by the emulator, by a wrong result, or by the sanitizer of this build. */
+/* Self-test of the emulator. Each case runs in its own process in three thread orders. Correct cases must
+ * pass in all; faults must be found in at least one, by the emulator, a wrong result or the sanitizer, as the
+ * table says. */
 #include "test/emu/self/cases.h"
 
 #include <stdbool.h>
@@ -22,11 +22,11 @@ enum { BUILD = 0 };
 #define ADDRESS "AddressSanitizer"
 #define WRONG   "wrong result"
 
-/* What must be said, in a build without a sanitizer, with ASan and UBSan, with TSan; NULL: not found there.
- */
+/* Expected report without sanitizer, with ASan and UBSan, with TSan; NULL: this build does not find the
+ * fault. */
 static const struct expectation {
     const char *name, *found[3];
-    const char *variable, *value; /* of the environment */
+    const char *variable, *value; /* environment variable */
 } table[] = {
     {"clean reverse", {0}, 0, 0},
     {"clean rotate", {0}, 0, 0},
@@ -82,12 +82,12 @@ static const struct expectation {
     {"many threads", {"(1025, 1, 1) threads", "(1025, 1, 1) threads", "(1025, 1, 1) threads"}, 0, 0},
     {"large shared", {"shared memory", "shared memory", "shared memory"}, 0, 0},
     {"largest shared", {"shared memory", "shared memory", "shared memory"}, 0, 0},
-    {"given back", {"given back", "given back", "given back"}, 0, 0},
+    {"freed early", {"was freed before", "was freed before", "was freed before"}, 0, 0},
     {"unmapped", {"not mapped", ADDRESS, "ThreadSanitizer: SEGV"}, 0, 0},
 };
 
-/* Runs the case in a process of its own; what it says on stderr goes to text. Its exit status, or 128 and the
- * signal. */
+/* Runs the case in its own process; its stderr goes to text. Returns its exit status, or 128 plus the signal.
+ */
 static int run_alone(const char *self, const struct expectation *x, const char *order, char *text,
                      size_t bytes) {
     int pipe_ends[2];
@@ -151,6 +151,6 @@ int main(int argc, char **argv) {
         if (!holds)
             printf("FAILED: %s%s%s\n", x->name, x->variable ? " with " : "", x->variable ? x->variable : "");
     }
-    printf("%d faults are for other builds to find\n%d passed, %d failed\n", skipped, passed, failed);
+    printf("%d faults are found only by other builds\n%d passed, %d failed\n", skipped, passed, failed);
     return failed != 0;
 }

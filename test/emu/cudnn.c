@@ -1,8 +1,7 @@
-/* In place of cuDNN: see cudnn.h. Operands are rounded to TF32 as sm_80's only instruction for it does
- * (cvt.rna: to nearest, ties away from zero), which is assumed of cuDNN's kernels; sums are f32 in another
- * order than there.
+/* Replaces cuDNN (kernels/cuda/cudnn.h). Operands are rounded to TF32 like sm_80's cvt.rna (to nearest, ties
+ * away from zero), which cuDNN's kernels presumably use; sums are f32, in another order than cuDNN's.
  *
- * It refuses shapes that were not prepared, and addresses that are not what cuDNN's fast kernels take. */
+ * Rejects shapes that were not prepared and addresses that cuDNN's fast kernels do not accept. */
 #include "kernels/cuda/cudnn.h"
 
 #include "enqueue.h"
@@ -53,7 +52,7 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN emulated");
 }
 
-/* Rows or columns without a stride, of which one of stride is the result. */
+/* Returns rows or columns of the stride-1 convolution from which a strided result is picked. */
 static int32_t dense(const struct convolution_key *key, int32_t of_out) {
     return (of_out - 1) * key->stride + 1;
 }
@@ -68,8 +67,9 @@ enum status convolutions_prepare(struct convolutions *c, const struct convolutio
     struct convolution convolution = {*key};
     struct onednn_key of = matrix_key(key);
     if (matrix_prepare(c->matrix, &of, e)) return e->code;
-    return hash_table_add(&c->table, &convolution) ? OK
-                                            : error_set(e, MEMORY, "no memory for the table of convolutions");
+    return hash_table_add(&c->table, &convolution)
+               ? OK
+               : error_set(e, MEMORY, "no memory for the table of convolutions");
 }
 
 struct call {
@@ -78,14 +78,14 @@ struct call {
     struct convolution_operands operands;
 };
 
-/* A library writes anything there. */
-static void spoil(void *workspace) {
+/* Overwrites the workspace, because a library may. */
+static void scribble(void *workspace) {
     enum { ENDS = 256 };
     memset(workspace, 0xff, ENDS);
     memset((char *)workspace + CONVOLUTIONS_WORKSPACE - ENDS, 0xff, ENDS);
 }
 
-/* 10 bits of fraction; infinity and NaN stay. */
+/* Rounds to 10 fraction bits; keeps infinity and NaN. */
 static float tf32(float f) {
     enum { LOST = 13, EXPONENT = 0x7f800000 };
     uint32_t bits;
@@ -112,7 +112,7 @@ static float *rounded_weights(const struct convolution_key *key, const float *fr
     return to;
 }
 
-/* One pixel of stride in each direction. */
+/* Picks one pixel per stride in each direction. */
 static void pick(const struct convolution_key *key, const float *from, float *to) {
     int64_t columns = dense(key, key->columns), n = key->out;
     for (int64_t y = 0; y < key->rows; y++)
@@ -128,7 +128,7 @@ static void compute(void *arguments) {
     struct onednn_key of = matrix_key(key);
     int64_t rows = convolution_reach(key, key->rows), columns = convolution_reach(key, key->columns);
     int64_t outputs = (int64_t)dense(key, key->rows) * dense(key, key->columns) * key->out;
-    spoil(o->workspace);
+    scribble(o->workspace);
     float *in = rounded(o->in, rows * columns * key->in);
     float *weights = rounded_weights(key, o->weights);
     float *out = matrix_floats(outputs);
@@ -151,26 +151,26 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     emu_require_aligned("weights of a convolution", operands->weights, 16);
     emu_require_aligned("out of a convolution", operands->out, 16);
     emu_require_aligned("workspace of a convolution", operands->workspace, 256);
-    if (key->in % 8 || key->out % 8) emu_stop("channels of a convolution are no multiples of 8");
+    if (key->in % 8 || key->out % 8) emu_stop("channels of a convolution are not multiples of 8");
     struct call call = {c->matrix, *key, *operands};
     emu_enqueue("convolution", compute, &call, sizeof call, stream);
     return OK;
 }
 
-/* There is no code to load, but mapping and asking are tried. */
+/* Has no code to load, but exercises the caller's warm-up path. */
 uint64_t convolutions_warm_up_bytes(const struct convolutions *c) {
     (void)c;
     return CONVOLUTIONS_WORKSPACE;
 }
 
 enum status convolutions_warm_up(struct convolutions *c, void *scratch, uint64_t scratch_bytes,
-                               cudaStream_t stream, struct error *e) {
+                                 cudaStream_t stream, struct error *e) {
     (void)c, (void)scratch_bytes, (void)stream, (void)e;
     emu_require_aligned("scratch of convolutions", scratch, 256);
     return OK;
 }
 
-/* All that was prepared: what has run is not kept here. */
+/* Reports every prepared convolution, because the emulator does not record runs. */
 void convolutions_algorithms(const struct convolutions *c, device_algorithm *say, void *user) {
     for (uint64_t i = 0; i < c->table.capacity; i++) {
         const struct convolution *convolution = hash_table_at(&c->table, i);

@@ -1,8 +1,8 @@
-/* In place of cuBLASLt: see cublaslt.h. The operands are bf16 and the sums f32, as on the device; sums go in
- * another order than there, on the processor's vector units.
+/* Replaces cuBLASLt (kernels/cuda/cublaslt.h). Operands are bf16 and sums f32, as on the device; sums are in
+ * another order, on the CPU's vector units.
  *
- * It refuses what cuBLASLt would only crash or slow down on: shapes that were not prepared, addresses that
- * are not what the key promises. */
+ * Rejects shapes that were not prepared and addresses without the alignment of the key, where cuBLASLt would
+ * crash or be slow. */
 #include "kernels/cuda/cublaslt.h"
 
 #include "enqueue.h"
@@ -62,7 +62,8 @@ enum status products_prepare(struct products *p, const struct product_key *key, 
     struct product product = {.key = *key};
     struct onednn_key of = matrix_key(key);
     if (matrix_prepare(p->matrix, &of, e)) return e->code;
-    return hash_table_add(&p->table, &product) ? OK : error_set(e, MEMORY, "no memory for the table of products");
+    return hash_table_add(&p->table, &product) ? OK
+                                               : error_set(e, MEMORY, "no memory for the table of products");
 }
 
 struct call {
@@ -71,21 +72,21 @@ struct call {
     struct product_operands operands;
 };
 
-/* A library writes anything there. */
-static void spoil(void *workspace) {
+/* Overwrites the workspace, because a library may. */
+static void scribble(void *workspace) {
     enum { ENDS = 256 };
     memset(workspace, 0xff, ENDS);
     memset((char *)workspace + PRODUCTS_WORKSPACE - ENDS, 0xff, ENDS);
 }
 
-static float widened(uint16_t half) {
+static float bf16_to_f32(uint16_t half) {
     uint32_t bits = (uint32_t)half << 16;
     float value;
     memcpy(&value, &bits, sizeof value);
     return value;
 }
 
-/* To nearest even; NaN stays one. */
+/* Rounds to bf16, to nearest even; keeps NaN. */
 static uint16_t nearest(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -93,11 +94,11 @@ static uint16_t nearest(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Packed. */
-static float *widen(const uint16_t *from, int64_t rows, int64_t columns, int64_t row) {
+/* Returns a packed f32 copy. */
+static float *f32_copy(const uint16_t *from, int64_t rows, int64_t columns, int64_t row) {
     float *to = matrix_floats(rows * columns);
     for (int64_t i = 0; i < rows; i++)
-        for (int64_t j = 0; j < columns; j++) to[i * columns + j] = widened(from[i * row + j]);
+        for (int64_t j = 0; j < columns; j++) to[i * columns + j] = bf16_to_f32(from[i * row + j]);
     return to;
 }
 
@@ -111,7 +112,7 @@ static void finish(const struct call *c, const float *from) {
     for (int64_t i = 0; i < key->m; i++)
         for (int64_t j = 0; j < key->n; j++) {
             float value = from[i * key->n + j];
-            if (key->bias) value += key->rounded ? widened(half_bias[j]) : bias[j];
+            if (key->bias) value += key->rounded ? bf16_to_f32(half_bias[j]) : bias[j];
             if (key->residual) value += o->residual[i * key->residual_row + j];
             if (key->rounded)
                 half_out[i * key->out_row + j] = nearest(value);
@@ -124,9 +125,9 @@ static void compute(void *arguments) {
     const struct call *c = arguments;
     const struct product_key *key = &c->key;
     struct onednn_key of = matrix_key(key);
-    spoil(c->operands.workspace);
-    float *in = widen(c->operands.in, key->m, key->k, key->in_row);
-    float *weight = widen(c->operands.weight, key->n, key->k, key->k);
+    scribble(c->operands.workspace);
+    float *in = f32_copy(c->operands.in, key->m, key->k, key->in_row);
+    float *weight = f32_copy(c->operands.weight, key->n, key->k, key->k);
     float *out = matrix_floats((int64_t)key->m * key->n);
     matrix_run(c->matrix, &of, in, weight, out);
     finish(c, out);
@@ -153,26 +154,26 @@ enum status products_run(struct products *p, const struct product_key *key,
                            key->k, key->bias, key->residual, key->rounded, key->wide);
     }
     check(key, operands);
-    if (key->rounded && key->residual) emu_stop("a residual to a result in bf16");
+    if (key->rounded && key->residual) emu_stop("a bf16 result cannot have a residual");
     struct call call = {p->matrix, *key, *operands};
     emu_enqueue("product", compute, &call, sizeof call, stream);
     return OK;
 }
 
-/* There is no code to load, but mapping and asking are tried. */
+/* Has no code to load, but exercises the caller's warm-up path. */
 uint64_t products_warm_up_bytes(const struct products *p) {
     (void)p;
     return PRODUCTS_WORKSPACE;
 }
 
 enum status products_warm_up(struct products *p, void *scratch, uint64_t scratch_bytes, cudaStream_t stream,
-                           struct error *e) {
+                             struct error *e) {
     (void)p, (void)scratch_bytes, (void)stream, (void)e;
     emu_require_aligned("scratch of products", scratch, 256);
     return OK;
 }
 
-/* All that was prepared: what has run is not kept here. */
+/* Reports every prepared product, because the emulator does not record runs. */
 void products_algorithms(const struct products *p, device_algorithm *say, void *user) {
     for (uint64_t i = 0; i < p->table.capacity; i++) {
         const struct product *product = hash_table_at(&p->table, i);
