@@ -1,4 +1,4 @@
-/* Measures what an adapter costs on the CPU: the large matrix products of Z-Image at 1056 tokens (a 512x512
+/* Measures the cost of adapters on the CPU: the large matrix products of Z-Image at 1056 tokens (a 512x512
  * image and its text), then one whole block through the model's forward pass, with and without low-rank
  * adapters, alternating in one process. Prints medians of CPU time, which other load on the machine hardly
  * affects.
@@ -36,7 +36,7 @@ static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, i
     return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* One call, with or without adapters, in the same memory. Returns its CPU time in seconds. */
+/* Runs one product, with or without adapters, in the same memory. Returns its CPU time in seconds. */
 static double run(struct context *x, const struct product *p, int rank, bool adapted) {
     struct low_rank chain[MAX_PARTS];
     int32_t rows = p->n / p->parts;
@@ -64,8 +64,8 @@ static double median(double *seconds, int n) {
     return n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
 }
 
-/* Allocates what a dry run counts and fills it with values near 0.01, so that no page is the shared zero
- * page. */
+/* Allocates the memory that a dry run counts and fills it with values near 0.01, so that no page is the
+ * shared zero page. */
 static char *context_open(struct context *x, struct arena *arena, struct device *device,
                           const struct product *p, int rank) {
     struct dry dry;

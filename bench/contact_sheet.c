@@ -1,5 +1,4 @@
-/* Layout and drawing share the same functions: a first pass on a one-pixel surface determines the height of
- * the sheet. */
+/* Layout and drawing share functions: a first pass on a one-pixel surface finds the height of the sheet. */
 #include "bench/contact_sheet.h"
 
 #include <cairo/cairo.h>
@@ -11,13 +10,13 @@
 
 enum {
     ENLARGED = 2,                        /* scale of the images on the sheet */
-    MARGIN = 40,                         /* around the sheet */
-    GAP = 16,                            /* between cards */
-    PAD = 14,                            /* between a card's edge and its image */
-    LABEL_LINE = 19,                     /* line height of a label */
-    HEAD = 84,                           /* title and subtitle */
-    FOOT = 34,                           /* footer line */
-    INNER = 4 * 256 + 3 * GAP + 8 * PAD, /* a row of four square images */
+    MARGIN = 40,                         /* pixels around the sheet */
+    GAP = 16,                            /* pixels between cards */
+    PAD = 14,                            /* pixels between a card's edge and its image */
+    LABEL_LINE = 19,                     /* line height of a label in pixels */
+    HEAD = 84,                           /* height of title and subtitle in pixels */
+    FOOT = 34,                           /* height of the footer line in pixels */
+    INNER = 4 * 256 + 3 * GAP + 8 * PAD, /* width of a row of four square images */
     WIDTH = INNER + 2 * MARGIN,
 };
 
@@ -93,7 +92,7 @@ static struct row row_from(cairo_t *c, const struct contact_sheet *sheet, int fi
     return row;
 }
 
-/* Converts to Cairo's 32 bits per pixel. */
+/* Converts RGB triples to Cairo's 32 bits per pixel. */
 static cairo_surface_t *surface_of(const struct sheet_picture *p) {
     cairo_surface_t *surface = cairo_image_surface_create(CAIRO_FORMAT_RGB24, p->width, p->height);
     if (cairo_surface_status(surface)) return surface;

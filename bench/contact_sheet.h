@@ -1,5 +1,4 @@
-/* Draws a contact sheet: images in rows with their prompts, as one PNG. Independent of models and
- * sessions. */
+/* Draws a contact sheet: images in rows with their prompts, as one PNG. */
 #ifndef SLUICE_BENCH_CONTACT_SHEET_H
 #define SLUICE_BENCH_CONTACT_SHEET_H
 
@@ -8,11 +7,11 @@
 struct sheet_picture {
     const char *prompt;
     int width, height;
-    const uint8_t *rgb; /* height rows of width RGB triples, packed */
+    const uint8_t *rgb; /* RGB triples, `height` rows of `width`, packed */
 };
 
 struct contact_sheet {
-    const char *title, *subtitle, *footer; /* one line each */
+    const char *title, *subtitle, *footer; /* one line of text each */
     const struct sheet_picture *pictures;
     int n_pictures;
 };

@@ -21,11 +21,11 @@
 enum kind { CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME };
 enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
 
-/* n for a convolution: rows, columns and channels of the input; output channels; kernel size 1 or 3;
- * upsampling factor 1 or 2; stride; the norm before it, followed by SiLU. For a matrix product: rows, inputs,
- * outputs. For attention: tokens, heads, head size. A convolution over time is like a convolution, but n[7]
- * is the number of frames, each of which also reads the two before it and is normalized and activated once,
- * in advance. type: name of the weights' type. */
+/* Shape of an operator. n for a convolution: rows, columns and channels of the input; output channels; kernel
+ * size 1 or 3; upsampling factor 1 or 2; stride; the norm before it, followed by SiLU. For a matrix product:
+ * rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time is like a
+ * convolution, but n[7] is the number of frames, each of which also reads the two before it and is normed and
+ * activated once, in advance. type: name of the weights' type. */
 struct shape {
     int32_t kind, n[8];
     const char *type;
@@ -33,12 +33,12 @@ struct shape {
 
 EXPORT int operator_open(const struct shape *shape, int threads);
 EXPORT double operator_sluice(void);
-/* Returns 0 for attention. */
+/* Runs oneDNN alone and returns the CPU seconds; 0 for attention. */
 EXPORT double operator_onednn(void);
 EXPORT double operator_flops(void);
 EXPORT void operator_close(void);
 
-/* oneDNN's operands. */
+/* Operands of oneDNN. */
 enum part { IN, WEIGHTS, BIAS, OUT, SCRATCH, N_PARTS };
 
 static struct {
@@ -108,19 +108,19 @@ static void convolve_over_time(struct context *x) {
     const int32_t *n = b.shape.n;
     struct tensor in = scratch_tensor(x, DTYPE_F32, 2, (int32_t[]){n[0] * n[1], n[2]}),
                   gamma = scratch_tensor(x, DTYPE_F32, 1, &n[2]);
-    struct tensor out = scratch_tensor(x, DTYPE_F32, 3, (int32_t[]){n[0], n[1], n[3]}), kept[SLICES],
+    struct tensor out = scratch_tensor(x, DTYPE_F32, 3, (int32_t[]){n[0], n[1], n[3]}), normed[SLICES],
                   weight[SLICES];
     struct epilogue sum = {.bias = scratch_tensor(x, DTYPE_F32, 1, &n[3])};
     for (int i = 0; i < SLICES; i++) {
-        kept[i] = scratch_tensor(x, DTYPE_F32, 3, n);
+        normed[i] = scratch_tensor(x, DTYPE_F32, 3, n);
         weight[i] = scratch_tensor(x, type_of(b.shape.type), 4, (int32_t[]){n[3], n[2], n[4], n[4]});
     }
     for (int32_t frame = 0; frame < n[7]; frame++) {
-        op_rms_norm(x, tensor_reshape(kept[frame % SLICES], 2, in.dim), in, gamma, 1e-26f,
+        op_rms_norm(x, tensor_reshape(normed[frame % SLICES], 2, in.dim), in, gamma, 1e-26f,
                     (struct modulation){.activation = ACTIVATION_SILU});
         struct epilogue parts = sum;
         for (int i = 0; i < SLICES; i++, parts = (struct epilogue){.residual = out})
-            op_conv2d(x, out, kept[(frame + 1 + i) % SLICES], weight[i], parts, options_of(&b.shape));
+            op_conv2d(x, out, normed[(frame + 1 + i) % SLICES], weight[i], parts, options_of(&b.shape));
     }
 }
 
@@ -149,7 +149,7 @@ static void compute(struct context *x) {
     forwards[b.shape.kind](x);
 }
 
-/* Determines memory and workspace with a dry run, which also prepares the device. */
+/* Finds memory and workspace with a dry run, which also prepares the device. */
 static void open_sluice(void) {
     struct arena counting = arena_counting();
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
@@ -233,9 +233,9 @@ int operator_open(const struct shape *shape, int threads) {
     if (b.onednn && !b.error.code) open_onednn();
     if (b.error.code) return (int)report(0);
     /* Values near 0.01 in f32 and bf16, near 1 in f16: no zero pages and no denormals. */
-    uint16_t *numbers = (uint16_t *)(void *)b.memory;
-    for (uint64_t i = 0; i < (b.bytes + b.onednn_bytes) / sizeof *numbers; i++)
-        numbers[i] = (uint16_t)(0x3C00 + i * 37 % 128);
+    uint16_t *values = (uint16_t *)(void *)b.memory;
+    for (uint64_t i = 0; i < (b.bytes + b.onednn_bytes) / sizeof *values; i++)
+        values[i] = (uint16_t)(0x3C00 + i * 37 % 128);
     b.arena.base = b.memory;
     b.context.workspace = b.memory + b.arena.bytes;
     return 0;

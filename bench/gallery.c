@@ -50,7 +50,7 @@ struct gallery {
     int n_done, live; /* live: stderr is a terminal, so the progress line is rewritten */
     /* From the plans: the greatest minimum budget and the smallest peak with all weights resident. */
     json_int_t least_bytes, resident_bytes;
-    /* From the reports. again: bytes streamed after the first step of an image, by which time everything has
+    /* From the reports. again_bytes: bytes streamed after the first step of an image, when everything has
      * been read once. */
     json_int_t peak_bytes, streamed_bytes, again_bytes;
 };
@@ -97,7 +97,7 @@ static struct sluice_request request_for(const struct gallery *g, int i) {
 
 static int ask_plan(struct gallery *g, int i, struct sluice_error *e) {
     struct sluice_request request = request_for(g, i);
-    request.max_ram_bytes = (int64_t)1 << 30; /* enough for all weights to be resident in the plan's peak */
+    request.max_ram_bytes = (int64_t)1 << 30; /* lets the plan keep all weights resident */
     char *text = NULL;
     bool fits;
     json_int_t least = 0, peak = 0;

@@ -29,7 +29,6 @@ static void name_tensors(enum dtype dtype) {
     }
 }
 
-/* The memory is zeroed already. */
 static enum status make_zeros(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     (void)user, (void)i, (void)to, (void)bytes;
     return e->code;
@@ -84,8 +83,6 @@ static void report(struct sys *sys, opener *open_index, const char *what, const 
            1e3 * cold);
     remove(path);
 }
-
-/* ---- tokenizer in a GGUF header ---- */
 
 static void put_number(FILE *file, uint64_t number, int bytes) {
     for (int i = 0; i < bytes; i++) fputc((int)(number >> 8 * i & 255), file);

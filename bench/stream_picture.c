@@ -13,14 +13,14 @@
 
 enum {
     WIDTH = 1400,
-    LEFT = 110, /* left edge of the time axis, after the labels */
+    LEFT = 110, /* left edge of the time axis, after the labels, in pixels */
     RIGHT = 30,
-    HEAD = 96,   /* title and legend */
-    PANEL = 236, /* height of one layout's panel */
-    ROW = 30,    /* height of the bus and compute bars */
+    HEAD = 96,   /* height of title and legend in pixels */
+    PANEL = 236, /* height of one layout's panel in pixels */
+    ROW = 30,    /* height of the bus and compute bars in pixels */
     RING = 76,
     FOOT = 46,
-    STEP = 3, /* the step shown; earlier ones fill pool and ring */
+    STEP = 3, /* the step shown; earlier steps fill pool and ring */
     N_PANELS = 3,
 };
 
@@ -28,7 +28,7 @@ struct event {
     enum timed_event kind;
     double start, end; /* seconds */
     uint64_t bytes;
-    int block; /* index in the model */
+    int block; /* index of the block in the model */
 };
 
 struct timeline {
@@ -36,7 +36,7 @@ struct timeline {
     struct stream_view view;
     struct event *events;
     int n_events, capacity;
-    double from, to; /* the step's start and end */
+    double from, to; /* start and end of the shown step in seconds */
 };
 
 static struct timeline timelines[N_PANELS] = {
@@ -47,8 +47,6 @@ static struct timeline timelines[N_PANELS] = {
     {.title = "depth1: every n-th block is resident, prefetches one block ahead",
      .view = {.layout = LAYOUT_DEPTH1}},
 };
-
-/* ---- events ---- */
 
 static void on_event(void *user, enum timed_event kind, uint64_t start, uint64_t end, uint64_t bytes) {
     struct timeline *t = user;
@@ -64,8 +62,8 @@ static bool is_resident(const struct timeline *t, int block) {
     return plan_is_resident(&t->view.plan.stage[0], block);
 }
 
-/* Blocks are copied in the order of use, residents in the first step only. Returns the next visit, from the
- * given one, whose block is copied. */
+/* Returns the next visit from the given one whose block is copied. Blocks are copied in the order of use,
+ * residents in the first step only. */
 static int next_copied(const struct timeline *t, int visit) {
     int n = t->view.need.stage[0].n_blocks;
     while (visit >= n && is_resident(t, visit % n)) visit++;
@@ -102,7 +100,8 @@ static enum status simulate(struct timeline *t, struct error *e) {
     return e->code;
 }
 
-/* Bytes in the ring at a given time: copied, and not yet released by the computation of their block. */
+/* Returns the bytes in the ring at a given time: copied, and not yet released by the computation of their
+ * block. */
 static double ring_at(const struct timeline *t, double when) {
     double bytes = 0;
     for (const struct event *e = t->events; e < t->events + t->n_events; e++) {
@@ -122,14 +121,12 @@ static double stall_seconds(const struct timeline *t) {
     return seconds;
 }
 
-/* ---- drawing ---- */
-
-struct canvas {
+struct chart {
     cairo_t *c;
     double span; /* length of the time axis in seconds */
 };
 
-static double across(const struct canvas *v, double seconds) {
+static double across(const struct chart *v, double seconds) {
     return LEFT + (WIDTH - LEFT - RIGHT) * seconds / v->span;
 }
 
@@ -142,9 +139,9 @@ static void text(cairo_t *c, double x, double y, double size, bool bold, const c
 }
 
 static const double colours[][3] = {
-    {.16, .45, .72}, /* streamed blocks, alternating */
+    {.16, .45, .72}, /* colours of streamed blocks, alternating */
     {.45, .69, .88},
-    {.68, .70, .72}, /* resident */
+    {.68, .70, .72}, /* resident blocks */
     {.84, .22, .18}, /* stall */
 };
 enum { STREAMED, RESIDENT = 2, STALL };
@@ -159,7 +156,7 @@ static int colour_of(const struct timeline *t, const struct event *e) {
     return STREAMED + n % 2;
 }
 
-static void bar(const struct canvas *v, const struct timeline *t, const struct event *e, double y) {
+static void bar(const struct chart *v, const struct timeline *t, const struct event *e, double y) {
     const double *rgb = colours[colour_of(t, e)];
     double start = e->start - t->from, end = e->end - t->from;
     if (end <= 0 || start >= v->span) return;
@@ -171,7 +168,7 @@ static void bar(const struct canvas *v, const struct timeline *t, const struct e
     cairo_fill(v->c);
 }
 
-static void draw_ring(const struct canvas *v, const struct timeline *t, double y, double most) {
+static void draw_ring(const struct chart *v, const struct timeline *t, double y, double most) {
     cairo_t *c = v->c;
     double ring = (double)t->view.plan.stage[0].ring_bytes, foot = y + RING, left = LEFT;
     cairo_set_source_rgb(c, .55, .75, .55);
@@ -189,8 +186,8 @@ static void draw_ring(const struct canvas *v, const struct timeline *t, double y
     cairo_stroke(c);
 }
 
-/* Fades what follows the step, which belongs to the next one. */
-static void fade_rest(const struct canvas *v, const struct timeline *t, double y) {
+/* Fades the events after the shown step. */
+static void fade_rest(const struct chart *v, const struct timeline *t, double y) {
     double x = across(v, t->to - t->from);
     cairo_set_source_rgba(v->c, 1, 1, 1, .62);
     cairo_rectangle(v->c, x, y, WIDTH - RIGHT - x + 1, 2 * ROW + RING + 20);
@@ -202,7 +199,7 @@ static void fade_rest(const struct canvas *v, const struct timeline *t, double y
     cairo_stroke(v->c);
 }
 
-static void draw_labels(const struct canvas *v, const struct timeline *t, double y) {
+static void draw_labels(const struct chart *v, const struct timeline *t, double y) {
     char line[256];
     const struct stream_row *row = &t->view.row;
     const struct plan_stage *p = &t->view.plan.stage[0];
@@ -219,7 +216,7 @@ static void draw_labels(const struct canvas *v, const struct timeline *t, double
     text(v->c, 24, y + 2 * ROW + 58, 13, false, line);
 }
 
-static void draw_panel(const struct canvas *v, const struct timeline *t, double y, double most) {
+static void draw_panel(const struct chart *v, const struct timeline *t, double y, double most) {
     draw_labels(v, t, y);
     for (const struct event *e = t->events; e < t->events + t->n_events; e++) {
         if (e->kind == TIMED_COPY) bar(v, t, e, y);
@@ -243,7 +240,7 @@ static void draw_legend(cairo_t *c) {
     text(c, LEFT + 760, 66, 13, false, "green: ring fill level; line: ring size; pale: the next step");
 }
 
-static void draw_axis(const struct canvas *v, double y) {
+static void draw_axis(const struct chart *v, double y) {
     char line[32];
     for (int i = 0; i * 0.1 < v->span; i++) {
         snprintf(line, sizeof line, "%.1f s", i * 0.1);
@@ -255,7 +252,7 @@ static void draw_axis(const struct canvas *v, double y) {
 }
 
 static void draw(cairo_t *c) {
-    struct canvas v = {.c = c};
+    struct chart v = {.c = c};
     double most = 0;
     for (int i = 0; i < N_PANELS; i++) {
         const struct timeline *t = &timelines[i];

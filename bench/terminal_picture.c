@@ -1,5 +1,5 @@
-/* Kitty: sw.kovidgoyal.net/kitty/graphics-protocol (PNG with a=T,f=100, in chunks of 4096). iTerm2:
- * iterm2.com/documentation-images (OSC 1337 File). Sixel: libsixel. */
+/* Protocols. Kitty: sw.kovidgoyal.net/kitty/graphics-protocol (PNG with a=T,f=100, in chunks of 4096).
+ * iTerm2: iterm2.com/documentation-images (OSC 1337 File). Sixel: libsixel. */
 #include "bench/terminal_picture.h"
 
 #include <cairo/cairo.h>
@@ -81,7 +81,7 @@ static void iterm(const char *text, size_t n_bytes, size_t n_chars, int columns)
     printf("\a\n");
 }
 
-/* Wide enough for readable labels; a wider image would not fit the terminal's height. */
+/* Columns for readable labels; a wider image would not fit the terminal's height. */
 static int picture_columns(void) {
     int columns = terminal_size().ws_col;
     return columns < 120 ? columns : 120;
@@ -128,7 +128,7 @@ static cairo_surface_t *scale_down(cairo_surface_t *picture, int columns) {
     return small;
 }
 
-/* xterm's colours 16 to 231 are a cube with these levels. */
+/* Colours 16 to 231 of xterm are a cube with these levels. */
 static unsigned cube_level(unsigned value) {
     static const unsigned levels[6] = {0, 95, 135, 175, 215, 255};
     unsigned best = 0;

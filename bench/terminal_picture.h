@@ -3,7 +3,7 @@
 #define SLUICE_BENCH_TERMINAL_PICTURE_H
 
 enum terminal_kind {
-    TERMINAL_NONE, /* not a terminal, or TERM=dumb */
+    TERMINAL_NONE, /* stdout is not a terminal, or TERM=dumb */
     TERMINAL_KITTY,
     TERMINAL_ITERM,
     TERMINAL_SIXEL,
@@ -11,10 +11,10 @@ enum terminal_kind {
     TERMINAL_256,       /* half-block characters, 6x6x6 colours */
 };
 
-/* The kind of terminal on stdout, from environment variables; a query might never be answered. */
+/* Returns the kind of terminal on stdout, from environment variables; a query might never be answered. */
 enum terminal_kind terminal_kind(void);
 
-/* Prints the image to stdout, no wider than the terminal; nothing for TERMINAL_NONE. Returns NULL or an error
+/* Prints the image to stdout, no wider than the terminal; nothing for TERMINAL_NONE. NULL or an error
  * message. */
 const char *terminal_picture_show(const char *png_file, enum terminal_kind kind);
 

@@ -1,4 +1,3 @@
-/* Allocation of arrays whose sizes come from files: see alloc_array.h. */
 #include "loaders/alloc_array.h"
 
 #include <inttypes.h>

@@ -1,12 +1,11 @@
-/* Allocation of arrays whose sizes come from files: sizes are checked for overflow, and failures are reported
- * with the size. */
 #ifndef SLUICE_LOADERS_ALLOC_ARRAY_H
 #define SLUICE_LOADERS_ALLOC_ARRAY_H
 
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
-/* Allocates n elements under LINE_HOST; NULL with MEMORY or OVERFLOW. n may be 0. */
+/* Allocates n elements (0 allowed) under LINE_HOST; the size may come from a file. NULL with OVERFLOW or
+ * MEMORY. */
 void *alloc_array(struct sys *sys, uint64_t n, uint64_t element_bytes, struct error *e);
 /* Copies bytes and appends a NUL; NULL with MEMORY. */
 char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e);

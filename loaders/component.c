@@ -1,6 +1,5 @@
-/* Opens the weights of a component: finds its files, reads each, and merges one index over all of them. See
+/* Opens the weights of a component: finds its files, reads each, and merges one index over all. See
  * loaders.h.
- *
  * A shard index is read twice: first for the names of its files; after these are open, to check that every
  * tensor is in its shard. Positions and shapes come only from the headers of the shards. */
 #include "loaders/gguf/gguf.h"
@@ -23,11 +22,11 @@ enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 struct sharding {
     struct sys *sys;
     const char *path;
-    struct json_text weight_map; /* in the text of the index */
-    char *name[SHARDS_MAX];      /* file names as written in the index */
+    struct json_text weight_map; /* within the text of the shard index */
+    char *name[SHARDS_MAX];      /* shard file names as written in the index */
     struct tensor_index part[SHARDS_MAX];
     int n_shards, n_parts;
-    uint64_t claimed_bytes; /* metadata.total_size, or 0 */
+    uint64_t claimed_bytes; /* metadata.total_size in bytes, or 0 */
 };
 
 static enum status component_fail_at(const struct json_text *at, enum status code, const char *what,
@@ -41,7 +40,7 @@ static enum status component_fail_memory(const char *path, struct error *e) {
     return error_where(e, "%s", path);
 }
 
-/* True if a shard name leaves the folder of the index. Symlinks may lead anywhere; the Hugging Face cache
+/* True if a shard name leaves the folder of the index. Symlinks may lead anywhere: the Hugging Face cache
  * consists of them. */
 static bool leaves_folder(const char *name, size_t bytes) {
     if (!bytes || *name == '/' || strlen(name) != bytes) return true;
@@ -52,7 +51,7 @@ static bool leaves_folder(const char *name, size_t bytes) {
     return false;
 }
 
-/* Decodes a shard name to *json. LIMIT, META, BOUNDS if it is invalid. */
+/* Decodes and checks a shard name. LIMIT, META, BOUNDS if it is invalid. */
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
     if (json_first_char(value) != '"')
@@ -84,8 +83,8 @@ static char *copy_joined(struct sys *sys, const char *folder, size_t folder_byte
     return joined;
 }
 
-/* Index of the shard with that name, or -1. Tries the last result first, because neighbours usually share a
- * shard. */
+/* Index of the shard with this name, or -1. Tries the last result first, because consecutive tensors usually
+ * share a shard. */
 static int find_shard(const struct sharding *s, const char *name, int last) {
     if (last < s->n_shards && !strcmp(s->name[last], name)) return last;
     for (int i = 0; i < s->n_shards; i++)
@@ -109,7 +108,7 @@ static enum status add_shard(struct sharding *s, const struct json_text *value, 
     return OK;
 }
 
-/* First pass over weight_map: collects the file names. */
+/* First pass over weight_map: collects the shard names. */
 static enum status collect_shards(struct sharding *s, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -134,8 +133,8 @@ static bool component_is_named(const struct json_member *member, const char *nam
     return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
 
-/* Finds weight_map in the index. Other members only need to be valid JSON; total_size is not checked, because
- * it is wrong in published files. */
+/* Finds weight_map in the shard index. Other members only need to be valid JSON; total_size is not checked,
+ * because it is wrong in published files. */
 static enum status find_weight_map(struct sharding *s, const struct json_text *text, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -183,7 +182,7 @@ static enum status open_shards(struct sharding *s, struct error *e) {
     return OK;
 }
 
-/* Checks one member of weight_map. seen: a flag for every entry of the index. */
+/* Checks one member of weight_map. seen: one flag per entry of the index, set by earlier members. */
 static enum status check_mapping(const struct sharding *s, const struct json_member *member,
                                  const struct tensor_index *index, bool *seen, int *shard, struct error *e) {
     json_t *name = NULL, *file = NULL;
@@ -211,7 +210,7 @@ out:
     return e->code;
 }
 
-/* Second pass over weight_map: checks every tensor. */
+/* Second pass over weight_map: checks that every tensor is in its shard. */
 static enum status check_weight_map(const struct sharding *s, const struct tensor_index *index,
                                     struct error *e) {
     struct json_walk walk;
@@ -258,7 +257,8 @@ out:
     return e->code;
 }
 
-/* Kinds of weight files in the order of preference of loaders.h; two files of the same kind are ambiguous. */
+/* Kinds of weight files in the order of preference that loaders.h lists; two files of the same kind are
+ * ambiguous. */
 enum place {
     DIFFUSION_INDEX,
     MODEL_INDEX,
@@ -314,7 +314,7 @@ static enum place place_of(const char *name) {
     return is_variant_file(name) ? VARIANT_FILE : OTHER_FILE;
 }
 
-/* The best file of a folder, and a second one of the same kind if there is one. */
+/* The best weight file of a folder, and a second one of the same kind if there is one. */
 struct choice {
     enum place place;
     char name[256], other[256];
@@ -356,7 +356,7 @@ bool component_is_candidate(const char *name) {
     return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
-/* Chooses the format by the first bytes of the file, else by its name. */
+/* Opens a weight file. Its first bytes determine the format, else its name. */
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     if (ends_with(path, ".json"))
         open_sharded(sys, path, index, e);
@@ -382,7 +382,7 @@ static enum status open_folder(struct sys *sys, const char *path, DIR *folder, s
     return e->code;
 }
 
-/* Lists folders through the C library; struct sys has no function for it, and no test needs one. */
+/* Lists folders through the C library: struct sys has no function for it, and no test needs one. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     *index = (struct tensor_index){0};
     DIR *folder = opendir(path);

@@ -1,5 +1,4 @@
-/* Configuration files: flattens a JSON document into a table. See config.h and loaders.h.
- *
+/* Configuration files: flattens a JSON document into struct config. See config.h and loaders.h.
  * The document is traversed twice without recursion, to count its values and to copy them. Keys repeat the
  * names of all enclosing objects, so their length is limited: 1 MB of JSON could otherwise need gigabytes of
  * keys. */
@@ -17,13 +16,13 @@ enum { CONFIG_DEPTH_MAX = 64, CONFIG_VALUES_MAX = 65536, CONFIG_KEY_MAX = 255 };
 
 struct frame {
     json_t *node;
-    void *member; /* of an object: the next member */
-    size_t place; /* of an array: the next index */
+    void *member; /* next member of an object */
+    size_t place; /* next index of an array */
     size_t key_bytes;
 };
 
 struct flattening {
-    struct config *config; /* values is NULL while values are only counted */
+    struct config *config; /* config->values is NULL while values are only counted */
     int n_values;
     int depth;
     struct frame frames[CONFIG_DEPTH_MAX];
@@ -74,7 +73,6 @@ static void push(struct flattening *f, json_t *node) {
         (struct frame){.node = node, .member = json_object_iter(node), .key_bytes = strlen(f->key)};
 }
 
-/* Writes the key of the next child of a frame. */
 static enum status write_key(struct flattening *f, const struct frame *frame, struct error *e) {
     char *end = f->key + frame->key_bytes;
     size_t room = sizeof f->key - frame->key_bytes;
@@ -88,7 +86,7 @@ static enum status write_key(struct flattening *f, const struct frame *frame, st
     return error_expected(e, "at most %d bytes including the names of enclosing objects", CONFIG_KEY_MAX);
 }
 
-/* Returns the next child of the innermost frame; NULL at its end or on error. */
+/* Returns the next child of the innermost object or array; NULL at its end or on error. */
 static json_t *take_child(struct flattening *f, struct error *e) {
     struct frame *frame = &f->frames[f->depth - 1];
     if (json_is_object(frame->node) ? !frame->member : frame->place == json_array_size(frame->node))
@@ -121,7 +119,7 @@ static int config_file_compare_keys(const void *a, const void *b) {
     return strcmp(((const struct config_value *)a)->key, ((const struct config_value *)b)->key);
 }
 
-/* {"a.b": 1, "a": {"b": 2}} has no duplicate keys as JSON, but it has after flattening. */
+/* Sorts by key. Flattening can create duplicates: {"a.b": 1, "a": {"b": 2}} has no duplicate keys as JSON. */
 static enum status sort_values(struct flattening *f, struct error *e) {
     struct config *config = f->config;
     int twice = sort_find_duplicate(config->values, config->n_values, sizeof *config->values,
@@ -159,8 +157,8 @@ out:
     return e->code;
 }
 
-/* Replaces -Infinity by null. Python writes -Infinity, which is not JSON, for an absent lower bound;
- * diffusers' DPMSolverMultistepScheduler has one. Infinity and NaN remain errors. */
+/* Replaces -Infinity by null: Python writes -Infinity, which is not JSON, for an absent lower bound
+ * (diffusers' DPMSolverMultistepScheduler). Infinity and NaN remain errors. */
 static void replace_negative_infinity(char *text) {
     static const char infinity[] = "-Infinity", null[] = "null     ";
     bool quoted = false;

@@ -1,4 +1,3 @@
-/* Detects file formats by their first bytes: see file_kind.h. */
 #include "loaders/file_kind.h"
 
 #include <stdio.h>
@@ -30,8 +29,8 @@ static const struct {
 const char *file_kind_of(const unsigned char first[FILE_KIND_BYTES]) {
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         if (!memcmp(first, foreign[i].start, foreign[i].bytes)) return foreign[i].kind;
-    /* A JSON file: a letter or white space in the top byte of the header length would exceed any file
-     * size. */
+    /* JSON starts with a brace; then a letter or white space in the top byte of a safetensors header length
+     * would exceed any file size. */
     return first[0] == '{' && first[7] ? "a JSON document" : NULL;
 }
 

@@ -1,4 +1,4 @@
-/* One index over several files: see index_merge.h. */
+/* Merges indexes of several files: see index_merge.h. */
 #include "loaders/index_merge.h"
 
 #include <stdlib.h>
@@ -13,7 +13,6 @@ static enum status merge_fail_memory(const char *path, struct error *e) {
     return error_where(e, "%s", path);
 }
 
-/* Bytes of all names of a part, including their NULs. */
 static uint64_t names_bytes(const struct tensor_index *part) {
     uint64_t bytes = 0;
     for (int i = 0; i < part->n_entries; i++) bytes += strlen(part->entries[i].name) + 1;
@@ -61,7 +60,7 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
 /* Concatenates the quantisation metadata of all parts. */
 static enum status join_quantisations(const char *path, const struct tensor_index *parts, int n_parts,
                                       struct tensor_index *index, struct error *e) {
-    uint64_t bytes = 0, at = 0; /* at most 256 texts of headers up to 100 MB: no overflow */
+    uint64_t bytes = 0, at = 0; /* no overflow: at most 256 texts from headers of up to 100 MB */
     for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
     if (bytes > QUANTISATION_BYTES_MAX) {
         error_set(e, LIMIT, "_quantization_metadata of all shards is too long");

@@ -1,18 +1,17 @@
-/* Merges the indexes of several files into one: shards, parts of a GGUF file, and several inputs of
- * `convert`. */
+/* Merges the indexes of several files into one: shards, parts of a GGUF file, several inputs of `convert`. */
 #ifndef SLUICE_LOADERS_INDEX_INDEX_MERGE_H
 #define SLUICE_LOADERS_INDEX_INDEX_MERGE_H
 
 #include "loaders/loaders.h"
 
-/* Total size of the parts opened so far; starts as zeros. */
+/* Entries and name bytes of all parts so far; starts as zeros. */
 struct index_size {
     int n_entries;
     uint64_t name_bytes;
 };
 
-/* Adds a part. LIMIT if the total exceeds the limits of one file; checked after each file, so that many files
- * cost no more than one. path: of the whole, for messages. */
+/* Adds a part. LIMIT if the total exceeds the limits of one file; call after opening each file, so that many
+ * files cost no more than one. path: file or folder of the whole, for messages. */
 enum status index_add_size(struct index_size *size, const struct tensor_index *part, const char *path,
                            struct error *e);
 /* Moves sources and entries of the parts into one index, with the first configuration among them; the parts

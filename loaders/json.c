@@ -1,9 +1,7 @@
-/* Reads JSON from files: see json.h.
- *
- * Values are Jansson's, but not the parser. Jansson 2.14's parser continues when it is out of memory:
- * characters are dropped, and a string without its closing quote is copied beyond its end. Errors cannot be
- * detected afterwards except by replacing the allocator of the whole process. Jansson's functions that create
- * and combine values do report failures. */
+/* Reads JSON: see json.h. Values are Jansson's, but not the parser: when Jansson 2.14's parser is out of
+ * memory it drops characters, and copies a string without its closing quote beyond its end. Callers cannot
+ * detect that without replacing the allocator of the whole process. Jansson's functions that create and
+ * combine values do report failures. */
 #include "loaders/json.h"
 
 #include <errno.h>
@@ -103,7 +101,7 @@ enum status json_walk_start(struct json_walk *walk, const struct json_text *obje
     return OK;
 }
 
-/* Consumes the closing brace; only white space may follow. */
+/* Consumes the closing brace of the object; only white space may follow. */
 static void finish_walk(struct json_walk *walk, struct error *e) {
     walk->at++;
     skip_space(&walk->object, &walk->at);
@@ -156,7 +154,7 @@ static json_t *reader_fail(const struct json_reader *r, enum status code, const 
     return NULL;
 }
 
-/* Reports a syntax error; the caller adds what was expected of the whole value. */
+/* Reports a syntax error; the caller adds the expected form of the whole value. */
 static json_t *reader_expects(const struct json_reader *r, const char *expected) {
     char byte[16];
     loaders_json_fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
@@ -238,7 +236,7 @@ static bool reader_decode(struct json_reader *r, uint64_t end, struct json_bytes
     return true;
 }
 
-/* Reads the string whose opening quote is at `at`. */
+/* Reads the string whose opening quote is at the current position. */
 static bool reader_string(struct json_reader *r, struct json_bytes *s) {
     const char *text = r->t->text;
     uint64_t from = ++r->at;

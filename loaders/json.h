@@ -1,12 +1,10 @@
-/* JSON: values are Jansson's; the parser is our own, with limits and with errors that name file and byte.
- *
+/* JSON: Jansson's values with our own parser, which has limits and errors that name file and byte.
  * json_parse builds a whole document, for small files. json_walk iterates over the members of an object, each
  * of which is decoded alone: a header of 100 MB would take gigabytes as one document, and its members must be
  * counted before anything is built from them.
- *
  * Invariants: text is parsed only after its nesting has been checked, because the parser recurses. Duplicate
  * keys are errors at every decoded level; callers of a walk detect duplicates among its members. Jansson's
- * allocator belongs to the process: the embedding program may replace it, this library does not. */
+ * allocator belongs to the process: this library does not replace it. */
 #ifndef SLUICE_LOADERS_JSON_H
 #define SLUICE_LOADERS_JSON_H
 
@@ -16,18 +14,19 @@
 
 #include "engine/base/error.h"
 
-/* Freeing a document above this size leaves enough in the heap of the C library to justify sys->trim. */
+/* Size of a document in bytes above which freeing it makes sys->trim worthwhile. */
 enum { JSON_LARGE_BYTES = 1 << 20 };
 
-/* Number of failed JSON allocations on this thread. Jansson drops a member when it is out of memory, and the
- * document looks complete. Code that builds a document compares the number before and after, and adds members
- * with the functions below; json_count_failure counts the result (0 or -1) of other Jansson functions. */
+/* Number of failed JSON allocations on this thread. Jansson drops a member when memory is short, and the
+ * document looks complete. So code that builds a document compares the number before and after, and adds
+ * members with json_put and json_push; json_count_failure counts the result (0 or -1) of other Jansson
+ * functions. */
 unsigned failed_json_allocations(void);
 void json_put(json_t *object, const char *name, json_t *value);
 void json_push(json_t *array, json_t *value);
 void json_count_failure(int failed);
-/* Serialises a document; the text is freed with free. NULL if memory is short, if root is NULL, or if
- * allocations have failed since failures_before. Releases root. */
+/* Serialises a document and releases root; free the text with free. NULL if memory is short, if root is NULL,
+ * or if allocations have failed since failures_before. */
 char *json_to_text(json_t *root, size_t flags, unsigned failures_before);
 
 /* Part of the text of a file; borrows everything. */
@@ -39,26 +38,27 @@ struct json_text {
 };
 
 /* Parses a whole document, an object or an array, of at most 256 MB and depth_limit levels (a flat object is
- * 1). *root is freed with json_decref; NULL on failure. JSON (also for a byte order mark), LIMIT (size,
- * nesting, a number beyond 64 bits), DUP, UTF8 (also a lone surrogate), META (\u0000 in a string), MEMORY. */
+ * 1). *root is freed with json_decref; NULL on failure. Errors: JSON (also for a byte order mark), LIMIT
+ * (size, nesting, a number beyond 64 bits), DUP, UTF8 (also a lone surrogate), META (\u0000 in a string),
+ * MEMORY. */
 enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
                        struct error *e);
 
 /* Decodes one value of any type from a walk, whose nesting has been checked. flags: JSON_ALLOW_NUL for \u0000
- * in strings, JSON_DECODE_INT_AS_REAL for integers beyond 64 bits; otherwise LIMIT for such numbers. Other
- * errors as in json_parse. */
+ * in strings, JSON_DECODE_INT_AS_REAL for integers beyond 64 bits, which are otherwise LIMIT. Other errors as
+ * in json_parse. */
 enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e);
 
-/* The first character that is not white space, which tells the type of the value; 0 if there is none. */
+/* The first character that is not white space, which determines the type of the value; 0 if there is none. */
 char json_first_char(const struct json_text *value);
 
-/* Makes a string of text that may be invalid UTF-8, such as a path or a shortened message; '?' then replaces
+/* Makes a string of text that may be invalid UTF-8, such as a path or a shortened message: then '?' replaces
  * every byte above 127. NULL if memory is short. */
 json_t *json_string_of(const char *text);
 
 struct json_member {
-    struct json_text name;  /* with quotes and escapes */
-    struct json_text value; /* delimited by nesting and quotes only; json_decode validates it */
+    struct json_text name;  /* name with quotes and escapes */
+    struct json_text value; /* value delimited by nesting and quotes only; json_decode validates it */
 };
 
 struct json_walk {
@@ -68,12 +68,12 @@ struct json_walk {
     bool begun;
 };
 
-/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. JSON if it is not an
+/* Starts a walk over an object whose values nest at most depth_limit - 1 levels. JSON if the text is no
  * object. */
 enum status json_walk_start(struct json_walk *walk, const struct json_text *object, int depth_limit,
                             struct error *e);
-/* Returns the next member in text order. False at the end or on error (JSON, LIMIT for nesting); e->code
- * tells which. At the end only white space follows the object. */
+/* Returns the next member in text order. False at the end, where only white space follows, or on error
+ * (e->code: JSON, or LIMIT for nesting). */
 bool json_walk_next(struct json_walk *walk, struct json_member *member, struct error *e);
 
 #endif

@@ -1,17 +1,16 @@
-/* Loaders: read files into tensor indexes, configurations and token ids.
- *
- * Independent of families and devices. Every parser validates the whole file before it returns, reads its
- * header once into memory, and needs at most 64 MiB beyond that header. Every error names the file and, where
- * possible, the byte. After a failure nothing stays allocated and outputs are empty. */
+/* Loaders: read files into tensor indexes, configurations and token ids, independent of families and devices.
+ * Every parser validates the whole header before it returns, reads it once into memory, and needs at most 64
+ * MiB beyond it. Every error names the file and, where possible, the byte. After a failure nothing stays
+ * allocated and outputs are empty. */
 #ifndef SLUICE_LOADERS_LOADERS_H
 #define SLUICE_LOADERS_LOADERS_H
 
 #include "engine/base/config.h"
 #include "engine/base/index.h"
 
-/* Largest configuration, in a file of its own or in metadata. */
+/* Largest configuration in bytes, as a file or in metadata. */
 enum { LOADER_CONFIG_BYTES_MAX = 1 << 20 };
-/* Limits of one file and of one component. */
+/* Limits of one file and of one component: tensors, bytes of a name, bytes of all names. */
 enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_MAX = 16 << 20 };
 
 /* Reads a small file completely and appends a NUL, which *bytes does not count. *text is freed with
@@ -20,41 +19,39 @@ enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_M
 enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_bytes, char **text,
                            uint64_t *bytes, struct error *e);
 
-/* Reads JSON into a flat table sorted by key; empty objects are dropped. Freed with config_destroy. LIMIT:
+/* Reads JSON into a flat table sorted by key; empty objects are dropped. Free with config_destroy. LIMIT:
  * more than 1 MB, 64 levels, 65,536 values, or 255 bytes in a key including enclosing names. DUP: duplicate
- * keys, also those that only flattening makes equal. UTF8: invalid UTF-8. JSON: anything else that is not
- * JSON, such as NaN. */
+ * keys, also after flattening. UTF8: invalid UTF-8. JSON: other invalid JSON, such as NaN. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
-/* Reads only the object under the key `member`; config->path stays NULL if there is none. */
+/* config_read for only the object at the key `member`; config->path stays NULL if the file has no such
+ * object. */
 enum status config_read_member(struct sys *sys, const char *path, const char *member, struct config *config,
                                struct error *e);
 
-/* Parses a text in memory; path names its origin in messages. member: reads only the object under that key,
- * and config->path stays NULL if there is none; NULL: the whole document. */
+/* config_read from a text in memory; path names its origin in messages. member: reads only the object at this
+ * key, and config->path stays NULL if there is none; NULL: the whole document. */
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
 /* BADMAGIC for a file that starts like a known binary format, naming that format and the expected one. */
 enum status file_check_text(struct sys *sys, const char *path, const char *expected, struct error *e);
 
-/* UNSUPPORTED if weights of this view use a recognised but unsupported quantisation, naming format and
- * tensor: the packing of another program, or integers without a description. */
+/* UNSUPPORTED if weights of this view use a recognised but unsupported quantisation: the packing of another
+ * program, or integers without a description. The error names format and tensor. */
 enum status index_check_quantised(const struct tensor_index *index, struct error *e);
 
-/* Opens one safetensors file as source 0 of a new index, freed with index_destroy. Only the header is read.
+/* Opens one safetensors file as source 0 of a new index; free it with index_destroy. Only the header is read.
  * Valid element types that the engine does not support become DTYPE_OTHER, but their sizes are checked. A
- * file without tensors gives an empty index; the family reports missing tensors. Of the metadata
- * index->config, adapter, quantisation and quantised are kept.
- *
- * Errors, after the format (https://huggingface.co/docs/safetensors, and safetensors 0.5's validate()):
- * TRUNC, BADMAGIC (naming a git-lfs pointer, zip archive, ...), LIMIT, JSON, UTF8, DUP, META (a field is
- * missing or has the wrong type), TYPE, SHAPE, BOUNDS (outside the file, holes, bytes of no tensor), OVERLAP,
- * OVERFLOW. */
+ * file without tensors gives an empty index. From the metadata: index->config, adapter, quantisation,
+ * quantised, predicts_v.
+ * Errors, as in safetensors 0.5's validate(): TRUNC, BADMAGIC (naming a git-lfs pointer, zip archive, ...),
+ * LIMIT, JSON, UTF8, DUP, META (a field is missing or has the wrong type), TYPE, SHAPE, BOUNDS (outside the
+ * file, holes, bytes of no tensor), OVERLAP, OVERFLOW. */
 enum status safetensors_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
-/* Writes tensors to a safetensors file in the given order: to a temporary file in the same folder, flushed
- * and renamed. After a failure nothing is left (OUTPUT with the system's reason). Tensors must be packed and
- * of a supported type. DUP and META for names that a reader would reject. Memory: only the header; data is
+/* Writes tensors to a safetensors file in array order: to a temporary file in the same folder, flushed and
+ * renamed. After a failure no file is left (OUTPUT with the system's reason). Tensors must be packed and of a
+ * supported type. DUP and META for names that a reader would reject. Memory: only the header; data is
  * streamed. */
 struct named_tensor {
     const char *name;
@@ -63,7 +60,7 @@ struct named_tensor {
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
                               int n_tensors, struct error *e);
 
-/* The same for tensors whose bytes are generated while writing: make fills the next bytes of tensor i (at
+/* Generates tensor bytes while a file is written: make writes the next `bytes` bytes of tensor i to `to` (at
  * most 4 MiB: whole rows if one fits, else whole elements or blocks). A status other than OK ends the
  * writing. */
 struct tensor_maker {
@@ -85,24 +82,22 @@ enum status safetensors_write_content(struct sys *sys, const char *path,
 enum status safetensors_write_made(struct sys *sys, const char *path, const struct named_tensor *tensors,
                                    int n_tensors, const struct tensor_maker *maker, struct error *e);
 
-/* Opens the weights of a component as one index over one or more files. path is a safetensors or GGUF file, a
- * shard index (*.json), or a folder, which is searched in this order:
- *
+/* Opens the weights of a component as one index over one or more files. path is a safetensors or GGUF
+ * file, a shard index (*.json), or a folder, which is searched in this order:
  *     1. diffusion_pytorch_model.safetensors.index.json, then model.safetensors.index.json
  *     2. diffusion_pytorch_model.safetensors, then model.safetensors
  *     3. the only other *.safetensors.index.json, then the only other *.safetensors
  *     4. precision variants: *.safetensors.index.fp16.json, then *.fp16.safetensors
  *        (bf16, fp32, fp8, ema, non_ema)
  *     5. the only *.gguf, or the first part of a split one
- *
- * A file that starts like a GGUF file is read as one, whatever its name. Shards need their index. MISSING:
- * nothing found, a missing shard, or a tensor missing from its shard. UNSUPPORTED: several files without a
- * standard name. BOUNDS: a shard path leaves the folder (symlinks may). DUP: a tensor in two shards. META.
- * LIMIT: 256 shards, and the limits above over all shards. Also all errors of safetensors_open and
- * gguf_open. */
+ * A file that starts like a GGUF file is read as one, whatever its name. Shards need their index.
+ * MISSING: nothing found, a missing shard, or a tensor missing from its shard. UNSUPPORTED: several
+ * files without a standard name. BOUNDS: a shard path leaves the folder (symlinks may). DUP: a tensor
+ * in two shards. META. LIMIT: 256 shards, and the limits above over all shards. Also all errors of
+ * safetensors_open and gguf_open. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
-/* True if a file of that name may hold weights: shard indexes but not their shards; also unsupported kinds,
+/* True if a file of this name may hold weights: shard indexes but not their shards; also unsupported kinds,
  * so that they can be rejected by name. */
 bool component_is_candidate(const char *name);
 

@@ -28,7 +28,7 @@ static enum status check_target(const char *path, struct error *e) {
     return error_expected(e, "a regular file, or a new file name");
 }
 
-/* Creates an unnamed file in the folder of path; uses `temporary` as scratch for the folder name. */
+/* Creates an unnamed file in the output's folder; output->temporary is scratch for the folder name. */
 static void create_unnamed(struct output *output) {
     const char *slash = strrchr(output->path, '/');
     size_t n = slash ? (size_t)(slash - output->path) + 1 : 1;
@@ -37,9 +37,9 @@ static void create_unnamed(struct output *output) {
     output->file = output->sys->create_unnamed(output->sys, output->temporary);
 }
 
-/* Gives the file its final name. linkat(2) cannot replace an existing file, so the file is linked under a
- * temporary name and renamed. A temporary file left by a killed process with the same process id is
- * removed. */
+/* Gives the file its final name. linkat(2) cannot replace an existing file, so the file is linked under
+ * a temporary name and renamed. Removes a temporary file that a killed process with the same process id
+ * left. */
 static int rename_to_final(struct output *output) {
     struct sys *sys = output->sys;
     int failed = output->unnamed ? sys->link(sys, output->file, output->temporary) : 0;

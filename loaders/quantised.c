@@ -1,5 +1,4 @@
 /* Pairs quantised weights with their scales: see quantised.h.
- *
  * Three generations of files exist. The oldest mark a component with a tensor `scaled_fp8` and have
  * `scale_weight` next to every weight. Later ones have `weight_scale` and a description of each layer, in a
  * tensor `comfy_quant` or for all layers in the file's metadata. Descriptions are read first, because
@@ -31,7 +30,7 @@ static const char *path_of(const struct pairing *p, const struct index_entry *en
     return p->index->sources[entry->source].path;
 }
 
-/* The tensor "LAYER.name" of the same layer as the weight; NULL if absent. */
+/* The tensor "LAYER.name" of the weight's layer; NULL if absent. */
 static struct index_entry *quantised_sibling(const struct pairing *p, const char *name) {
     char whole[NAME_BYTES];
     snprintf(whole, sizeof whole, "%.*s.%s", p->layer_bytes, p->weight->name, name);
@@ -66,9 +65,7 @@ static enum status fail_missing(const struct pairing *p, const char *name, struc
     return error_expected(e, "the scale of '%s'", p->weight->name);
 }
 
-/* ---- scales ---- */
-
-/* The scale under its new or old name; NULL if there is neither. */
+/* The weight's scale tensor under its new or old name; NULL if there is neither. */
 static struct index_entry *find_scale(const struct pairing *p, struct error *e) {
     struct index_entry *scale = quantised_sibling(p, "weight_scale"),
                        *old = quantised_sibling(p, "scale_weight");
@@ -92,7 +89,7 @@ static float decode_scale(enum dtype dtype, uint32_t bits) {
     return value;
 }
 
-/* Reads a scale for the whole weight now, because it becomes part of the tensor descriptor rather than of the
+/* Reads a scale of the whole weight at opening, because it becomes part of the tensor descriptor, not of the
  * streamed bytes. */
 static enum status read_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     unsigned char bytes[4] = {0};
@@ -121,8 +118,8 @@ static void take_scales(struct pairing *p, struct index_entry *scale) {
     scale->used = scale->is_quant_metadata = true;
 }
 
-/* Checks row scales, which stream with the weights: a NaN would otherwise give a broken picture without
- * naming a file. */
+/* Checks that row scales, which stream with the weights, are finite: a NaN would otherwise spoil the image
+ * without an error. */
 static enum status quantised_check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
     float some[256];
     if (scale->dtype != DTYPE_F32) {
@@ -143,8 +140,8 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
     return e->code;
 }
 
-/* True for a column with one scale per row; int8 may also have a list, as other programs than ComfyUI write
- * it. */
+/* True for a column with one scale per row. For int8 a list is accepted too, as programs other than ComfyUI
+ * write it. */
 static bool is_of_rows(const struct index_entry *scale, const struct index_entry *w) {
     bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
     return w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0];
@@ -179,9 +176,7 @@ static enum status pair_tiles(struct pairing *p, struct index_entry *scale, stru
     return fail_shape(p, scale, expected, e);
 }
 
-/* ---- weights ---- */
-
-/* Checks the type of the weight's bytes in the file. */
+/* Checks that the weight's bytes have the type that the description requires. */
 static enum status check_stored(const struct pairing *p, enum dtype stored, struct error *e) {
     if (p->weight->dtype == stored) return OK;
     quantised_fail(p, p->weight, META, "does not have the type that its quantisation description names", e);
@@ -194,7 +189,8 @@ static enum status pair_single(struct pairing *p, struct index_entry *scale, str
     return scale ? pair_scale(p, scale, e) : fail_missing(p, "weight_scale", e);
 }
 
-/* w->dim[1] becomes the number of values instead of bytes. */
+/* Pairs a tiled weight (NVFP4, MXFP8) with its scales; w->dim[1] becomes the number of values instead of
+ * bytes. */
 static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum dtype dtype,
                               struct error *e) {
     struct index_entry *w = p->weight;
@@ -283,7 +279,7 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
     return error_expected(e, "F8_E4M3 or F8_E5M2");
 }
 
-/* Marks input scales as used. They belong to products in eight bits, which are not done here. */
+/* Marks input scales as used: they belong to eight-bit products, which the engine does not compute. */
 static void drop_input_scales(const struct pairing *p) {
     static const char *const names[] = {"input_scale", "scale_input"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
@@ -307,7 +303,7 @@ static enum status pair_weight(struct tensor_index *index, int i, const struct q
     return e->code;
 }
 
-/* Marks tensors that only describe others as used. */
+/* Marks tensors that only describe other tensors as used. */
 static void mark_markers_used(struct tensor_index *index) {
     static const char *const ends[] = {".comfy_quant", ".comfy_attention.config", ".scaled_fp8"};
     for (int i = 0; i < index->n_entries; i++) {

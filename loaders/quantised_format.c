@@ -1,7 +1,6 @@
-/* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised_format.h.
- *
- * All JSON is walked or decoded in small pieces under limits, so that memory does not grow with a hostile
- * description. Invalid JSON is META, as a detail of the tensor. */
+/* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised_format.h. JSON is
+ * decoded in small pieces under limits, so that memory does not grow with a hostile description. Invalid JSON
+ * is META, because it is a detail of a tensor. */
 #include "loaders/quantised_format.h"
 
 #include "loaders/json.h"
@@ -82,8 +81,6 @@ static enum status take_form(const struct described *at, const json_t *json, str
     return error_expected(e, "float8_e4m3fn, float8_e5m2, int8_tensorwise, nvfp4 or mxfp8");
 }
 
-/* ---- tensors ---- */
-
 static enum status read_description(const struct tensor_index *index, const struct index_entry *entry,
                                     char text[DESCRIPTION_BYTES_MAX], const struct described *at,
                                     struct error *e) {
@@ -138,10 +135,7 @@ static enum status read_tensors(const struct tensor_index *index, struct quantis
     return e->code;
 }
 
-/* ---- metadata ---- */
-
-/* Finds a layer that the metadata names as the component does, while tensors may have the prefix of the
- * file. */
+/* Finds a layer that the metadata names without the file's tensor prefix. */
 static struct index_entry *find_layer(const struct tensor_index *index, const char *layer, size_t bytes) {
     static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "model.",
                                            "net."};

@@ -1,4 +1,4 @@
-/* How a file describes the quantisation of a layer. */
+/* Quantisation of a layer as a file describes it. */
 #ifndef SLUICE_LOADERS_QUANTISED_FORMAT_H
 #define SLUICE_LOADERS_QUANTISED_FORMAT_H
 
@@ -19,7 +19,7 @@ struct quantised_format {
 enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,
                                    struct error *e);
 
-/* The `comfy_quant` text for a weight of that type; NULL: none. */
+/* The `comfy_quant` text for a weight of this type; NULL: none. */
 const char *quantised_format_text(enum dtype dtype);
 
 #endif

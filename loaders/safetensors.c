@@ -1,8 +1,6 @@
 /* Reads safetensors files: 8 bytes of header length, a JSON header, and the data of the tensors without
- * holes.
- *
- * The header is walked twice. The first pass counts members and name bytes, so that limits hold before
- * anything is allocated. The second decodes one entry at a time, so that memory does not grow with a hostile
+ * holes. The header is walked twice: the first pass counts members and name bytes, so that limits hold before
+ * anything is allocated; the second decodes one entry at a time, so that memory does not grow with a hostile
  * entry. Offsets are relative to the data until the layout has been checked. */
 #include "loaders/file_kind.h"
 #include "loaders/json.h"
@@ -27,7 +25,7 @@ enum {
     METADATA_VALUES_MAX = 65536,
 };
 
-/* Valid types (safetensors 0.5, Dtype) and their sizes. */
+/* Valid element types (safetensors 0.5, Dtype) and their bits. */
 static const struct {
     const char *name;
     enum dtype dtype;
@@ -96,7 +94,7 @@ static enum status fail_limit(const struct json_text *at, const char *what, uint
     return error_expected(e, "at most %" PRIu64, most);
 }
 
-/* First pass. name_bytes is an upper bound: it counts names in escaped form. */
+/* First pass over the header. name_bytes is an upper bound: it counts names in escaped form. */
 static enum status count_members(const struct json_text *header, int *n_members, uint64_t *name_bytes,
                                  struct error *e) {
     struct json_walk walk;
@@ -218,8 +216,8 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
     return OK;
 }
 
-/* Checks the size of the data against the shape. A mismatch outside the file is BOUNDS. A matching size
- * outside the file means a truncated file, which check_layout reports. */
+/* Checks the data's size against the shape. A mismatch outside the file is BOUNDS; a matching size outside
+ * the file means a truncated file, which check_layout reports. */
 static enum status safetensors_check_size(const struct entry_text *at, const struct index_entry *entry,
                                           int bits, uint64_t data_bytes, struct error *e) {
     uint64_t bytes = 0;
@@ -242,8 +240,8 @@ static bool any_beyond_63_bits(const json_t *numbers) {
     return false;
 }
 
-/* True if the number that the parser rejected is a data offset: no file is that long, so the offset is out of
- * bounds. */
+/* True if the number that the parser rejected is a data offset. No file is that long, so the error is
+ * BOUNDS. */
 static bool offsets_overflow(const struct json_text *value) {
     struct error ignored = {0};
     json_t *json;
@@ -300,7 +298,7 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
     return e->code;
 }
 
-/* Copies a metadata string with its NUL; NULL and *bytes = 0 if there is none. */
+/* Copies a metadata string with its NUL; NULL and *bytes = 0 if string is NULL. */
 static char *copy_string(struct tensor_index *index, const json_t *string, uint64_t *bytes, struct error *e) {
     *bytes = string ? json_string_length(string) + 1 : 0;
     char *copy = string ? index->sys->alloc(index->sys, LINE_HOST, *bytes) : NULL;
@@ -315,7 +313,7 @@ static char *copy_string(struct tensor_index *index, const json_t *string, uint6
     return copy;
 }
 
-/* Keeps the used metadata entries. A configuration above the limit of a configuration file is ignored. */
+/* Copies the metadata entries in use. A configuration above the size limit is ignored. */
 static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
     const json_t *config = json_object_get(json, "config");
     const json_t *adapter = json_object_get(json, "lora_adapter_metadata");
@@ -368,7 +366,7 @@ static enum status read_name(const struct json_text *text, char **to, struct err
     return e->code;
 }
 
-/* Second pass, into arrays sized by the first. */
+/* Second pass over the header: fills arrays that the first pass sized. */
 static enum status read_members(const struct json_text *header, uint64_t data_bytes,
                                 struct tensor_index *index, struct error *e) {
     struct json_walk walk;
@@ -460,7 +458,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     }
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;
-    /* Names are checked first: a duplicate usually overlaps itself, and its name is the better message. */
+    /* A duplicate usually overlaps itself, and its name is the better message. */
     if (safetensors_sort_names(header, index, e) != OK) return e->code;
     if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);

@@ -20,8 +20,6 @@ static int print(json_t *json) {
     return problem ? 1 : 0;
 }
 
-/* ---- info ---- */
-
 static int info(void) {
     struct error e = {0};
     struct cuda_info about;
@@ -49,7 +47,7 @@ static int info(void) {
     return print(json);
 }
 
-/* ---- context: measured device overhead, compared with the plan's ---- */
+/* Measures the device's memory overhead and compares it with the plan's. */
 
 static int context(void) {
     struct sys sys;
@@ -72,8 +70,6 @@ static int context(void) {
     return measured > assumed ? 1 : status;
 }
 
-/* ---- bus ---- */
-
 static int bus(bool small) {
     json_t *rows = json_array();
     struct sys sys;
@@ -93,8 +89,6 @@ static int bus(bool small) {
     return e.code == OK ? status : fail(&e);
 }
 
-/* ---- memory ---- */
-
 static void print_call(const json_t *row) {
     fprintf(stderr, "%-24s %11.0f bytes %10.1f us\n", json_string_value(json_object_get(row, "call")),
             json_number_value(json_object_get(row, "bytes")),
@@ -112,8 +106,6 @@ static int memory(bool small) {
     int status = print(json_pack("{s:o, s:b}", "rows", rows, "complete", e.code == OK));
     return e.code == OK ? status : fail(&e);
 }
-
-/* ---- operators ---- */
 
 static void print_row(const json_t *row) {
     const char *error = json_string_value(json_object_get(row, "error"));

@@ -1,5 +1,6 @@
 /* fill_gpu FREE_MIB SECONDS [CONSTANTLY]: allocates GPU memory until FREE_MIB are free, prints "ready" and
- * holds it for SECONDS or until killed. CONSTANTLY: also allocates memory that becomes free meanwhile. */
+ * holds the memory for SECONDS or until killed. CONSTANTLY: also allocates memory that becomes free
+ * meanwhile. */
 #include <cuda_runtime_api.h>
 
 #include <stdio.h>
@@ -12,7 +13,7 @@ static size_t free_now(void) {
     return cudaMemGetInfo(&unused, &all) == cudaSuccess ? unused : 0;
 }
 
-/* Allocates in pieces of decreasing size. */
+/* Allocates GPU memory in pieces of decreasing size until `leave` bytes are free. */
 static void take(size_t leave) {
     for (size_t piece = (size_t)1 << 30; piece >= (size_t)2 << 20; piece /= 2) {
         void *memory = NULL;

@@ -1,7 +1,5 @@
 /* Results of a GPU machine: one JSON line per part, written as it finishes; a document assembled from the
- * parts; tables.
- *
- * A part:
+ * parts; tables. A part:
  * {"part","status":"done|failed|timeout|skipped|refused","exit","seconds","passed","failed","failures":[...],
  * "skipped":[...],"data":...}. The document:
  * {"version":1,"kind":"gpu","gpu","date","commit","parts":{NAME:part}}. */
@@ -11,15 +9,13 @@
 #include <jansson.h>
 #include <stdbool.h>
 
-/* ---- parts.c ---- */
-
 struct part_options {
-    const char *results, *name, *status; /* status NULL: derived from the exit code */
+    const char *results, *name, *status; /* file of results; part; status NULL: derived from the exit code */
     int exit_code;
     double seconds;
-    const char *log;           /* log of its output */
+    const char *log;           /* log of the part's output */
     const char *data, *report; /* JSON files to include, or NULL */
-    char **facts;              /* "name=value" */
+    char **facts;              /* "name=value" pairs to add */
     int n_facts;
 };
 
@@ -29,9 +25,6 @@ int part_add(const struct part_options *options);
 /* Assembles the document; NULL if results cannot be read. Of repeated parts the last one counts. */
 json_t *parts_assemble(const char *results, const char *date, const char *commit);
 
-/* ---- tables.c ---- */
-
-/* Prints the table of one document, after a run. */
 void table_short(const json_t *document);
 /* For each memory budget of Z-Image: step time divided by max(computing, bytes / bus). Computing is the step
  * with everything resident, the bus rate is the best one of the same document. Rows
@@ -40,7 +33,7 @@ json_t *overlap_of(const json_t *document);
 /* Prints the README's table of n documents, oldest first. */
 void table_readme(json_t *const *documents, int n);
 
-/* member_number(json, 0, "a", "b", NULL) returns json.a.b or, if there is no such number, the second
+/* member_number(json, 0, "a", "b", NULL) returns json.a.b or, if that is not a number, the second
  * argument. */
 double member_number(const json_t *json, double otherwise, ...);
 /* As member_number for text; NULL if missing. */

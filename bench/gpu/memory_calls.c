@@ -1,4 +1,3 @@
-/* Cost of memory calls: see memory_calls.h. */
 #include "bench/gpu/memory_calls.h"
 
 #include <stdlib.h>

@@ -1,4 +1,3 @@
-/* Operators at real sizes: see operators.h. */
 #include "bench/gpu/operators.h"
 
 #include "kernels/dry/dry.h"
@@ -6,18 +5,18 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Letters as in kernels/ops.h. */
+/* Sizes of the cases; letters as in kernels/ops.h. */
 struct sizes {
-    int32_t T, C, F, H, D; /* tokens of image and caption, widths of a layer */
-    int32_t chunk;         /* rows of a feed-forward chunk of T rows, as the device requests */
+    int32_t T, C, F, H, D; /* tokens of image and caption; layer, feed-forward width; heads; head size */
+    int32_t chunk;         /* rows of a feed-forward chunk, as the device requests */
     int32_t chunks[3];     /* other chunk sizes to compare */
     int32_t text, text_C, text_F;
-    int32_t latent, side; /* side of an image, in latent and in pixels */
+    int32_t latent, side; /* side of an image, in latent values and in pixels */
     int32_t wide;         /* channels of the VAE decoder's middle */
     int32_t unet;         /* channels of a UNet's first level, for the same image size */
     int32_t flux_T, flux_C, flux_F;
     int32_t t5_H, t5_D, t5_F;
-    int32_t video_T, video_C, video_F, video_chunk; /* 81 frames of 832 x 480 */
+    int32_t video_T, video_C, video_F, video_chunk; /* sizes of a video model: 81 frames of 832 x 480 */
     int32_t vae_channels, vae_side; /* channels and side of a video VAE decoder's last level */
     int32_t roof;
 };
@@ -77,8 +76,6 @@ static const struct sizes tiny = {.T = 40,
                                   .vae_side = 16,
                                   .roof = 64};
 
-/* ---- cases ---- */
-
 struct call {
     const struct sizes *s;
     struct context *x;
@@ -90,7 +87,7 @@ static struct tensor matrix(struct call *c, enum dtype dtype, int32_t rows, int3
     return context_tensor(c->x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* An operand of products and attention, as forwards allocate it. */
+/* Allocates an operand of products and attention, as forwards do. */
 static struct tensor operand(struct call *c, int32_t rows, int32_t columns) {
     return context_operand(c->x, 2, (int32_t[]){rows, columns});
 }
@@ -103,7 +100,7 @@ static struct tensor picture(struct call *c, int32_t side, int32_t channels) {
     return context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side, side, channels});
 }
 
-/* A weight of any type, with its separate scales. */
+/* Allocates a weight of any type, with its separate scales. */
 static struct tensor stored_weight(struct call *c, int32_t rows, int32_t columns) {
     struct tensor t = matrix(c, c->weights, rows, columns);
     int tiled = dtype_tiled_values(t.dtype);
@@ -118,14 +115,12 @@ static void linear(struct call *c) {
     op_linear(c->x, matrix(c, DTYPE_F32, c->n[0], c->n[2]), in, weight, (struct epilogue){0});
 }
 
-/* linear with bias and GELU. */
 static void linear_gelu(struct call *c) {
     struct tensor in = operand(c, c->n[0], c->n[1]), weight = matrix(c, c->weights, c->n[2], c->n[1]);
     struct epilogue e = {.bias = row(c, c->n[2]), .activation = ACTIVATION_GELU_TANH};
     op_linear(c->x, operand(c, c->n[0], c->n[2]), in, weight, e);
 }
 
-/* linear with bias, gate and residual. */
 static void linear_gated(struct call *c) {
     struct tensor in = operand(c, c->n[0], c->n[1]), out = matrix(c, DTYPE_F32, c->n[0], c->n[2]);
     struct epilogue e = {.bias = row(c, c->n[2]), .gate = row(c, c->n[2]), .residual = out};
@@ -155,14 +150,14 @@ static void attention_biased(struct call *c) {
     op_attention(c->x, operand(c, c->n[0], q.dim[1]), q, k, v, heads);
 }
 
-/* tokens, heads */
+/* n: tokens, heads */
 static void relative_bias(struct call *c) {
     struct distance_buckets buckets = {.max_distance = 128};
     struct tensor table = matrix(c, DTYPE_BF16, 32, c->n[1]);
     op_relative_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
 }
 
-/* n: rows, columns; modulated, result for products */
+/* n: rows, columns; with modulation, into an operand of products */
 static void rms_norm(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_rms_norm(c->x, operand(c, c->n[0], c->n[1]), in, row(c, c->n[1]), 1e-6f,
@@ -223,7 +218,6 @@ static void geglu_erf(struct call *c) {
     op_glu(c->x, operand(c, c->n[0], c->n[1]), b, a, ACTIVATION_GELU_ERF);
 }
 
-/* Adds one row to all rows. */
 static void add_row_to_all(struct call *c) {
     struct tensor a = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_add(c->x, a, a, matrix(c, DTYPE_F32, 1, c->n[1]));
@@ -284,7 +278,7 @@ static void conv_resnet(struct call *c) {
               (struct conv_options){.norm = norm, .activation = ACTIVATION_SILU, .upsample = 1});
 }
 
-/* The same with RMS norm per pixel, as in Qwen-Image's VAE. */
+/* A resnet's convolution with RMS norm per pixel, as in Qwen-Image's VAE. */
 static void conv_pixel(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0], c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -342,15 +336,13 @@ static void image_to_rgb(struct call *c) {
     op_image_to_rgb(c->x, out, in);
 }
 
-/* ---- list of cases ---- */
-
 struct bench_case {
     const char *name, *what;
     void (*forward)(struct call *c);
     int32_t n[4];
     enum dtype weights;
     enum op_class class;
-    int calls; /* calls per layer or decode, the weight in its class's rate; 0: not counted */
+    int calls; /* calls per layer or decode: the weight in its class's rate; 0: not counted */
 };
 
 struct list {
@@ -494,10 +486,8 @@ static void list_wan(struct list *l, const struct sizes *s) {
 }
 /* clang-format on */
 
-/* ---- peak rates ---- */
-
 struct roofs {
-    double products, copy; /* FLOPs and bytes per second; 0: not measured */
+    double products, copy; /* measured peak FLOPs and bytes per second; 0: not measured */
 };
 
 struct product {
@@ -511,7 +501,7 @@ static enum status queue_product(void *user, struct error *e) {
     return products_run(p->rig->cuda->products, &p->key, &p->operands, p->rig->cuda->compute, e);
 }
 
-/* Times the library's product alone, with bf16 operands. */
+/* Times cuBLASLt's product alone, with bf16 operands. */
 static enum status time_product(struct rig *rig, int32_t m, int32_t k, int32_t n, double *seconds,
                                 struct error *e) {
     struct product p = {.rig = rig, .key = {.m = m, .n = n, .k = k, .in_row = k, .wide = 1, .out_row = n}};
@@ -547,8 +537,6 @@ static enum status measure_roofs(struct rig *rig, const struct sizes *s, struct 
         roofs->copy = (double)rig->bytes / seconds;
     return e->code;
 }
-
-/* ---- measuring ---- */
 
 struct measuring {
     struct rig *rig;
@@ -634,7 +622,7 @@ static void add_row(struct measuring *m, json_t *line, const struct error *e) {
     m->on_row(line);
 }
 
-/* Measures one case. False: the GPU is lost, nothing more can be measured. */
+/* Measures one case. False: the GPU is lost, no case can be measured any more. */
 static bool measure_case(struct measuring *m, const struct bench_case *c) {
     struct error e = {0};
     char shape[128];
@@ -652,7 +640,7 @@ static bool measure_case(struct measuring *m, const struct bench_case *c) {
     return e.code != DEVICE;
 }
 
-/* Measures the library's products alone, at a layer's sizes. */
+/* Measures cuBLASLt's products alone, at a layer's sizes. */
 static bool measure_library(struct measuring *m) {
     const struct sizes *s = m->s;
     const int32_t sizes[][3] = {

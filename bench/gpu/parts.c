@@ -1,4 +1,4 @@
-/* Parts of a run on a GPU machine: see gpu_results.h. */
+/* Parts of a run on a GPU machine (gpu_results.h). */
 #include "bench/gpu/gpu_results.h"
 
 #include <stdio.h>
@@ -7,8 +7,6 @@
 #include <unistd.h>
 
 enum { LINE = 4096, LINES_MOST = 20, STEPS_MOST = 1024 };
-
-/* ---- output of a program ---- */
 
 struct printed {
     int passed, failed;
@@ -43,8 +41,6 @@ static struct printed read_printed(const char *path) {
     if (file) fclose(file);
     return p;
 }
-
-/* ---- reports ---- */
 
 static int by_value(const void *a, const void *b) {
     double x = *(const double *)a, y = *(const double *)b;
@@ -82,8 +78,6 @@ static json_t *reduced(const char *path) {
         json_decref(step);
     return report;
 }
-
-/* ---- adding ---- */
 
 static const char *status_of(const struct part_options *o, const struct printed *p) {
     if (o->status) return o->status;
@@ -146,8 +140,6 @@ int part_add(const struct part_options *options) {
     if (!good) fprintf(stderr, "gpu_results: cannot write %s\n", options->results);
     return good ? 0 : 1;
 }
-
-/* ---- the document ---- */
 
 json_t *parts_assemble(const char *results, const char *date, const char *commit) {
     FILE *file = fopen(results, "r");

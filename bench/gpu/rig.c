@@ -1,4 +1,3 @@
-/* Test rig for GPU benchmarks: see rig.h. */
 #include "bench/gpu/rig.h"
 
 #include <stdlib.h>
@@ -68,8 +67,6 @@ void rig_give(struct rig *rig) {
     memory->unreserve(rig->device, rig->memory, rig->bytes);
     rig->memory = NULL;
 }
-
-/* ---- time ---- */
 
 static enum status wait(struct rig *rig, struct error *e) {
     double stalled = 0;

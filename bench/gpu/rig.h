@@ -11,14 +11,13 @@
 struct rig {
     struct sys sys;
     struct cuda *cuda;
-    struct device *device; /* same object as cuda */
+    struct device *device; /* the device's interface: same object as cuda */
     char *noise;           /* pinned data that memory is filled with */
     char *memory;          /* memory of the current case */
     uint64_t bytes;
-    double seconds_a_case; /* approximate limit for the repetitions */
+    double seconds_a_case; /* approximate limit for the repetitions of a case */
 };
 
-/* Opens GPU 0. */
 enum status rig_open(struct rig *rig, double seconds_a_case, struct error *e);
 void rig_close(struct rig *rig);
 

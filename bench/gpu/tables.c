@@ -1,11 +1,9 @@
-/* Tables of GPU results: see gpu_results.h. Every number comes from a result; a missing one is a dash. */
+/* Tables of GPU results (gpu_results.h). Every number comes from a result; a missing one is a dash. */
 #include "bench/gpu/gpu_results.h"
 
 #include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
-
-/* ---- members ---- */
 
 static const json_t *member(const json_t *json, va_list path) {
     const char *name;
@@ -37,9 +35,7 @@ static const json_t *rows_of(const json_t *document, const char *part) {
     return json_object_get(json_object_get(part_of(document, part), "data"), "rows");
 }
 
-/* ---- derived values ---- */
-
-/* Best rate of the bus in bytes per second; 0: not measured. */
+/* Returns the best rate of the bus in bytes per second; 0: not measured. */
 static double best_bus(const json_t *document, const char *path) {
     double best = 0;
     size_t i;
@@ -72,7 +68,6 @@ static const json_t *zimage(const json_t *document, const char *budget, int batc
     return steps_part(document, "zimage", budget, batch);
 }
 
-/* Rows of all PyTorch parts; the caller frees them. */
 static json_t *torch_rows_of(const json_t *document) {
     const char *name;
     json_t *part, *rows = json_array();
@@ -88,7 +83,7 @@ static double step_number(const json_t *part, const char *name) {
 }
 
 /* Lower bound of a step: the larger of the time with everything resident (in the same run) and its bytes at
- * the bus's best rate. Without the former, the report's own value. */
+ * the bus's best rate. Without a resident run, the report's own value. */
 static double floor_of(const json_t *document, const json_t *part, int batch) {
     const json_t *all = zimage(document, "all", batch);
     double resident = step_number(all, "bytes_moved") == 0 ? step_number(all, "seconds") : -1;
@@ -112,8 +107,6 @@ static double least_share(const json_t *rows, const char *roof, double *most) {
     }
     return least;
 }
-
-/* ---- printing ---- */
 
 static void print_or_dash(const char *format, double value, bool known) {
     known ? printf(format, value) : printf("-");
@@ -183,7 +176,6 @@ static void print_comparison(const char *what, const json_t *sluice_row, const j
                1e3 * torch, torch / sluice);
 }
 
-/* Rows of all operator parts; the caller frees them. */
 static json_t *operators_of(const json_t *document, double *products, double *copy) {
     const char *name;
     json_t *part, *rows = json_array();

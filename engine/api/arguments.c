@@ -7,8 +7,8 @@
 #include <stdint.h>
 #include <string.h>
 
-bool check_not_null(const void *given, const char *name, struct error *e) {
-    if (given) return true;
+bool check_not_null(const void *pointer, const char *name, struct error *e) {
+    if (pointer) return true;
     error_set(e, USAGE, "a required argument is NULL");
     error_where(e, "%s", name);
     error_found(e, "NULL");
@@ -16,10 +16,10 @@ bool check_not_null(const void *given, const char *name, struct error *e) {
     return false;
 }
 
-bool check_struct_size(const void *given, const char *name, struct error *e) {
+bool check_struct_size(const void *pointer, const char *name, struct error *e) {
     size_t bytes;
-    if (!check_not_null(given, name, e)) return false;
-    memcpy(&bytes, given, sizeof bytes); /* struct_size is the first member of every public struct */
+    if (!check_not_null(pointer, name, e)) return false;
+    memcpy(&bytes, pointer, sizeof bytes); /* struct_size is the first member of every public struct */
     if (bytes >= sizeof bytes) return true;
     error_set(e, USAGE, "struct_size is not set");
     error_where(e, "%s->struct_size", name);

@@ -8,9 +8,9 @@
 #include <stddef.h>
 
 /* Returns false, with USAGE, if the pointer is NULL. name: the argument's name in the public header. */
-bool check_not_null(const void *given, const char *name, struct error *e);
+bool check_not_null(const void *pointer, const char *name, struct error *e);
 /* Returns false, with USAGE, if the struct is NULL or its struct_size is not set. */
-bool check_struct_size(const void *given, const char *name, struct error *e);
+bool check_struct_size(const void *pointer, const char *name, struct error *e);
 /* Returns false, with USAGE, if the calling thread's stack has fewer than `bytes` bytes left. A stack of
  * unknown size (a coroutine's) passes. bytes: SLUICE_STACK_BYTES for functions that plan (two jobs, a
  * layout and a simulation of its visits take 0.6 MiB by -fstack-usage, plus oneDNN), else

@@ -23,10 +23,10 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
         tokens += (uint64_t)job->tokens[i / PROMPTS_MAX][i % PROMPTS_MAX].n_ids;
     for (int i = 0; i < PICTURES_MAX; i++) {
-        const struct sluice_picture *given = &job->input_picture[i], *used = &job->picture[i];
+        const struct sluice_picture *unfitted = &job->input_picture[i], *used = &job->picture[i];
         pictures += (uint64_t)used->width * (uint64_t)used->height * 3;
-        if (i < PICTURE_VISION && given->rgb && !used->rgb)
-            pictures += (uint64_t)given->width * (uint64_t)given->height * 3;
+        if (i < PICTURE_VISION && unfitted->rgb && !used->rgb)
+            pictures += (uint64_t)unfitted->width * (uint64_t)unfitted->height * 3;
     }
     pictures += job_control_bytes(job);
     return align_up(job->model->host_bytes + (uint64_t)l->visits.n_visits * a_visit + tokens * a_token +
@@ -85,7 +85,7 @@ static enum pictures_place candidates_pictures_place(const struct sluice_request
 
 static struct run_need *candidates_need(const struct job *job, const struct layout *l, struct error *e) {
     struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, run_need_bytes(l->n_stages));
-    if (!need) error_set(e, MEMORY, "no memory for a run's sizes");
+    if (!need) error_set(e, MEMORY, "no memory for the memory needs of a run");
     return need;
 }
 
@@ -242,10 +242,10 @@ static enum status candidates_begin(struct candidates *c, int n_ways, struct err
     int most = job->decode_only ? 1 : job->batch;
     job->n_needs = 0;
     for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
-    size_t room = (size_t)job->n_needs + 1; /* one more: candidates_add_tiled drops one */
-    job->needs = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->needs);
-    job->choices = job->sys->alloc(job->sys, LINE_HOST, room * sizeof *job->choices);
-    return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory for a run's sizes");
+    size_t n_max = (size_t)job->n_needs + 1; /* one more: candidates_add_tiled drops one */
+    job->needs = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->needs);
+    job->choices = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->choices);
+    return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory for the memory needs of a run");
 }
 
 enum status job_measure(struct job *job, struct error *e) {

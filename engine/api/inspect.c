@@ -297,14 +297,14 @@ static json_t *pipeline_json(struct sys *sys, const char *path, char name[PIPELI
     return json;
 }
 
-static enum status hand_out(json_t *json, unsigned json_failures, char **text, struct error *e) {
+static enum status finish_json(json_t *json, unsigned json_failures, char **text, struct error *e) {
     *text = NULL;
     if (e->code != OK) {
         json_decref(json);
         return e->code;
     }
     *text = json_to_text(json, JSON_INDENT(1), json_failures);
-    return *text ? OK : error_set(e, MEMORY, "no memory for the text");
+    return *text ? OK : error_set(e, MEMORY, "no memory for the JSON output");
 }
 
 static const struct component *find_denoiser(const struct findings *to) {
@@ -427,7 +427,7 @@ __attribute__((noinline)) static enum status inspect_text_of(const struct sluice
     for (int i = 0; i < to->n_components; i++) component_destroy(&to->component[i]);
     sys.release(&sys, to);
     component_files_destroy(&sys, &files);
-    return hand_out(all, json_failures, json, e);
+    return finish_json(all, json_failures, json, e);
 }
 
 int sluice_inspect(const struct sluice_model_options *options, bool tensors, char **json,
@@ -459,7 +459,7 @@ static enum status tokenize_plain(struct sys *sys, const char *path, const char 
     sys->release(sys, of_model);
     if (e->code != OK) return e->code;
     if (tokenizer_encode(tokenizer, text, bytes, &ids, &n, e) == OK)
-        hand_out(ids_json(ids, n), json_failures, json, e);
+        finish_json(ids_json(ids, n), json_failures, json, e);
     sys->release(sys, ids);
     tokenizer_close(tokenizer);
     return e->code;
@@ -522,7 +522,7 @@ static enum status tokenize_with_model(struct sys *sys, const struct sluice_mode
         if (search.recipe->slot[i].family->kind == FAMILY_TEXT && !is_absent(files, search.recipe, i))
             tokenize_slot(&search, i, text, bytes, encoders, e);
     tokenizer_check_flag(&search, e);
-    hand_out(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), json_failures, json, e);
+    finish_json(json_pack("{s:i, s:o}", "version", 1, "encoders", encoders), json_failures, json, e);
     return e->code;
 }
 

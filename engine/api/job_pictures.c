@@ -42,9 +42,9 @@ bool job_resizes(const struct job *job, const struct encoded *encoded) {
 }
 
 static const struct sluice_picture *job_copy_picture(struct job *job, int i,
-                                                     const struct sluice_picture *given) {
-    if (given) copy_sized(&job->input_picture[i], sizeof job->input_picture[i], given);
-    return given ? &job->input_picture[i] : NULL;
+                                                     const struct sluice_picture *picture) {
+    if (picture) copy_sized(&job->input_picture[i], sizeof job->input_picture[i], picture);
+    return picture ? &job->input_picture[i] : NULL;
 }
 
 static int read_assumed_picture(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
@@ -125,13 +125,13 @@ static void job_fit_references(struct job *job) {
     bool has_encoder = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
     bool has_vision = recipe_slot(recipe, FAMILY_VISION) < SLOTS_MAX;
     for (int i = 0; i < job->request.n_references; i++) {
-        const struct sluice_picture *given = &job->input_picture[PICTURE_REFERENCES + i];
-        struct picture_size vision_size = request_vision_size(recipe, given),
+        const struct sluice_picture *reference = &job->input_picture[PICTURE_REFERENCES + i];
+        struct picture_size vision_size = request_vision_size(recipe, reference),
                             size = has_encoder ? job->reference_size[i] : vision_size;
         job_fit_picture(job, PICTURE_REFERENCES + i,
                         fit_make(FIT_STRETCH, job_input_size(job, PICTURE_REFERENCES + i), size));
         if (!has_vision || !memcmp(&size, &vision_size, sizeof size)) continue;
-        job->input_picture[PICTURE_VISION + i] = *given;
+        job->input_picture[PICTURE_VISION + i] = *reference;
         job_fit_picture(job, PICTURE_VISION + i,
                         fit_make(FIT_STRETCH, job_input_size(job, PICTURE_VISION + i), vision_size));
     }

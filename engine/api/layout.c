@@ -250,7 +250,7 @@ static enum status layout_fill_stages(const struct job *job, struct layout *l, s
         n_blocks += (size_t)l->stages[s].n_blocks;
         n_lanes += (size_t)(l->stages[s].n_lanes * l->stages[s].n_groups);
         if (l->stages[s].n_blocks > PLAN_BLOCKS_MAX)
-            return error_set(e, UNSUPPORTED, "a model of %d blocks", l->stages[s].n_blocks);
+            return error_set(e, UNSUPPORTED, "the model has too many blocks: %d", l->stages[s].n_blocks);
     }
     l->block_lists = job->sys->alloc(job->sys, LINE_HOST, n_blocks * sizeof *l->block_lists);
     l->lanes = job->sys->alloc(job->sys, LINE_HOST, n_lanes * sizeof *l->lanes);

@@ -61,7 +61,7 @@ void rates_of_card(const struct cuda_card *card, struct rates *rates) {
                             .h2d = card->bus_bytes_per_second};
 }
 
-/* Upper bound of a rate: above any machine's, and low enough that sums of times stay exact in double. */
+/* Upper bound of a rate: above any machine's, and low enough for exact sums of times in double. */
 static const double most_per_second = 1e18;
 
 struct place {

@@ -211,7 +211,7 @@ static enum status check_control(const struct request_resolver *s, struct error 
     if (!r->n_control) return OK;
     if (r->n_control < r->frames) {
         error_set(e, USAGE, "the control video (--control) has too few frames for --frames");
-        error_found(e, "%d for %d", r->n_control, r->frames);
+        error_found(e, "%d frames for --frames %d", r->n_control, r->frames);
         return error_expected(e, "as many frames or more");
     }
     for (int i = 0; i < r->n_control && e->code == OK; i++) check_control_frame(r, i, e);

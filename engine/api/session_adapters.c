@@ -119,12 +119,12 @@ static enum status adapt_slot(struct session_adapters *a, const struct adapter_b
 /* Builds the list of names for image metadata: "style:0.8, turbo:1". */
 static enum status build_names(struct session_adapters *a, struct error *e) {
     enum { NUMBER_BYTES = 32 };
-    size_t room = 1, at = 0;
-    for (int i = 0; i < a->n_files; i++) room += strlen(a->file[i]->name) + NUMBER_BYTES;
-    a->names = a->sys->alloc(a->sys, LINE_HOST, room);
+    size_t bytes = 1, at = 0;
+    for (int i = 0; i < a->n_files; i++) bytes += strlen(a->file[i]->name) + NUMBER_BYTES;
+    a->names = a->sys->alloc(a->sys, LINE_HOST, bytes);
     if (!a->names) return error_set(e, MEMORY, "no memory for the names of adapters");
     for (int i = 0; i < a->n_files; i++)
-        at += (size_t)snprintf(a->names + at, room - at, "%s%s:%.9g", i ? ", " : "", a->file[i]->name,
+        at += (size_t)snprintf(a->names + at, bytes - at, "%s%s:%.9g", i ? ", " : "", a->file[i]->name,
                                a->file[i]->lora.strength);
     return OK;
 }

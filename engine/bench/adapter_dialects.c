@@ -109,7 +109,7 @@ static bool has_other_texts(const struct recipe *recipe, int slot) {
 
 static bool text_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
                         char *prefix) {
-    static const char within[] = "text_encoders.";
+    static const char folder[] = "text_encoders.";
     const struct slot *s = &recipe->slot[slot];
     const char *const *whole = s->prefixes;
     switch (dialect->texts) {
@@ -119,7 +119,7 @@ static bool text_prefix(const struct adapter_naming *dialect, const struct recip
         if (!has_other_texts(recipe, slot)) return snprintf(prefix, BLOCK_NAME_MAX, "lora_te_") > 0;
         return snprintf(prefix, BLOCK_NAME_MAX, "lora_te%d_", text_number(s)) > 0;
     case TEXTS_BY_PREFIX:
-        while (*whole && strncmp(*whole, within, sizeof within - 1) != 0) whole++;
+        while (*whole && strncmp(*whole, folder, sizeof folder - 1) != 0) whole++;
         return *whole && snprintf(prefix, BLOCK_NAME_MAX, "%s", *whole) > 0;
     default:
         return false;

@@ -154,7 +154,7 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
 /* Allocates and fills a buffer for the largest product: untouched pages all map to one zero page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
-    struct tensor numbers = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
+    struct tensor values = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
     uint64_t random = 3;
     for (int i = 0; i < b->watch.n_products; i++) {
         const struct onednn_key *key = &b->watch.products[i].key;
@@ -165,7 +165,7 @@ static enum status prepare_products(struct block_bench *b, struct error *e) {
     b->memory = sys->map(sys, LINE_ACTIVATION, b->bytes);
     if (!b->memory)
         return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)b->bytes);
-    random_weights_fill(&random, &numbers, 1, b->memory, b->bytes);
+    random_weights_fill(&random, &values, 1, b->memory, b->bytes);
     return OK;
 }
 

@@ -96,9 +96,9 @@ static enum status add_weight(struct writer *w, const char *prefix, const struct
     if (is_listed(w, name)) return OK;
     int n = stored_types_divide(&w->listed, ref->kind, &published, dims, &tensors);
     for (int i = 0; i < n; i++) {
-        char *kept = name_tensor(w->sys, name, tensors.end[i]);
-        if (!kept) return error_set(e, MEMORY, "no memory for a tensor's name");
-        w->tensors[w->n_tensors].name = kept;
+        char *copy = name_tensor(w->sys, name, tensors.end[i]);
+        if (!copy) return error_set(e, MEMORY, "no memory for a tensor's name");
+        w->tensors[w->n_tensors].name = copy;
         w->tensors[w->n_tensors].tensor = tensors.tensor[i];
         w->made[w->n_tensors++] = tensors.made[i];
     }

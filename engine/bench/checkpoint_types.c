@@ -74,7 +74,7 @@ static enum status stored_type_fail(const char *name, size_t length, const char 
 
 static bool any_in(const struct stored_types *types, enum files files) {
     for (int i = 0; i < types->n; i++)
-        if (types->in_turn[i]->files == files) return true;
+        if (types->type[i]->files == files) return true;
     return false;
 }
 
@@ -83,23 +83,23 @@ bool stored_types_are_gguf(const struct stored_types *types) {
 }
 
 bool stored_types_are_plain(const struct stored_types *types) {
-    return types->n == 1 && types->in_turn[0]->files == ANY_FILE;
+    return types->n == 1 && types->type[0]->files == ANY_FILE;
 }
 
 enum dtype stored_types_plain(const struct stored_types *types) {
-    return types->in_turn[0]->dtype;
+    return types->type[0]->dtype;
 }
 
 enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e) {
     *types = (struct stored_types){0};
-    for (size_t at = 0; at <= length && types->n < TYPES_IN_TURN_MAX;) {
+    for (size_t at = 0; at <= length && types->n < STORED_TYPES_MAX;) {
         const char *slash = memchr(text + at, '/', length - at);
         size_t n = slash ? (size_t)(slash - text) - at : length - at;
         const struct stored_type *type = stored_type_find(text + at, n);
         if (!type) return stored_type_fail(text + at, n, "cannot be used", e);
-        types->in_turn[types->n++] = type;
+        types->type[types->n++] = type;
         at += n + 1;
-        if (at <= length && types->n == TYPES_IN_TURN_MAX)
+        if (at <= length && types->n == STORED_TYPES_MAX)
             return stored_type_fail(text, length, "is of too many types", e);
     }
     if (!stored_types_are_gguf(types) || !any_in(types, SAFETENSORS)) return OK;
@@ -109,12 +109,12 @@ enum status stored_types_read(const char *text, size_t length, struct stored_typ
 static const struct stored_type *stored_type_choose(struct stored_types *types, const struct block_kind *kind,
                                                     const struct tensor *shape) {
     struct index_entry entry = {.dtype = DTYPE_BF16, .rank = shape->rank};
-    const struct stored_type *type = types->in_turn[types->next];
+    const struct stored_type *type = types->type[types->next];
     if (stored_types_are_plain(types)) return type;
     memcpy(entry.dim, shape->dim, (size_t)shape->rank * sizeof *shape->dim);
     enum dtype dtype = block_stored_type(kind, &entry, type->dtype);
-    bool kept = block_stored_type(kind, &entry, DTYPE_F32) == entry.dtype;
-    if (kept || (type->scales == TILES && shape->dim[0] % 16)) return &known[0];
+    bool unchanged = block_stored_type(kind, &entry, DTYPE_F32) == entry.dtype;
+    if (unchanged || (type->scales == TILES && shape->dim[0] % 16)) return &known[0];
     types->next = (types->next + 1) % types->n;
     return dtype == type->dtype ? type : stored_type_of(dtype);
 }

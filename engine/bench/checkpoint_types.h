@@ -8,9 +8,9 @@
 struct stored_type;
 
 /* TYPES_MAX: types that a checkpoint's matrices use in rotation, usually one. */
-enum { TYPES_IN_TURN_MAX = 8, TENSORS_OF_WEIGHT_MAX = 4 };
+enum { STORED_TYPES_MAX = 8, TENSORS_OF_WEIGHT_MAX = 4 };
 struct stored_types {
-    const struct stored_type *in_turn[TYPES_IN_TURN_MAX];
+    const struct stored_type *type[STORED_TYPES_MAX];
     int n, next;
 };
 

@@ -158,8 +158,8 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     x.workspace = arena.base + arena.bytes;
     /* Values near 0.01 in f32 and bf16, near 1 in f16. Untouched pages would all map to one zero page, which
      * never leaves the cache. */
-    uint16_t *numbers = (uint16_t *)(void *)arena.base;
-    for (uint64_t i = 0; i < bytes / sizeof *numbers; i++) numbers[i] = (uint16_t)(0x3C00 + i * 37 % 128);
+    uint16_t *values = (uint16_t *)(void *)arena.base;
+    for (uint64_t i = 0; i < bytes / sizeof *values; i++) values[i] = (uint16_t)(0x3C00 + i * 37 % 128);
     double seconds = best_try(b, c, &x);
     if (e->code == OK && seconds > 0) ops_add_row(b, c, work, seconds);
     sys->unmap(sys, LINE_ACTIVATION, arena.base, bytes);

@@ -120,9 +120,9 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
         /* Two bf16 values also form a valid f32, so the whole state holds valid numbers. */
-        struct tensor numbers = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
+        struct tensor pairs = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
         uint64_t random = 2;
-        random_weights_fill(&random, &numbers, 1, arena->base, arena->used);
+        random_weights_fill(&random, &pairs, 1, arena->base, arena->used);
     }
     for (int b = 0; b < c->n_blocks; b++) {
         make_weights(c, &c->refs[b], structure, adapters, arena, ok);

@@ -131,8 +131,8 @@ static void make_blocks(uint64_t *random, enum dtype dtype, double size, unsigne
             set_halves(random, dtype, size, to + at);
 }
 
-static void make_numbers(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
-                         uint64_t bytes) {
+static void make_unquantised(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
+                             uint64_t bytes) {
     float middle = init_scale == 0 ? 1 : 0, range = (float)random_range(shape, init_scale);
     uint64_t n = bytes / (uint64_t)dtype_block_bytes(shape->dtype);
     for (uint64_t k = 0; k < n; k++) {
@@ -169,7 +169,7 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double in
     case DTYPE_F32:
     case DTYPE_F16:
     case DTYPE_BF16:
-        make_numbers(random, shape, init_scale, to, bytes);
+        make_unquantised(random, shape, init_scale, to, bytes);
         break;
     case DTYPE_F8_E4M3:
     case DTYPE_F8_E5M2:

@@ -53,7 +53,7 @@ static bool bench_tokenizer_add_merge(struct making *m, const char *left, const 
     return bench_tokenizer_add_token(m, joined) && !json_array_append_new(m->merges, json_string(pair));
 }
 
-static bool has_room(const struct making *m) {
+static bool fits_another(const struct making *m) {
     return m->n_tokens < BYTES + m->n_merges;
 }
 
@@ -63,12 +63,12 @@ static bool bench_tokenizer_add_merges(struct making *m) {
     char space[3] = {0};
     bool ok = true;
     symbol_write(' ', space);
-    for (const char *a = letters; *a && ok && has_room(m); a++)
+    for (const char *a = letters; *a && ok && fits_another(m); a++)
         ok = bench_tokenizer_add_merge(m, space, (char[]){*a, 0});
     for (const char *a = letters; *a && ok; a++)
-        for (const char *b = letters; *b && ok && has_room(m); b++)
+        for (const char *b = letters; *b && ok && fits_another(m); b++)
             ok = bench_tokenizer_add_merge(m, (char[]){*a, 0}, (char[]){*b, 0});
-    while (ok && has_room(m)) {
+    while (ok && fits_another(m)) {
         bool wild = random_below(&m->random, 8) == 0; /* bytes of other scripts */
         uint64_t from = wild ? 0 : BYTES, n = (uint64_t)m->n_tokens - from;
         const char *left = m->token[from + random_below(&m->random, n)];

@@ -50,11 +50,11 @@ static enum status convert_check_disk(const struct conversion *c, struct error *
     bool known = folder && statvfs(folder, &s) == 0;
     c->sys->release(c->sys, folder);
     if (!known) return e->code;
-    uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
-    if (room >= c->bytes) return OK;
+    uint64_t free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
+    if (free_bytes >= c->bytes) return OK;
     error_set(e, OUTPUT, "not enough disk space for the output");
     error_where(e, "%s", c->options->output);
-    error_found(e, "%.1f MB free", (double)room / 1e6);
+    error_found(e, "%.1f MB free", (double)free_bytes / 1e6);
     return error_expected(e, "%.1f MB", (double)c->bytes / 1e6);
 }
 
@@ -142,7 +142,7 @@ static double file_type(enum dtype dtype) {
     }
 }
 
-/* The type of --type, else the type with the most bytes. */
+/* Main type of the output: that of --type, else the type with the most bytes. */
 static enum dtype main_type(const struct conversion *c) {
     if (c->options->type) return quantise_type(c->options->type);
     uint64_t bytes[N_DTYPES] = {0};

@@ -15,7 +15,7 @@
 /* Row ranges of a tensor that make up a weight, in the weight's order. */
 struct row_parts {
     int n;
-    struct merged_run at[WEIGHT_SLICES_MAX]; /* to: rows of the weight */
+    struct merged_run at[WEIGHT_SLICES_MAX]; /* from: rows of the tensor; to: rows of the weight */
 };
 
 static struct row_parts parts_of(const struct weight_name *name) {
@@ -102,8 +102,8 @@ static int compare_pieces(const void *a, const void *b) {
 /* Appends the changes of one adapter after those of earlier adapters. */
 static enum status add_pieces(struct merge *m, struct merged_adapter *a, const struct component *component,
                               struct error *e) {
-    uint64_t room = (uint64_t)m->n_pieces + (uint64_t)a->changes.n;
-    struct merged_piece *pieces = alloc_array(m->sys, room, sizeof *pieces, e);
+    uint64_t capacity = (uint64_t)m->n_pieces + (uint64_t)a->changes.n;
+    struct merged_piece *pieces = alloc_array(m->sys, capacity, sizeof *pieces, e);
     if (!pieces) return e->code;
     if (m->n_pieces) memcpy(pieces, m->pieces, (size_t)m->n_pieces * sizeof *pieces);
     m->sys->release(m->sys, m->pieces);

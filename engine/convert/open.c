@@ -195,7 +195,7 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
     const struct recipe *recipe = part_place(c, c->family, prefix, &slot);
     if (bind_slot(c, recipe, slot, view, &c->config, &origin, e) != OK || merge_into(c, &view, e) != OK)
         return e->code;
-    c->config_is_file = origin == CONFIG_BESIDE;
+    c->config_is_file = origin == CONFIG_JSON_FILE;
     if (c->family->kind == FAMILY_TEXT) return bind_readers(c, prefix, view, e);
     const struct family *encoder = recipe_family(recipe, FAMILY_ENCODER);
     if (c->family->kind != FAMILY_DECODER || !encoder || !encoder->probe(&view)) return OK;

@@ -45,7 +45,7 @@ enum status convert_prepare(struct conversion *c, struct error *e) {
     b->numbers = c->sys->alloc(c->sys, LINE_HOST, sizeof *b->numbers * (size_t)b->values);
     b->scales = c->sys->alloc(c->sys, LINE_HOST, scales + 1);
     if (!b->stored || !b->out || !b->numbers || !b->scales)
-        return error_set(e, MEMORY, "no memory to convert in");
+        return error_set(e, MEMORY, "no memory for the conversion buffers");
     c->thread_pool = thread_pool_open(c->sys, machine_threads(""), e);
     return c->thread_pool ? thread_pool_start(c->thread_pool, e) : e->code;
 }

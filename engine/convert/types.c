@@ -56,7 +56,7 @@ static enum status read_type(const char *where, const char *name, bool to_gguf, 
 }
 
 static enum status fail_rule(const char *rule, const char *found, struct error *e) {
-    error_set(e, USAGE, "bad rule");
+    error_set(e, USAGE, "invalid --rule");
     error_where(e, "--rule \"%s\"", rule);
     error_found(e, "%s", found);
     return error_expected(e, "regex=type, for instance 'attn.*weight=q8_0'");
@@ -84,7 +84,7 @@ static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf
 static enum status read_rules(struct rules *rules, const struct conversion *c, struct error *e) {
     int n = c->options->n_rules;
     if (n > RULES_MAX) {
-        error_set(e, USAGE, "too many rules");
+        error_set(e, USAGE, "too many --rule options");
         error_found(e, "%d", n);
         return error_expected(e, "at most %d", RULES_MAX);
     }
@@ -132,7 +132,7 @@ static enum dtype plain_type(const struct index_entry *entry) {
 
 /* Type of an unconverted tensor in GGUF. Vectors are f32, as GGUF readers expect. Quantisation blocks that
  * cross row boundaries are dequantised: GGUF cannot express them. */
-static enum dtype kept_in_gguf(const struct index_entry *entry) {
+static enum dtype unconverted_gguf_type(const struct index_entry *entry) {
     if (!dtype_is_weight(entry->dtype)) return entry->dtype;
     bool plain = dtype_bits(entry->dtype) >= 16;
     if (plain) return is_small(entry) ? DTYPE_F32 : entry->dtype;
@@ -149,7 +149,7 @@ static bool has_layer_name(const char *name) {
 }
 
 /* Type of an unconverted tensor in safetensors. Types with scales need a name that ends in ".weight". */
-static enum dtype kept_in_safetensors(const struct index_entry *entry, const char *name) {
+static enum dtype unconverted_safetensors_type(const struct index_entry *entry, const char *name) {
     enum dtype dtype = entry->dtype;
     if (!dtype_is_weight(dtype) || dtype_bits(dtype) >= 16) return dtype;
     if (is_int8(dtype)) return has_layer_name(name) ? dtype : plain_type(entry);
@@ -168,7 +168,7 @@ static enum dtype convert_type_of(const struct conversion *c, const struct index
     if (has_scales(dtype) && !has_layer_name(name)) dtype = entry->dtype;
     bool asked = dtype == ruled && dtype_bits(dtype) >= 16;
     if (dtype != entry->dtype || asked) return dtype;
-    return c->to_gguf ? kept_in_gguf(entry) : kept_in_safetensors(entry, name);
+    return c->to_gguf ? unconverted_gguf_type(entry) : unconverted_safetensors_type(entry, name);
 }
 
 /* Appends an output tensor; sets its name and scale. */

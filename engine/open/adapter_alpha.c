@@ -137,15 +137,15 @@ char *adapter_config_path(struct sys *sys, const char *path, struct error *e) {
     if (n < tail || strcmp(path + n - tail, name) != 0 || (n > tail && path[n - tail - 1] != '/'))
         return NULL;
     char *folder = path_folder(sys, path, e);
-    char *beside = folder ? path_existing(sys, folder, "adapter_config.json", e) : NULL;
+    char *config = folder ? path_existing(sys, folder, "adapter_config.json", e) : NULL;
     sys->release(sys, folder);
-    return beside;
+    return config;
 }
 
-static enum status read_peft_beside(const struct adapter *a, struct config *config, struct error *e) {
-    char *beside = adapter_config_path(a->sys, a->index.sources[0].path, e);
-    if (beside) config_read(a->sys, beside, config, e);
-    a->sys->release(a->sys, beside);
+static enum status read_peft_file(const struct adapter *a, struct config *config, struct error *e) {
+    char *path = adapter_config_path(a->sys, a->index.sources[0].path, e);
+    if (path) config_read(a->sys, path, config, e);
+    a->sys->release(a->sys, path);
     return e->code;
 }
 
@@ -154,7 +154,7 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     if (a->index.adapter)
         config_parse(a->sys, path, a->index.adapter, NULL, config, e);
     else
-        read_peft_beside(a, config, e);
+        read_peft_file(a, config, e);
     return e->code == OK ? check_patterns(config, e) : e->code;
 }
 

@@ -26,14 +26,14 @@ static const char *path_of(const struct finding *f) {
 }
 
 static enum status add_change(struct changes *c, struct change change, struct error *e) {
-    if (c->n == c->room) {
-        int room = c->room ? 2 * c->room : 256;
-        struct change *at = alloc_array(c->sys, (uint64_t)room, sizeof *at, e);
+    if (c->n == c->capacity) {
+        int capacity = c->capacity ? 2 * c->capacity : 256;
+        struct change *at = alloc_array(c->sys, (uint64_t)capacity, sizeof *at, e);
         if (!at) return e->code;
         if (c->n) memcpy(at, c->at, (size_t)c->n * sizeof *at);
         c->sys->release(c->sys, c->at);
         c->at = at;
-        c->room = room;
+        c->capacity = capacity;
     }
     c->at[c->n++] = change;
     return OK;
@@ -227,19 +227,19 @@ static enum status fail_duplicate_change(const struct finding *f, const struct c
  * namings, where the first naming wins, as in diffusers. DUP: two modules in one naming. */
 static enum status drop_duplicates(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
-    int kept = 0;
+    int n = 0;
     if (c->n) qsort(c->at, (size_t)c->n, sizeof *c->at, compare_changes);
     for (int i = 0; i < c->n; i++) {
-        const struct change *last = kept ? &c->at[kept - 1] : NULL, *next = &c->at[i];
+        const struct change *last = n ? &c->at[n - 1] : NULL, *next = &c->at[i];
         if (last && !compare_places(last, next)) {
             bool alike = last->name->naming == next->name->naming;
             if (alike && last->module != next->module) return fail_duplicate_change(f, last, next, e);
             f->n_twice += last->module != next->module;
             if (!alike || last->vector == next->vector) continue;
         }
-        c->at[kept++] = *next;
+        c->at[n++] = *next;
     }
-    c->n = kept;
+    c->n = n;
     return OK;
 }
 
@@ -274,13 +274,14 @@ static void list_nearest(const struct finding *f, char *out, size_t bytes) {
 
 static enum status fail_unmatched(const struct finding *f, struct error *e) {
     char nearest[160], more[32] = "";
-    if (f->n_unmatched > 1) snprintf(more, sizeof more, ", nor %d others", f->n_unmatched - 1);
+    if (f->n_unmatched > 1) snprintf(more, sizeof more, " and %d more", f->n_unmatched - 1);
     list_nearest(f, nearest, sizeof nearest);
     f->changes->nothing = !f->n_matched;
     if (f->n_matched)
         error_set(e, MISSING, "the model has no weight for '%s' of the adapter%s", f->unmatched, more);
     else
-        error_set(e, MISSING, "the adapter fits nothing in this model: not '%s'%s", f->unmatched, more);
+        error_set(e, MISSING, "the adapter fits nothing in this model: no weight for '%s'%s", f->unmatched,
+                  more);
     error_where(e, "%s", path_of(f));
     return error_expected(e, "%s", nearest);
 }

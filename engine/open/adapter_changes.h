@@ -21,7 +21,7 @@ struct changes {
     struct sys *sys;
     struct weight_names names;
     struct change *at;
-    int n, room;
+    int n, capacity;
     bool nothing; /* no module of the adapter fits the model */
 };
 

@@ -167,7 +167,7 @@ static enum status find_form(const struct adapter *a, struct adapter_module *m, 
 
 struct role_shape {
     enum adapter_role role;
-    int least, most; /* smallest and largest rank of the tensor */
+    int least, most; /* smallest and largest number of dimensions */
 };
 static const struct role_shape role_shapes[] = {
     {ADAPTER_DOWN, 2, 5},

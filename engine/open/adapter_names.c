@@ -44,16 +44,16 @@ static void list_name(struct listing *l, const char *format, int number, const s
 static void list_weight(struct listing *l, const struct block_ref *ref, struct weight_name like,
                         const int32_t *dims) {
     const struct weight_spec *spec = like.spec;
-    int original = ref->number + ref->number_offset;
+    int checkpoint_number = ref->number + ref->number_offset;
     like.rank = spec->rank;
     for (int i = 0; i < spec->rank; i++) like.dim[i] = dims[spec->dim[i]];
     like.rows = like.dim[0];
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         list_name(l, spec->names[i], ref->number, &like, dims);
     like.naming = NAMING_CHECKPOINT;
-    if (spec->checkpoint_name) list_name(l, spec->checkpoint_name, original, &like, dims);
+    if (spec->checkpoint_name) list_name(l, spec->checkpoint_name, checkpoint_number, &like, dims);
     like.naming = NAMING_FUSED;
-    if (spec->fused.name) list_name(l, spec->fused.name, original, &like, dims);
+    if (spec->fused.name) list_name(l, spec->fused.name, checkpoint_number, &like, dims);
 }
 
 static bool has_tensor(const struct block *block, size_t offset) {
@@ -191,9 +191,9 @@ static int edit_distance(const char *x, const char *y, int most) {
 
 int weight_names_nearest(const struct weight_names *names, int slot, const char *name,
                          const struct weight_name **nearest, int n_max) {
-    enum { KEPT_MAX = 8 };
-    int distance[KEPT_MAX], n = 0;
-    if (n_max > KEPT_MAX) n_max = KEPT_MAX;
+    enum { NEAREST_MAX = 8 };
+    int distance[NEAREST_MAX], n = 0;
+    if (n_max > NEAREST_MAX) n_max = NEAREST_MAX;
     for (int i = 0; i < names->n; i++) {
         const struct weight_name *at = &names->at[i];
         if (slot >= 0 && at->slot != slot) continue;

@@ -34,10 +34,10 @@ enum status adapter_read_values(const struct byte_source *source, uint64_t offse
 }
 
 static enum status check_tensor(const struct adapter *a, const struct index_entry *entry, float *values,
-                                int64_t room, struct error *e) {
+                                int64_t n_max, struct error *e) {
     int64_t all = index_elements(entry);
-    for (int64_t first = 0; first < all; first += room) {
-        int64_t n = all - first < room ? all - first : room;
+    for (int64_t first = 0; first < all; first += n_max) {
+        int64_t n = all - first < n_max ? all - first : n_max;
         bool finite = true;
         if (adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, first, n, values, e) != OK)
             return e->code;
@@ -51,13 +51,13 @@ static enum status check_tensor(const struct adapter *a, const struct index_entr
 }
 
 enum status adapter_check_finite(const struct adapter *a, struct error *e) {
-    enum { ROOM = 1 << 14 };
-    float *values = alloc_array(a->sys, ROOM, sizeof *values, e);
+    enum { BUFFER_VALUES = 1 << 14 };
+    float *values = alloc_array(a->sys, BUFFER_VALUES, sizeof *values, e);
     for (int i = 0; i < a->n_modules && values && e->code == OK; i++)
         for (int role = 0; role < N_ADAPTER_ROLES && e->code == OK; role++) {
             const struct index_entry *entry = a->modules[i].tensor[role];
             if (entry && role != ADAPTER_ALPHA && role != ADAPTER_SCALE)
-                check_tensor(a, entry, values, ROOM, e);
+                check_tensor(a, entry, values, BUFFER_VALUES, e);
         }
     a->sys->release(a->sys, values);
     return e->code;

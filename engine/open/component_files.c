@@ -242,9 +242,9 @@ static int component_files_fits(const struct component_files *files, const struc
 
 static const struct component_file *best_unassigned(const struct component_files *files,
                                                     const struct slot *slot, bool alone, int fit,
-                                                    const bool given[COMPONENT_FILES_MAX]) {
+                                                    const bool assigned[COMPONENT_FILES_MAX]) {
     for (int i = 0; i < files->n_files; i++)
-        if (!given[i] && component_files_fits(files, &files->file[i], slot, alone) == fit)
+        if (!assigned[i] && component_files_fits(files, &files->file[i], slot, alone) == fit)
             return &files->file[i];
     return NULL;
 }
@@ -266,14 +266,14 @@ static bool is_open(const struct recipe *recipe, const struct component_file *co
 
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]) {
-    bool given[COMPONENT_FILES_MAX] = {0};
+    bool assigned[COMPONENT_FILES_MAX] = {0};
     memset(in, 0, SLOTS_MAX * sizeof *in);
     for (int fit = FITS_BY_FLAG; fit > 0; fit--)
         for (int i = 0; recipe->slot[i].family; i++) {
             bool alone = recipe_count_slots(recipe, recipe->slot[i].family) == 1;
             if (!in[i] && !part_disabled(files->options, &recipe->slot[i]) && is_open(recipe, in, i, fit))
-                in[i] = best_unassigned(files, &recipe->slot[i], alone, fit, given);
-            if (in[i]) given[in[i] - files->file] = true;
+                in[i] = best_unassigned(files, &recipe->slot[i], alone, fit, assigned);
+            if (in[i]) assigned[in[i] - files->file] = true;
         }
 }
 

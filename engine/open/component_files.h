@@ -49,7 +49,7 @@ struct component_files {
     bool decodes_only;                          /* only a decoder is searched for */
     bool by_name;                               /* -m is a folder in Hugging Face's layout */
     bool has_variant;                           /* the variant of the preferred denoiser is known */
-    int variant;                                /* family.variant of that denoiser */
+    int variant;                                /* family.variant of the preferred denoiser */
     struct component_file file[COMPONENT_FILES_MAX];
     /* With decodes_only: the denoiser in the decoder's file, which identifies the model; or family NULL. */
     struct component_file bundled_denoiser;
@@ -109,10 +109,10 @@ const char *component_files_path(const struct component_files *files, const stru
 /* The part of the file's index that belongs to the component (a view); borrowed. */
 struct tensor_index parts_view(const struct component_files *files, const struct component_file *file);
 
-/* Adds an opened file. Takes ownership of the index, also on failure. LIMIT, MEMORY. */
+/* Adds an opened file. Takes ownership of the index, also on failure. LIMIT: too many files. MEMORY. */
 enum status component_files_add_file(struct sys *sys, struct component_files *files, const char *path,
                                      struct tensor_index *index, struct error *e);
-/* Adds a component of the file that was added last. LIMIT. */
+/* Adds a component of the file that was added last. LIMIT: too many components. */
 enum status component_files_add(struct component_files *files, struct component_file file, struct error *e);
 
 /* Moves the component's view of its file to the caller. The first view taken from a file owns the index's

@@ -182,14 +182,14 @@ static enum status open_located(struct sys *sys, struct component_files *files, 
     struct tensor_index whole;
     bool found = false;
     if (contents_open(sys, path, &whole, &contents, e) != OK) return e->code;
-    const struct tensor_index seen = index_view(&whole, NULL, 0);
+    const struct tensor_index view = index_view(&whole, NULL, 0);
     if (component_files_add_file(sys, files, path, &whole, e) != OK) return e->code;
     for (int i = contents.n; i-- > 0 && e->code == OK;) {
         place.family = contents.component[i].family;
         place.prefix = contents.component[i].prefix;
         place.view = i;
         place.bundled = false;
-        bool belongs = component_belongs(&place, kind, &seen, place.family, place.prefix);
+        bool belongs = component_belongs(&place, kind, &view, place.family, place.prefix);
         place.bundled = !belongs && component_is_bundled(&place, place.family, place.prefix);
         if (!belongs && !place.bundled) continue;
         found |= belongs;
@@ -465,7 +465,7 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
     return e->code;
 }
 
-/* True for a component's folder that is opened already: it holds no other component. */
+/* True if the folder has been opened as a component's folder: it holds no other component. */
 static bool is_located(const struct search *s, const char *path) {
     for (int i = 0; i < s->files->n_opened; i++)
         if (path_same(s->files->opened[i].path, path)) return true;
@@ -557,7 +557,7 @@ static enum status search_folder(struct search *s, struct error *e) {
 static enum status search(struct sys *sys, const char *model, struct component_files *files,
                           struct error *e) {
     struct search *s = sys->alloc(sys, LINE_HOST, sizeof *s);
-    if (!s) return error_set(e, MEMORY, "no memory for a search");
+    if (!s) return error_set(e, MEMORY, "no memory to search for the model's components");
     *s = (struct search){.sys = sys, .model = model, .files = files};
     path_is_folder(model) ? search_folder(s, e) : search_file(s, e);
     sys->release(sys, s);

@@ -9,8 +9,9 @@
 
 enum { MEMBER_BYTES = 32 };
 
-const char *const config_origin_word[] = {
-    [CONFIG_PUBLISHED] = "published values", [CONFIG_BESIDE] = "config.json", [CONFIG_METADATA] = "metadata"};
+const char *const config_origin_word[] = {[CONFIG_PUBLISHED] = "published values",
+                                          [CONFIG_JSON_FILE] = "config.json",
+                                          [CONFIG_METADATA] = "metadata"};
 
 /* The configuration's general.architecture, with which other GGUF keys begin; "": none. */
 static const char *architecture_of(const struct config *config) {
@@ -30,7 +31,7 @@ static bool names_model(const struct config *config) {
            config_find(config, "general.architecture");
 }
 
-static char *configuration_beside(struct sys *sys, const char *path) {
+static char *config_json_path(struct sys *sys, const char *path) {
     static const char name[] = "config.json";
     if (path_is_folder(path)) return path_join(sys, path, name);
     const char *slash = strrchr(path, '/');
@@ -42,9 +43,9 @@ static char *configuration_beside(struct sys *sys, const char *path) {
     return file;
 }
 
-static enum status read_beside(struct sys *sys, const char *path, const struct family *family,
-                               struct config *config, struct error *e) {
-    char *file = configuration_beside(sys, path);
+static enum status read_config_json(struct sys *sys, const char *path, const struct family *family,
+                                    struct config *config, struct error *e) {
+    char *file = config_json_path(sys, path);
     if (!file)
         error_set(e, MEMORY, "no memory for a path");
     else if (path_exists(file))
@@ -113,8 +114,9 @@ static enum status configuration_read_metadata(struct sys *sys, const struct con
 static enum status find_configuration(struct sys *sys, const struct config_place *place,
                                       struct config *config, enum config_origin *origin, struct error *e) {
     *config = (struct config){0};
-    *origin = CONFIG_BESIDE;
-    if (read_beside(sys, place->path, place->slot->family, config, e) != OK || config->path) return e->code;
+    *origin = CONFIG_JSON_FILE;
+    if (read_config_json(sys, place->path, place->slot->family, config, e) != OK || config->path)
+        return e->code;
     *origin = CONFIG_METADATA;
     if (configuration_read_metadata(sys, place, config, e) != OK || config->path) return e->code;
     *origin = CONFIG_PUBLISHED;
@@ -170,8 +172,8 @@ static enum status read_pictures(struct sys *sys, const char *path, struct confi
 
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e) {
-    bool sees = place->slot->family->kind == FAMILY_VISION;
-    if (find_configuration(sys, place, config, origin, e) == OK && sees)
+    bool is_vision = place->slot->family->kind == FAMILY_VISION;
+    if (find_configuration(sys, place, config, origin, e) == OK && is_vision)
         read_pictures(sys, place->path, config, e);
     return e->code;
 }

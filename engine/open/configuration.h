@@ -5,7 +5,7 @@
 
 #include "models/models.h"
 
-enum config_origin { CONFIG_PUBLISHED, CONFIG_BESIDE, CONFIG_METADATA };
+enum config_origin { CONFIG_PUBLISHED, CONFIG_JSON_FILE, CONFIG_METADATA };
 
 /* Names of the origins for messages: "config.json", "metadata", "published values". */
 extern const char *const config_origin_word[];

@@ -33,7 +33,7 @@ bool contents_exclusive(const struct family *one, const struct family *other);
 /* True if `name` is a general.architecture of GGUF files of this family. */
 bool contents_is_architecture(const struct family *family, const char *name);
 
-/* The family of the view's tensors, or NULL. */
+/* The family that recognises the view's tensors; NULL: none. */
 const struct family *contents_family(const struct tensor_index *view);
 
 #endif

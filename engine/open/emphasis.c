@@ -18,7 +18,7 @@ struct reading {
     const char *at, *end;
     struct brackets round, square;
     size_t bytes;
-    int n_pieces, n_marks;
+    int n_pieces, n_brackets;
     bool divided; /* a bracket ended the last piece */
 };
 
@@ -142,17 +142,17 @@ static void read_bracket(struct reading *r) {
 }
 
 static enum status read_all(struct reading *r, const char *text, size_t bytes, struct error *e) {
-    static const char marks[] = "\\()[]:";
+    static const char special[] = "\\()[]:";
     r->end = text + bytes;
     for (r->at = text; r->at < r->end;) {
         const char *end = r->at;
-        while (end < r->end && !(strchr(marks, *end) && *end)) end++;
+        while (end < r->end && !(strchr(special, *end) && *end)) end++;
         if (end > r->at) {
             read_run(r, end);
             continue;
         }
-        r->n_marks += *r->at == '(' || *r->at == '[';
-        if (r->n_marks > EMPHASIS_BRACKETS_MAX) {
+        r->n_brackets += *r->at == '(' || *r->at == '[';
+        if (r->n_brackets > EMPHASIS_BRACKETS_MAX) {
             error_set(e, USAGE, "the prompt has too many emphasis brackets");
             return error_expected(e, "at most %d, or --prompt-weights off", EMPHASIS_BRACKETS_MAX);
         }

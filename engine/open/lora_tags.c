@@ -23,7 +23,7 @@ static bool is_blank(char c) {
 
 static enum status refuse(struct error *e, const char *what, const char *why, const char *at,
                           const char *end) {
-    error_set(e, USAGE, "bad LoRA tag in the %s: %s", what, why);
+    error_set(e, USAGE, "invalid LoRA tag in the %s: %s", what, why);
     return error_found(e, "%.*s", (int)(end + 1 - at), at);
 }
 
@@ -60,7 +60,7 @@ static enum status add_tag(struct lora_tags *tags, const char *what, const char 
     *tag = (struct lora_tag){name, 1};
     if (colon) *colon++ = 0;
     if (!*name) return refuse(e, what, "no name", at, end);
-    if (*name == '|') { /* |high_noise|NAME in stable-diffusion.cpp */
+    if (*name == '|') { /* stable-diffusion.cpp's form |high_noise|NAME */
         refuse(e, what, "the file's name selects one of two transformers, not the tag", at, end);
         return error_expected(e, "<lora:NAME:S> with a NAME such as style_high_noise or style_low_noise");
     }

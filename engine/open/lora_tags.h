@@ -15,14 +15,13 @@ struct lora_tag {
 
 struct lora_tags {
     char *text;  /* the prompt without tags; NULL: the prompt has no tags */
-    char *names; /* memory of the names */
+    char *names; /* storage of the tags' names */
     struct lora_tag tag[SLUICE_LORAS_MAX];
     int n;
 };
 
-/* Parses the tags of a text. what: the text in messages ("negative prompt"). USAGE: a tag without name,
- * with an invalid strength, or with a name outside the folder; too many tags. MEMORY. Destroy also after
- * failure. */
+/* Parses the tags of a text. what: the text in messages ("negative prompt"). USAGE: a tag without name, with
+ * an invalid strength, or with a name outside the folder; too many tags. MEMORY. Destroy tags in any case. */
 enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
                            struct error *e);
 void lora_tags_destroy(struct sys *sys, struct lora_tags *tags);

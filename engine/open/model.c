@@ -209,7 +209,7 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
-/* Checks that each component fits those it works with. */
+/* Checks that the components of the model fit each other. */
 static enum status model_check_parts(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
@@ -404,7 +404,7 @@ int model_notes(const struct sluice_model *m, char lines[MODEL_NOTES_MAX][MODEL_
     }
     for (int i = 0; i < SLOTS_MAX; i++)
         if (m->component[i].family && m->component[i].family->kind != FAMILY_ENCODER &&
-            m->config_origin[i] != CONFIG_BESIDE)
+            m->config_origin[i] != CONFIG_JSON_FILE)
             snprintf(lines[n++], MODEL_NOTE_BYTES, "no config.json for the %s: settings are from %s (%s)",
                      m->component[i].family->display_name, config_origin_word[m->config_origin[i]],
                      m->component[i].family->name);

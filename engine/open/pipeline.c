@@ -53,7 +53,7 @@ static bool has_pipeline(const struct recipe *recipe, const char *name) {
     return false;
 }
 
-/* 2: the denoiser has the recipe's family and variant; 1: only the family matches; 0: neither. */
+/* Returns 2 if the denoiser has the recipe's family and variant, 1 if only the family matches, else 0. */
 static int denoiser_fit(struct sys *sys, const struct component_files *files,
                         const struct component_file *denoiser, const struct recipe *recipe) {
     struct component c = {.sys = sys, .family = denoiser->family};

@@ -28,16 +28,18 @@ struct missing_part {
 int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]);
 
-/* UNSUPPORTED: two files hold a component that the recipe (NULL: any recipe) has once. model: path of -m. */
+/* Fails with UNSUPPORTED if two files hold a component that the recipe (NULL: any) has once. model: -m's
+ * path. */
 enum status pipeline_check_duplicates(const struct component_files *files, const struct recipe *recipe,
                                       const char *model, struct error *e);
 
-/* USAGE: a required component, or every text encoder, is disabled with "none". model: path of -m, or NULL. */
+/* Fails with USAGE if a required component or all text encoders are disabled by "none". model: -m's path or
+ * NULL. */
 enum status pipeline_check_disabled_parts(const struct sluice_model_options *options,
                                           const struct recipe *recipe, const char *model, struct error *e);
 
-/* UNSUPPORTED: the file of a flag holds another component; the error names both. USAGE: the recipe has no
- * component for a flag. recipe: NULL if unknown. */
+/* Checks the files that flags chose. UNSUPPORTED: a file holds another component; the error names both.
+ * USAGE: the recipe (NULL: unknown) has no component for a flag. */
 enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
                                  struct error *e);
 

@@ -221,7 +221,7 @@ static bool is_declared(const struct component_files *files, const struct slot *
     return false;
 }
 
-/* True if all text encoders of the recipe are optional and none is present: one is required. */
+/* True if all text encoders of the recipe are optional and none is present: at least one is required. */
 static bool has_no_text_encoder(const struct recipe *recipe,
                                 const struct component_file *const in[SLOTS_MAX]) {
     bool encodes = false;
@@ -270,7 +270,7 @@ static void pipeline_add_word(struct words *list, const char *word, const char *
                         word, quote);
 }
 
-/* End of the advice about missing components. */
+/* Ending of the advice in an error about missing components. */
 static const char *missing_advice(const struct component_files *files, const struct missing_part *missing,
                                   int n) {
     if (!missing[0].slot) return files->decodes_only ? "" : ", and its text encoders";

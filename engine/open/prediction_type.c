@@ -46,7 +46,7 @@ static enum status detect_by_probe(struct sluice_model *m, const struct tensor_i
     if (!entry || entry->rank != 1 || entry->dim[0] > PROBE_VALUES_MAX) return OK;
     if (entry->dtype != DTYPE_F32 && entry->dtype != DTYPE_F16 && entry->dtype != DTYPE_BF16) return OK;
     void *values = m->sys->alloc(m->sys, LINE_HOST, entry->bytes);
-    if (!values) return error_set(e, MEMORY, "no memory for a vector");
+    if (!values) return error_set(e, MEMORY, "no memory to detect the prediction type");
     if (source_read(&index->sources[entry->source], values, entry->bytes, entry->offset, e) == OK &&
         deviation(values, entry->dtype, entry->dim[0]) > probe->deviation)
         m->sampling.prediction = &prediction_v;

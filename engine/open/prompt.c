@@ -113,9 +113,9 @@ static int find_last(const struct prompt_tokens *tokens, int32_t last) {
 static enum status add_special_tokens(struct sys *sys, const struct text_recipe *recipe,
                                       const struct tokenizer *tokenizer, struct prompt_tokens *tokens,
                                       struct error *e) {
-    int around = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
-    if (content > recipe->tokens_max - around) content = recipe->tokens_max - around;
-    int n_ids = pads(recipe) ? recipe->tokens_max : content + around;
+    int n_special = (recipe->bos != NULL) + (recipe->eos != NULL), content = tokens->n_ids, n = 0;
+    if (content > recipe->tokens_max - n_special) content = recipe->tokens_max - n_special;
+    int n_ids = pads(recipe) ? recipe->tokens_max : content + n_special;
     int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)(n_ids + 1) * sizeof *ids);
     if (!ids) return error_set(e, MEMORY, "no memory for %d tokens", n_ids);
     int32_t last = recipe->eos ? tokenizer_special(tokenizer, recipe->eos) : -1;

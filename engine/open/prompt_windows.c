@@ -38,12 +38,12 @@ static void end_window(struct windows *w, int n) {
     w->last_comma = -1;
 }
 
-static bool has_room(const struct windows *w) {
+static bool has_free_window(const struct windows *w) {
     return w->n_windows < w->recipe->windows_max;
 }
 
 static void put_token(struct windows *w, int32_t id, float weight) {
-    w->cut |= !has_room(w);
+    w->cut |= !has_free_window(w);
     if (w->cut) return;
     window_ids(w)[w->n] = id;
     window_weights(w)[w->n++] = weight;
@@ -75,7 +75,7 @@ static enum status add_piece(struct sys *sys, struct windows *w, const struct to
     int32_t *ids = NULL;
     int n = 0;
     if (piece->breaks) {
-        if (has_room(w)) end_window(w, w->n);
+        if (has_free_window(w)) end_window(w, w->n);
         return OK;
     }
     tokenizer_encode(tokenizer, m->text + piece->first, piece->bytes, &ids, &n, e);
@@ -113,7 +113,7 @@ static enum status fill_windows(struct sys *sys, struct windows *w, const struct
     if (!w->ids || !w->weights) return error_set(e, MEMORY, "no memory for %zu tokens", most);
     for (int i = 0; i < m->n_pieces && !w->cut && e->code == OK; i++)
         add_piece(sys, w, tokenizer, m, &m->piece[i], e);
-    if (has_room(w) && (w->n || !w->n_windows)) end_window(w, w->n);
+    if (has_free_window(w) && (w->n || !w->n_windows)) end_window(w, w->n);
     return e->code;
 }
 

@@ -72,8 +72,9 @@ static void read_default_shift(struct sluice_model *m, const struct config *conf
 /* Reads expand_timesteps: a timestep per token, 0 for tokens of the input image's latent frame. Models that
  * read the image in concat channels have one timestep for all tokens and refuse the key. */
 static enum status read_expansion(struct sluice_model *m, const struct config *config, struct error *e) {
-    bool beside = m->recipe->concat != CONCAT_NONE, expands = m->init == INIT_FIRST_FRAME && !beside;
-    if (beside) return config_refuse(config, "expand_timesteps", e);
+    bool concatenates = m->recipe->concat != CONCAT_NONE,
+         expands = m->init == INIT_FIRST_FRAME && !concatenates;
+    if (concatenates) return config_refuse(config, "expand_timesteps", e);
     if (config_bool(config, "expand_timesteps", &expands, e) == OK)
         m->init = expands ? INIT_FIRST_FRAME : INIT_NONE;
     return e->code;

@@ -116,7 +116,7 @@ enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int onl
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         if (read_choice(sizes, recipe, at, length, e) == OK && came_before(text, at)) {
-            error_set(e, USAGE, "a dimension is given twice");
+            error_set(e, USAGE, "--dims gives a dimension twice");
             error_found(e, "'%.*s'", (int)length, at);
             error_expected(e, "each once");
         }

@@ -126,7 +126,7 @@ static enum status try_flag(struct lookup *l, struct error *e) {
 }
 
 /* Tries the folder of a text encoder's file and its parent folder. */
-static enum status try_beside(struct lookup *l, const char *encoder, struct error *e) {
+static enum status try_encoder_folder(struct lookup *l, const char *encoder, struct error *e) {
     struct sys *sys = l->search->sys;
     char *folder = path_is_folder(encoder) ? path_copy(sys, encoder, e) : path_folder(sys, encoder, e);
     for (int up = 0; up < 2 && folder && !l->found && e->code == OK; up++) {
@@ -252,7 +252,7 @@ enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tok
     /* Folders of the slot's own encoder first, then of other encoders: encoders often share a folder. */
     for (int i = 0; i < SLOTS_MAX && !l.found && e->code == OK; i++) {
         const char *encoder = encoder_path(search, (slot + i) % SLOTS_MAX);
-        if (encoder) try_beside(&l, encoder, e);
+        if (encoder) try_encoder_folder(&l, encoder, e);
     }
     if (!l.found && e->code == OK) fail_not_found(&l, encoder_path(search, slot), e);
     *tokenizer = l.found;

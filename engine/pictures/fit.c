@@ -66,14 +66,14 @@ static uint64_t rgb_bytes(struct picture_size size) {
     return 3 * (uint64_t)size.width * (uint64_t)size.height;
 }
 
-static bool has_rows(const struct sluice_picture *given) {
-    return given->rgb || given->read_rows;
+static bool has_rows(const struct sluice_picture *picture) {
+    return picture->rgb || picture->read_rows;
 }
 
-uint64_t fit_bytes(const struct sluice_picture *given, const struct fitting *f) {
-    uint64_t bytes = given->reading_bytes;
+uint64_t fit_bytes(const struct sluice_picture *picture, const struct fitting *f) {
+    uint64_t bytes = picture->reading_bytes;
     if (!fit_changes(f)) return bytes;
-    return bytes + resample_bytes(f->from, &f->part) + (has_rows(given) ? 0 : rgb_bytes(f->from));
+    return bytes + resample_bytes(f->from, &f->part) + (has_rows(picture) ? 0 : rgb_bytes(f->from));
 }
 
 static void push_row(void *to, const uint8_t *row) {
@@ -84,20 +84,20 @@ static void push_all_rows(struct resampling *r, const uint8_t *rgb, struct pictu
     for (size_t y = 0; y < (size_t)size.height; y++) resample_push_row(r, rgb + 3 * y * (size_t)size.width);
 }
 
-static enum status fit_no_memory(const struct sluice_picture *given, struct error *e) {
+static enum status fit_no_memory(const struct sluice_picture *picture, struct error *e) {
     error_set(e, MEMORY, "no memory to read a picture");
-    if (given->name) error_where(e, "%s", given->name);
+    if (picture->name) error_where(e, "%s", picture->name);
     return e->code;
 }
 
 /* Reads a picture without row reader as a whole, then passes its rows on to the resampling. */
-static enum status read_whole_picture(struct sys *sys, const struct sluice_picture *given,
+static enum status read_whole_picture(struct sys *sys, const struct sluice_picture *picture,
                                       struct resampling *r, struct error *e) {
-    struct picture_size size = {given->width, given->height};
+    struct picture_size size = {picture->width, picture->height};
     struct sluice_error failed = {0};
     uint8_t *rgb = sys->map(sys, LINE_HOST, rgb_bytes(size));
-    if (!rgb) return fit_no_memory(given, e);
-    if (given->read(given, rgb, &failed))
+    if (!rgb) return fit_no_memory(picture, e);
+    if (picture->read(picture, rgb, &failed))
         adopt_error(&failed, e);
     else
         push_all_rows(r, rgb, size);
@@ -105,20 +105,20 @@ static enum status read_whole_picture(struct sys *sys, const struct sluice_pictu
     return e->code;
 }
 
-static enum status read_picture_rows(struct sys *sys, const struct sluice_picture *given,
+static enum status read_picture_rows(struct sys *sys, const struct sluice_picture *picture,
                                      struct resampling *r, struct error *e) {
     struct sluice_error failed = {0};
-    if (given->rgb)
-        push_all_rows(r, given->rgb, (struct picture_size){given->width, given->height});
-    else if (!given->read_rows)
-        return read_whole_picture(sys, given, r, e);
-    else if (given->read_rows(given, push_row, r, &failed))
+    if (picture->rgb)
+        push_all_rows(r, picture->rgb, (struct picture_size){picture->width, picture->height});
+    else if (!picture->read_rows)
+        return read_whole_picture(sys, picture, r, e);
+    else if (picture->read_rows(picture, push_row, r, &failed))
         return adopt_error(&failed, e);
     if (resample_done(r)) return OK;
     error_set(e, IO, "read_rows of a picture delivered too few rows");
-    if (given->name) error_where(e, "%s", given->name);
-    error_found(e, "%d", r->taken);
-    return error_expected(e, "%d", given->height);
+    if (picture->name) error_where(e, "%s", picture->name);
+    error_found(e, "%d rows", r->taken);
+    return error_expected(e, "%d rows", picture->height);
 }
 
 /* Pads with edge pixels, first left and right of each row, then above and below. */
@@ -136,16 +136,16 @@ static void pad(const struct fitting *f, uint8_t *to) {
     }
 }
 
-enum status fit_read(struct sys *sys, const struct sluice_picture *given, const struct fitting *f,
+enum status fit_read(struct sys *sys, const struct sluice_picture *picture, const struct fitting *f,
                      uint8_t *to, struct error *e) {
     struct sluice_error failed = {0};
     struct resampling r;
     size_t pitch = 3 * (size_t)f->size.width;
-    if (!fit_changes(f)) return given->read(given, to, &failed) ? adopt_error(&failed, e) : OK;
+    if (!fit_changes(f)) return picture->read(picture, to, &failed) ? adopt_error(&failed, e) : OK;
     void *memory = sys->alloc(sys, LINE_HOST, resample_bytes(f->from, &f->part));
-    if (!memory) return fit_no_memory(given, e);
+    if (!memory) return fit_no_memory(picture, e);
     resample_begin(&r, f->from, &f->part, memory, to + pitch * (size_t)f->top + 3 * (size_t)f->left, pitch);
-    if (read_picture_rows(sys, given, &r, e) == OK) pad(f, to);
+    if (read_picture_rows(sys, picture, &r, e) == OK) pad(f, to);
     sys->release(sys, memory);
     return e->code;
 }

@@ -24,10 +24,10 @@ bool fit_changes(const struct fitting *fitting);
 
 /* Temporary bytes for fit_read, without the resulting pixels: resampling, the whole picture if it has no row
  * reader, and the reader itself. */
-uint64_t fit_bytes(const struct sluice_picture *given, const struct fitting *fitting);
+uint64_t fit_bytes(const struct sluice_picture *picture, const struct fitting *fitting);
 /* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. Needs fit_bytes of memory.
  * Returns the status of the caller's read function, MEMORY, or IO for too few rows. */
-enum status fit_read(struct sys *sys, const struct sluice_picture *given, const struct fitting *fitting,
+enum status fit_read(struct sys *sys, const struct sluice_picture *picture, const struct fitting *fitting,
                      uint8_t *to, struct error *e);
 
 #endif

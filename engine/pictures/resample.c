@@ -159,7 +159,7 @@ static uint8_t *held_row(const struct resampling *r, int y) {
     return r->rows + (size_t)(y % r->taps_down) * row_values(r);
 }
 
-/* Sums the held rows under the next output row's kernel into one row. */
+/* Sums the rows under the kernel of the next output row into one row. */
 static void sum_vertical(const struct resampling *r, uint8_t *to) {
     size_t n = row_values(r);
     memset(r->sums, 0, n * sizeof *r->sums);

@@ -44,9 +44,9 @@ struct resampling {
     int taps_across, taps_down;
     int taken, made;
     struct window next;     /* input rows of the next output row; its weights are weights_down */
-    struct window *windows; /* input columns of each output column; across.n */
-    int32_t *weights;       /* weights of each output column; across.n times taps_across */
-    int32_t *weights_down;  /* weights of the next output row; taps_down */
+    struct window *windows; /* [across.n] input columns of each output column */
+    int32_t *weights;       /* [across.n * taps_across] weights of each output column */
+    int32_t *weights_down;  /* [taps_down] weights of the next output row */
     int32_t *sums;          /* accumulators of one output row */
     uint8_t *rows;          /* the last taps_down rows; row y is at index y % taps_down */
     uint8_t *row;           /* one row after the vertical pass, before the horizontal pass */
@@ -61,7 +61,7 @@ void resample_begin(struct resampling *r, struct picture_size from, const struct
                     void *memory, uint8_t *to, size_t pitch);
 /* Takes the next input row of RGB triples; rows after the last are ignored. */
 void resample_push_row(struct resampling *r, const uint8_t *row);
-/* True: all output rows are done. */
+/* True if all output rows are done. */
 bool resample_done(const struct resampling *r);
 
 /* Resizes a picture with pixels in memory to `to`: size.height packed rows of size.width RGB triples.

@@ -5,9 +5,9 @@
 
 #include "engine/base/tensor.h"
 
-/* cond := the guided prediction. Both are [C, F, Y, X] f32. A token of the denoiser is patch x patch latent
- * pixels of a frame with all channels; Y and X are multiples of patch. scale 1 leaves cond unchanged up to
- * rounding. */
+/* Sets cond to the guided prediction. cond and uncond are [C, F, Y, X] f32. A token of the denoiser is patch
+ * x patch latent pixels of a frame with all channels; Y and X are multiples of patch. scale 1 leaves cond
+ * unchanged up to rounding. */
 typedef void guidance_rule(struct tensor cond, struct tensor uncond, int patch, double scale);
 
 /* Classifier-free guidance uncond + scale (cond - uncond), as cond + (scale - 1) (cond - uncond). */

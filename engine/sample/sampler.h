@@ -69,7 +69,7 @@ extern const struct sampler sampler_euler, sampler_euler_a, sampler_heun, sample
     sampler_dpmpp_2m, sampler_dpmpp_3m, sampler_dpmpp_2m_sde, sampler_deis, sampler_unipc, sampler_lcm,
     sampler_tcd;
 
-extern const struct sampler *const samplers[]; /* NULL-terminated */
+extern const struct sampler *const samplers[]; /* all samplers, NULL-terminated */
 
 /* Finds a sampler by name or alias. USAGE, with all names, if there is none. */
 enum status sampler_find(const char *name, const struct sampler **sampler, struct error *e);

@@ -4,8 +4,8 @@
 #include <stdio.h>
 #include <string.h>
 
-static bool is_name_or_alias(const char *given, const char *name, const char *alias) {
-    return !strcmp(given, name) || (alias && !strcmp(given, alias));
+static bool is_name_or_alias(const char *text, const char *name, const char *alias) {
+    return !strcmp(text, name) || (alias && !strcmp(text, alias));
 }
 
 /* True for schedules with a --scheduler name, false for the model's own. */

@@ -26,7 +26,7 @@ struct schedule_options {
     int n;         /* steps, at least 1 */
     bool grid_f64; /* flow models: even spacing by NumPy's linspace in f64, rounded; else PyTorch's in f32 */
     bool exponential_shift; /* flow models: sigma = s / (s + (1/u - 1)); else s u / (1 + (s - 1) u) */
-    bool is_flow;           /* true for flow models; for schedules of both kinds */
+    bool is_flow;           /* true for flow models; read by schedules for both kinds of models */
     bool shift_twice;       /* sigmas from 1 to 1/1000 are shifted twice (SD3: see schedule.c) */
     double shift;           /* flow models: shift s, above 0 */
     double terminal; /* flow models: sigma at which the last step begins (shift_terminal); 0: no stretching */
@@ -37,7 +37,7 @@ struct schedule_options {
     double sigma_min, sigma_max; /* range of sigma_spacing; 0: the schedule's default */
     bool round_timesteps;        /* timesteps of Karras sigmas are rounded */
     bool final_sigma_min; /* final_sigmas_type "sigma_min": last step ends at the smallest sigma, not 0 */
-    bool final_sigma_of_spacing; /* the final sigma is that at which the last step begins */
+    bool final_sigma_of_spacing; /* with final_sigma_min: the smallest sigma of sigma_spacing */
     bool continuous_timesteps;   /* timesteps are log(sigma) / 4 (grid.h) */
     bool set_alpha_to_one;    /* DDIM, PNDM: last step ends without noise; else at the first training level */
     int original_steps;       /* original_inference_steps of LCM and TCD */

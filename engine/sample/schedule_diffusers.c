@@ -15,7 +15,7 @@ static double spaced_timestep(const struct schedule_options *o, int i, int n) {
     return rint(T + i * ((T - (double)T / n) - T)) - 1;
 }
 
-static int within(double timestep) {
+static int clamped_timestep(double timestep) {
     return timestep > T - 1 ? T - 1 : (int)timestep;
 }
 
@@ -97,7 +97,7 @@ static void schedule_fill_solver(const struct schedule_options *o, struct grid *
 }
 
 static struct grid_point trained(const struct schedule_options *o, double timestep) {
-    int t = within(timestep);
+    int t = clamped_timestep(timestep);
     return grid_point_of_alpha(o->table->alpha[t], (float)t);
 }
 

@@ -3,25 +3,25 @@
 
 #include <string.h>
 
-/* What a scheduler class reads (READS_) and its defaults. */
+/* Keys that a scheduler class reads (READS_), and its defaults. */
 enum {
-    READS_SIGMA_SPACING = 1 << 0, /* use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
-    READS_FINAL_SIGMA = 1 << 1,   /* final_sigmas_type */
-    READS_ENDS = 1 << 2,          /* sigma_min, sigma_max */
-    READS_CONTINUOUS = 1 << 3,    /* timestep_type */
+    READS_SIGMA_SPACING = 1 << 0, /* keys use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
+    READS_FINAL_SIGMA = 1 << 1,   /* key final_sigmas_type */
+    READS_ENDS = 1 << 2,          /* keys sigma_min, sigma_max */
+    READS_CONTINUOUS = 1 << 3,    /* key timestep_type */
     READS_DPM = 1 << 4,           /* algorithm_type and related keys */
     READS_UNIPC = 1 << 5,
     READS_DEIS = 1 << 15,
     READS_PRK = 1 << 6,       /* skip_prk_steps, false by default */
-    READS_ALPHA_ONE = 1 << 7, /* set_alpha_to_one */
-    READS_CLIP = 1 << 8,      /* clip_sample */
-    READS_DISTILLED = 1 << 9, /* original_inference_steps */
+    READS_ALPHA_ONE = 1 << 7, /* key set_alpha_to_one */
+    READS_CLIP = 1 << 8,      /* key clip_sample */
+    READS_DISTILLED = 1 << 9, /* key original_inference_steps */
     ROUNDS_TIMESTEPS = 1 << 10,
     ALPHA_IS_ONE = 1 << 11,   /* set_alpha_to_one is true by default */
     CLIPS = 1 << 12,          /* clip_sample is true by default */
     STABLE_BETAS = 1 << 13,   /* beta_start and beta_end default to Stable Diffusion's */
     SCALED_BETAS = 1 << 14,   /* beta_schedule is scaled_linear by default */
-    READS_VARIANCE = 1 << 16, /* variance_type */
+    READS_VARIANCE = 1 << 16, /* key variance_type */
     READS_FLOW = 1 << 17,     /* use_flow_sigmas, flow matching */
 };
 
@@ -202,13 +202,14 @@ static enum status read_noise(const struct config *config, const struct schedule
     return e->code;
 }
 
-static enum status read_spread(const struct config *config, struct schedule_options *grid, struct error *e) {
+static enum status read_sigma_spacing(const struct config *config, struct schedule_options *grid,
+                                      struct error *e) {
     static const char *const keys[] = {"use_karras_sigmas", "use_exponential_sigmas", "use_beta_sigmas"};
     for (int i = 0; i < 3; i++) {
-        bool given = false;
-        if (config_bool(config, keys[i], &given, e) != OK) return e->code;
-        if (given && grid->sigma_spacing != SIGMAS_OF_TIMESTEPS) return config_refuse(config, keys[i], e);
-        if (given) grid->sigma_spacing = (enum sigma_spacing)(SIGMAS_KARRAS + i);
+        bool used = false;
+        if (config_bool(config, keys[i], &used, e) != OK) return e->code;
+        if (used && grid->sigma_spacing != SIGMAS_OF_TIMESTEPS) return config_refuse(config, keys[i], e);
+        if (used) grid->sigma_spacing = (enum sigma_spacing)(SIGMAS_KARRAS + i);
     }
     return OK;
 }
@@ -229,7 +230,7 @@ static enum status read_grid(const struct config *config, const struct scheduler
         (enum spacing)config_enum(config, "timestep_spacing", spacing_names, (int)cls->spacing, e);
     config_int(config, "steps_offset", 0, TRAINED_TIMESTEPS - 1, &grid->steps_offset, e);
     if (fix_legacy) grid->steps_offset = 1;
-    if (cls->reads & READS_SIGMA_SPACING) read_spread(config, grid, e);
+    if (cls->reads & READS_SIGMA_SPACING) read_sigma_spacing(config, grid, e);
     if (cls->reads & READS_FINAL_SIGMA)
         grid->final_sigma_min = config_enum(config, "final_sigmas_type", finals, 0, e);
     if (cls->reads & READS_ENDS) {

@@ -79,8 +79,8 @@ static void lay_heads(struct attention_layout *l, int32_t key_heads) {
     l->head_bytes = align_up(sizeof(float) * (uint64_t)l->rows * (uint64_t)l->head_size, ARENA_ALIGN);
     uint64_t room = heads_bytes / (2 * l->head_bytes);
     int32_t most = room < 1 ? 1 : room < (uint64_t)key_heads ? (int32_t)room : key_heads;
-    int32_t turns = (key_heads + most - 1) / most;
-    l->heads = (key_heads + turns - 1) / turns;
+    int32_t rounds = (key_heads + most - 1) / most;
+    l->heads = (key_heads + rounds - 1) / rounds;
 }
 
 static void lay_member(const struct cpu *cpu, struct attention_layout *l) {

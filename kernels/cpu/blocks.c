@@ -92,7 +92,7 @@ static const code_table iq4_values = {-127, -104, -83, -65, -49, -35, -22, -10,
 static const code_table e2m1_values = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
 
 /* Destinations of one unpacked block: codes (one per byte), group scales and group offsets. */
-struct spread {
+struct unpacked {
     uint8_t *code;
     float *d, *m;
 };
@@ -104,14 +104,15 @@ struct shape {
 };
 
 INLINE void decode(float *to, const unsigned char *from, int64_t n,
-                   void (*spread)(struct spread, const unsigned char *), struct shape s) {
+                   void (*unpack)(struct unpacked, const unsigned char *), struct shape s) {
     uint8_t code[TOGETHER];
     float d[LANES], m[LANES];
     int groups = s.values / s.group;
     for (int64_t count; n > 0; n -= count, to += s.values * count, from += s.bytes * count) {
         count = n < TOGETHER / s.values ? n : TOGETHER / s.values;
         for (int64_t i = 0; i < count; i++)
-            spread((struct spread){code + s.values * i, d + groups * i, m + groups * i}, from + s.bytes * i);
+            unpack((struct unpacked){code + s.values * i, d + groups * i, m + groups * i},
+                   from + s.bytes * i);
         if (s.moved)
             scale_and_move_codes(to, code, d, m, count * groups, s.group);
         else
@@ -121,41 +122,41 @@ INLINE void decode(float *to, const unsigned char *from, int64_t n,
 
 #define DECODER(name, ...)                                                                                   \
     WIDE static void decode_##name(float *to, const unsigned char *from, int64_t n) {                        \
-        decode(to, from, n, spread_##name, (struct shape){__VA_ARGS__});                                     \
+        decode(to, from, n, unpack_##name, (struct shape){__VA_ARGS__});                                     \
     }
 
-INLINE void spread_q4_0(struct spread to, const unsigned char *from) {
+INLINE void unpack_q4_0(struct unpacked to, const unsigned char *from) {
     *to.d = f16_at(from);
     split_halves(to.code, from + 2, 16);
     move_codes(to.code, 32, -8);
 }
 
-INLINE void spread_q4_1(struct spread to, const unsigned char *from) {
+INLINE void unpack_q4_1(struct unpacked to, const unsigned char *from) {
     *to.d = f16_at(from);
     *to.m = f16_at(from + 2);
     split_halves(to.code, from + 4, 16);
 }
 
-INLINE void spread_q5_0(struct spread to, const unsigned char *from) {
+INLINE void unpack_q5_0(struct unpacked to, const unsigned char *from) {
     *to.d = f16_at(from);
     split_halves(to.code, from + 6, 16);
     add_fifth_bits(to.code, from + 2);
     move_codes(to.code, 32, -16);
 }
 
-INLINE void spread_q5_1(struct spread to, const unsigned char *from) {
+INLINE void unpack_q5_1(struct unpacked to, const unsigned char *from) {
     *to.d = f16_at(from);
     *to.m = f16_at(from + 2);
     split_halves(to.code, from + 8, 16);
     add_fifth_bits(to.code, from + 4);
 }
 
-INLINE void spread_q8_0(struct spread to, const unsigned char *from) {
+INLINE void unpack_q8_0(struct unpacked to, const unsigned char *from) {
     *to.d = f16_at(from);
     memcpy(to.code, from + 2, 32);
 }
 
-INLINE void spread_iq4_nl(struct spread to, const unsigned char *from) {
+INLINE void unpack_iq4_nl(struct unpacked to, const unsigned char *from) {
     *to.d = f16_at(from);
     split_halves(to.code, from + 2, 16);
     look_up(to.code, &iq4_values, 32);
@@ -166,7 +167,7 @@ INLINE float half_e8m0(uint32_t e) {
     return (union float_bits){.bits = e < 2 ? 0x200000u << e : (e - 1) << 23}.value;
 }
 
-INLINE void spread_mxfp4(struct spread to, const unsigned char *from) {
+INLINE void unpack_mxfp4(struct unpacked to, const unsigned char *from) {
     *to.d = half_e8m0(from[0]);
     split_halves(to.code, from + 1, 16);
     look_up(to.code, &e2m1_values, 32);
@@ -181,7 +182,7 @@ INLINE float half_ue4m3(uint32_t code) {
 }
 
 /* NVFP4: 16 values are 8 bytes, low halves first. */
-INLINE void spread_nvfp4(struct spread to, const unsigned char *from) {
+INLINE void unpack_nvfp4(struct unpacked to, const unsigned char *from) {
     for (int g = 0; g < 4; g++) to.d[g] = half_ue4m3(from[g]);
     for (int j = 0; j < 32; j += 16) {
         bytes all = *(const bytes *)(from + 4 + j), low = all & 15, high = all >> 4;
@@ -200,7 +201,7 @@ INLINE void split_quarters(uint8_t *to, const unsigned char *from) {
             *(bytes *)(to + j / 32 * 128 + 16 * shift + j % 32) = *(const bytes *)(from + j) >> shift & 3;
 }
 
-INLINE void spread_q2_k(struct spread to, const unsigned char *from) {
+INLINE void unpack_q2_k(struct unpacked to, const unsigned char *from) {
     float d = f16_at(from + 80), m = f16_at(from + 82);
     for (int g = 0; g < 16; g++) to.d[g] = d * (float)(from[g] & 15);
     for (int g = 0; g < 16; g++) to.m[g] = -(m * (float)(from[g] >> 4));
@@ -216,7 +217,7 @@ INLINE void q3_scales(float *d, const unsigned char *from, float d_all) {
 }
 
 /* Q3_K: a clear third bit subtracts 4 from the code. */
-INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
+INLINE void unpack_q3_k(struct unpacked to, const unsigned char *from) {
     q3_scales(to.d, from + 96, f16_at(from + 108));
     split_quarters(to.code, from + 32);
     for (int g = 0; g < 8; g++) add_bits(to.code + 32 * g, from, 32, g, 4);
@@ -225,7 +226,7 @@ INLINE void spread_q3_k(struct spread to, const unsigned char *from) {
 
 /* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. The first four are whole bytes; the low halves of
  * the others are in the last four bytes, their high bits above the first four. */
-INLINE void q4_scales(struct spread to, const unsigned char *from) {
+INLINE void q4_scales(struct unpacked to, const unsigned char *from) {
     float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;
     for (int g = 0; g < 4; g++) {
@@ -236,18 +237,18 @@ INLINE void q4_scales(struct spread to, const unsigned char *from) {
     }
 }
 
-INLINE void spread_q4_k(struct spread to, const unsigned char *from) {
+INLINE void unpack_q4_k(struct unpacked to, const unsigned char *from) {
     q4_scales(to, from);
     for (int g = 0; g < 4; g++) split_halves(to.code + 64 * g, from + 16 + 32 * g, 32);
 }
 
-INLINE void spread_q5_k(struct spread to, const unsigned char *from) {
+INLINE void unpack_q5_k(struct unpacked to, const unsigned char *from) {
     q4_scales(to, from);
     for (int g = 0; g < 4; g++) split_halves(to.code + 64 * g, from + 48 + 32 * g, 32);
     for (int g = 0; g < 8; g++) add_bits(to.code + 32 * g, from + 16, 32, g, 16);
 }
 
-INLINE void spread_q6_k(struct spread to, const unsigned char *from) {
+INLINE void unpack_q6_k(struct unpacked to, const unsigned char *from) {
     uint8_t high[256];
     float d = f16_at(from + 208);
     for (int g = 0; g < 16; g++) to.d[g] = d * (float)(int8_t)from[192 + g];
@@ -257,7 +258,7 @@ INLINE void spread_q6_k(struct spread to, const unsigned char *from) {
         *(bytes *)(to.code + j) = (*(bytes *)(to.code + j) | *(bytes *)(high + j) << 4) - 32;
 }
 
-INLINE void spread_iq4_xs(struct spread to, const unsigned char *from) {
+INLINE void unpack_iq4_xs(struct unpacked to, const unsigned char *from) {
     uint32_t high = u16_at(from + 2), low = u32_at(from + 4);
     float d = f16_at(from);
     for (int g = 0; g < 8; g++)

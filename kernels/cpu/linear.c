@@ -331,18 +331,18 @@ static void few_column(const struct op *op, const float *in, const float *weight
 struct few_work {
     const struct op *op;
     const float *in, *bias;
-    char *widened; /* one f32 weight row per thread */
+    char *converted; /* one f32 weight row per thread */
 };
 
 static void few_columns(const void *context, int64_t first, int64_t end, int member) {
     const struct few_work *w = context;
     const struct tensor *weight = &w->op->in[1];
     uint64_t row_bytes = align_up(sizeof(float) * (uint64_t)weight->dim[1], ARENA_ALIGN);
-    float *widened = (float *)(w->widened + row_bytes * (uint64_t)member);
+    float *converted = (float *)(w->converted + row_bytes * (uint64_t)member);
     bool plain = weights_are(weight, DTYPE_F32);
     for (int64_t n = first; n < end; n++) {
-        if (!plain) weights_widen(widened, weight, n, 1);
-        const float *row = plain ? tensor_row(weight, n) : widened;
+        if (!plain) weights_widen(converted, weight, n, 1);
+        const float *row = plain ? tensor_row(weight, n) : converted;
         few_column(w->op, w->in, row, w->bias ? w->bias[n] : 0, (int32_t)n);
     }
 }

@@ -151,14 +151,14 @@ static void cpu_weights_pack_rows(float *to, const struct tensor *w, int64_t fir
 }
 
 /* Packs f16 or bf16 directly, without decoding blocks, in half the time. */
-#define PACK_HALVES(name, widened)                                                                           \
+#define PACK_HALVES(name, converted)                                                                         \
     WIDE static void name(float *to, const uint16_t *from, int64_t k, int inputs) {                          \
         float tile[TILE * TILE_ROW];                                                                         \
         for (int n = 0; n < PACK_OUTPUTS; n += TILE)                                                         \
             for (int first = 0; first < inputs; first += TILE) {                                             \
                 for (int i = 0; i < TILE; i++)                                                               \
                     for (int j = 0; j < TILE; j++)                                                           \
-                        tile[TILE_ROW * i + j] = widened(from[(n + i) * k + first + j]);                     \
+                        tile[TILE_ROW * i + j] = converted(from[(n + i) * k + first + j]);                   \
                 transpose_tile(to + PACK_OUTPUTS * first + n, tile);                                         \
             }                                                                                                \
     }

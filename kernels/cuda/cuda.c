@@ -178,10 +178,11 @@ static enum status warm_up_libraries(struct gpu *g, void *scratch, uint64_t byte
 /* Returns the scratch bytes for warm-up, limited to unmapped chunks because mapping takes time. */
 static uint64_t warm_up_bytes(struct gpu *g) {
     const struct cuda *cuda = &g->cuda;
-    uint64_t idle = pages_idle(g->pages), needs = cuda->products ? products_warm_up_bytes(cuda->products) : 0;
+    uint64_t unmapped = pages_unmapped(g->pages),
+             needs = cuda->products ? products_warm_up_bytes(cuda->products) : 0;
     uint64_t more = cuda->convolutions ? convolutions_warm_up_bytes(cuda->convolutions) : 0;
     if (more > needs) needs = more;
-    return needs < idle ? needs : idle;
+    return needs < unmapped ? needs : unmapped;
 }
 
 /* Loads all kernels and runs all library calls once on unused pages, before the overhead is measured: CUDA

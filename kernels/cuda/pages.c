@@ -44,8 +44,8 @@ struct pages {
 
     pthread_mutex_t lock; /* guards the fields below */
     struct reservation *reservations;
-    CUmemGenericAllocationHandle *idle; /* unmapped chunks; capacity for all allocated chunks */
-    uint64_t n_idle, n_taken, capacity;
+    CUmemGenericAllocationHandle *unmapped; /* unmapped chunks; capacity for all allocated chunks */
+    uint64_t n_unmapped, n_taken, capacity;
     bool preallocated; /* commit allocates no chunks */
 };
 
@@ -69,24 +69,24 @@ static CUdeviceptr address_of(const struct pages *p, const struct reservation *r
     return r->base + chunk * p->chunk_bytes;
 }
 
-static bool make_room(struct pages *p, uint64_t capacity) {
+static bool reserve_handles(struct pages *p, uint64_t capacity) {
     if (capacity <= p->capacity) return true;
-    CUmemGenericAllocationHandle *idle = p->sys->alloc(p->sys, LINE_HOST, capacity * sizeof *idle);
-    if (!idle) return false;
-    if (p->n_idle) memcpy(idle, p->idle, p->n_idle * sizeof *idle);
-    p->sys->release(p->sys, p->idle);
-    p->idle = idle;
+    CUmemGenericAllocationHandle *unmapped = p->sys->alloc(p->sys, LINE_HOST, capacity * sizeof *unmapped);
+    if (!unmapped) return false;
+    if (p->n_unmapped) memcpy(unmapped, p->unmapped, p->n_unmapped * sizeof *unmapped);
+    p->sys->release(p->sys, p->unmapped);
+    p->unmapped = unmapped;
     p->capacity = capacity;
     return true;
 }
 
 static cudaError_t take_chunks(struct pages *p, uint64_t n) {
-    if (!make_room(p, p->n_taken + n)) return cudaErrorMemoryAllocation;
+    if (!reserve_handles(p, p->n_taken + n)) return cudaErrorMemoryAllocation;
     for (uint64_t i = 0; i < n; i++) {
         CUmemGenericAllocationHandle handle;
         cudaError_t code = pages_code_of(p->driver.create(&handle, p->chunk_bytes, &p->kind, 0));
         if (code != cudaSuccess) return code;
-        p->idle[p->n_idle++] = handle;
+        p->unmapped[p->n_unmapped++] = handle;
         p->n_taken++;
     }
     return cudaSuccess;
@@ -95,8 +95,8 @@ static cudaError_t take_chunks(struct pages *p, uint64_t n) {
 /* Frees unmapped chunks until at most `taken` chunks are allocated. */
 static void give_chunks_back(struct pages *p, uint64_t taken) {
     cudaError_t code = cudaSuccess;
-    for (; p->n_taken > taken && p->n_idle && code == cudaSuccess; p->n_taken--)
-        code = pages_code_of(p->driver.release(p->idle[--p->n_idle]));
+    for (; p->n_taken > taken && p->n_unmapped && code == cudaSuccess; p->n_taken--)
+        code = pages_code_of(p->driver.release(p->unmapped[--p->n_unmapped]));
     gpu_errors_note(p->errors, code, "cuMemRelease");
 }
 
@@ -137,21 +137,21 @@ static void unmap_unused(struct pages *p, const struct range *all) {
         if (!chunk->mapped || chunk->pages) continue;
         code = pages_code_of(p->driver.unmap(address_of(p, all->in, i), p->chunk_bytes));
         if (code != cudaSuccess) break;
-        p->idle[p->n_idle++] = chunk->handle;
+        p->unmapped[p->n_unmapped++] = chunk->handle;
         chunk->mapped = false;
     }
     gpu_errors_note(p->errors, code, "cuMemUnmap");
-    if (!p->preallocated) give_chunks_back(p, p->n_taken - p->n_idle);
+    if (!p->preallocated) give_chunks_back(p, p->n_taken - p->n_unmapped);
 }
 
 static cudaError_t map_run(struct pages *p, const struct range *run) {
     for (uint64_t i = run->first; i < run->last; i++) {
         struct chunk *chunk = &run->in->chunk[i];
-        CUmemGenericAllocationHandle handle = p->idle[p->n_idle - 1];
+        CUmemGenericAllocationHandle handle = p->unmapped[p->n_unmapped - 1];
         CUresult result = p->driver.map(address_of(p, run->in, i), p->chunk_bytes, 0, handle, 0);
         if (result != CUDA_SUCCESS) return pages_code_of(result);
         *chunk = (struct chunk){.handle = handle, .mapped = true};
-        p->n_idle--;
+        p->n_unmapped--;
     }
     CUmemAccessDesc access = {.location = p->kind.location, .flags = CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
     return pages_code_of(p->driver.set_access(address_of(p, run->in, run->first),
@@ -161,7 +161,8 @@ static cudaError_t map_run(struct pages *p, const struct range *run) {
 static cudaError_t map_unused(struct pages *p, const struct range *all) {
     uint64_t n = count_unused(all);
     cudaError_t code = cudaSuccess;
-    if (n > p->n_idle) code = p->preallocated ? cudaErrorMemoryAllocation : take_chunks(p, n - p->n_idle);
+    if (n > p->n_unmapped)
+        code = p->preallocated ? cudaErrorMemoryAllocation : take_chunks(p, n - p->n_unmapped);
     for (struct range run = unused_run(all, all->first); run.first < run.last && code == cudaSuccess;
          run = unused_run(all, run.last))
         code = map_run(p, &run);
@@ -279,9 +280,9 @@ uint64_t pages_taken(struct pages *p) {
     return bytes;
 }
 
-uint64_t pages_idle(struct pages *p) {
+uint64_t pages_unmapped(struct pages *p) {
     pthread_mutex_lock(&p->lock);
-    uint64_t bytes = p->n_idle * p->chunk_bytes;
+    uint64_t bytes = p->n_unmapped * p->chunk_bytes;
     pthread_mutex_unlock(&p->lock);
     return bytes;
 }
@@ -367,7 +368,7 @@ void pages_close(struct pages *p) {
             end_reservation(p, r);
     }
     if (!lost) give_chunks_back(p, 0);
-    p->sys->release(p->sys, p->idle);
+    p->sys->release(p->sys, p->unmapped);
     pthread_mutex_destroy(&p->lock);
     p->sys->release(p->sys, p);
 }

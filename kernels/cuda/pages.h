@@ -35,6 +35,6 @@ enum status pages_preallocate(struct pages *pages, uint64_t bytes, struct error 
 
 /* Bytes of all chunks (taken), and of the unmapped ones. */
 uint64_t pages_taken(struct pages *pages);
-uint64_t pages_idle(struct pages *pages);
+uint64_t pages_unmapped(struct pages *pages);
 
 #endif

@@ -11,7 +11,7 @@ struct buckets {
  * cross row boundaries, else 0. Grid: heads in y, distances in x; block: 256; no shared memory; 27 registers.
  * The launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
-    spread_buckets(struct rows out, struct rows table, const struct buckets buckets, int32_t first, int32_t n,
+    expand_buckets(struct rows out, struct rows table, const struct buckets buckets, int32_t first, int32_t n,
                    int32_t run) {
     int32_t i = (int32_t)(blockIdx.x * blockDim.x + threadIdx.x), head = (int32_t)blockIdx.y;
     if (i >= n) return;
@@ -30,12 +30,12 @@ static enum status distance_run(struct cuda *cuda, const struct op *op, char *wo
             buckets.bucket[i] =
                 (uint8_t)distance_bucket(first + i - (tokens - 1), table->dim[0], op->max_distance);
         dim3 grid((unsigned)((n + ROWS_THREADS - 1) / ROWS_THREADS), (unsigned)op->out.dim[0]);
-        LAUNCH(spread_buckets, grid, ROWS_THREADS, 0, cuda->compute, rows_of(&op->out), rows_of(table),
+        LAUNCH(expand_buckets, grid, ROWS_THREADS, 0, cuda->compute, rows_of(&op->out), rows_of(table),
                buckets, first, n, tensor_runs_on(table) ? table->dim[1] : 0);
     }
     return cuda_launched(op, e);
 }
 
-static const void *const kernels[] = {KERNEL(spread_buckets), NULL};
+static const void *const kernels[] = {KERNEL(expand_buckets), NULL};
 
 const struct cuda_operator cuda_relative_bias = {NULL, distance_run, kernels};

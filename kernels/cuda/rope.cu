@@ -23,17 +23,17 @@ struct table_part {
  * below 2^-58 at pi/4. */
 __device__ static inline float2 cos_sin(double angle) {
     const double quarter = 0x1.921fb54442d18p+0, rest = 0x1.1a62633145c07p-54;
-    double turns = rint(angle * 0x1.45f306dc9c883p-1);
-    double r = fma(-turns, rest, fma(-turns, quarter, angle)), square = r * r;
+    double quarters = rint(angle * 0x1.45f306dc9c883p-1);
+    double r = fma(-quarters, rest, fma(-quarters, quarter, angle)), square = r * r;
     double c = 1, s = 1;
     for (int k = 8; k > 0; k--) {
         c = 1 - square * (1.0 / (2 * k * (2 * k - 1))) * c;
         s = 1 - square * (1.0 / (2 * k * (2 * k + 1))) * s;
     }
     s *= r;
-    long long turn = (long long)turns & 3;
-    double x = turn & 1 ? s : c, y = turn & 1 ? c : s;
-    return make_float2((float)(turn == 1 || turn == 2 ? -x : x), (float)(turn >= 2 ? -y : y));
+    long long quadrant = (long long)quarters & 3;
+    double x = quadrant & 1 ? s : c, y = quadrant & 1 ? c : s;
+    return make_float2((float)(quadrant == 1 || quadrant == 2 ? -x : x), (float)(quadrant >= 2 ? -y : y));
 }
 
 __device__ static inline int64_t grid_tokens(const struct rope_options &rope, const struct rope_grid &grid) {

@@ -156,7 +156,7 @@ template <int UNIT> __device__ static inline float load_f16(block_bytes at, bool
 }
 
 /* Unpacks bits 0 to 3 to the lowest bits of four bytes. */
-__device__ static inline uint32_t spread_bits(uint32_t four) {
+__device__ static inline uint32_t unpack_bits(uint32_t four) {
     return (four & 15) * 0x00204081 & 0x01010101;
 }
 
@@ -198,7 +198,7 @@ __device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_b
         uint32_t bits;
         load_bytes<4, l.unit>(&bits, block + l.high.at, wide);
 #pragma unroll
-        for (int i = 0; i < N; i += 4) to[i / 4] |= spread_bits(bits >> first >> i) << l.low.bits;
+        for (int i = 0; i < N; i += 4) to[i / 4] |= unpack_bits(bits >> first >> i) << l.low.bits;
     } else if constexpr (l.high.bits) {
         constexpr int per_byte = 8 / l.high.bits;
         uint32_t high[(N + 3) / 4];

@@ -228,7 +228,7 @@ static const char *pass_kernel(const struct op *op) {
     case OP_TIMESTEP:
         return "write_values";
     case OP_RELATIVE_BIAS:
-        return "spread_buckets";
+        return "expand_buckets";
     case OP_MEAN_DOWN:
         return "mean_pixels";
     case OP_REPEAT_UP:

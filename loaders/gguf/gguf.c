@@ -1,4 +1,4 @@
-/* GGUF headers: see gguf.h. This file reads the fixed part; metadata and tensors have their own files. */
+/* GGUF headers: reads the fixed part; metadata.c and tensors.c read the rest. See gguf.h. */
 #include "loaders/file_kind.h"
 #include "loaders/gguf/header.h"
 
@@ -24,7 +24,8 @@ static enum status fail_magic(struct gguf_place *place, struct error *e) {
     return error_expected(e, "GGUF");
 }
 
-/* Only this number reveals another byte order: its low bits are then at the top. */
+/* Checks the format version. A big-endian file is recognised here: its version has its low bits at the
+ * top. */
 static enum status check_version(struct gguf_place *place, uint64_t version, struct error *e) {
     if (version >= LEAST_VERSION && version <= MOST_VERSION) return OK;
     bool foreign = version && !(version & 0xffff);
@@ -61,7 +62,7 @@ static enum status gguf_read_fixed(struct gguf_place *place, uint64_t *n_tensors
     return check_most(place, *n_pairs, GGUF_PAIRS_MAX, "too many metadata keys", e);
 }
 
-/* Returns pages that were read beyond the header. */
+/* Returns memory pages that were read beyond the header. */
 static void finish(struct gguf_place *place) {
     enum { PAGE = 4096 };
     struct gguf *header = place->header;

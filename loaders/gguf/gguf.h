@@ -1,14 +1,12 @@
-/* GGUF files: metadata, tensor infos and tensor data. One parser serves weights, configurations and
- * tokenizers.
- *
- * The header is read once, in growing pieces, and validated completely before any value is available. Values
- * point into it. Source: ggml's docs/gguf.md, versions 2 and 3. */
+/* GGUF files: metadata, tensor infos and tensor data, for weights, configurations and tokenizers. The header
+ * is read once, in growing pieces, and validated completely before any value is available; values point into
+ * it. Source: docs/gguf.md of ggml, versions 2 and 3. */
 #ifndef SLUICE_LOADERS_GGUF_GGUF_H
 #define SLUICE_LOADERS_GGUF_GGUF_H
 
 #include "engine/base/index.h"
 
-/* Types of metadata values, by their numbers in the file. */
+/* Types of metadata values; the numbers are those of the file format. */
 enum gguf_kind {
     GGUF_U8,
     GGUF_I8,
@@ -28,29 +26,28 @@ enum gguf_kind {
 
 struct gguf;
 
-/* Text in the header; not NUL-terminated, and possibly invalid UTF-8. */
+/* Text in the header; not NUL-terminated, possibly invalid UTF-8. */
 struct gguf_text {
     const char *text;
     uint64_t bytes;
 };
 
 struct gguf_value {
-    enum gguf_kind kind; /* of an array: type of its elements */
+    enum gguf_kind kind; /* type of the value; of the elements if it is an array */
     bool array;
     uint64_t n; /* number of elements; 1 if not an array */
     const unsigned char *data;
-    uint64_t bytes; /* of data; strings include their lengths */
+    uint64_t bytes; /* bytes of data; strings include their lengths */
     uint64_t at;    /* byte offset in the file, for messages */
 };
 
-/* Reads the header of an open source. Errors name file, byte, key or tensor, the found value and the limit.
- * Freed with gguf_close; borrows nothing from the source. Tests of malformed files:
- * test/formats/malformed_gguf.h. */
+/* Reads the header of an open source. Errors name file, byte, key or tensor, found value and limit. Free with
+ * gguf_close; borrows nothing from the source. */
 enum status gguf_read(const struct byte_source *source, struct gguf **header, struct error *e);
 void gguf_close(struct gguf *header);
 uint64_t gguf_host_bytes(const struct gguf *header);
 
-/* False if there is no such key. */
+/* Finds the value of a metadata key; false if absent. */
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value);
 /* Pair i of the metadata, in key order; false after the last. */
 bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value);
@@ -58,19 +55,17 @@ bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struc
 double gguf_number(const struct gguf_value *value, uint64_t i);
 /* Iterates over the strings of a value: *place starts as 0. False at the end. */
 bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf_text *text);
-/* The value of general.architecture; "" if absent. A value that is not UTF-8 is rejected by gguf_read. */
+/* The value of general.architecture; "" if absent. gguf_read rejects a value that is not UTF-8. */
 const char *gguf_architecture(const struct gguf *header);
 
-/* Opens a GGUF file as source 0 of a new index, freed with index_destroy, like safetensors_open. Shapes are
- * in PyTorch's order, taken from comfy.gguf.orig_shape.NAME if present; a row of blocks may then have more
- * values than the last dimension. Unsupported types become DTYPE_OTHER with their type_name. Bytes after the
- * last tensor are ignored.
- *
+/* Opens a GGUF file as source 0 of a new index; free it with index_destroy. Shapes are in PyTorch's order,
+ * from comfy.gguf.orig_shape.NAME if present; a row of blocks may then have more values than the last
+ * dimension. Unsupported types become DTYPE_OTHER with their type_name. Bytes after the last tensor are
+ * ignored.
  * index->config: the scalar metadata as a flat JSON object ("general.architecture", "qwen3.block_count"), and
  * arrays of at most 64 numbers except comfy.gguf.orig_shape. Keys have at most 240 bytes, strings at most
- * 8,191 bytes of UTF-8. There is no configuration if it would exceed LOADER_CONFIG_BYTES_MAX. An f32 is
- * written with the fewest decimals that reproduce it.
- *
+ * 8,191 bytes of UTF-8. An f32 has the fewest decimals that reproduce it. NULL if the object would exceed
+ * LOADER_CONFIG_BYTES_MAX.
  * Of a split file (split.count) the first part is opened; the others are found next to it by name and become
  * further sources. MISSING, DUP and META if they do not match; UNSUPPORTED if path is not the first part. */
 enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
@@ -78,18 +73,19 @@ enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *in
 /* True if the file starts like a GGUF file; false also if it cannot be read. */
 bool gguf_is(struct sys *sys, const char *path);
 
-/* Writes metadata and tensors, whose bytes come from a maker as in safetensors_write_made, or from
- * tensor.data without one. The file is written under a temporary name, flushed and renamed; after a failure
- * nothing is left. Memory: only the header. Tensors must be packed, with rows of whole blocks. UNSUPPORTED: a
- * type that GGUF lacks. */
+/* Writes metadata and tensors. Tensor bytes come from the maker as in safetensors_write_made, or from
+ * tensor.data if maker is NULL. The file is written under a temporary name, flushed and renamed; after a
+ * failure no file is left. Memory: only the header. Tensors must be packed, with rows of whole blocks.
+ * UNSUPPORTED: a type that GGUF lacks. */
 struct gguf_metadata {
     const char *key;
-    enum gguf_kind kind; /* GGUF_U32, GGUF_I32 (with n: an array), GGUF_F32, GGUF_BOOL or GGUF_STRING */
+    enum gguf_kind kind; /* GGUF_U32, GGUF_I32 (an array if n > 0), GGUF_F32, GGUF_BOOL or GGUF_STRING */
     double number;
     const char *text;
     const int32_t *array;
-    int n;                          /* length of array; 0: not an array */
-    const struct gguf_value *value; /* value of another file, replaces the fields above; or NULL */
+    int n; /* length of array; 0: not an array */
+    const struct gguf_value
+        *value; /* value copied from another file instead of the fields above; NULL: none */
 };
 struct named_tensor;
 struct tensor_maker;

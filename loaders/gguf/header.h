@@ -1,8 +1,7 @@
-/* The GGUF header while it is read and as it is kept; shared by the parts of the parser.
- *
- * The header lies in address space reserved for the largest header and is read in growing pieces. Nothing
- * moves, so texts and values point into it, and no byte is read twice. Only functions of bytes.c advance the
- * position; each checks that the bytes exist before they are used. */
+/* The GGUF header during and after parsing; shared by the parts of the parser. The header lies in address
+ * space reserved for the largest header and is read in growing pieces. It never moves, so texts and values
+ * point into it, and no byte is read twice. Only functions of bytes.c advance the position; each checks that
+ * the bytes exist before they are used. */
 #ifndef SLUICE_LOADERS_GGUF_HEADER_H
 #define SLUICE_LOADERS_GGUF_HEADER_H
 
@@ -15,7 +14,7 @@ enum {
     GGUF_STRING_MAX = 16 << 20,
     GGUF_ARRAY_BYTES_MAX = 256 << 20,
     GGUF_HEADER_BYTES_MAX = 512 << 20,
-    GGUF_ALIGNMENT = 32, /* default without a key */
+    GGUF_ALIGNMENT = 32, /* default alignment of the data in bytes */
     GGUF_ALIGNMENT_MAX = 65536,
     GGUF_BLOCKS_MAX = 512, /* largest <architecture>.block_count */
     GGUF_RANK_MAX = 8,
@@ -32,19 +31,19 @@ struct gguf_tensor {
     int type; /* index into gguf_types */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
-    uint64_t offset, bytes;     /* offset: within the data; within the file once everything is checked */
+    uint64_t offset, bytes;     /* offset: within the data; within the file after all checks */
 };
 
 struct gguf {
     struct sys *sys;
     unsigned char *text;
     uint64_t reserved, committed;
-    uint64_t bytes;          /* read so far */
+    uint64_t bytes;          /* bytes of the header read so far */
     struct gguf_pair *pairs; /* sorted by key */
     int n_pairs;
     struct gguf_tensor *tensors; /* sorted by name */
     int n_tensors;
-    uint64_t name_bytes; /* of all tensors, with a NUL each */
+    uint64_t name_bytes; /* bytes of all tensor names, with a NUL each */
     char *architecture;
     uint64_t host_bytes;
 };
@@ -54,23 +53,21 @@ static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
     return n ? n * bytes : 1;
 }
 
-/* ---- bytes.c ---- */
-
 /* A position in a header, and the key or tensor being read, for messages. */
 struct gguf_place {
     const struct byte_source *source;
     struct gguf *header;
     uint64_t at;
     const char *kind;      /* "key" or "tensor"; NULL: neither */
-    struct gguf_text name; /* name of that key or tensor */
+    struct gguf_text name; /* name of the key or tensor being read */
 };
 
 /* Reports "KIND 'NAME': WHAT" with the file and byte `at`. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
-/* File offset of a text. */
+/* File offset of a text in the header. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
-/* Bytes of the file from the position on. */
+/* Bytes of the file from the current position on. */
 uint64_t gguf_left(const struct gguf_place *place);
 /* Reserves address space for the header of the source. */
 enum status gguf_begin(struct gguf_place *place, struct error *e);
@@ -84,10 +81,11 @@ static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     return number;
 }
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e);
-/* Reads a length and as many bytes. BOUNDS beyond the file, LIMIT above most; what: role of the text. */
+/* Reads a length and as many bytes. BOUNDS beyond the file, LIMIT above `most`; what: role of the text, for
+ * messages. */
 enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *text,
                            struct error *e);
-/* The same for a name: META if it is empty or contains a NUL, UTF8. */
+/* gguf_take_text for a name: META if it is empty or contains a NUL, UTF8. */
 enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *name,
                            struct error *e);
 /* TRUNC unless the rest of the file can hold n items of at least least_bytes each. */
@@ -95,28 +93,22 @@ enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_
                              const char *what, struct error *e);
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
-/* ---- metadata.c ---- */
-
-/* Reads n pairs, sorts them, and checks the keys that concern every file. */
+/* Reads n metadata pairs, sorts them, and checks the keys that concern every file. */
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e);
-/* Integer element of a value; false if it is not an integer type or exceeds 63 bits. */
+/* Integer element i of a value; false if the type is no integer or the number exceeds 63 bits. */
 bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number);
-/* The pairs whose keys start with prefix: their number, and the first. */
+/* Finds the pairs whose keys start with prefix. Returns their number; *first is the first pair. */
 int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct gguf_pair **first);
 
-/* ---- json.c ---- */
-
-/* The scalar metadata and short arrays as JSON, as gguf_open describes; freed with sys->release. NULL: too
+/* The scalar metadata and short arrays as JSON, as gguf_open documents; free with sys->release. NULL: too
  * large for a configuration, or an error. */
 char *gguf_to_json(const struct gguf *header, const char *path, struct error *e);
 
-/* ---- tensors.c ---- */
-
-/* Element types by their numbers in files. A type without a name does not exist or was removed. */
+/* Element types by their number in files. A type without a name does not exist or was removed. */
 struct gguf_type {
     const char *name;
     enum dtype dtype;
-    int values, bytes; /* of a block */
+    int values, bytes; /* values and bytes of one block */
 };
 enum { GGUF_TYPES = 43 };
 extern const struct gguf_type gguf_types[GGUF_TYPES];

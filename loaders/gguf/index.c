@@ -7,8 +7,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- one file --- */
-
 static void set_entry(struct index_entry *entry, const struct gguf_tensor *tensor, char *name) {
     const struct gguf_type *type = &gguf_types[tensor->type];
     *entry = (struct index_entry){.name = name,
@@ -23,7 +21,7 @@ static void set_entry(struct index_entry *entry, const struct gguf_tensor *tenso
     name[tensor->name.bytes] = 0;
 }
 
-/* Copies the tensors of the header, which are sorted like an index. */
+/* Fills an index with the header's tensors; both are sorted by name. */
 static enum status fill_index(const struct gguf *header, struct tensor_index *index, struct error *e) {
     struct sys *sys = index->sys;
     uint64_t n = (uint64_t)header->n_tensors;
@@ -43,9 +41,9 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
     return e->code;
 }
 
-/* The part number of a split file. */
+/* Part number, number of parts and of tensors of a split file. */
 struct part_of {
-    int64_t count, no, n_tensors; /* 0: not given */
+    int64_t count, no, n_tensors; /* 0: absent from the metadata */
 };
 
 static enum status gguf_index_read_split(const struct gguf *header, const char *path, struct part_of *of,
@@ -70,7 +68,7 @@ static enum status gguf_index_read_split(const struct gguf *header, const char *
     return OK;
 }
 
-/* Opens one file: a whole file or one part. */
+/* Opens one file: a whole file or one part of a split file. */
 static enum status open_part(struct sys *sys, const char *path, struct tensor_index *index,
                              struct part_of *of, struct error *e) {
     struct gguf *header = NULL;
@@ -88,12 +86,10 @@ out:
     return e->code;
 }
 
-/* --- split files --- */
-
 struct splitting {
     struct sys *sys;
-    const char *path; /* of the first part */
-    char *name;       /* of the part being opened: differs only in its number */
+    const char *path; /* path of the first part */
+    char *name;       /* path of the part being opened: only the number differs */
     size_t number_at;
     struct part_of first;
     struct index_size size;
@@ -104,7 +100,7 @@ struct splitting {
 enum {
     ENDING_BYTES = 20,
     NUMBER_AT = 1
-}; /* length of "-00001-of-00003.gguf", and position of the number in it */
+}; /* length of "-00001-of-00003.gguf", and position of the part number in it */
 
 /* Checks the name of the first part, from which the names of the others follow. */
 static enum status check_first(struct splitting *s, struct error *e) {
@@ -158,7 +154,7 @@ static enum status open_others(struct splitting *s, struct error *e) {
     return error_expected(e, "%" PRId64 " tensors in all parts", s->first.n_tensors);
 }
 
-/* Opens the other parts. `first` becomes part of the index or is freed. */
+/* Opens the other parts of a split file. `first` becomes part of the index or is freed. */
 static enum status open_split(struct sys *sys, const char *path, const struct part_of *of,
                               struct tensor_index *first, struct tensor_index *index, struct error *e) {
     struct splitting *s = alloc_array(sys, 1, sizeof *s, e);

@@ -9,7 +9,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TEXT_MAX: some files store the 2 KB configuration of a UNet as one string. */
+/* TEXT_MAX: some files store a UNet's 2 KB configuration as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
 static const char shapes[] = "comfy.gguf.orig_shape."; /* already applied to the tensors */
@@ -28,8 +28,7 @@ static uint64_t bytes_of(const struct gguf_pair *pair) {
     return pair->key.bytes + 6 + (value->kind == GGUF_STRING ? value->bytes : value->n * NUMBER_BYTES);
 }
 
-/* Rounds an f32 to the fewest decimals that reproduce it, as its author wrote it: 1e-6, not
- * 9.99999997475e-07. */
+/* Rounds an f32 to the fewest decimals that reproduce it: 1e-6, not 9.99999997475e-07. */
 static double shortest_decimals(double number) {
     char text[40];
     for (int digits = 6; digits < 9; digits++) {
@@ -60,8 +59,8 @@ static json_t *json_of(const struct gguf_value *value) {
     return array;
 }
 
-/* False for values that a configuration cannot hold: strings with a NUL or invalid UTF-8, infinities and
- * NaN. */
+/* False for values that a configuration cannot hold: strings with a NUL or invalid UTF-8, infinities
+ * and NaN. */
 static bool gguf_json_is_plain(const struct gguf_value *value) {
     uint64_t place = 0;
     struct gguf_text text;

@@ -1,5 +1,5 @@
-/* GGUF metadata: pairs of key and value, read in order, then sorted by key. Arrays are not copied; a value
- * points to its elements. */
+/* GGUF metadata: key-value pairs, read in order, then sorted by key. Arrays are not copied; a value points to
+ * its elements. */
 #include "loaders/gguf/header.h"
 #include "loaders/alloc_array.h"
 #include "loaders/utf8.h"
@@ -18,8 +18,6 @@ static const int number_bytes[N_GGUF_KINDS] = {
 
 static const char *const kind_names[N_GGUF_KINDS] = {"u8",   "i8",     "u16",   "i16", "u32", "i32", "f32",
                                                      "bool", "string", "array", "u64", "i64", "f64"};
-
-/* --- reading --- */
 
 static enum status take_kind(struct gguf_place *place, enum gguf_kind *kind, struct error *e) {
     uint64_t number = 0, at = place->at;
@@ -75,7 +73,7 @@ static enum status take_numbers(struct gguf_place *place, struct gguf_value *val
     return e->code;
 }
 
-/* Reads type and number of an array's elements, limited by the size of the file. */
+/* Reads element type and length of an array; the file size limits the length. */
 static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     value->array = true;
     if (take_kind(place, &value->kind, e) != OK) return e->code;
@@ -117,9 +115,7 @@ static enum status sort_pairs(struct gguf_place *place, struct error *e) {
     return error_found(e, "also at byte %" PRIu64, at < later ? at : later);
 }
 
-/* --- keys that concern every file --- */
-
-/* Reads the alignment of the data, which also determines where the data starts. */
+/* Reads the alignment of the tensor data, which also determines where the data starts. */
 static enum status read_alignment(struct gguf_place *place, uint64_t *alignment, struct error *e) {
     struct gguf_value value;
     *alignment = GGUF_ALIGNMENT;
@@ -135,7 +131,6 @@ static enum status read_alignment(struct gguf_place *place, uint64_t *alignment,
     return error_expected(e, "a power of two up to %d", GGUF_ALIGNMENT_MAX);
 }
 
-/* Copies general.architecture as a NUL-terminated string. */
 static enum status gguf_metadata_read_architecture(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     struct gguf_value value = {.array = true};
@@ -178,7 +173,7 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
 
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e) {
     struct gguf *header = place->header;
-    /* The smallest pair: a key of one byte and a value of one byte. */
+    /* The smallest pair has a key of one byte and a value of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
     if (!header->pairs) return e->code;
@@ -199,8 +194,6 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     if (gguf_metadata_read_architecture(place, e) != OK) return e->code;
     return check_block_count(place, e);
 }
-
-/* --- lookup --- */
 
 /* Index of the first pair whose key is not less. */
 static int gguf_metadata_lower_bound(const struct gguf *header, struct gguf_text key) {
@@ -277,7 +270,7 @@ bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number) {
 
 bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf_text *text) {
     if (value->kind != GGUF_STRING) return false;
-    /* The lengths within these bytes were checked when the file was read. */
+    /* The string lengths within these bytes were checked when the file was read. */
     if (*place >= value->bytes) return false;
     text->bytes = gguf_little_endian(value->data + *place, 8);
     text->text = (const char *)value->data + *place + 8;

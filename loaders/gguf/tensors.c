@@ -10,8 +10,8 @@
 #include "engine/base/checked.h"
 #include "engine/base/text.h"
 
-/* Source: ggml.h's enum ggml_type and the blocks of ggml-common.h. Unsupported types are listed with names,
- * for errors, and with sizes, so that their files are checked like others. */
+/* Sources: enum ggml_type of ggml.h and the blocks of ggml-common.h. Unsupported types have names, for
+ * errors, and sizes, so that files with them are checked like others. */
 const struct gguf_type gguf_types[GGUF_TYPES] = {
     [0] = {"F32", DTYPE_F32, 1, 4},
     [1] = {"F16", DTYPE_F16, 1, 2},
@@ -49,8 +49,6 @@ const struct gguf_type gguf_types[GGUF_TYPES] = {
     [41] = {"Q1_0", DTYPE_OTHER, 128, 18},
     [42] = {"Q2_0", DTYPE_OTHER, 64, 18},
 };
-
-/* --- one tensor info --- */
 
 static enum status take_dims(struct gguf_place *place, struct gguf_tensor *tensor, struct error *e) {
     uint64_t at = place->at, rank = 0, dim = 0;
@@ -134,8 +132,6 @@ static enum status take_tensor(struct gguf_place *place, uint64_t alignment, str
     return take_offset(place, tensor, alignment, e);
 }
 
-/* --- all tensor infos --- */
-
 static int gguf_tensors_compare_places(const void *a, const void *b) {
     const struct gguf_tensor *x = a, *y = b;
     if (x->offset != y->offset) return x->offset < y->offset ? -1 : 1;
@@ -146,7 +142,7 @@ static int gguf_tensors_compare_names(const void *a, const void *b) {
     return gguf_compare_texts(((const struct gguf_tensor *)a)->name, ((const struct gguf_tensor *)b)->name);
 }
 
-/* Sorts by data offset. Writers usually store infos in that order already. */
+/* Sorts by data offset. Writers usually store tensor infos in this order already. */
 static void sort_places(struct gguf *header) {
     for (int i = 1; i < header->n_tensors; i++) {
         if (gguf_tensors_compare_places(&header->tensors[i - 1], &header->tensors[i]) <= 0) continue;
@@ -163,7 +159,7 @@ static enum status gguf_tensors_fail_layout(struct gguf_place *place, const stru
     return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
 }
 
-/* Checks one tensor after those whose data ends at *end. At most padding may lie between two tensors. */
+/* Checks one tensor after tensors whose data ends at *end. At most padding may lie between two tensors. */
 static enum status check_place(struct gguf_place *place, const struct gguf_tensor *tensor, uint64_t alignment,
                                uint64_t data_bytes, uint64_t *end, struct error *e) {
     if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
@@ -227,8 +223,6 @@ static enum status take_tensors(struct gguf_place *place, uint64_t n, uint64_t a
     return OK;
 }
 
-/* --- original shapes of tensors that a converter flattened --- */
-
 static const char shape_prefix[] = "comfy.gguf.orig_shape.";
 
 static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_text name) {
@@ -238,7 +232,7 @@ static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_te
                    gguf_tensors_compare_names);
 }
 
-/* Applies a shape with the same number of elements; true also if the tensor is in another part of the
+/* Applies a shape with the same number of elements. True also if the tensor is in another part of a split
  * file. */
 static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
     struct gguf_tensor reshaped = {.rank = (int)shape->n};
@@ -276,7 +270,7 @@ static enum status reshape_all(struct gguf_place *place, struct error *e) {
 enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
     struct gguf *header = place->header;
     struct error layout = {0};
-    /* The smallest info: a name of one byte, and a scalar. */
+    /* The smallest tensor info is a scalar with a name of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
     header->tensors = alloc_array(header->sys, n, sizeof *header->tensors, e);
     if (!header->tensors) return e->code;

@@ -1,4 +1,4 @@
-/* Writes GGUF files: see gguf.h. Version 3, data aligned to 32 bytes. */
+/* Writes GGUF files of version 3, with data aligned to 32 bytes: see gguf.h. */
 #include "loaders/gguf/header.h"
 #include "loaders/alloc_array.h"
 #include "loaders/output.h"
@@ -13,7 +13,7 @@
 
 enum { VERSION_WRITTEN = 3 };
 
-/* The header being written; with to == NULL it is only measured. */
+/* The header being written; with to == NULL its size is only measured. */
 struct header {
     unsigned char *to;
     uint64_t bytes;
@@ -82,7 +82,7 @@ static void put_pair(struct header *h, const struct gguf_metadata *m) {
     for (int i = 0; i < m->n; i++) gguf_write_put(h, (uint32_t)m->array[i], 4);
 }
 
-/* Number of a type in files, or -1. */
+/* GGUF number of a type, or -1. */
 static int gguf_write_type_of(enum dtype dtype) {
     for (int i = 0; i < GGUF_TYPES; i++)
         if (gguf_types[i].name && gguf_types[i].dtype == dtype && dtype != DTYPE_OTHER) return i;
@@ -150,7 +150,6 @@ static int gguf_write_compare_names(const void *a, const void *b) {
     return strcmp(*(const char *const *)a, *(const char *const *)b);
 }
 
-/* Rejects duplicate names, which readers do not accept. */
 static enum status check_unique(const struct writing *w, const char **names, int n, struct error *e) {
     int twice = sort_find_duplicate(names, n, sizeof *names, gguf_write_compare_names);
     if (!twice) return OK;

@@ -1,9 +1,8 @@
 /* Quantises blocks of 32 values with one scale: Q4_0, Q5_0, Q8_0.
- *
  * The first candidate scale maps the value of largest magnitude to the end of the codes. Others map it
  * slightly further or less far and are then fitted to the resulting codes by least squares. Each candidate is
- * rounded to the f16 of the file before its error is measured. The least error wins, the first among equals,
- * so no block is worse than with the plain scale. */
+ * rounded to the file's f16 before its error is measured. The least error wins, so no block is worse than
+ * with the plain scale. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -74,8 +73,6 @@ LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, 
     }
 }
 
-/* ---- output ---- */
-
 struct coded {
     uint16_t scale[LANES];
     lane_ints code[BLOCK];
@@ -144,7 +141,7 @@ void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to) {
     }
 }
 
-/* Code -128 stays unused, because eight-bit matrix products elsewhere negate codes. */
+/* Code -128 stays unused, because eight-bit matrix products negate codes. */
 static const float ends_8[] = {127, 127.5f, 126};
 
 LANES_WIDE static void code_q8_0(struct coded *to, const float *from, int n_blocks) {

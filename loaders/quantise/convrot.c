@@ -1,5 +1,5 @@
-/* Rotated int8 (ConvRot): groups of columns times H (tensor.h), a scale per row, codes. Source: comfy-kitchen
- * 0.2.40, quantize_int8_convrot_weight in f32. */
+/* Rotated int8 (ConvRot): groups of columns times H (tensor.h), one scale per row, int8 codes. Source:
+ * comfy-kitchen 0.2.40, quantize_int8_convrot_weight in f32. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/quantise.h"
 
@@ -12,8 +12,8 @@ enum { GROUP_MOST = 256 };
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
 
-/* Transforms along the highest base-4 digit of the indices, which becomes the lowest. Multiplication by 0.5
- * is exact. */
+/* Transforms along the highest base-4 digit of the column index, which becomes the lowest digit.
+ * Multiplication by 0.5 is exact. */
 static void rotate_digit(const float *restrict from, int quarter, float *restrict to) {
     for (int i = 0; i < quarter; i++) {
         float a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
@@ -24,7 +24,7 @@ static void rotate_digit(const float *restrict from, int quarter, float *restric
     }
 }
 
-/* Rotates a group: one step per base-4 digit, after which all indices are in place again. */
+/* Rotates a group in one step per base-4 digit; then all columns are in place again. */
 static void rotate_group(const float *from, int group, float *to) {
     float turned[GROUP_MOST];
     memcpy(to, from, sizeof *to * (size_t)group);

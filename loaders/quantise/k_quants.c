@@ -1,18 +1,14 @@
-/* Quantises blocks of 256 values. Q4_K and Q5_K have eight parts of 32 values, each with a scale and an
- * offset. The scales and offsets of the parts are small integers times those of the block.
- *
+/* Quantises blocks of 256 values: Q4_K and Q5_K have eight parts of 32 values, each with a scale and an
+ * offset. These are small integers times the block's scale and offset step.
  * First each part alone: value ranges slightly narrower or wider than the actual one are tried, each with
- * scale and offset fitted by least squares. Then the scales of the block, which cannot suit all parts:
- * several candidates are rounded to the f16 of the file; every part chooses the integers and codes of least
- * error; the block scales are refitted to these choices, and the parts choose again. The least error of the
- * whole block wins. The error is the plain sum of squares, which is the error of a matrix product with
- * unknown inputs. */
+ * scale and offset fitted by least squares. Then the block's scales: several candidates are rounded to the
+ * file's f16; every part chooses the integers and codes of least error; the block scales are refitted to
+ * these choices, and the parts choose again. The least error of the whole block wins. The error is the plain
+ * sum of squares, which is the error of a matrix product with unknown inputs. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
 enum { BLOCK = 256, PART = 32, SCALES_MOST = 63 };
-
-/* ---- parts with scale and offset ---- */
 
 /* Parts decode as code (0..top) * scale + offset; the offset is not positive. */
 struct affine {
@@ -27,7 +23,7 @@ LANES_INLINE void largest(lanes *to, const lanes *v) {
     *to = lanes_select(*v > *to, *v, *to);
 }
 
-/* Sums over the codes of a part and their products. */
+/* Sums over the codes q of a part and their products with the values x. */
 struct sums {
     lanes q, qq, xq;
 };
@@ -63,7 +59,7 @@ LANES_INLINE void solve(const struct sums *sums, const lanes *x_sum, struct affi
     *gain = fit->scale * sums->xq + fit->offset * *x_sum;
 }
 
-/* Distances by which the least and the largest value are mapped beyond the ends of the codes. */
+/* Distances, in codes, by which the least and the largest value are mapped beyond the ends of the codes. */
 static const float margins[][2] = {{0, 0},    {0, 0.4f},    {0.4f, 0},    {0.4f, 0.4f}, {-0.4f, 0.4f},
                                    {0, 0.8f}, {0.8f, 0.8f}, {0.8f, 0.2f}, {0, -0.5f},   {-0.4f, -0.4f}};
 
@@ -94,16 +90,14 @@ LANES_INLINE void fit_parts(const lanes *x, int top, struct affine *best) {
     }
 }
 
-/* ---- scales of the block ---- */
-
 /* Result for a block whose parts have offsets. */
 struct affine_block {
     float scale, offset; /* rounded to f16; offset: step of the parts' offsets, downwards */
     lane_ints scales, offsets;
-    lanes error; /* of each part */
+    lanes error; /* squared error of each part */
 };
 
-/* Error of parts at the given scale and offset, and mean residual without the offset. */
+/* Error of parts at this scale and offset, and mean residual without the offset. */
 LANES_INLINE void measure(const lanes *x, const struct affine *at, int top, lanes *error, lanes *mean) {
     lanes inverse;
     *error = *mean = (lanes){0};
@@ -171,7 +165,7 @@ LANES_INLINE void parts_at(const struct affine_block *b, struct affine *at) {
     at->offset = __builtin_convertvector(b->offsets, lanes) * -b->offset;
 }
 
-/* Refits the scales of the block by least squares to the integers that the parts chose. */
+/* Refits the block's scales by least squares to the integers that the parts chose. */
 LANES_INLINE void refit(const lanes *x, int top, struct affine_block *b) {
     struct affine at;
     lanes aa = {0}, ab = {0}, xa = {0}, xb = {0}, inverse, bb, down;
@@ -223,8 +217,6 @@ LANES_INLINE void search(const lanes *x, int top, struct affine_block *best) {
         try_scales(x, &fit, top, &trial, best);
     }
 }
-
-/* ---- output of Q4_K and Q5_K ---- */
 
 struct affine_codes {
     uint16_t scale, offset;
@@ -281,7 +273,7 @@ static void put_scales(unsigned char *to, const struct affine_codes *from) {
     }
 }
 
-/* Lower four bits of the codes: two parts share a byte. */
+/* Writes the lower four bits of the codes: two parts share a byte. */
 static void put_nibbles(unsigned char *to, const struct affine_codes *from) {
     for (int part = 0; part < LANES; part += 2)
         for (int i = 0; i < PART; i++)

@@ -1,7 +1,6 @@
-/* Eight blocks side by side as GNU C vectors: lane l of value i is value i of block l.
- *
- * Eight blocks are processed at once without sums across lanes, so results are bit-identical on all vector
- * widths. Vectors are passed by address, because their ABI by value depends on the processor. */
+/* GNU C vectors over eight blocks: lane l of value i is value i of block l. No sums across lanes occur, so
+ * results are bit-identical on all vector widths. Vectors are passed by address, because their ABI by value
+ * depends on the processor. */
 #ifndef SLUICE_LOADERS_QUANTISE_LANES_H
 #define SLUICE_LOADERS_QUANTISE_LANES_H
 
@@ -15,15 +14,15 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 
 #define LANES_INLINE static inline __attribute__((always_inline))
 
-/* Compiled for three generations of x86-64; one is selected at program start. ThreadSanitizer does not
- * support the selection. */
+/* Compiles a function for three generations of x86-64; one is selected at program start. ThreadSanitizer does
+ * not support the selection. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define LANES_WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
 #define LANES_WIDE
 #endif
 
-/* a where the mask is set, b elsewhere. */
+/* Returns a where the mask is set, b elsewhere. */
 #define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
 
 static const float lanes_magic =
@@ -43,7 +42,7 @@ LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
 LANES_INLINE void lanes_to_f16(lanes *v) {
     lane_bits bits = (lane_bits)*v, sign = bits & 0x80000000u;
     bits ^= sign;
-    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* its last bit is that of f16's subnormals */
+    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* its last bit has the weight of f16's smallest subnormal */
     lane_bits normal = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
     lane_ints is_small = (lane_ints)(bits < 0x38800000u), is_large = (lane_ints)(normal > 0x477fe000u);
     lanes rounded = lanes_select(is_small, small, (lanes)normal);
@@ -52,15 +51,15 @@ LANES_INLINE void lanes_to_f16(lanes *v) {
     *v = (lanes)((lane_bits)rounded | sign);
 }
 
-/* 1/v; 0 for 0. */
+/* Computes 1/v; 0 for 0. */
 LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
     lanes zero = {0};
     *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));
 }
 
 /* Loads eight blocks of n values; only n_blocks exist, the others are zero. Values are clamped to what codes
- * can represent: at most `most`, and 0 below half of f16's smallest number. Returns a bit for each block that
- * has a value that is not finite. */
+ * can represent: at most `most`, and 0 below half of f16's smallest number. Returns one bit per block, set if
+ * the block has a value that is not finite. */
 LANES_INLINE unsigned lanes_load(lanes *x, const float *from, int n, int n_blocks, float most) {
     union {
         float value;

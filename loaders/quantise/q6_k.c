@@ -1,13 +1,12 @@
 /* Quantises blocks of 256 values in sixteen parts of 16, each with an eight-bit scale and no offset: Q6_K.
- *
- * The method is that of k_quants.c: first a scale for each part, then the scale of the block, then the choice
- * of each part. */
+ * The method is that of k_quants.c: first a scale for each part, then the block's scale, then the choice of
+ * each part. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
 enum { BLOCK = 256, PART = 16, GROUPS = 2, LOW = -32, HIGH = 31 };
 
-/* A block: parts 0..7 and 8..15. */
+/* A block as two groups of eight parts: parts 0..7 and 8..15. */
 struct block {
     lanes x[GROUPS][PART], fit[GROUPS];
 };
@@ -106,7 +105,7 @@ LANES_INLINE void try_scale(const struct block *b, struct choice *trial, struct 
     if (sum(&trial->error[0], &trial->error[1]) < sum(&best->error[0], &best->error[1])) *best = *trial;
 }
 
-/* Refits the scale of the block by least squares to the integers that the parts chose. */
+/* Refits the block's scale by least squares to the integers that the parts chose. */
 LANES_INLINE void refit(const struct block *b, struct choice *c) {
     lanes products[GROUPS], squares[GROUPS];
     for (int group = 0; group < GROUPS; group++) {
@@ -145,8 +144,6 @@ LANES_INLINE void search(struct block *b, struct choice *best) {
     }
 }
 
-/* ---- output ---- */
-
 struct coded {
     uint16_t scale;
     lane_ints scales[GROUPS], code[GROUPS][PART];
@@ -178,7 +175,8 @@ static int quantise_q6_k_code_of(const struct coded *coded, int half, int i) {
     return coded->code[half][i % PART][i / PART] - LOW;
 }
 
-/* The lower four bits of values 64 apart share a byte; the upper two bits of values 32 apart do. */
+/* Packs half a block: the lower four bits of values 64 apart share a byte; the upper two bits of values 32
+ * apart do. */
 static void put_half(unsigned char *low, unsigned char *high, const struct coded *coded, int half) {
     for (int i = 0; i < 32; i++) {
         int a = quantise_q6_k_code_of(coded, half, i), b = quantise_q6_k_code_of(coded, half, i + 32);

@@ -1,4 +1,5 @@
-/* Quantisation without a search: plain number formats. Block types have their own files. See quantise.h. */
+/* Quantisation to plain number formats, and the choice of type: see quantise.h. Block types have their own
+ * files. */
 #include "loaders/quantise/quantise.h"
 
 #include <math.h>
@@ -17,7 +18,7 @@ uint16_t quantise_f16(float value) {
     uint32_t sign = f.bits >> 16 & 0x8000, size = f.bits & 0x7fffffff;
     if (size > 0x7f800000) return (uint16_t)(sign | F16_NAN);
     if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
-    /* After the addition the last bit is that of f16's subnormals. */
+    /* Adding 0.5 rounds to the precision of f16's subnormals. */
     f.bits = size;
     f.value += 0.5f;
     if (size < 0x38800000) return (uint16_t)(sign | (f.bits - 0x3f000000));
@@ -164,7 +165,7 @@ void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t row
 float quantise_scale(enum dtype dtype, float largest) {
     float most = dtype == DTYPE_F8_E4M3 ? e4m3.most : dtype == DTYPE_F8_E5M2 ? e5m2.most : 0;
     float scale = most ? largest / most : 1;
-    /* Extreme scales would lose precision; they are replaced by 1. */
+    /* Scales outside this range would lose precision and become 1. */
     return scale >= 0x1p-100f && scale <= 0x1p100f ? scale : 1;
 }
 
@@ -192,7 +193,7 @@ float quantise_most(enum dtype dtype) {
         return half * 30;
     case DTYPE_I8_ROT16:
     case DTYPE_I8_ROT64:
-    case DTYPE_I8_ROT256: /* sums over a group stay finite */
+    case DTYPE_I8_ROT256: /* so that sums over a group stay finite */
         return scale_most;
     default:
         return INFINITY;

@@ -1,9 +1,8 @@
-/* Finds added tokens in a text, before any split or merge.
- *
- * Matches leftmost first, and the longest of those that start at one position, like the Aho-Corasick
- * automaton of the reference (LeftmostLongest). Instead of an automaton a sorted list is narrowed byte by
- * byte: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of text), and a table of
- * first bytes skips most positions. Source: Hugging Face tokenizers 0.23, tokenizer/added_vocabulary.rs. */
+/* Finds added tokens in a text, before any split or merge: the leftmost match, and the longest of those at
+ * one position, like the reference's Aho-Corasick automaton (LeftmostLongest). A sorted list is narrowed byte
+ * by byte instead: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of text), and a
+ * table of first bytes skips most positions. Source: Hugging Face tokenizers 0.23,
+ * tokenizer/added_vocabulary.rs. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/added_tokens.h"
 #include "loaders/tokenizer/normalize.h"
@@ -104,8 +103,8 @@ static const struct added_token *longest_at(const struct added_set *set, const c
     return best;
 }
 
-/* The code point that ends (code_before) or starts (code_after) at i; 0 if there is none. *n is its
- * length. */
+/* The code point that ends (code_before) or starts (code_after) at i; 0 if there is none. *n: its length in
+ * bytes. */
 static int32_t code_before(struct span text, uint64_t i, uint64_t *n) {
     utf8proc_int32_t code = 0;
     for (*n = 0; *n < i && *n < 4;) {
@@ -160,7 +159,8 @@ bool added_next(struct added_search *s) {
         if (found->single_word && !stands_alone(s->text, s->start, s->end)) continue;
         if (found->lstrip) strip_left(s);
         if (found->rstrip) strip_right(s);
-        bool swallowed = s->start >= s->end; /* only white space that the last match already took */
+        bool swallowed =
+            s->start >= s->end; /* the match is only white space that the last match already took */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

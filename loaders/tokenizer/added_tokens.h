@@ -1,4 +1,3 @@
-/* Search for added tokens in a text: added_tokens.c. */
 #ifndef SLUICE_LOADERS_TOKENIZER_ADDED_TOKENS_H
 #define SLUICE_LOADERS_TOKENIZER_ADDED_TOKENS_H
 
@@ -15,8 +14,8 @@ struct added_search {
     uint64_t start, end;           /* the match, including white space that it takes */
     int32_t id;
 };
-/* Finds the next match; false if there is none. start lies before the end of the last match if that match
- * took white space with which this one (without lstrip) begins; the reference fails on most such texts. */
+/* Finds the next match; false if there is none. If the last match took white space with which this match
+ * (without lstrip) begins, start lies before the last match's end; the reference fails on most such texts. */
 bool added_next(struct added_search *search);
 
 #endif

@@ -1,5 +1,5 @@
-/* Reads added tokens from the files of a tokenizer. A token that a configuration only names gets the flags
- * and id that the reference assigns (transformers 5.23, observed in the files that it saves). */
+/* Reads added tokens from tokenizer files. A token that a configuration only names gets the flags and id that
+ * the reference assigns (transformers 5.23, observed in the files that it saves). */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
@@ -11,7 +11,8 @@ static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_
                                     "pad_token", "cls_token", "mask_token"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-/* An added token in the vocabulary must have its id there; any other needs an unused id. */
+/* Checks an added token's id: in the vocabulary the token must have this id; otherwise the id must be
+ * unused. */
 static enum status check_added_id(struct reading *r, const struct added_token *token, struct error *e) {
     int32_t in_vocab = reading_vocab_id(r, token->content);
     if (in_vocab == token->id || (in_vocab < 0 && reading_take_id(r, token->id))) return OK;
@@ -152,8 +153,8 @@ static bool names_special(const json_t *config, const char *text) {
     return false;
 }
 
-/* Reads {"<|endoftext|>": 151643, ...}, the older format without flags; the configurations tell which tokens
- * are special. */
+/* Reads {"<|endoftext|>": 151643, ...}, the older format without flags; the configurations name the special
+ * tokens. */
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
                            struct error *e) {
     if (!json_is_object(map)) return reading_wrong_kind(r, "the document", map, "an object of ids", e);
@@ -172,9 +173,7 @@ enum status added_read_map(struct reading *r, json_t *map, const json_t *config,
     return OK;
 }
 
-/* ---- special tokens named by a configuration ---- */
-
-/* A list, and its entries by content. */
+/* A list of added tokens, and its entries by content. */
 struct entries {
     json_t *list, *by_text;
 };
@@ -197,8 +196,8 @@ static int64_t id_of(struct reading *r, const json_t *content, int64_t *next) {
     return id >= 0 ? id : (*next)++;
 }
 
-/* Adds a named token, given as text or description. If a token is named twice the last description wins,
- * unless added_tokens_decoder describes it. */
+/* Adds a named token: a text, or a description. If a token is named twice the last description wins, unless
+ * added_tokens_decoder describes it. */
 static void list_named(struct reading *r, const json_t *value, bool described, struct entries *in,
                        int64_t *next) {
     const json_t *content = json_is_object(value) ? json_object_get(value, "content") : value;
@@ -213,7 +212,7 @@ static void list_named(struct reading *r, const json_t *value, bool described, s
     json_decref(entry);
 }
 
-/* Adds tokens described in added_tokens_decoder, then those derived from the vocabulary. */
+/* Adds tokens described in added_tokens_decoder, then tokens derived from the vocabulary. */
 static void list_others(const struct named_tokens *named, const json_t *described, struct entries *in) {
     for (size_t i = 0; i < json_array_size(described); i++) keep_entry(in, json_array_get(described, i));
     for (size_t i = 0; i < json_array_size(named->others); i++) {

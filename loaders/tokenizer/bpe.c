@@ -1,10 +1,8 @@
 /* Byte-pair encoding: the bytes of a piece become symbols in a linked list; a heap holds the pairs that can
- * merge.
- *
- * The lowest rank merges first, the leftmost pair among equals. A merge creates at most two new pairs and
- * uses one, so 2n heap entries suffice and a word of n bytes costs O(n log n). Outdated entries stay in the
- * heap and are recognised when popped. Reproduces the results of Hugging Face tokenizers 0.23, models/bpe
- * (Word::merge_all). */
+ * merge. The lowest rank merges first, the leftmost pair among equals. A merge creates at most two new pairs
+ * and uses one, so 2n heap entries suffice and a word of n bytes costs O(n log n). Outdated entries stay in
+ * the heap and are recognised when popped. Reproduces Word::merge_all of Hugging Face tokenizers 0.23
+ * (models/bpe). */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 
@@ -171,12 +169,14 @@ static void merge_all(const struct merge_table *table, struct bpe_scratch *s, in
         uint64_t entry = heap_pop(s);
         int32_t i = (int32_t)(entry & 0xFFFFFFFFu), joined = table->merges[entry >> 32].joined;
         uint32_t found = find_merge(table, s->symbols, i);
-        /* The pair may have changed since. As in the reference, only the result is compared, not the rank. */
+        /* The pair may have changed since it was pushed. As in the reference, only the result is compared,
+         * not the rank. */
         if (found && table->merges[found - 1].joined == joined) join_symbols(table, s, i, joined);
     }
 }
 
-/* One symbol per byte. A byte without a token becomes unk, or is dropped if the file has no unk token. */
+/* Makes one symbol per byte. A byte without a token becomes unk, or is dropped if the file has no unk
+ * token. */
 static int32_t symbols_of(const struct tokenizer *t, struct span piece, struct bpe_symbol *symbols) {
     int32_t n = 0;
     bool after_unk = false;

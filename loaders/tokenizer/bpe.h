@@ -1,10 +1,9 @@
-/* Hash tables of words and merges, and byte-pair encoding: bpe.c. */
+/* Byte-pair encoding, and the hash tables of words and merges. */
 #ifndef SLUICE_LOADERS_TOKENIZER_BPE_H
 #define SLUICE_LOADERS_TOKENIZER_BPE_H
 
 #include "loaders/tokenizer/tables.h"
 
-/* Scratch for merging one piece, reused between pieces. */
 struct bpe_symbol {
     int32_t id, next, previous; /* id -1: merged into its left neighbour */
 };

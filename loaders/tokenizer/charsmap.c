@@ -1,10 +1,8 @@
 /* SentencePiece's compiled normalisation table (precompiled_charsmap; nmt_nfkc is NFKC with extensions for
  * machine translation).
- *
  * The table is a little-endian length, a double-array trie of that many bytes, and NUL-terminated texts;
  * values of the trie are offsets of texts. All reachable units are checked on reading, so that normalisation
  * needs no checks. Sources: SentencePiece 0.1.97, normalizer.cc; Darts-clone 0.32.
- *
  * The lookup reproduces Hugging Face tokenizers 0.23 (Precompiled). A grapheme cluster of less than six bytes
  * is looked up as a whole, and the shortest entry that it starts with replaces all of it; otherwise each
  * character is looked up. SentencePiece itself takes the longest entry at each position. */
@@ -17,7 +15,7 @@
 
 enum { CHARSMAP_BYTES = 1 << 20, CLUSTER_BYTES = 5, GROWTH = 32 };
 
-/* Fields of a unit of the double array. */
+/* Offset field of a unit of the double array. */
 static uint32_t offset_of(uint32_t unit) {
     return (unit >> 10) << ((unit & 1u << 9) >> 6);
 }
@@ -69,7 +67,6 @@ static enum status check_units(const struct charsmap *map, uint8_t *reached, uin
     return OK;
 }
 
-/* Checks the sizes of the two parts of the table. */
 static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, const char *path,
                                         struct error *e) {
     const unsigned char *b = (const unsigned char *)blob.at;
@@ -157,7 +154,7 @@ static uint64_t cluster_end(struct span text, uint64_t i) {
     return i;
 }
 
-/* Output of normalised text; at == NULL only counts. */
+/* Output of normalised text; at == NULL only counts bytes. */
 struct output {
     char *at;
     uint64_t bytes;
@@ -174,7 +171,8 @@ static bool put_entry(const struct charsmap *map, struct span part, struct outpu
     return entry;
 }
 
-/* False if the text grows beyond limit, because a table may contain texts of any length. */
+/* Normalises a text. False if it grows beyond limit bytes, because a table may contain texts of any
+ * length. */
 static bool apply(const struct charsmap *map, struct span text, uint64_t limit, struct output *out) {
     for (uint64_t i = 0; i < text.bytes && out->bytes <= limit;) {
         uint64_t end = cluster_end(text, i);

@@ -1,8 +1,6 @@
 /* Reads tokenizer folders without tokenizer.json: vocab.json and merges.txt, or spiece.model, with their
- * companion files.
- *
- * vocab.json and merges.txt do not specify the pre-tokenizer. It follows from the class named in
- * tokenizer_config.json, else from CLIP's end-of-word tokens, which no other tokenizer has. */
+ * companion files. vocab.json and merges.txt do not specify the pre-tokenizer: it follows from the class
+ * named in tokenizer_config.json, else from CLIP's end-of-word tokens, which no other tokenizer has. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 
@@ -98,7 +96,7 @@ static enum status read_clip_added(struct reading *r, const struct folder *f, st
     return e->code;
 }
 
-/* A byte without a token becomes the end-of-text token unless the configuration names another. */
+/* Sets the token for bytes without one: CLIP's end-of-text token unless the configuration names another. */
 static enum status read_clip_unk(struct reading *r, const struct folder *f, struct error *e) {
     const json_t *unk = json_object_get(f->root[F_CONFIG], "unk_token");
     if (json_is_object(unk)) unk = json_object_get(unk, "content");
@@ -125,8 +123,6 @@ static enum status read_folder_parts(struct reading *r, const struct folder *f, 
     r->path = f->path[F_CONFIG];
     return read_clip_added(r, f, e);
 }
-
-/* ---- spiece.model ---- */
 
 static enum status count_extra(struct reading *r, const json_t *config, int *n, struct error *e) {
     const json_t *class = json_object_get(config, "tokenizer_class"),
@@ -155,7 +151,7 @@ enum status unigram_read_added(struct reading *r, const json_t *config, const js
     return e->code;
 }
 
-/* Reads a model from memory. config and special_map may be NULL. */
+/* Reads a SentencePiece model from memory. config and special_map may be NULL. */
 static enum status read_spiece(struct reading *r, struct span file, const json_t *config,
                                const json_t *special_map, struct error *e) {
     int n_extra = 0;
@@ -170,7 +166,7 @@ static enum status read_spiece(struct reading *r, struct span file, const json_t
     return e->code;
 }
 
-/* Reads the model from r->path. */
+/* Reads the SentencePiece model in the file r->path. */
 static enum status read_spiece_file(struct reading *r, const json_t *config, const json_t *special_map,
                                     struct error *e) {
     char *text = NULL;

@@ -1,9 +1,8 @@
 /* Reads a tokenizer from GGUF metadata: the keys under tokenizer.ggml.
- *
  * Inverts llama.cpp's converter (convert_hf_to_gguf.py: get_vocab_base, T5's set_vocab), which writes all
  * tokens by id, a type for each, and merges or scores. The converter fills ids without a token with unused
- * ones, "[PAD151669]", which are skipped here. The pre-tokenizer is given only by name (`pre`); unknown names
- * are UNSUPPORTED. */
+ * ones, "[PAD151669]", which are skipped here. The file has only the pre-tokenizer's name (`pre`); unknown
+ * names are UNSUPPORTED. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
@@ -16,7 +15,7 @@
 
 enum { TYPE_NORMAL = 1, TYPE_UNKNOWN, TYPE_CONTROL, TYPE_USER, TYPE_UNUSED, TYPE_BYTE };
 
-enum { N_EXTRA = 100 }; /* <extra_id_N> tokens of T5 */
+enum { N_EXTRA = 100 }; /* number of T5's <extra_id_N> tokens */
 
 #define TOKENS "tokenizer.ggml.tokens"
 #define TYPES  "tokenizer.ggml.token_type"
@@ -26,9 +25,9 @@ enum { N_EXTRA = 100 }; /* <extra_id_N> tokens of T5 */
 struct metadata {
     struct reading r;
     struct gguf *header;
-    struct gguf_value tokens, types, scores; /* no data: absent */
+    struct gguf_value tokens, types, scores; /* data is NULL if absent */
     uint64_t n;                              /* number of tokens up to the last used one */
-    uint64_t text_bytes;                     /* of these tokens */
+    uint64_t text_bytes;                     /* bytes of the texts of these tokens */
     json_t *specials;                        /* special tokens, as elements of added_tokens */
 };
 
@@ -43,8 +42,6 @@ static enum status tokenizer_gguf_unsupported(const struct metadata *m, const ch
     error_found(e, "\"%.*s\"", found.bytes > 80 ? 80 : (int)found.bytes, found.text);
     return error_expected(e, "%s", expected);
 }
-
-/* ---- values ---- */
 
 static bool tokenizer_gguf_is_text(struct gguf_text text, const char *other) {
     return text.bytes == strlen(other) && !memcmp(text.text, other, text.bytes);
@@ -97,8 +94,6 @@ static enum status expect_flag(const struct metadata *m, const char *key, struct
     return value.data[0] ? OK : reading_unsupported(&m->r, key, "false", "true", e);
 }
 
-/* ---- tokens ---- */
-
 /* Reads the type of a token; types outside 1 to 6 mean a damaged file. */
 static enum status tokenizer_gguf_type_of(const struct metadata *m, uint64_t id, int *type, struct error *e) {
     double number = m->types.data ? gguf_number(&m->types, id) : TYPE_NORMAL;
@@ -137,7 +132,7 @@ static enum status find_tokens(struct metadata *m, bool unigram, struct error *e
         int type;
         if (tokenizer_gguf_type_of(m, id, &type, e)) return e->code;
         if (type == TYPE_BYTE && check_byte(m, text, unigram, e)) return e->code;
-        bytes += text.bytes; /* lengths of a header in memory: the sum cannot overflow */
+        bytes += text.bytes; /* no overflow: the texts lie in a header in memory */
         if (type == TYPE_UNUSED) continue;
         m->n = id + 1;
         m->text_bytes = bytes;
@@ -150,8 +145,6 @@ static void add_special(const struct metadata *m, uint64_t id, struct gguf_text 
         added_list_token(m->specials, (int64_t)id, (struct span){text.text, text.bytes},
                          type == TYPE_CONTROL);
 }
-
-/* ---- BPE ---- */
 
 static enum status tokenizer_gguf_add_word(struct metadata *m, uint64_t id, struct gguf_text text,
                                            uint32_t *used, struct error *e) {
@@ -216,9 +209,7 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
     return OK;
 }
 
-/* ---- unigram ---- */
-
-/* Reads the pieces. Scores of user tokens are set by llama.cpp's converter; the reference class uses 0. */
+/* Reads the pieces. llama.cpp's converter changes the scores of user tokens; the reference class uses 0. */
 static enum status tokenizer_gguf_read_pieces(struct metadata *m, int64_t *unk, bool *has_extra,
                                               struct error *e) {
     struct gguf_text text;
@@ -262,8 +253,6 @@ static enum status read_unigram(struct metadata *m, struct error *e) {
     if (unigram_read_added(&m->r, NULL, NULL, m->specials, e)) return e->code;
     return pieces_finish(&m->r, unk, e);
 }
-
-/* ---- the file ---- */
 
 static enum status tokenizer_gguf_read_metadata(struct metadata *m, struct error *e) {
     static const char key[] = "tokenizer.ggml.model";

@@ -1,8 +1,6 @@
-/* Unicode NFC on top of utf8proc's tables.
- *
- * utf8proc_map is not used: it orders combining marks by swapping neighbours, which is quadratic in the
- * length of a run, and allocates outside sys. Here runs are ordered by counting, so normalisation is
- * linear. */
+/* Unicode NFC on top of utf8proc's tables. utf8proc_map is not used: it orders combining marks by swapping
+ * neighbours, which is quadratic in the length of a run, and allocates outside sys. Here runs are ordered by
+ * counting, so normalisation is linear. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
 
@@ -17,8 +15,6 @@ bool code_is_space(int32_t c) {
            c == 0x3000;
 }
 
-/* True for letters, marks, decimal digits, connectors, joiners, and circled or squared Latin capitals
- * (Alphabetic, but not letters by category). */
 bool code_is_word(int32_t c) {
     if (c == 0x200C || c == 0x200D) return true;
     if ((c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) || (c >= 0x1F150 && c <= 0x1F169) ||
@@ -42,7 +38,7 @@ bool code_is_word(int32_t c) {
     }
 }
 
-/* True if no byte is above 0xCB: code points below U+0300 are their own NFC and nothing combines. */
+/* True if no byte is above 0xCB: code points below U+0300 are their own NFC and do not combine. */
 static bool certainly_nfc(struct span text) {
     for (uint64_t i = 0; i < text.bytes; i++)
         if ((unsigned char)text.at[i] > 0xCB) return false;
@@ -50,8 +46,8 @@ static bool certainly_nfc(struct span text) {
 }
 
 /* Marks whose combining class was assigned after Unicode 9, the version that the reference normalises by. The
- * reference treats them like letters; its letters and white space are newer. U+11930 is listed because it
- * composes to U+11938 since Unicode 13. */
+ * reference treats them like letters, although its letters and white space are newer. U+11930 is listed
+ * because it composes to U+11938 since Unicode 13. */
 static const struct code_range {
     utf8proc_int32_t first, last;
 } later_marks[] = {
@@ -101,7 +97,7 @@ static uint64_t decompose(struct span text, utf8proc_int32_t *to) {
     return n;
 }
 
-/* Orders a run by combining class, stably: by insertion if short, else by counting. */
+/* Orders a run of combining marks by combining class, stably: by insertion if short, else by counting. */
 static void order_run(utf8proc_int32_t *run, uint64_t n, utf8proc_int32_t *scratch) {
     if (n <= 16) {
         for (uint64_t i = 1; i < n; i++) {
@@ -127,7 +123,7 @@ static void order_marks(utf8proc_int32_t *codes, uint64_t n, utf8proc_int32_t *s
     }
 }
 
-/* Composes in place, between later marks: nothing composes across such a mark. */
+/* Composes code points in place. Marks of `later_marks` stay: nothing composes across one. */
 static uint64_t compose(utf8proc_int32_t *codes, uint64_t n) {
     uint64_t out = 0;
     for (uint64_t i = 0; i < n;) {

@@ -1,7 +1,6 @@
 /* Normalisation before splitting: NFC, white space to one blank, lower case, each if the files request it.
- *
  * Lower case maps single characters without context (a final sigma is an ordinary one), like the reference.
- * utf8proc 2.8 implements Unicode 15; lower-case letters added later are listed here, and U+0130, whose lower
+ * utf8proc 2.8 implements Unicode 15; listed here are lower-case letters added later, and U+0130, whose lower
  * case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every code point. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
@@ -27,7 +26,7 @@ static int32_t lower_case(int32_t code) {
     return utf8proc_tolower(code);
 }
 
-/* Writes the folded text; lower case takes at most half as many bytes again. */
+/* Writes text with normalised white space and case; lower case adds at most half as many bytes. */
 static uint64_t fold(const struct tokenizer *t, struct span text, utf8proc_uint8_t *out) {
     uint64_t n = 0;
     bool after_space = false;

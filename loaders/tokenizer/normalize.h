@@ -1,32 +1,27 @@
-/* Normalisation before splitting: normalize.c, nfc.c and charsmap.c. */
 #ifndef SLUICE_LOADERS_TOKENIZER_NORMALIZE_H
 #define SLUICE_LOADERS_TOKENIZER_NORMALIZE_H
 
 #include "loaders/tokenizer/tables.h"
 
-/* ---- nfc.c ---- */
-
-/* Normalises valid UTF-8 to NFC. *out is NULL if the text is NFC already; otherwise freed with
+/* Normalises valid UTF-8 to NFC. *out is NULL if the text is NFC already; otherwise free it with
  * sys->release. */
 enum status text_to_nfc(struct sys *sys, struct span text, char **out, uint64_t *out_bytes, struct error *e);
-/* Unicode's White_Space, and word characters (\s and \w of Rust's regex, which the reference applies to
- * neighbours of added tokens). */
+/* Unicode's White_Space; and word characters: letters, marks, decimal digits, connectors, joiners, circled or
+ * squared Latin capitals. As \s and \w of Rust's regex, which the reference applies to neighbours of added
+ * tokens. */
 bool code_is_space(int32_t code);
 bool code_is_word(int32_t code);
 
-/* ---- normalize.c ---- */
-
-/* Applies the normalisation of t. *out is NULL if nothing changes; otherwise *text points into it, and it is
- * freed with sys->release. */
+/* Applies the tokenizer's normalisation steps. *out is NULL if nothing changes; otherwise *text points into
+ * it, and it is freed with sys->release. */
 enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e);
 
-/* ---- charsmap.c ---- */
-
-/* Makes a checked copy of a table; path: its file. BOUNDS, LIMIT (1 MB). */
+/* Makes a checked copy of a normalisation table; path: its file. BOUNDS, LIMIT (1 MB). */
 enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
                           struct error *e);
 void charsmap_destroy(struct sys *sys, struct charsmap *map);
-/* Like text_normalize. LIMIT if the table makes the text many times as long. */
+/* Applies a normalisation table; output as in text_normalize. LIMIT if the text becomes many times as
+ * long. */
 enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct span *text, char **out,
                            struct error *e);
 

@@ -1,9 +1,7 @@
 /* Normalizers and pre-tokenizers of byte-level BPE, from tokenizer.json or implied by the class of a folder
- * without it.
- *
- * Two forms are supported. Qwen and GPT-2: NFC; a Split into pieces that cover the text; ByteLevel. CLIP:
- * NFC, white space to one blank, lower case; a Split that keeps only matches; ByteLevel with its own
- * pattern. */
+ * without it. Two forms are supported. Qwen and GPT-2: NFC; a Split into pieces that cover the text;
+ * ByteLevel. CLIP: NFC, white space to one blank, lower case; a Split that keeps only matches; ByteLevel with
+ * its own pattern. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/tokenizer/byte_level.h"
 #include "loaders/tokenizer/split.h"
@@ -79,7 +77,7 @@ static enum status pre_tokenizer_read_split(struct reading *r, const json_t *spl
     return split_compile(r->t, &r->t->split, string_span(regex), "pre_tokenizer.pattern", e);
 }
 
-/* Reads ByteLevel: alone it splits by GPT-2's pattern, after a Split it may. */
+/* Reads ByteLevel: without a Split it splits by GPT-2's pattern, after a Split it may. */
 static enum status read_byte_level(struct reading *r, const json_t *level, pcre2_code **code,
                                    struct error *e) {
     bool prefix = true, regex = true; /* defaults of the reference */

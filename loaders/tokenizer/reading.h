@@ -1,4 +1,4 @@
-/* Reading tokenizer files: state and functions shared by the readers of all formats. Nothing here outlives
+/* Reading tokenizer files: state and functions of the readers of all formats. Nothing here outlives
  * reading. */
 #ifndef SLUICE_LOADERS_TOKENIZER_READING_H
 #define SLUICE_LOADERS_TOKENIZER_READING_H
@@ -10,26 +10,22 @@ struct reading {
     struct tokenizer *t;
     const char *path;    /* file being read */
     json_t *vocab;       /* token -> id, borrowed from the JSON document; NULL: tokens are in t->words */
-    uint8_t *taken;      /* one bit per id */
+    uint8_t *taken;      /* used ids, one bit per id */
     uint64_t longest;    /* bytes of the longest token */
-    char *joined;        /* longest + 1 bytes, for looking up merged tokens */
-    double *scores;      /* of the pieces of a unigram model */
+    char *joined;        /* buffer of longest + 1 bytes, for looking up merged tokens */
+    double *scores;      /* scores of a unigram model's pieces */
     uint32_t text_bytes; /* bytes of pieces so far */
 };
-
-/* ---- tokenizer_json.c, folder.c, gguf.c ---- */
 
 /* Fill an empty tokenizer from tokenizer.json, or from vocab.json, merges.txt and their companions in a
  * folder. After an error tokenizer_close frees what was filled. */
 enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct error *e);
 enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
-/* The same from a spiece.model alone. bytes: its content, or NULL to read path. */
+/* Fills an empty tokenizer from a spiece.model alone. bytes: its content, or NULL to read path. */
 enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, const struct span *bytes,
                                   struct error *e);
-/* The same from GGUF metadata; gguf.c. */
+/* Fills an empty tokenizer from GGUF metadata. */
 enum status tokenizer_read_gguf(struct tokenizer *t, const char *path, struct error *e);
-
-/* ---- reading.c ---- */
 
 /* Reports "OBJECT PROBLEM" with the path of the file. */
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
@@ -38,7 +34,7 @@ enum status reading_wrong_kind(const struct reading *r, const char *object, cons
                                const char *expected, struct error *e);
 enum status reading_unsupported(const struct reading *r, const char *object, const char *found,
                                 const char *expected, struct error *e);
-/* "an object", ...; "nothing" for NULL. */
+/* JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
 /* True for a missing value or JSON null. */
 bool reading_absent(const json_t *value);
@@ -52,7 +48,7 @@ bool reading_is_text(const json_t *value, const char *text);
 /* META unless value is an integer from 0 to TOKENIZER_ID_MAX. */
 enum status reading_check_id(const struct reading *r, const char *token, const json_t *value,
                              struct error *e);
-/* Allocates the bit set of ids, freed with the reading. */
+/* Allocates the bit set of used ids, which reading_finish frees. */
 enum status reading_start_ids(struct reading *r, struct error *e);
 /* Marks an id as used. False if it was used already. */
 bool reading_take_id(struct reading *r, int64_t id);
@@ -69,30 +65,24 @@ static inline struct span string_span(const json_t *string) {
     return (struct span){json_string_value(string), json_string_length(string)};
 }
 
-/* ---- pre_tokenizer.c ---- */
-
 /* Reads normalizer and pre_tokenizer of a BPE's tokenizer.json. */
 enum status pre_tokenizer_read(struct reading *r, const json_t *root, struct error *e);
 /* Set normalizer and pre_tokenizer of a folder without tokenizer.json, as its class implies. */
 enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e);
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e);
 
-/* ---- tokenizer_json.c ---- */
-
 /* Reads the vocabulary r->vocab: ids of bytes, also at the end of a piece (with suffix), and the set of used
  * ids. */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
-/* The same from t->words, with used ids and r->longest already set. */
+/* bpe_read_vocab from t->words, with used ids and r->longest already set. */
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e);
-/* Adds the merge "left right" of that rank to the allocated table. */
+/* Adds the merge "left right" with this rank to the allocated table. */
 enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e);
 /* Reads the token (a string or null) for bytes without one. A token outside the vocabulary is an error only
  * if such bytes exist. */
 enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
 /* Reads the lines of merges.txt. */
 enum status bpe_read_merges_text(struct reading *r, struct span text, struct error *e);
-
-/* ---- added_tokens_read.c ---- */
 
 /* Read tokenizer.json's added_tokens; tokenizer_config.json's added_tokens_decoder; added_tokens.json, with
  * special tokens listed in the configurations. */
@@ -112,8 +102,6 @@ struct named_tokens {
 };
 enum status added_read_named(struct reading *r, const struct named_tokens *named, struct error *e);
 
-/* ---- pieces.c ---- */
-
 /* pieces_make allocates n pieces of text_bytes in total in t->words; pieces_add adds them in id order (META,
  * LIMIT, DUP, UTF8); pieces_finish builds the model. */
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e);
@@ -122,8 +110,6 @@ enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
 /* Adds <extra_id_99> to <extra_id_0>, which T5's class appends to the vocabulary, as pieces and as added
  * tokens in the list. */
 enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e);
-
-/* ---- sentencepiece.c, unigram_json.c ---- */
 
 /* Reads a SentencePiece model, followed by n_extra of T5's <extra_id_N>. Appends the added tokens among its
  * pieces to specials, as elements of added_tokens. BOUNDS and TYPE for invalid protobuf. */

@@ -1,9 +1,7 @@
-/* Reads spiece.model: SentencePiece's ModelProto, parsed by hand.
- *
- * Only three fields are used: the pieces, the model type, and the normalisation table; others are skipped.
- * The normalisation follows the pieces in the file, so a file truncated between fields lacks it. Byte pieces
- * (umT5's) are ordinary pieces, as in the reference: text without a piece is unknown. Sources:
- * sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
+/* Reads spiece.model: SentencePiece's ModelProto, parsed by hand. Only three fields are used: the pieces, the
+ * model type, and the normalisation table. The normalisation follows the pieces in the file, so a file
+ * truncated between fields lacks it. Byte pieces (umT5's) are ordinary pieces, as in the reference: text
+ * without a piece is unknown. Sources: sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
  * https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/tokenizer/normalize.h"
@@ -20,7 +18,7 @@ enum { TYPE_NORMAL = 1, TYPE_UNKNOWN = 2, TYPE_CONTROL = 3, TYPE_USER = 4 };
 enum { TRAINER_MODEL = 3, TRAINER_UNK = 40, TRAINER_PAD = 43, UNIGRAM_MODEL = 1 };
 enum { NORMALIZER_TABLE = 2 };
 
-/* Iterator over the fields of a message. base: start of the file, for messages. */
+/* Iterator over the fields of a protobuf message. base: start of the file, for messages. */
 struct walk {
     const struct reading *r;
     const char *base, *at, *end;
@@ -28,7 +26,7 @@ struct walk {
 
 struct field {
     uint32_t number, wire;
-    uint64_t value; /* of a varint, or of 32 or 64 bits */
+    uint64_t value; /* value of a varint, or of 32 or 64 bits */
     struct span bytes;
 };
 
@@ -120,11 +118,11 @@ static enum status read_piece(const struct walk *from, struct span message, stru
     return e->code;
 }
 
-/* Parts of the file, found in one pass. */
+/* Parts of the model file, found in one pass. */
 struct model {
     struct walk file;
-    uint64_t n_pieces, text_bytes; /* an upper bound */
-    int64_t unk;                   /* -1: not found yet */
+    uint64_t n_pieces, text_bytes; /* upper bounds */
+    int64_t unk;                   /* id of the unknown piece; -1: not found yet */
     struct span trainer, normalizer, table;
 };
 
@@ -152,7 +150,7 @@ static enum status refuse_model(const struct walk *w, const char *what, uint64_t
     return error_expected(e, "%s", expected);
 }
 
-/* Checks the ids of the unknown, first, last and padding piece; -1 if there is none. */
+/* Checks the ids of the unknown, first, last and padding piece; -1 means absent. */
 static enum status check_special_id(const struct walk *w, const struct field *f, uint64_t n_pieces,
                                     struct error *e) {
     int64_t id = (int64_t)f->value;

@@ -1,20 +1,14 @@
 /* The split pattern of the pre-tokenizer: written for Oniguruma (the reference's engine), run by PCRE2, with
  * identical results.
- *
- * Both engines agree on most syntax and differ silently on some. The pattern is therefore translated.
- * Constructs that mean something else in PCRE2, or do not exist there, are UNSUPPORTED by name, because they
- * would change ids:
- *
+ * Both engines agree on most syntax and differ silently on some, so the pattern is translated. Constructs
+ * that mean something else in PCRE2, or do not exist there, are UNSUPPORTED by name, because they would
+ * change ids:
  * - \s is White_Space in Oniguruma; PCRE2's also contains U+180E.
- *
- * - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2 10.42 only Unicode
- * 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK extensions H and I),
- * 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's version.
- *
+ * - \d and \p of L, Lu, Ll, Lm, Lo, M, N, Nd: the reference implements Unicode 16, PCRE2 10.42 only
+ * Unicode 14. Code points assigned in between are added by hand: 9,272 letters (most of them CJK extensions H
+ * and I), 120 numbers, 93 marks. Other properties, and \P of these inside a class, keep PCRE2's version.
  * - \p{Han} is a script in Oniguruma, script extensions in PCRE2: written as sc:.
- *
  * - \w \b \h \v \G ^ $ && [[]] [:x:] {n}+ (?m: have other meanings: rejected.
- *
  * Compared with the reference (tokenizers 0.23.3) for every code point and in 10^5 hostile texts. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/byte_level.h"
@@ -66,7 +60,7 @@ const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve
 /* clang-format on */
 
 static const struct property {
-    const char *name, *members; /* as inside a class */
+    const char *name, *members; /* code points and ranges, as inside a class */
 } properties[] = {
     {"L", "\\p{L}" NEW_L},    {"Lu", "\\p{Lu}" NEW_LU}, {"Ll", "\\p{Ll}" NEW_LL}, {"Lm", "\\p{Lm}" NEW_LM},
     {"Lo", "\\p{Lo}" NEW_LO}, {"M", "\\p{M}" NEW_M},    {"N", "\\p{N}" NEW_N},    {"Nd", "\\p{Nd}" NEW_ND},
@@ -173,7 +167,7 @@ static void translate_escape(struct translation *t) {
     t->at += 2;
 }
 
-/* Inside [...]: rejects nested classes, intersections and POSIX names. */
+/* Translates a character inside [...]; rejects nested classes, intersections and POSIX names. */
 static void translate_in_class(struct translation *t) {
     char c = look(t, 0);
     if (c == '[') tokenizer_split_refuse(t, 2);
@@ -326,7 +320,8 @@ bool split_next(struct split *s, struct span *piece, struct error *e) {
         if (s->given == s->text.bytes) return false;
         if (!find_match(s, e)) {
             if (e->code) return false;
-            s->start = s->end = s->text.bytes; /* the rest without a match precedes an empty match */
+            s->start = s->end =
+                s->text.bytes; /* the rest without a match counts as text before an empty match */
         }
         if (s->drop_gaps) s->given = s->start;
     }

@@ -1,11 +1,10 @@
-/* Split patterns of the pre-tokenizer: split.c. */
 #ifndef SLUICE_LOADERS_TOKENIZER_SPLIT_H
 #define SLUICE_LOADERS_TOKENIZER_SPLIT_H
 
 #include "loaders/tokenizer/tables.h"
 
-/* Compiles a pattern, which path contains under member, into *code (t->split or t->resplit). UNSUPPORTED
- * names constructs that cannot be translated exactly. */
+/* Compiles a split pattern into *code (t->split or t->resplit); path and member: its origin, for messages.
+ * UNSUPPORTED names constructs that cannot be translated exactly. */
 enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
                           struct error *e);
 
@@ -18,7 +17,7 @@ struct split {
     struct span text;
     uint64_t given;      /* end of the pieces returned so far */
     uint64_t from;       /* next position to search */
-    uint64_t start, end; /* the last match; its piece is still to be returned if given < end */
+    uint64_t start, end; /* the last match; its piece is still to be returned if returned < end */
     bool matched;        /* there was a match */
 };
 /* Returns the next piece; false after the last one or on error. Pieces are never empty and, without

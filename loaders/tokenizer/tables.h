@@ -6,8 +6,8 @@
  *     pre-tokenizer (split pattern)           split.c
  *     merges, or a unigram model              bpe.c, unigram.c
  *
- * Each step processes every remaining piece of text as if it were a text of its own: a look-ahead at the end
- * of a piece sees the end of the text. The reference (Hugging Face tokenizers 0.23) does the same. */
+ * Like the reference (Hugging Face tokenizers 0.23), each step processes every remaining piece as a text of
+ * its own: a look-ahead at the end of a piece finds the end of the text. */
 #ifndef SLUICE_LOADERS_TOKENIZER_TABLES_H
 #define SLUICE_LOADERS_TOKENIZER_TABLES_H
 
@@ -21,13 +21,14 @@
 
 enum {
     TOKENIZER_ID_MAX =
-        (1 << 24) - 1, /* larger ids mean a damaged file: the largest vocabularies have 2^18 tokens */
-    TOKENIZER_TEXT_BYTES = 5 << 18,      /* of one text to encode, including a template around it */
+        (1 << 24) -
+        1, /* largest token id; larger ids mean a damaged file: the largest vocabularies have 2^18 tokens */
+    TOKENIZER_TEXT_BYTES = 5 << 18,      /* bytes of one text to encode, including a template around it */
     TOKENIZER_ADDED_MAX = 65536,         /* number of added tokens */
-    TOKENIZER_ADDED_BYTES = 256,         /* of one added token; bounds the search per byte of text */
-    TOKENIZER_PIECE_BYTES = 512,         /* of one piece of a unigram model; bounds the search likewise */
-    TOKENIZER_SUFFIX_BYTES = 16,         /* of an end-of-word suffix ("</w>") */
-    TOKENIZER_PATTERN_BYTES = 64 * 1024, /* of the split pattern as written */
+    TOKENIZER_ADDED_BYTES = 256,         /* bytes of one added token; bounds the search per byte of text */
+    TOKENIZER_PIECE_BYTES = 512,         /* bytes of one unigram piece; bounds the search per byte of text */
+    TOKENIZER_SUFFIX_BYTES = 16,         /* bytes of an end-of-word suffix ("</w>") */
+    TOKENIZER_PATTERN_BYTES = 64 * 1024, /* bytes of the split pattern as written */
 };
 
 struct span {
@@ -40,7 +41,7 @@ struct id_list {
     uint64_t n, capacity;
 };
 
-/* The index of a merge is its rank. */
+/* A BPE merge; its index in the table is its rank. */
 struct merge {
     int32_t left, right, joined;
 };
@@ -52,7 +53,7 @@ struct merge_table {
     uint32_t n_merges, mask;
 };
 
-/* Whole tokens by their bytes, as offsets into one blob; kept only for files with ignore_merges. */
+/* A whole token by its bytes, at an offset into one blob; kept only for files with ignore_merges. */
 struct word {
     uint32_t offset, bytes;
     int32_t id;
@@ -60,7 +61,7 @@ struct word {
 struct word_table {
     char *blob;
     struct word *words;
-    uint32_t *slots; /* as in merge_table */
+    uint32_t *slots; /* hash slots as in merge_table */
     uint32_t n_words, mask;
 };
 
@@ -71,7 +72,7 @@ struct added_token {
     bool special, normalized, lstrip, rstrip, single_word;
 };
 
-/* Tokens searched for together, sorted by pattern; patterns are unique. */
+/* Added tokens that are searched for together, sorted by pattern; patterns are unique. */
 struct added_set {
     struct added_token **sorted;
     int n;
@@ -81,7 +82,7 @@ struct added_set {
 /* SentencePiece's normalisation table, see charsmap.c; without units: none. */
 struct charsmap {
     uint32_t *units, n_units; /* a double-array trie */
-    char *texts;              /* NUL-terminated */
+    char *texts;              /* NUL-terminated texts */
     uint32_t n_texts;         /* bytes of texts */
 };
 
@@ -91,7 +92,7 @@ struct unigram {
         uint32_t key, child; /* node << 8 | byte; child 0: empty slot */
     } * edges;
     uint32_t mask, n_nodes;
-    int32_t *piece; /* piece that ends at a node, or -1 */
+    int32_t *piece; /* piece that ends at each node, or -1 */
     double *scores, unknown_score;
 };
 
@@ -103,7 +104,7 @@ struct tokenizer {
     bool nfc, one_space, lower; /* normalisation steps, in this order */
     bool ignore_merges;
     bool fuse_unk;
-    int32_t pad;                        /* see tokenizer_pad */
+    int32_t pad;                        /* padding id, see tokenizer_pad */
     int32_t unk;                        /* id for bytes without a token; -1: such bytes are dropped */
     int32_t byte_id[256], last_id[256]; /* id of a byte within a piece and at its end; -1: none */
     struct merge_table merges;

@@ -19,7 +19,7 @@
 /* Encoding state of one text, with all its allocations. */
 struct encoding {
     const struct tokenizer *t;
-    pcre2_match_data *data, *redata; /* for split and resplit */
+    pcre2_match_data *data, *redata; /* match data for split and resplit */
     pcre2_match_context *context;
     struct bpe_scratch scratch;
     struct id_list out;
@@ -104,8 +104,8 @@ enum status tokenizer_check_text(const char *name, const char *text, uint64_t by
     return error_is_usage(e);
 }
 
-/* Real patterns take a few steps per byte; the limit stops patterns of hostile files that backtrack without
- * end. Backtracking memory counts under LINE_HOST. */
+/* Allocates PCRE2's match data. Real patterns take a few steps per byte; the limit stops hostile patterns
+ * that backtrack without end. Backtracking memory counts under LINE_HOST. */
 static enum status encoding_start(struct encoding *c, uint64_t bytes, struct error *e) {
     if (c->t->unigram.edges) return OK;
     c->data = pcre2_match_data_create_from_pattern(c->t->split, c->t->memory);
@@ -203,7 +203,6 @@ static bool is_spiece(const char *path) {
 
 enum { PATH_BYTES = 4096 };
 
-/* Allocates an empty tokenizer; NULL with MEMORY. */
 static struct tokenizer *tokenizer_begin(struct sys *sys, struct error *e) {
     struct tokenizer *t = alloc_array(sys, 1, sizeof *t, e);
     if (!t) return NULL;
@@ -270,13 +269,13 @@ void tokenizer_close(struct tokenizer *t) {
     sys->release(sys, t);
 }
 
-/* Jansson needs most memory for short tokens without white space. Measured in bytes of heap per byte of file
- * (Jansson 2.14, glibc 2.36, x86-64, November 2026), with 151,643 tokens and 151,387 merges: 11.8 with merges
- * as pairs without white space (5.9 MB), 6.3 with merges as pairs, indented as in released files (12.0 MB),
- * 7.3 with merges as texts (5.3 MB). With 32,100 pieces of a unigram model: 12.3 plus 2.2 MB as JSON without
+/* Bytes of heap per byte of a tokenizer file. Jansson needs most for short tokens without white space.
+ * Measured (Jansson 2.14, glibc 2.36, x86-64, November 2026) with 151,643 tokens and 151,387 merges: 11.8
+ * with merges as pairs without white space (5.9 MB), 6.3 with merges as pairs, indented as in released files
+ * (12.0 MB), 7.3 with merges as texts (5.3 MB). With 32,100 unigram pieces: 12.3 plus 2.2 MB as JSON without
  * white space (0.6 MB), 3 as spiece.model (0.6 MB). With CLIP's 49,408 tokens and merges: 3.5 (2.5 MB). 16
- * leaves room for shorter tokens; the constant covers the bit set of ids and small files. A file of empty
- * arrays would need more, but it is not a tokenizer. */
+ * leaves a margin for shorter tokens; TOKENIZER_HEAP_BYTES covers the bit set of ids and small files. A file
+ * of empty arrays would need more, but is not a tokenizer. */
 enum { HEAP_PER_BYTE = 16 };
 
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
@@ -287,8 +286,7 @@ uint64_t tokenizer_open_bytes(struct sys *sys, const char *path) {
     uint64_t sum = 0;
     bool regular;
     if (strlen(path) > PATH_BYTES - 64) return 0;
-    /* The GGUF header is allocated and counted by the loader; of Jansson's memory only the added tokens
-     * remain. */
+    /* The loader allocates and counts the GGUF header; only the added tokens use Jansson's memory. */
     if (gguf_is(sys, path)) return TOKENIZER_HEAP_BYTES;
     bool json = find_json(sys, path, name, sizeof name);
     for (size_t i = 0; i < (json ? 1 : sizeof names / sizeof *names); i++) {

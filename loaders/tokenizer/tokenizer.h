@@ -13,16 +13,16 @@ struct tokenizer;
  * tokens from tokenizer_config.json's added_tokens_decoder, added_tokens.json and special_tokens_map.json. A
  * GGUF file is detected by its first bytes and read from the metadata under tokenizer.ggml (Qwen's BPE, T5's
  * unigram model). The tokenizer is immutable and usable from several threads. Its memory counts under
- * LINE_HOST; memory of the JSON parser is returned before the function returns. */
+ * LINE_HOST; the JSON parser's memory is returned before the function returns. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
-/* Opens a tokenizer from n bytes of a spiece.model contained in the file at path; the bytes belong to the
+/* Opens a tokenizer from n bytes of a spiece.model inside the file at path; the bytes belong to the
  * caller. */
 enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
                                   struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
 
-/* UTF8 for invalid text, with its first invalid byte; LIMIT for more than `most` bytes (exit class 2, because
- * users type the text). name: used in messages. */
+/* Checks a text to encode. UTF8 for invalid text, naming the first invalid byte; LIMIT for more than `most`
+ * bytes (exit class 2, because users type the text). name: used in messages. */
 enum status tokenizer_check_text(const char *name, const char *text, uint64_t bytes, uint64_t most,
                                  struct error *e);
 
@@ -45,11 +45,13 @@ int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 int tokenizer_pad(const struct tokenizer *tokenizer);
 /* Sets the padding id; call before sharing the tokenizer. */
 void tokenizer_set_pad(struct tokenizer *tokenizer, int id);
-enum { TOKENIZER_HEAP_BYTES = 4 << 20 }; /* heap needed to open any tokenizer, independent of file sizes */
-/* Upper bound of the temporary heap needed to open a real tokenizer, from file sizes alone (16 bytes per byte
- * and 4 MB; measured 6 to 12, see tokenizer.c). Kept afterwards: 3.9 MB for a Qwen3-sized tokenizer (9.5 MB
- * with ignore_merges), 1.1 MB for CLIP, 3 to 6 MB for a unigram model of 32,100 pieces. 0 if the path is too
- * long to open. */
+enum {
+    TOKENIZER_HEAP_BYTES = 4 << 20
+}; /* heap bytes needed to open any tokenizer, independent of file sizes */
+/* Upper bound of the temporary heap bytes needed to open a real tokenizer, from file sizes alone (16 bytes
+ * per byte and 4 MB; measured 6 to 12, see tokenizer.c). Kept afterwards: 3.9 MB for a Qwen3-sized tokenizer
+ * (9.5 MB with ignore_merges), 1.1 MB for CLIP, 3 to 6 MB for a unigram model of 32,100 pieces. 0 if the path
+ * is too long to open. */
 uint64_t tokenizer_open_bytes(struct sys *sys, const char *path);
 
 #endif

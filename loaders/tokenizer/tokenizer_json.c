@@ -1,8 +1,7 @@
 /* Byte-level BPE from files: tokenizer.json, or the vocabulary and merges of a folder.
- *
- * All numbers, texts and references are checked here, so that encoding needs no checks. While a file is read,
- * Jansson's document is the only index from text to token; none of it is kept. Members that would change ids
- * and are not implemented are UNSUPPORTED by name. The decoder, and the effects of post_processor and
+ * All numbers, texts and references are checked here, so that encoding needs no checks. During reading,
+ * Jansson's document is the only index from text to token; it is freed afterwards. Members that would change
+ * ids and are not implemented are UNSUPPORTED by name. The decoder, and the effects of post_processor and
  * truncation, are ignored: ids exclude special tokens and pipelines truncate by themselves. Their contents
  * are still checked. */
 #include "loaders/tokenizer/reading.h"
@@ -20,7 +19,7 @@
 
 enum { ALPHABET_END = 324 };
 
-/* True for printable Latin-1, which represents itself; other bytes are represented by U+0100 and up, in
+/* True for printable Latin-1 bytes, which represent themselves; U+0100 and up represent other bytes, in
  * order. */
 static bool stands_for_itself(int byte) {
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
@@ -40,8 +39,6 @@ int alphabet_to_byte(int code) {
         if (byte_to_alphabet(b) == code) return b;
     return -1;
 }
-
-/* ---- vocabulary ---- */
 
 /* Looks up a token for each byte. suffix: follows the byte of the last symbol of a piece ("</w>"). */
 static void tokenizer_json_read_bytes(const struct reading *r, struct span suffix, int32_t *ids) {
@@ -115,8 +112,6 @@ static enum status tokenizer_json_read_words(struct reading *r, struct error *e)
     return OK;
 }
 
-/* ---- merges ---- */
-
 static enum status bad_merge(const struct reading *r, uint64_t rank, const char *problem, struct span text,
                              struct error *e) {
     error_set(e, META, "merge %" PRIu64 " %s", rank, problem);
@@ -186,7 +181,7 @@ static bool next_line(struct span *rest, struct span *line) {
     return true;
 }
 
-/* Skips empty lines and version lines. There are no other comments: "# #" merges two hashes. */
+/* False for empty lines and version lines. There are no other comments: "# #" merges two hashes. */
 static bool is_merge_line(struct span line) {
     return line.bytes && !(line.bytes >= 8 && !memcmp(line.at, "#version", 8));
 }
@@ -266,15 +261,13 @@ static enum status read_model(struct reading *r, const json_t *model, struct err
     return read_merges_json(r, json_object_get(model, "merges"), e);
 }
 
-/* ---- parts that do not change ids but must be consistent ---- */
-
 static bool is_added(const struct tokenizer *t, const char *text) {
     for (int i = 0; i < t->n_added; i++)
         if (!strcmp(t->added[i].content.at, text)) return true;
     return false;
 }
 
-/* Each {"SpecialToken": {"id": NAME}} must name a member of special_tokens whose tokens exist. */
+/* Checks that each {"SpecialToken": {"id": NAME}} names a member of special_tokens whose tokens exist. */
 static enum status check_template(struct reading *r, const json_t *processor, const char *side,
                                   struct error *e) {
     const json_t *list = json_object_get(processor, side),
@@ -311,7 +304,8 @@ static enum status check_processor(struct reading *r, const json_t *processor, b
     return e->code;
 }
 
-/* Pipelines of the reference set truncation and padding for each text, so only invalid values matter. */
+/* Checks truncation and padding. Pipelines of the reference set both for each text, so only invalid values
+ * matter. */
 static enum status check_lengths(struct reading *r, const json_t *root, struct error *e) {
     const json_t *truncation = json_object_get(root, "truncation");
     const json_t *strategy = json_object_get(json_object_get(root, "padding"), "strategy");

@@ -1,13 +1,11 @@
 /* Unigram tokenizers (T5): splits normalised text into words, and each word into its most probable pieces.
- *
  * Text is split at white space, which is dropped. U+2581 starts every word, and starts another one within a
  * word. Pieces never span words. Source: Hugging Face tokenizers 0.23 (WhitespaceSplit, Metaspace, Unigram)
  * as combined by transformers 5.23's T5Tokenizer.
- *
  * SentencePiece's library was tried and rejected. It adds scores in single precision and may choose another
- * order of the same pieces than the reference. This happened in 64 of 3,000 texts of two repeated characters
- * and in 220 of 3,000 texts of runs. 10^6 unknown characters take 170 s, because it copies them for each one.
- * A NUL ends a piece. Its 5 MB for 32,100 pieces are invisible to the memory budget. */
+ * order of the same pieces than the reference: in 64 of 3,000 texts of two repeated characters and in 220 of
+ * 3,000 texts of runs. 10^6 unknown characters take 170 s, because it copies them for each one. A NUL ends a
+ * piece. Its 5 MB for 32,100 pieces are invisible to the memory budget. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 #include "loaders/tokenizer/normalize.h"
@@ -24,7 +22,7 @@ enum { NOWHERE = UINT32_MAX };
 /* The best segmentation up to a position in a word. */
 struct place {
     double score;
-    uint32_t from; /* start of its last piece; NOWHERE: none yet */
+    uint32_t from; /* start of the last piece; NOWHERE: no segmentation yet */
     int32_t id;
 };
 
@@ -37,9 +35,7 @@ struct unigram_encoding {
     struct id_list *out;
 };
 
-/* ---- trie of pieces ---- */
-
-/* The child of a node for a byte; 0 if there is none, and *key is then where the edge is written. */
+/* The child of a node for a byte; 0 if there is none: then *key is where to write the edge. */
 static uint32_t *edge_slot(const struct unigram *u, uint32_t node, uint32_t byte, uint32_t **key) {
     uint32_t wanted = node << 8 | byte;
     uint64_t h = wanted * 0x9E3779B97F4A7C15u;
@@ -88,8 +84,6 @@ void unigram_destroy(struct sys *sys, struct unigram *u) {
     sys->release(sys, u->scores);
 }
 
-/* ---- the best pieces of a word ---- */
-
 static uint64_t character_bytes(char first) {
     unsigned char c = (unsigned char)first;
     return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
@@ -118,8 +112,8 @@ static void offer_pieces(const struct tokenizer *t, struct place *places, struct
     if (!single) offer(&places[from + character], from, here + u->unknown_score, t->unk);
 }
 
-/* Encodes a word. Among equal scores the first one found stays, whose last piece is longest. Adjacent unknown
- * pieces become one. */
+/* Encodes a word. Among equal scores the first segmentation stays, whose last piece is longest. Adjacent
+ * unknown pieces become one. */
 static enum status encode_word(struct unigram_encoding *m, struct span word, struct error *e) {
     uint64_t n = 0;
     for (uint64_t i = 0; i <= word.bytes; i++) m->places[i].from = NOWHERE;
@@ -133,8 +127,6 @@ static enum status encode_word(struct unigram_encoding *m, struct span word, str
     while (n && !e->code) id_list_push(m->t->sys, m->out, m->found[--n], e);
     return e->code;
 }
-
-/* ---- words ---- */
 
 static bool is_mark(struct span text, uint64_t i) {
     return text.bytes - i >= MARK_BYTES && !memcmp(text.at + i, mark, MARK_BYTES);

@@ -1,4 +1,4 @@
-/* The unigram model, which replaces split and merges: unigram.c. */
+/* The unigram model, which replaces split and merges. */
 #ifndef SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 #define SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 

@@ -75,7 +75,7 @@ static void test_invalid_requests_are_rejected(struct rig *rig) {
                                        *thin = &thread, none = {0};
     struct sluice_request r = request_of(FRAMES - 1);
     refused_as(rig, &r, "USAGE",
-               "the control video (--control) has too few frames for --frames: found 8 for 9");
+               "the control video (--control) has too few frames for --frames: found 8 frames for --frames 9");
     r = request_of(0);
     r.mask = &fox;
     refused_as(rig, &r, "USAGE", "--control FOLDER in addition");

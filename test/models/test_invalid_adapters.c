@@ -245,7 +245,7 @@ static const struct row {
      "diffusion_model.layers.0.feed_foward.w1.lora_A.weight F32 2,36; "
      "diffusion_model.layers.0.feed_foward.w1.lora_B.weight F32 96,2; x.weight F32 3; " W1_PAIR,
      MISSING,
-     {"nearest: 'layers.0.feed_forward.w1.weight'", "nor 1 others"},
+     {"nearest: 'layers.0.feed_forward.w1.weight'", "and 1 more"},
      false},
     {"an adapter of another model",
      "lora_unet_double_blocks_3_img_attn_qkv.lora_down.weight BF16 2,3072; "

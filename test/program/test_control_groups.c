@@ -1,5 +1,5 @@
-/* What control groups allow: memory, what is left of it, processors; of made-up machines, a folder each that
- * stands for the root. Both versions, nested, beside each other, as containers see them, and damaged. */
+/* Limits of control groups (memory, remaining memory, processors), read from simulated root folders: version
+ * 1, version 2, nested groups, both versions at once, containers, damaged files. */
 #include "engine/api/machine.h"
 #include "engine/base/control_groups.h"
 #include "engine/base/free_memory.h"
@@ -25,8 +25,8 @@ static const struct machine {
     int memory, left;  /* in MiB; 0: no limit */
     double processors; /* 0: no limit */
 } machines[] = {
-    {"no groups", {{NULL, NULL}}, 0, 0, 0},
-    {"its own group, version 2",
+    {"no control groups", {{NULL, NULL}}, 0, 0, 0},
+    {"limit of the own group, version 2",
      {{"proc/self/cgroup", "0::/a\n"},
       {V2 "/a/memory.max", "1073741824\n"},
       {V2 "/a/memory.current", "209715200\n"},
@@ -35,7 +35,7 @@ static const struct machine {
      1024,
      924,
      1.5},
-    {"those around it, version 2",
+    {"limits of parent groups, version 2",
      {{"proc/self/cgroup", "0::/a/b/c\n"},
       {V2 "/a/memory.max", "536870912\n"},
       {V2 "/a/memory.current", "104857600\n"},
@@ -48,7 +48,7 @@ static const struct machine {
      512,
      412,
      0.5},
-    {"the least is the inner one's",
+    {"the inner group has the lowest limit",
      {{"proc/self/cgroup", "0::/a/b\n"},
       {V2 "/a/memory.max", "2147483648\n"},
       {V2 "/a/b/memory.max", "268435456\n"},
@@ -58,12 +58,12 @@ static const struct machine {
      256,
      NONE_LEFT,
      2.5},
-    {"a neighbour's does not count",
+    {"limit of another group",
      {{"proc/self/cgroup", "0::/a\n"}, {V2 "/b/memory.max", "4096\n"}, {V2 "/b/cpu.max", "1 100000\n"}},
      0,
      0,
      0},
-    {"a container's root, whatever the path",
+    {"a container: limits in the root, path not visible",
      {{"proc/self/cgroup", "0::/docker/0123\n"},
       {V2 "/memory.max", "805306368\n"},
       {V2 "/memory.current", "1048576\n"},
@@ -71,7 +71,11 @@ static const struct machine {
      768,
      767,
      1},
-    {"no path at all", {{V2 "/memory.max", "805306368\n"}, {V2 "/cpu.max", "120000 100000\n"}}, 768, 0, 1.2},
+    {"no /proc/self/cgroup",
+     {{V2 "/memory.max", "805306368\n"}, {V2 "/cpu.max", "120000 100000\n"}},
+     768,
+     0,
+     1.2},
     {"version 1, nested",
      {{"proc/self/cgroup", "9:name=systemd:/x\n5:cpu,cpuacct:/q/r\n4:memory:/m/n\n0::/\n"},
       {V1 "/memory.limit_in_bytes", "9223372036854771712\n"},
@@ -86,21 +90,21 @@ static const struct machine {
      614,
      519,
      1.5},
-    {"version 1, no links between mounts",
+    {"version 1, mount named cpu,cpuacct only",
      {{"proc/self/cgroup", "5:cpu,cpuacct:/q\n"},
       {"sys/fs/cgroup/cpu,cpuacct/q/cpu.cfs_quota_us", "20000\n"},
       {"sys/fs/cgroup/cpu,cpuacct/q/cpu.cfs_period_us", "100000\n"}},
      0,
      0,
      0.2},
-    {"a controller whose name begins alike",
+    {"controllers whose names begin with cpu",
      {{"proc/self/cgroup", "5:cpuset:/q\n4:cpuacct:/q\n"},
       {CPU "/q/cpu.cfs_quota_us", "20000\n"},
       {CPU "/q/cpu.cfs_period_us", "100000\n"}},
      0,
      0,
      0},
-    {"both versions, the least of each",
+    {"both versions",
      {{"proc/self/cgroup", "4:memory:/m\n0::/u\n"},
       {V1 "/m/memory.limit_in_bytes", "1073741824\n"},
       {V1 "/m/memory.usage_in_bytes", "1048576\n"},
@@ -110,7 +114,7 @@ static const struct machine {
      512,
      511,
      4},
-    {"files that say nothing",
+    {"invalid files",
      {{"proc/self/cgroup", "0\n::::\n\n0::/a"},
       {V2 "/a/memory.max", ""},
       {V2 "/a/memory.current", "many"},
@@ -137,7 +141,7 @@ static bool is_near(uint64_t bytes, int mebibytes) {
     return mebibytes ? bytes >> 20 == (uint64_t)mebibytes : bytes == UINT64_MAX;
 }
 
-/* The machine has 2 GiB, of which 1.5 are free. */
+/* The simulated machine has 2 GiB, of which 1.5 GiB are free. */
 static void test_machine(const struct machine *m, int i) {
     char root[256];
     snprintf(root, sizeof root, "%s/%d", temporary, i);
@@ -152,7 +156,7 @@ static void test_machine(const struct machine *m, int i) {
     uint64_t whole = machine_memory_bytes(root), free = free_memory_bytes(root);
     check(whole == (memory < 2 * GIB ? memory : 2 * GIB), "%s: a machine of %llu bytes", m->what,
           (unsigned long long)whole);
-    check(free == (m->left == NONE_LEFT      ? 1
+    check(free == (m->left == NONE_LEFT ? 1
                    : left < 3 * GIB / 2 ? left
                                         : 3 * GIB / 2),
           "%s: %llu bytes free", m->what, (unsigned long long)free);
@@ -164,6 +168,7 @@ static void test_machine(const struct machine *m, int i) {
 int main(void) {
     temporary_make();
     for (int i = 0; i < MACHINES; i++) test_machine(&machines[i], i);
-    check(free_memory_bytes("/nowhere") == 0 && machine_memory_bytes("/nowhere") == 0, "no machine at all");
+    check(free_memory_bytes("/nowhere") == 0 && machine_memory_bytes("/nowhere") == 0,
+          "memory of a missing root is not 0");
     return finish();
 }

@@ -1,6 +1,6 @@
-/* That the list of families says what a request may have beside the prompt: of each published model, planned
- * without files, a request with one flag of each kind is refused where the list has not got it, and accepted
- * where it has, with what the model needs always beside it. */
+/* `families` lists exactly the flags that each model accepts. For each published model, planned without
+ * files, and each flag: a request with the flag (and the inputs that the model requires) is accepted if and
+ * only if the flag is listed. */
 #include "engine/sluice.h"
 #include "test/lib/check.h"
 
@@ -12,10 +12,11 @@ enum { SIDE = 256, N_CONTROL = 5 };
 static const uint8_t grey[3 * SIDE * SIDE];
 static const struct sluice_picture picture = {
     .struct_size = sizeof picture, .width = SIDE, .height = SIDE, .rgb = grey};
-static const struct sluice_picture *const control_frames[N_CONTROL] = {&picture, &picture, &picture, &picture, &picture};
+static const struct sluice_picture *const control_frames[N_CONTROL] = {&picture, &picture, &picture, &picture,
+                                                                       &picture};
 static const int layers[] = {1};
 
-/* What a flag is in a request. guides: without guidance it does nothing, and is accepted. */
+/* One function per flag adds its input to a request. */
 static void with_negative(struct sluice_request *r) {
     r->negative_prompt = "fog";
 }
@@ -47,8 +48,8 @@ static void with_skip_layers(struct sluice_request *r) {
 static const struct flag {
     const char *name;
     void (*with)(struct sluice_request *r);
-    bool needs_guidance;
-    const char *needs[2]; /* flags that it is nothing without, the first that the model takes */
+    bool needs_guidance;  /* without guidance the flag is accepted and has no effect */
+    const char *needs[2]; /* required flags: the first one that the model takes */
 } flags[] = {{.name = "--negative-prompt", .with = with_negative, .needs_guidance = true},
              {.name = "--guidance", .with = with_guidance},
              {.name = "--init-img", .with = with_input_image},
@@ -62,7 +63,7 @@ enum { N_FLAGS = sizeof flags / sizeof *flags };
 static const struct flag *find_flag(const char *name) {
     for (int i = 0; i < N_FLAGS; i++)
         if (!strcmp(flags[i].name, name)) return &flags[i];
-    check(false, "a flag that this test does not know: %s", name);
+    check(false, "this test lacks the flag %s", name);
     return &flags[0];
 }
 
@@ -75,7 +76,7 @@ static const json_t *find_take(const json_t *family, const char *flag) {
     return NULL;
 }
 
-/* All that the model cannot do without, the flag, and what that is nothing without. */
+/* Adds the inputs that the model requires, the flag, and the flag that this flag requires. */
 static void fill(struct sluice_request *r, const json_t *family, const struct flag *flag) {
     size_t i;
     json_t *take;
@@ -131,7 +132,7 @@ static void test_family(const json_t *family) {
     sluice_model_close(model);
 }
 
-/* Those without a title are no published ones: the test library has a synthetic. */
+/* Families without a title, such as the synthetic one of the test library, are not published models. */
 int main(void) {
     struct sluice_error error;
     char *text = NULL;

@@ -1,5 +1,4 @@
-/* Which memory node a device hangs on, of made-up machines; and that pages which are sent to one keep what
- * they hold. */
+/* NUMA node of a PCI device, read from a simulated /sys; moving pages to a node keeps their contents. */
 #include "engine/base/memory_nodes.h"
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
@@ -18,9 +17,9 @@ static const struct machine {
     {"nodes with a gap", "0,8\n", "0000:c1:00.0", "8\n", 8},
     {"one node", "0\n", "0000:c1:00.0", "0\n", -1},
     {"a device without one", "0-1\n", "0000:c1:00.0", "-1\n", -1},
-    {"a machine that does not say", "0-1\n", "0000:c1:00.0", "", -1},
+    {"an empty numa_node file", "0-1\n", "0000:c1:00.0", "", -1},
     {"no nodes", "", "0000:c1:00.0", "1\n", -1},
-    {"more than there can be", "0-1\n", "0000:c1:00.0", "1024\n", -1},
+    {"a node number above the maximum", "0-1\n", "0000:c1:00.0", "1024\n", -1},
 };
 
 static void write_file(const char *root, const char *path, const char *text) {
@@ -32,7 +31,7 @@ static void write_file(const char *root, const char *path, const char *text) {
     check(file && fputs(text, file) >= 0 && !fclose(file), "%s was not written", name);
 }
 
-/* CUDA writes buses in capitals. */
+/* The bus id is in capitals, as CUDA reports it. */
 static void test_device_node(const struct machine *m, int i) {
     char root[256], path[128], bus[32];
     snprintf(root, sizeof root, "%s/%d", temporary, i);
@@ -43,7 +42,7 @@ static void test_device_node(const struct machine *m, int i) {
     if (bus[5] == 'c') bus[5] = 'C';
     int node = memory_nodes_of_device(root, bus);
     check(node == m->node, "%s: node %d, expected %d", m->what, node, m->node);
-    check(memory_nodes_of_device(root, "0000:99:00.0") == -1, "%s: a device that is not there", m->what);
+    check(memory_nodes_of_device(root, "0000:99:00.0") == -1, "%s: an unknown device has a node", m->what);
 }
 
 static void test_move_keeps_contents(void) {
@@ -55,7 +54,7 @@ static void test_move_keeps_contents(void) {
     memory_nodes_prefer(1 << 20, memory, BYTES);
     for (int i = 0; i < BYTES; i++)
         if (memory[i] != (i < BYTES / 2 ? 7 : 0)) {
-            check(false, "a page lost what it held");
+            check(false, "a page lost its contents");
             break;
         }
     munmap(memory, BYTES);

@@ -1,5 +1,5 @@
-/* Outputs of processes that are killed: the program's files and the library's leave nothing in their folder,
- * neither where files may be without a name nor where they may not; what there is of an older one stays. */
+/* Output files of killed processes, as the program and the library write them: no partial file, an older file
+ * is unchanged, and temporary files are removed by the next writer. With and without O_TMPFILE. */
 #include "cli/outfile.h"
 #include "loaders/output.h"
 #include "test/lib/check.h"
@@ -16,9 +16,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-static bool names_only; /* as on a file system whose files all have names */
+static bool names_only; /* simulates a file system without O_TMPFILE */
 
-/* The C library's, of both the program's file and the library's. */
+/* Replaces open of the C library, which both writers call. */
 int open(const char *path, int flags, ...) {
     va_list list;
     va_start(list, flags);
@@ -48,7 +48,7 @@ static void check_contents(const char *text, const char *what) {
     FILE *file = fopen(path, "r");
     if (file) got[fread(got, 1, sizeof got - 1, file)] = 0;
     if (file) fclose(file);
-    check(strcmp(got, text) == 0, "%s: holds \"%s\", not \"%s\"", what, got, text);
+    check(strcmp(got, text) == 0, "%s: the file contains \"%s\", not \"%s\"", what, got, text);
 }
 
 /* ---- the two writers ---- */
@@ -74,7 +74,7 @@ static bool write_as_library(const char *text, bool is_killed) {
 static const struct writer {
     const char *name;
     bool (*write)(const char *text, bool is_killed);
-} writers[] = {{"the program's", write_as_program}, {"the library's", write_as_library}};
+} writers[] = {{"program", write_as_program}, {"library", write_as_library}};
 
 static void write_and_get_killed(const struct writer *w) {
     pid_t child = fork();
@@ -83,7 +83,8 @@ static void write_and_get_killed(const struct writer *w) {
         _exit(0);
     }
     int status = 0;
-    check(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "%s: nobody was killed", w->name);
+    check(waitpid(child, &status, 0) == child && WIFSIGNALED(status), "%s: the process was not killed",
+          w->name);
 }
 
 static void test_killed(const struct writer *w) {
@@ -101,13 +102,13 @@ static void test_killed(const struct writer *w) {
     }
 }
 
-/* Where all files have names one is left, which the next of that name removes, but not one that lives. */
+/* Without O_TMPFILE a killed process leaves a temporary file, which the next writer of that name removes. */
 static void test_killed_with_named_file(const struct writer *w) {
     char other[128];
     names_only = true;
     write_and_get_killed(w);
     check(count_files() == 1, "%s: %d files after a killed process", w->name, count_files());
-    snprintf(other, sizeof other, "%s.tmp.x1", path); /* not ours */
+    snprintf(other, sizeof other, "%s.tmp.x1", path); /* no temporary file of the program */
     write_file(other, "theirs");
     check(write_as_program("whole", false) && count_files() == 2, "%s: %d files", w->name, count_files());
     check_contents("whole", w->name);
@@ -134,7 +135,7 @@ static void test_running_writer(const struct writer *w) {
     check_contents("sooner", w->name);
     int status = -1;
     check(write(go[1], &byte, 1) == 1 && waitpid(child, &status, 0) == child && status == 0,
-          "%s: another's file was taken away", w->name);
+          "%s: the temporary file of a running process was removed", w->name);
     check_contents("later", w->name);
     check(count_files() == 1, "%s: %d files", w->name, count_files());
     unlink(path);

@@ -1,4 +1,5 @@
-/* What a program meets that is not ours and uses the library: see engine/sluice.h. */
+/* The library as another program uses it (engine/sluice.h): progress, invalid arguments and texts, small
+ * stacks. */
 #include "engine/sluice_bench.h"
 #include "test/lib/rig.h"
 
@@ -6,7 +7,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-/* Several times as large: what is asked of a stack is meant for others. */
+/* Stack frames of the address sanitizer are several times larger; stack limits are not tested with it. */
 #ifdef __SANITIZE_ADDRESS__
 enum { HAS_LARGE_FRAMES = 1 };
 #else
@@ -18,7 +19,7 @@ static const char model_path[] = "test/golden/zimage_a/model";
 /* ---- progress ---- */
 
 struct progress_record {
-    double fraction, eta; /* the last */
+    double fraction, eta; /* of the last callback */
     int n, n_falls;
 };
 
@@ -30,7 +31,7 @@ static void record_progress(void *user, const struct sluice_progress *now) {
     f->n++;
 }
 
-/* It never goes back, and says 1 last; a run that was cancelled does not. */
+/* Progress never decreases and ends at 1 with 0 s left. */
 static void progress_rises_to_one(void) {
     struct rig rig;
     struct progress_record f = {0};
@@ -51,7 +52,7 @@ static void progress_rises_to_one(void) {
     rig_close(&rig);
 }
 
-/* ---- what was not given ---- */
+/* ---- invalid arguments ---- */
 
 static void check_usage(int code, const struct sluice_error *e, const char *what) {
     check(code == SLUICE_USAGE && e->exit_code == 2 && strstr(e->where, what), "%s: %s, %s", what,
@@ -101,7 +102,7 @@ static void null_arguments(void) {
     check_usage(sluice_bench_load(NULL, &json, &e), &e, "options");
     check_usage(sluice_bench_stream(NULL, &json, &e), &e, "options");
     check_usage(sluice_bench_block(NULL, &json, &e), &e, "options");
-    check(sluice_run(NULL, NULL, NULL) == SLUICE_USAGE, "nothing at all");
+    check(sluice_run(NULL, NULL, NULL) == SLUICE_USAGE, "only NULL arguments");
     sluice_cancel(NULL);
     sluice_request_defaults(NULL, &request);
     sluice_request_defaults(rig.model, NULL);
@@ -109,12 +110,12 @@ static void null_arguments(void) {
     sluice_model_close(NULL);
     sluice_free(NULL);
     check(!*sluice_error_line(NULL, line, sizeof line) && !sluice_error_line(&e, NULL, 0),
-          "a line of nothing");
-    check(!model && !session && !json, "something was made");
+          "error line without an error or a buffer");
+    check(!model && !session && !json, "an output argument was set");
     rig_close(&rig);
 }
 
-/* A model that is published, and not there, is planned with; it draws nothing. */
+/* A model opened by family, without files, can be planned but not run. */
 static void family_without_files(void) {
     struct sluice_error e;
     struct sluice_model_options from = {.struct_size = sizeof from, .family = "sd15"};
@@ -135,7 +136,7 @@ static void family_without_files(void) {
     sluice_model_close(model);
 }
 
-/* Structs whose size was not set: what follows in them is not believed, and that is what is said. */
+/* A struct whose struct_size is not set is refused with an error that names struct_size. */
 static void struct_size_not_set(void) {
     struct rig rig;
     struct sluice_error e;
@@ -162,8 +163,8 @@ static void struct_size_not_set(void) {
     request = request_fox(32, 32, 1, 1, 1);
     request.init_image = &picture;
     check(sluice_run(rig.session, &request, &e) == SLUICE_USAGE && strstr(e.what, "struct_size"),
-          "a picture: %s, %s", e.what, e.found);
-    check(!model && !session && !json, "something was made");
+          "input image: %s, %s", e.what, e.found);
+    check(!model && !session && !json, "an output argument was set");
     rig_close(&rig);
 }
 
@@ -177,7 +178,7 @@ static void invalid_texts(void) {
     bool fits;
     if (!rig_open(&rig, model_path, 1, 1)) return;
     struct sluice_request request = request_fox(32, 32, 1, 1, 2);
-    /* Its place is that in the caller's text, whatever lies around it. */
+    /* The error gives the byte in the caller's text, without the chat template. */
     request.negative_prompt = "fox \xff";
     check(sluice_run(rig.session, &request, &e) == SLUICE_UTF8 && e.exit_code == 2 &&
               !strcmp(e.where, "byte 4 of the negative prompt"),
@@ -194,20 +195,20 @@ static void invalid_texts(void) {
     request.negative_prompt = NULL;
     check(sluice_run(rig.session, &request, &e) == SLUICE_LIMIT && e.exit_code == 2, "too long: %s", e.what);
     check(sluice_tokenize(&from, longest, SLUICE_TEXT_BYTES_MAX + 1, &json, &e) == SLUICE_LIMIT, "too long");
-    longest[SLUICE_TEXT_BYTES_MAX] = 0; /* as long as may be, and the template around it */
+    longest[SLUICE_TEXT_BYTES_MAX] = 0; /* the longest text; the template comes on top */
     check(!sluice_plan_query(rig.session, &request, NULL, &json, &fits, &e), "the longest: %s", e.what);
     sluice_free(json);
     free(longest);
     rig_close(&rig);
 }
 
-/* ---- threads with little stack ---- */
+/* ---- threads with small stacks ---- */
 
-/* All that a program does, on a thread with that much stack. */
+/* A thread that opens, plans and runs a model, with a stack of stack_bytes. */
 struct worker {
     size_t stack_bytes;
     struct sluice_error opened, planned, ran;
-    bool advised; /* of other budgets and requests, which is where planning goes deepest */
+    bool advised; /* the plan has advice; searching for advice needs the most stack */
 };
 
 static int64_t least_of(const char *plan) {
@@ -236,7 +237,7 @@ static void *work(void *user) {
         request.steps = 2;
         request.cfg_scale = 2;
         request.max_ram_bytes = 1;
-        request.rates = "{\"version\":1,\"disk\":10000000}"; /* what is read again is worth advice */
+        request.rates = "{\"version\":1,\"disk\":10000000}"; /* so slow a disk that every plan has advice */
         json = NULL;
         if (!sluice_plan_query(session, &request, NULL, &json, &fits, &w->planned))
             request.max_ram_bytes = least_of(json) + (1 << 20);
@@ -252,7 +253,7 @@ static void *work(void *user) {
     return NULL;
 }
 
-/* Below it lies a page that nobody may touch. */
+/* Runs a function on a thread with that stack, filled with 0xA5; the page below the stack is inaccessible. */
 static void on_thread(void *(*what)(void *), void *user, size_t bytes, char **stack) {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -272,7 +273,7 @@ static void free_stack(char *stack, size_t bytes) {
     munmap(stack - guard, bytes + guard);
 }
 
-/* How deep it went. */
+/* Bytes of the stack that were used. */
 static size_t depth(const char *stack, size_t bytes) {
     size_t untouched = 0;
     while (untouched < bytes && (unsigned char)stack[untouched] == 0xA5) untouched++;
@@ -292,27 +293,29 @@ static void check_stack_error(const struct sluice_error *e, size_t bytes) {
           sluice_code_name(e->code), e->what);
 }
 
-/* Opening and looking work with 256 KiB; planning and running do, or are refused where they might not: at
- * what they take with room to spare, too. */
+/* Opening and inspecting work with 256 KiB of stack. Planning and running are refused below
+ * SLUICE_STACK_BYTES, also with a stack that would just be enough. */
 static void small_stacks(void) {
     struct worker large_stack = {.stack_bytes = 8 << 20}, small = {.stack_bytes = 256 << 10},
                   enough = {.stack_bytes = SLUICE_STACK_BYTES + (128 << 10)};
     size_t taken = run_worker(&large_stack);
     printf("planning and running take %zu KiB of stack\n", taken >> 10);
-    check(!large_stack.opened.code && !large_stack.planned.code && !large_stack.ran.code, "much: %s", large_stack.ran.what);
-    check(large_stack.advised, "there was nothing to advise");
-    check(run_worker(&small) < small.stack_bytes, "the little stack was used up");
+    check(!large_stack.opened.code && !large_stack.planned.code && !large_stack.ran.code,
+          "a stack of 8 MiB: %s", large_stack.ran.what);
+    check(large_stack.advised, "the plan has no advice");
+    check(run_worker(&small) < small.stack_bytes, "the stack of 256 KiB overflowed");
     check(!small.opened.code, "a stack of 256 KiB: %s", small.opened.what);
     check_stack_error(&small.planned, small.stack_bytes);
     check_stack_error(&small.ran, small.stack_bytes);
-    check(run_worker(&enough) < enough.stack_bytes, "the stack was used up");
-    check(!enough.opened.code && !enough.planned.code && !enough.ran.code, "1 MiB: %s", enough.ran.what);
+    check(run_worker(&enough) < enough.stack_bytes, "the stack overflowed");
+    check(!enough.opened.code && !enough.planned.code && !enough.ran.code, "a sufficient stack: %s",
+          enough.ran.what);
     struct worker exact = {.stack_bytes = (taken + 4095) / 4096 * 4096};
     run_worker(&exact);
     check_stack_error(&exact.ran, exact.stack_bytes);
 }
 
-/* ---- one call on a thread with hardly any ---- */
+/* ---- single calls on threads with tiny stacks ---- */
 
 struct small_stack_call {
     sluice_model *model;
@@ -369,7 +372,7 @@ static void *calls_convert(void *user) {
     struct sluice_convert_options options = {.struct_size = sizeof options,
                                              .inputs = from,
                                              .n_inputs = 1,
-                                             .output = "build/little_stack.gguf",
+                                             .output = "build/small_stack.gguf",
                                              .type = "q6_k",
                                              .rules = rules,
                                              .n_rules = 2};
@@ -396,8 +399,8 @@ static void *calls_families(void *user) {
     return NULL;
 }
 
-/* Whatever a thread has, a call works or says that it is too little, and what it asks for is twice what it
- * takes at least. */
+/* With any stack size a call either works or reports that the stack is too small. The required size is at
+ * least twice the measured use. */
 static void tiny_stacks(void) {
     static const struct {
         const char *name;

@@ -1,5 +1,5 @@
-/* Rates: files of them, good and hostile; the stated defaults; names of links; that they reach the plan; the
- * benches that measure them, as far as a test can hold them to anything. */
+/* Rates (disk and bus bandwidth, arithmetic throughput): valid and invalid files, defaults, names of links,
+ * effect on plans, and the benches that measure them. */
 #include "engine/api/job.h"
 #include "engine/bench/bus.h"
 #include "engine/bench/ops.h"
@@ -36,7 +36,8 @@ static void reads_a_full_file(void **state) {
     assert_true(r.ops.per_second[CLASS_BYTES] == 4e10);
 }
 
-/* Fewer threads than were measured are slower, at memory only where there are few; more are not faster. */
+/* Fewer threads than measured give lower rates (memory: only with few threads); more threads give no higher
+ * rates. */
 static void fewer_threads_are_slower(void **state) {
     (void)state;
     static const struct {
@@ -55,7 +56,7 @@ static void fewer_threads_are_slower(void **state) {
     }
 }
 
-/* Half of what a file says of f32, unless it says better. */
+/* The bf16 rate is half of the f32 rate, unless the file has one. */
 static void bf16_is_assumed_from_f32(void **state) {
     (void)state;
     struct rates r;
@@ -80,7 +81,7 @@ static void linear_rate_depends_on_precision(void **state) {
     assert_float_equal(op_seconds(&op, &rates), 0.25e-3, 1e-9);
 }
 
-/* What a file does not say stays as it was. */
+/* The key `cuda` sets rates of the GPU only; rates that a file lacks keep their defaults. */
 static void rates_of_each_device(void **state) {
     (void)state;
     static const char both[] =
@@ -186,7 +187,7 @@ static void defaults_follow_from_device_and_threads(void **state) {
         assert_true(one.ops.per_second[i] > 0);
         assert_true(four.ops.per_second[i] == 4 * one.ops.per_second[i]);
     }
-    /* Memory does not get faster with threads without end; arithmetic does. */
+    /* With more threads the memory rate is limited; the arithmetic rate is not. */
     assert_true(many.ops.per_second[CLASS_BYTES] == four.ops.per_second[CLASS_BYTES]);
     assert_true(many.ops.per_second[CLASS_LINEAR] == 64 * one.ops.per_second[CLASS_LINEAR]);
 }
@@ -207,7 +208,7 @@ static void merges_rates_of_two_benches(void **state) {
     assert_true(r.ops.per_second[CLASS_LINEAR] == 3e11 && r.ops.per_second[CLASS_CONV] == 0);
     assert_non_null(strstr(second, "\"two\""));
     assert_null(strstr(second, "\"one\""));
-    /* Over a file that has ops already: only what is new changes. */
+    /* Merging into a file that has ops changes only the rates measured now. */
     ops = (struct rates){.ops.per_second[CLASS_CONV] = 5e11};
     assert_int_equal(rates_merge(second, &ops, "two", 8, &third, &e), OK);
     assert_int_equal(rates_read("cpu", NULL, third, 0, &r, &e), OK);
@@ -264,7 +265,7 @@ static void close_planning(struct planning *p) {
     sluice_model_close(p->model);
 }
 
-/* Predicted seconds of computing in one evaluation, all stages. */
+/* Predicted computing time in seconds of one evaluation in every stage. */
 static double compute_seconds(struct planning *p) {
     struct job job;
     struct error e = {0};
@@ -332,13 +333,13 @@ static void plans_name_their_rates(void **state) {
     close_planning(&p);
 }
 
-/* A number above 0, as JSON can hold it. */
+/* Checks for a finite number above 0. */
 static void assert_seconds(const json_t *json, const char *key) {
     const json_t *value = json_object_get(json, key);
     assert_true(json_is_number(value) && json_number_value(value) > 0);
 }
 
-/* The slowest and the fastest that a file may say: times are numbers, and no advice divides by nothing. */
+/* With the lowest and highest rates that a file may contain, all times are finite and above 0. */
 static void extreme_rates_give_finite_plans(void **state) {
     (void)state;
     static const char *const extremes[] = {
@@ -387,7 +388,8 @@ static void refused_rates_are_an_error_of_the_request(void **state) {
     close_planning(&p);
 }
 
-/* Returns the code with which a plan is read back whose stage has this value; 0: and it is printed again. */
+/* Sets a value in a stage of a plan and reads the plan back. Returns the error code; 0: the new plan has the
+ * value. */
 static int read_back_stage_value(struct planning *p, const char *key, json_t *value) {
     json_t *plan = query(p), *again = NULL;
     json_t *stage = json_array_get(json_object_get(plan, "stages"), 1);
@@ -448,7 +450,7 @@ static bool on_progress(void *user, double fraction, const char *what) {
 typedef int benching(const struct sluice_bench_options *options, char **json, char **rates,
                      struct sluice_error *error);
 
-/* A bench that ends with an error gives out nothing. */
+/* Runs a bench that must fail with this code, and must set no output. */
 static void bench_fails(benching *bench, struct sluice_bench_options options, int code, int exit_code) {
     struct sluice_error error;
     char *json, *rates;
@@ -484,7 +486,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
     sluice_free(json), sluice_free(rates);
     options.saved = NULL;
     options.on_progress = on_progress;
-    for (int stop = 0; stop < 3; stop++) { /* at once, while the file is written, between two sizes */
+    for (int stop = 0; stop < 3; stop++) { /* at once; while the file is written; between two sizes */
         stop_at = (double[]){0, 0.05, 0.25}[stop];
         bench_fails(sluice_bench_bus, options, SLUICE_CANCELLED, 130);
         assert_int_equal(n_files(folder), 0);
@@ -509,7 +511,7 @@ static void bus_reports_errors(void **state) {
 static void ops_can_be_stopped(void **state) {
     (void)state;
     struct sluice_bench_options options = {.threads = 1, .on_progress = on_progress};
-    stop_at = 0.1; /* behind the first product */
+    stop_at = 0.1; /* after the first matrix product */
     bench_fails(sluice_bench_ops, options, SLUICE_CANCELLED, 130);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.threads = 5000}, SLUICE_USAGE, 2);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);
@@ -517,7 +519,7 @@ static void ops_can_be_stopped(void **state) {
 
 static void slower_thread_counts_are_reported(void **state) {
     (void)state;
-    /* Faster, equal, slower, measured by one of them only: by the second, by the first. */
+    /* Two threads against one: faster, equal, slower, measured with two only, measured with one only. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
     struct op_rates all = {.per_second = {[CLASS_LINEAR] = 190, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 60}};
     all.per_second[CLASS_BYTES] = 5;

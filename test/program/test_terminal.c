@@ -1,5 +1,5 @@
-/* What people see while a picture is drawn and after it: the progress line on a terminal of 80 columns and in
- * a log, and the lines behind a run. stderr is a terminal here, or a file; the library's part is made up. */
+/* stderr of the program, on a terminal and in a file: progress line, preview images, sanitized text, summary.
+ * The functions of the library are replaced here. */
 #include "cli/sanitize.h"
 #include "cli/progress.h"
 #include "cli/messages.h"
@@ -25,13 +25,14 @@ static char captured[1 << 16];
 static int terminal_of(int columns, int *other) {
     struct winsize size = {.ws_row = 24, .ws_col = (unsigned short)columns};
     *other = posix_openpt(O_RDWR | O_NOCTTY);
-    check(!grantpt(*other) && !unlockpt(*other), "no terminal to be had");
+    check(!grantpt(*other) && !unlockpt(*other), "cannot open a pseudoterminal");
     int terminal = open(ptsname(*other), O_RDWR | O_NOCTTY);
-    check(terminal >= 0 && !ioctl(terminal, TIOCSWINSZ, &size), "no terminal of %d columns", columns);
+    check(terminal >= 0 && !ioctl(terminal, TIOCSWINSZ, &size), "cannot open a terminal of %d columns",
+          columns);
     return terminal;
 }
 
-/* A terminal holds a few thousand bytes that nobody has read. */
+/* A thread reads the terminal, whose buffer holds only a few thousand bytes. */
 static pthread_t reader;
 static bool is_reading;
 
@@ -44,25 +45,25 @@ static void *read_terminal(void *file) {
     return NULL;
 }
 
-/* From here on stderr is a terminal so wide, or a file if columns is 0; what is said there comes back from
- * capture_end. */
+/* Replaces stderr by a terminal of so many columns, or by a file if columns is 0, until capture_end returns
+ * the text. */
 static int capture_begin(int columns) {
     static int other;
-    int file = columns ? terminal_of(columns, &other) : memfd_create("heard", 0);
+    int file = columns ? terminal_of(columns, &other) : memfd_create("captured", 0);
     stderr_before = dup(2);
     setenv("TERM", "xterm", 1);
     dup2(file, 2);
     if (!columns) return file;
     close(file);
     is_reading = !pthread_create(&reader, NULL, read_terminal, &other);
-    check(is_reading, "no thread to be had");
+    check(is_reading, "cannot start a thread");
     return other;
 }
 
 static const char *capture_end(int other) {
-    dup2(stderr_before, 2); /* a terminal that nobody has open any more ends */
+    dup2(stderr_before, 2); /* closes the terminal, so that the reader ends */
     close(stderr_before);
-    lseek(other, 0, SEEK_SET); /* of a file; a terminal has no place */
+    lseek(other, 0, SEEK_SET); /* for a file; fails on a terminal */
     if (is_reading) pthread_join(reader, NULL);
     if (!is_reading) read_terminal(&other);
     is_reading = false;
@@ -71,7 +72,7 @@ static const char *capture_end(int other) {
 }
 
 static void check_contains(const char *text, const char *what, bool expected) {
-    check(!!strstr(text, what) == expected, "%s is %s: %s", what, expected ? "not said" : "said", text);
+    check(!!strstr(text, what) == expected, "%s is %s: %s", what, expected ? "missing" : "printed", text);
 }
 
 /* ---- the progress line ---- */
@@ -112,7 +113,7 @@ static void progress_line_names_stage_step_and_time(void) {
     now.step = now.of = 1;
     check_contains(shown(80, 1, now), "encoding the prompt [", true);
     check_contains(captured, "step", false);
-    now.stage = "texture"; /* of a library that knows more */
+    now.stage = "texture"; /* unknown stage of a newer library */
     check_contains(shown(80, 1, now), "texture [", true);
     now.stage = "decode";
     now.of = 4;
@@ -126,7 +127,7 @@ static void progress_line_names_stage_step_and_time(void) {
     check_contains(captured, "left", false);
 }
 
-/* A quarter of the second before. */
+/* Waiting is shown if it took more than a quarter of the last second. */
 static void waiting_is_shown_while_it_lasts(void) {
     struct progress progress;
     struct sluice_progress now = at_step_3;
@@ -201,7 +202,7 @@ static void sizes_have_three_digits(void) {
               sizes[i].bytes, text, sizes[i].text);
 }
 
-/* ---- text from outside ---- */
+/* ---- sanitized text ---- */
 
 static void unsafe_characters_are_replaced(void) {
     static const struct {
@@ -211,7 +212,7 @@ static void unsafe_characters_are_replaced(void) {
         {"a fox", "a fox", "a fox"},
         {"caf\u00E9 \u72D0 \U0001F98A \u00A0", "caf\u00E9 \u72D0 \U0001F98A \u00A0",
          "caf\u00E9 \u72D0 \U0001F98A \u00A0"},
-        {"\x1B[2J\t\r", "?[2J??", "\x1B[2J\t\r"}, /* no JSON has them in a string */
+        {"\x1B[2J\t\r", "?[2J??", "\x1B[2J\t\r"}, /* JSON strings have no raw control characters */
         {"\x7F", "?", "\\u007F"},
         {"\xC2\x80|\xC2\x9F", "?|?", "\\u0080|\\u009F"},
         {"\u202Ea\u2066b\u2069\u200F\u061C", "?a?b???", "\\u202Ea\\u2066b\\u2069\\u200F\\u061C"},
@@ -231,7 +232,7 @@ static void unsafe_characters_are_replaced(void) {
     }
 }
 
-/* The live line is cut between bytes: half a character does not reach the terminal. */
+/* The live line is cut at a byte: an incomplete UTF-8 character is replaced. */
 static void live_line_is_sanitized(void) {
     int other = capture_begin(6);
     message_live("abcd\u72D0e");
@@ -240,9 +241,9 @@ static void live_line_is_sanitized(void) {
     check_contains(captured, "one?two?", true);
 }
 
-/* ---- pictures ---- */
+/* ---- preview images ---- */
 
-/* Bytes as they are instead of a format. */
+/* Writes raw pixels instead of a PNG. */
 int picture_encode_png(FILE *to, const char *name, const struct picture_content *content,
                        struct sluice_error *e) {
     const struct sluice_image *image = content->image;
@@ -258,7 +259,7 @@ static int value_of(char digit) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* From there to what is no digit of it. Returns the bytes. */
+/* Decodes base64 up to the first character that is no digit. Returns the number of bytes. */
 static size_t decode_base64(const char *from, uint8_t *to, size_t room) {
     unsigned group = 0;
     size_t n = 0;
@@ -270,7 +271,7 @@ static size_t decode_base64(const char *from, uint8_t *to, size_t room) {
     return n;
 }
 
-/* The bytes of the first picture of kitty's chunks. */
+/* Decodes the first image, which kitty's protocol sends in chunks. Returns the number of bytes. */
 static size_t kitty_bytes(const char *text, uint8_t *to, size_t room) {
     size_t n = 0;
     const char *at = strstr(text, "\033_Ga=T,f=100,q=2,C=1,");
@@ -319,32 +320,33 @@ static void terminal_is_recognised_by_environment(void) {
     check_contains(previews_on("xterm-256color", "iTerm.app", 1, NULL), "\033]1337;File=inline=1;", true);
     check_contains(previews_on("screen-256color", "iTerm.app", 1, NULL), "\033", false);
     for (size_t i = 0; i < sizeof none / sizeof *none; i++)
-        check(!*previews_on(none[i], "", 1, NULL), "%s is shown a picture: %s", none[i], captured);
+        check(!*previews_on(none[i], "", 1, NULL), "an image is shown for TERM=%s: %s", none[i], captured);
     setenv("TMUX", "/tmp/tmux", 1);
-    check(!*previews_on("xterm-kitty", "", 1, NULL), "tmux is shown a picture: %s", captured);
+    check(!*previews_on("xterm-kitty", "", 1, NULL), "an image is shown in tmux: %s", captured);
     unsetenv("TMUX");
     int other = capture_begin(0);
     setenv("TERM", "xterm-kitty", 1);
-    check(!terminal_shows_pictures(), "a file is no terminal");
+    check(!terminal_shows_pictures(), "a file counts as a terminal");
     capture_end(other);
 }
 
-/* A picture takes the last one's place, but for what has been said in between. */
+/* A preview replaces the last one, unless a message was printed in between. */
 static void next_preview_replaces_the_last(void) {
     uint8_t bytes[8000];
     size_t n = kitty_bytes(previews_on("xterm-kitty", "", 3, NULL), bytes, sizeof bytes);
     check(n == 6 + 60 * 30 * 3 && !memcmp(bytes, "60 30\n", 6) && !memcmp(bytes + 6, grey(60, 30), n - 6),
-          "another picture, of %zu bytes", n);
+          "wrong image of %zu bytes", n);
     check_contains(captured, "c=48,r=12,", true); /* cells are twice as high as wide */
-    check(count(captured, "\n") == 12 && count(captured, "\033[12A") == 3, "each in a place of its own: %s", captured);
+    check(count(captured, "\n") == 12 && count(captured, "\033[12A") == 3,
+          "a preview does not replace the last one: %s", captured);
     previews_on("xterm-kitty", "", 3, "a note");
-    check(count(captured, "\n") == 36 + 2, "over what was said: %s", captured);
+    check(count(captured, "\n") == 36 + 2, "a preview replaces a message: %s", captured);
     const char *inline_one = strstr(previews_on("xterm", "iTerm.app", 1, NULL), "=1:");
     n = inline_one ? decode_base64(inline_one + 3, bytes, sizeof bytes) : 0;
-    check(n == 6 + 60 * 30 * 3 && !memcmp(bytes + 6, grey(60, 30), n - 6), "another inline picture");
+    check(n == 6 + 60 * 30 * 3 && !memcmp(bytes + 6, grey(60, 30), n - 6), "wrong inline image");
 }
 
-/* Three by three pixels to one. */
+/* 900 x 30 pixels are averaged in boxes of 3 x 3. */
 static void large_previews_are_shrunk(void) {
     static uint8_t bytes[300 * 300 * 3 + 64];
     struct sluice_preview preview = {
@@ -359,7 +361,7 @@ static void large_previews_are_shrunk(void) {
     check_contains(captured, "c=79,r=1,", true);
 }
 
-/* ---- behind a run ---- */
+/* ---- summary of a run ---- */
 
 static const char *report_text;
 
@@ -379,7 +381,8 @@ char *sluice_error_line(const struct sluice_error *error, char *out, size_t out_
     return out;
 }
 
-/* A run of 100 s that waited so long in a stage of so many evaluations, which read so much each time. */
+/* Prints the summary of a run of 100 s that waited `waited` s for weights in stage denoise, which streams
+ * `bytes` bytes in each of its evaluations. */
 static const char *summary_of(double waited, int evaluations, int bytes, const char *bound) {
     static char text[1024];
     snprintf(text, sizeof text,
@@ -401,10 +404,10 @@ static void advice_only_if_waiting_was_avoidable(void) {
     check_contains(captured, "(--max-ram)", true);
     check_contains(captured, "--type", true);
     check_contains(summary_of(40, 8, 5, "bus"), "waiting for the PCIe bus. More memory (--max-vram)", true);
-    check(strcmp(summary_of(4, 8, 5, "disk"), nothing) == 0, "more than that it is done: %s", captured);
-    check(strcmp(summary_of(40, 1, 5, "disk"), nothing) == 0, "more than that it is done: %s",
-          captured); /* read once, it has to come from somewhere */
-    check(strcmp(summary_of(40, 8, 0, "disk"), nothing) == 0, "more than that it is done: %s", captured);
+    check(strcmp(summary_of(4, 8, 5, "disk"), nothing) == 0, "advice is printed: %s", captured);
+    check(strcmp(summary_of(40, 1, 5, "disk"), nothing) == 0, "advice is printed: %s",
+          captured); /* weights read once cannot be avoided */
+    check(strcmp(summary_of(40, 8, 0, "disk"), nothing) == 0, "advice is printed: %s", captured);
 }
 
 int main(void) {

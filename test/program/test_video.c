@@ -1,6 +1,5 @@
-/* The writer of videos: what ffprobe and ffmpeg find in its files is what was put, in size, rate, length,
- * text and colours; other encoders where the first is missing; disks that are full; files whole or not at
- * all. */
+/* Video files, checked with ffprobe and ffmpeg: size, rate, length, text and colours; fallback encoders; full
+ * disks; files that are complete or absent. */
 #include "cli/video.h"
 #include "cli/video_library.h"
 #include "test/lib/check.h"
@@ -21,7 +20,8 @@ static const char text[] = "a fox, \"red\"; \xC3\xA9\nNegative prompt: snow=1\nS
 static uint8_t put[FRAMES][FRAME_BYTES], got[FRAMES + 2][FRAME_BYTES];
 static char folder[64], printed[4096];
 
-/* Soft, and saturated in parts: what is lost are no edges but wrong matrices and ranges. */
+/* Smooth frames with saturated colours: lossy coding changes them little, a wrong colour matrix or range
+ * much. */
 static void draw(void) {
     for (int f = 0; f < FRAMES; f++)
         for (int y = 0; y < HEIGHT; y++)
@@ -45,7 +45,7 @@ static void path_of(const char *name, char path[128]) {
     snprintf(path, 128, "%s/%s", folder, name);
 }
 
-/* Writes so many frames; 0, or the code of the first failure. */
+/* Writes a video. Returns 0 or the code of the first failure. */
 static int write_video(const char *name, int frames, const struct video_settings *settings,
                        struct sluice_error *e) {
     char path[128];
@@ -66,7 +66,7 @@ static struct video_settings default_settings(void) {
         .width = WIDTH, .height = HEIGHT, .fps = FPS, .quality = 90, .parameters = text};
 }
 
-/* What a command with %s for the file prints, in `said`. */
+/* Runs a command, with the file name in place of %s. Reads at most `most` bytes of its output. */
 static void run(const char *command, const char *name, void *to, size_t most, size_t *n) {
     char path[128], line[512];
     path_of(name, path);
@@ -87,10 +87,10 @@ static const char *probe(const char *name, const char *entries) {
 }
 
 static void check_contains(const char *name, const char *found, const char *wanted) {
-    check(strstr(found, wanted), "%s: no %s in\n%s", name, wanted, found);
+    check(strstr(found, wanted), "%s: %s is missing in\n%s", name, wanted, found);
 }
 
-/* The mean of how far what a player shows is from what was put. */
+/* Mean absolute difference per channel between the decoded video and the frames written. */
 static double mean_error(const char *name) {
     size_t n;
     double sum = 0;
@@ -115,7 +115,7 @@ static void check_written(const char *name, const char *codec, double most) {
     check_contains(name, found, "nb_read_frames=19");
     if (strcmp(codec, "gif")) {
         check_contains(name, probe(name, "stream=color_space,color_range,color_primaries,color_transfer"),
-                   "color_space=bt709");
+                       "color_space=bt709");
         check_contains(name, printed, "color_range=tv");
         check_contains(name, printed, "color_primaries=bt709");
         check_contains(name, printed, "color_transfer=bt709");
@@ -160,7 +160,7 @@ static void check_quality(const char *name) {
           (long)bytes[1], (long)bytes[2]);
 }
 
-/* ---- what is refused ---- */
+/* ---- refused settings ---- */
 
 static void check_refused(const char *name, const struct video_settings *settings, const char *word) {
     struct sluice_error e = {0};
@@ -168,7 +168,7 @@ static void check_refused(const char *name, const struct video_settings *setting
     int files = count_files(), status = write_video(name, 0, settings, &e);
     sluice_error_line(&e, line, sizeof line);
     check(status == SLUICE_USAGE && e.exit_code == 2 && strstr(line, word), "%s: %d, %s", name, status, line);
-    check(count_files() == files, "%s: it left a file", name);
+    check(count_files() == files, "%s: a file is left", name);
 }
 
 static void check_refusals(void) {
@@ -178,13 +178,13 @@ static void check_refusals(void) {
     check_refused("odd.mp4", &odd, "95x80");
     check_refused("fast.gif", &fast, "at most 50");
     check(video_has_extension("a/b.MP4") && video_has_extension("x.webm") && video_has_extension("x.gif"),
-          "names");
+          "a video extension is not recognised");
     check(!video_has_extension(".mp4") && !video_has_extension("a/.gif") && !video_has_extension("x.mp4/y") &&
               !video_has_extension("-") && !video_has_extension("x.png"),
-          "no names");
+          "a name without video extension is accepted");
 }
 
-/* ---- what ends early ---- */
+/* ---- incomplete videos ---- */
 
 static void check_abandoned(const char *name) {
     char path[128];
@@ -195,12 +195,12 @@ static void check_abandoned(const char *name) {
     path_of(name, path);
     check(video_open(path, &settings, &video, &e) == SLUICE_OK, "%s: %s", name, e.what);
     for (int i = 0; i < 3; i++) video_put(video, put[i], &e);
-    check(count_files() == files, "%s: it is there before it is whole", name);
+    check(count_files() == files, "%s: the file exists before it is complete", name);
     video_abandon(video);
-    check(count_files() == files, "%s: it left a file", name);
+    check(count_files() == files, "%s: a file is left", name);
 }
 
-/* A limit on files is as good as a disk that is full; every length of what is written before it. */
+/* A file size limit stands for a full disk; it is set at many lengths of the file. */
 static void check_full(const char *name) {
     struct rlimit before, small;
     struct video_settings settings = default_settings();
@@ -219,7 +219,7 @@ static void check_full(const char *name) {
         setrlimit(RLIMIT_FSIZE, &before);
         check(status == SLUICE_OUTPUT && e.exit_code == 6 && strstr(e.what, "File too large"),
               "%s, %ld of %ld bytes: %d, %s, %s", name, (long)most, (long)bytes, status, e.what, e.found);
-        check(count_files() == files, "%s, %ld bytes: it left a file", name, (long)most);
+        check(count_files() == files, "%s, %ld bytes: a file is left", name, (long)most);
     }
     if (access("/dev/full", W_OK) || symlink("/dev/full", path)) return;
     check(write_video(name, FRAMES, &settings, &e) == SLUICE_OUTPUT && strstr(e.what, "No space left"),
@@ -227,7 +227,7 @@ static void check_full(const char *name) {
     unlink(path);
 }
 
-/* ---- without the first encoder ---- */
+/* ---- fallback encoders ---- */
 
 static const char *hidden_encoders[2];
 static const AVCodec *(*find)(const char *name);
@@ -242,17 +242,19 @@ static void check_without(const char *name, const char *first, const char *secon
     const struct ffmpeg *f;
     struct sluice_error e = {0};
     struct video_settings settings = default_settings();
-    bool second_best = false;
+    bool is_fallback = false;
     video_library_load(&f, &e);
     if (!find) find = f->avcodec_find_encoder_by_name;
     ((struct ffmpeg *)(uintptr_t)f)->avcodec_find_encoder_by_name = find_others;
     hidden_encoders[0] = first;
-    check(!strcmp(video_encoder(name, &second_best), second) && second_best, "%s is not %s's", name, second);
+    check(!strcmp(video_encoder(name, &is_fallback), second) && is_fallback, "%s: encoder is not %s", name,
+          second);
     check_written(name, codec, 6);
     hidden_encoders[1] = second;
     check_refused(name, &settings, "no encoder");
     hidden_encoders[0] = hidden_encoders[1] = NULL;
-    check(!strcmp(video_encoder(name, &second_best), first) && !second_best, "%s is not %s's", name, first);
+    check(!strcmp(video_encoder(name, &is_fallback), first) && !is_fallback, "%s: encoder is not %s", name,
+          first);
 }
 
 int main(void) {
