@@ -1,4 +1,4 @@
-/* EXIF: reads the orientation of an image, writes a comment. */
+/* Reads the orientation of an image from EXIF; makes EXIF data with a comment. */
 #ifndef SLUICE_CLI_EXIF_H
 #define SLUICE_CLI_EXIF_H
 

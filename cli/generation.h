@@ -1,5 +1,4 @@
-/* State of one run of the commands generate and decode. The command plan opens this state without running it.
- */
+/* State of one run of the commands generate and decode; the command plan opens it without running it. */
 #ifndef SLUICE_CLI_GENERATION_H
 #define SLUICE_CLI_GENERATION_H
 

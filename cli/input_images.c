@@ -11,7 +11,7 @@ static void note_unused(const struct args *args, const char *name, unsigned note
     if (notes & PICTURE_ANIMATED) message_note("%s is animated: only the first frame is used", name);
 }
 
-/* Callback of the library. picture->user: struct args. */
+/* Callback of the library: decodes an image. picture->user: struct args. */
 static int read_rows(const struct sluice_picture *picture, void (*take)(void *to, const uint8_t *row),
                      void *to, struct sluice_error *e) {
     unsigned notes = 0;

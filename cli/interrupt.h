@@ -1,7 +1,7 @@
 /* Handles Ctrl-C (SIGINT), SIGTERM and SIGHUP (closed terminal).
  *
- * The first signal cancels the running session; the second one exits at once. Without a session, the first
- * one exits at once. Temporary files of outputs are removed in every case. */
+ * Before interrupt_gracefully the first signal exits at once; after it, the first one cancels the running
+ * session and the second one exits at once. Temporary files of outputs are removed in every case. */
 #ifndef SLUICE_CLI_INTERRUPT_H
 #define SLUICE_CLI_INTERRUPT_H
 
@@ -11,7 +11,7 @@
 
 /* Installs the handlers. Ignores SIGPIPE, so that writing to a closed pipe fails instead. */
 void interrupt_install(void);
-/* From now on the first signal only sets a flag: the caller polls interrupt_pending and cleans up itself. */
+/* From now on the first signal does not exit: the caller polls interrupt_pending and cleans up itself. */
 void interrupt_gracefully(void);
 /* Sets the session that a signal cancels. Pass NULL before closing the session. */
 void interrupt_watch(sluice_session *session);

@@ -1,5 +1,5 @@
-/* Removes files and folders named NAME.tmp.PID that killed processes left behind. A process that still
- * writes one holds a lock on it (flock), which also works between machines that share a file system. */
+/* Removes files and folders named NAME.tmp.PID that killed processes left behind. A process that is still
+ * writing holds a lock (flock), which also works between machines that share a file system. */
 #ifndef SLUICE_CLI_LEFTOVERS_H
 #define SLUICE_CLI_LEFTOVERS_H
 

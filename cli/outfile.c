@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Copies of the paths for the signal handler. The flags are set after the copies are complete. */
+/* Paths that the signal handler removes. Each flag is set after its path is complete. */
 static char pending_path[PATH_MAX], library_path[PATH_MAX];
 static atomic_bool pending, library_pending;
 

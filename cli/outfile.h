@@ -15,8 +15,8 @@
 
 struct outfile {
     FILE *file;
-    bool renames; /* false: written in place */
-    bool unnamed; /* the file `temporary` does not exist yet */
+    bool renames; /* false: an existing device or pipe, written in place */
+    bool unnamed; /* open with O_TMPFILE; the path `temporary` does not exist yet */
     char name[PATH_MAX], temporary[PATH_MAX];
 };
 
@@ -25,7 +25,7 @@ struct outfile {
 int outfile_open(struct outfile *out, const char *name, struct sluice_error *e);
 /* Completes the file under its name. On failure the file is removed, as by outfile_abandon. */
 int outfile_commit(struct outfile *out, struct sluice_error *e);
-/* Closes and removes the file. */
+/* Closes and removes an unfinished file. */
 void outfile_abandon(struct outfile *out);
 /* Checks that outfile_open and outfile_commit can succeed, by creating and removing the temporary name. Pipes
  * are not opened. */

@@ -99,7 +99,7 @@ static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct 
     put_number(out, n, digits, (unsigned)(item->frame ? item->frame : item->number));
 }
 
-/* Pattern of the frames in a folder: FOLDER/%04d.png. Other patterns are returned unchanged. */
+/* For a folder returns the pattern of its frames, FOLDER/%04d.png; other patterns are unchanged. */
 static const char *name_in_folder(const char *pattern, char out[PATH_MAX]) {
     if (!is_folder(pattern)) return pattern;
     int bytes = snprintf(out, PATH_MAX, "%s%s%%04d.png", pattern, *base_name(pattern) ? "/" : "");

@@ -10,7 +10,7 @@
 /* One image or video of a run, for making its file name. */
 struct output_item {
     int number, n;       /* number of the image or video, from 1, of n */
-    uint64_t first_seed; /* seed of number 1 */
+    uint64_t first_seed; /* seed of the first image or video */
     int frames;          /* frames per video; 1: images; 0: not known yet */
     int frame;           /* frame number from 1 if each frame is a file of its own, else 0 */
 };
@@ -39,7 +39,7 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
 /* Iterate over all files of a pattern: the first item, and the next one (false after the last). */
 struct output_item output_first(struct output_item item, const char *pattern);
 bool output_next(struct output_item *item);
-/* --output, or the default name for that number of frames. */
+/* Returns --output or the default: output.mp4 for several frames if it can be written, else output.png. */
 const char *output_pattern(const struct args *args, int frames);
 /* Adds to the request the memory that encoding the images or videos needs. */
 void output_count_memory(const struct args *args, int frames, struct sluice_request *request);

@@ -29,7 +29,7 @@ struct palette {
     int n_boxes;
     int16_t nearest[CELLS]; /* index of a cell's nearest colour; -1: not computed yet */
     int width;
-    int error[]; /* dithering error of this row and the next in sixteenths: [2][width + 2][3] */
+    int error[]; /* dithering error of the current and the next row, in sixteenths: [2][width + 2][3] */
 };
 
 static size_t row_values(int width) {

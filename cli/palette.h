@@ -9,7 +9,7 @@ enum { PALETTE_COLOURS = 256 };
 /* Buffers for images of one width. */
 struct palette;
 
-/* NULL if out of memory. Free with free(3). */
+/* Allocates the buffers, to be freed with free(3). NULL if out of memory. */
 struct palette *palette_new(int width);
 
 /* Quantises an image by median cut and dithers it (Floyd and Steinberg). rgb: height packed rows of RGB

@@ -105,7 +105,7 @@ static int refuse_cmyk(const struct picture_source *source, struct sluice_error 
     return fail_expected(e, "RGB or grey; convert the image first");
 }
 
-/* Orientation from the EXIF segment before the first scan; 1 if there is none. */
+/* Reads the orientation from the EXIF segment before the first scan; 1 if there is none. */
 static int segment_orientation(FILE *from) {
     unsigned char head[4], begin[6] = {0};
     if (fseek(from, 2, SEEK_SET)) return 1;

@@ -25,7 +25,7 @@ struct decoder {
     const struct row_sink *rows;
     unsigned char *rgb; /* one row; all rows of an interlaced image */
     bool transparent;
-    long long at;      /* bytes read */
+    long long at;      /* file position: bytes read so far */
     long long allowed; /* bytes that may still be read; negative: any number */
     bool ended, failed, excessive;
     char message[120];
@@ -222,7 +222,7 @@ static int decode_from(struct decoder *d, struct sluice_error *e) {
     return done ? SLUICE_OK : damaged(d, e);
 }
 
-/* Orientation from the eXIf chunk before the image data; 1 if there is none. */
+/* Reads the orientation from the eXIf chunk before the image data; 1 if there is none. */
 static int chunk_orientation(FILE *from) {
     unsigned char head[8];
     if (fseek(from, 8, SEEK_SET)) return 1;

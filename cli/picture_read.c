@@ -133,7 +133,7 @@ static int open_source(struct picture_source *source, const char *name, struct s
     return kinds[source->kind].read_info(source, e);
 }
 
-/* The whole image as stored, while its rows are written in the displayed orientation. */
+/* A decoded image that is rotated or mirrored by its EXIF orientation. */
 struct oriented {
     const struct picture_source *source;
     uint8_t *rgb, *next;
@@ -158,7 +158,7 @@ static void store_row(void *to, const uint8_t *row) {
     t->next += 3 * (size_t)t->source->width;
 }
 
-/* The stored pixel that is displayed at (x, y). Source: EXIF 2.3, tag 274. */
+/* Returns the stored pixel that is displayed at (x, y). Source: EXIF 2.3, tag 274. */
 static const uint8_t *stored_pixel(const struct oriented *t, int x, int y) {
     static const bool left[] = {[2] = true, [3] = true, [7] = true, [8] = true},
                       up[] = {[3] = true, [4] = true, [6] = true, [7] = true, [8] = false};

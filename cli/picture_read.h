@@ -7,7 +7,7 @@
 
 #include "engine/sluice.h"
 
-/* Properties of an image that are ignored; bit flags. */
+/* Ignored properties of an image, as bit flags. */
 enum picture_note { PICTURE_TRANSPARENT = 1, PICTURE_ANIMATED = 2 };
 
 /* Largest width and height. Larger images are refused before memory is allocated. */

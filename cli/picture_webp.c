@@ -16,11 +16,11 @@ enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 <
 
 enum { FRAME_BYTES = 16 }; /* header of an ANMF chunk, before the frame's chunks */
 
-/* The first frame: position of its chunks and properties. */
+/* Properties of the first frame. */
 struct webp {
     long first, bytes; /* chunks of the first frame of an animation; 0, 0: the whole file */
     int width, height, orientation;
-    bool lossy; /* has a VP8 chunk */
+    bool lossy; /* VP8 chunk found */
     unsigned notes;
 };
 
@@ -117,7 +117,7 @@ static bool webp_is_whole(FILE *from) {
     return read && webp_file_bytes(from) >= 8 + (long)read_little(head + 4, 4);
 }
 
-/* The bytes of the first frame, to be freed. */
+/* Loads the bytes of the first frame into a new buffer. */
 static uint8_t *webp_load(FILE *from, size_t *bytes) {
     struct webp w = {.orientation = 1};
     webp_walk(&w, from);

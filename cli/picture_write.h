@@ -35,7 +35,7 @@ int picture_encode_jpeg(FILE *to, const char *name, const struct picture_content
                         struct sluice_error *e);
 int picture_encode_webp(FILE *to, const char *name, const struct picture_content *content,
                         struct sluice_error *e);
-/* OUTPUT, with the message of the encoder's library. */
+/* Fills the error OUTPUT with the message of the encoder's library. */
 int picture_unencodable(const char *name, const char *message, struct sluice_error *e);
 
 #endif

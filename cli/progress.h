@@ -10,7 +10,7 @@ struct progress {
     bool silent, live; /* set by progress_start; live: stderr is a terminal */
     int n_pictures;    /* images or videos of the run */
     bool are_videos;
-    char stage[32]; /* stage and step of the last line */
+    char stage[32]; /* stage and step of the last printed line */
     int step;
     double shown_seconds;
     double checked_seconds, checked_stall; /* state when is_waiting was last updated */
@@ -20,9 +20,9 @@ struct progress {
 /* Seconds of a monotonic clock. */
 double progress_clock(void);
 void progress_start(struct progress *progress, bool silent, int n_pictures);
-/* Shows the state if a line is due. Cheap enough for every callback. */
+/* Prints a progress line if one is due. Cheap enough for every callback. */
 void progress_show(struct progress *progress, const struct sluice_progress *now);
-/* Removes the live line and shows no more, when the last image is written. */
+/* Removes the live line; progress_show then prints nothing more. */
 void progress_finish(struct progress *progress);
 /* Formats "12 s", "3 min 20 s" or "2 h 5 min" into out (at least 32 bytes); returns out. */
 char *progress_duration(double seconds, char *out);

@@ -1,4 +1,4 @@
-/* Writes the report file (--report): the library's report with the program's exit code, or a minimal one of
+/* Writes the report file (--report): the library's report with the program's exit code, or a minimal one with
  * the same keys if no run took place. */
 #ifndef SLUICE_CLI_REPORT_H
 #define SLUICE_CLI_REPORT_H

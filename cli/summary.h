@@ -7,11 +7,11 @@
 #include <stdbool.h>
 
 struct summary {
-    sluice_session *session; /* its last run succeeded */
+    sluice_session *session; /* session whose last run succeeded */
     int n_pictures;          /* images or videos written */
     bool are_videos;
     double seconds; /* duration of the program */
-    bool verbose;   /* also a line for every stage */
+    bool verbose;   /* prints also a line per stage */
 };
 
 void summary_print(const struct summary *summary);

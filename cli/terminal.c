@@ -9,7 +9,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
-/* Images are shrunk to this longer side; 12 text rows are about 250 pixels high. */
+/* Images are shrunk to at most SIDE_MOST pixels per side; 12 text rows are about 250 pixels high. */
 enum { SIDE_MOST = 384, ROWS_MOST = 12, CHUNK = 4096 };
 
 typedef void terminal_put(FILE *to, const char *base64, int columns, int rows);
@@ -68,7 +68,7 @@ static uint8_t *shrink(const struct sluice_preview *preview, int k, int width, i
     return out;
 }
 
-/* Base64 text, freed by the caller; NULL: out of memory. */
+/* Encodes bytes as base64, freed by the caller; NULL: out of memory. */
 static char *encode_base64(const uint8_t *bytes, size_t n) {
     static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     char *out = malloc((n + 2) / 3 * 4 + 1), *to = out;
@@ -82,7 +82,7 @@ static char *encode_base64(const uint8_t *bytes, size_t n) {
     return out;
 }
 
-/* The image as PNG in base64, freed by the caller; NULL: out of memory. */
+/* Encodes an image as PNG in base64, freed by the caller; NULL: out of memory. */
 static char *encode_png(const uint8_t *rgb, int width, int height) {
     struct sluice_image image = {
         .struct_size = sizeof image, .width = width, .height = height, .rgb = rgb, .frames = 1};
@@ -97,7 +97,7 @@ static char *encode_png(const uint8_t *rgb, int width, int height) {
     return base64;
 }
 
-/* Size in text cells, which are about twice as high as wide. */
+/* Computes the image's size in text cells, which are about twice as high as wide. */
 static void fit_cells(int width, int height, int *columns, int *rows) {
     struct winsize size = {0};
     bool known = !ioctl(STDERR_FILENO, TIOCGWINSZ, &size) && size.ws_row > 3;

@@ -26,15 +26,15 @@ int video_check_name(const char *name, struct sluice_error *e);
 int video_check_settings(const char *name, const struct video_settings *settings, struct sluice_error *e);
 /* FFmpeg's name of the encoder for that file name. *is_fallback: the preferred encoder is not available. */
 const char *video_encoder(const char *name, bool *is_fallback);
-/* Memory for writing such a video, which a plan has to count: of the libraries once loaded, in bytes; and of
- * the encoder per pixel of a frame, for a video of that many frames. */
+/* Memory for writing a video of that name, for plans: of the loaded libraries in bytes; of the encoder in
+ * bytes per pixel of a frame, for a video of that many frames. */
 int64_t video_library_bytes(const char *name);
 int video_bytes_a_pixel(const char *name, int frames);
 
 /* A video file that is being written; one at a time. */
 struct video;
 
-/* Exit code 6 if the file cannot be written. */
+/* Creates the video file. Exit code 6 if it cannot be written. */
 int video_open(const char *name, const struct video_settings *settings, struct video **video,
                struct sluice_error *e);
 /* Adds the next frame: packed rows of RGB triples. After failure only video_abandon may follow. */

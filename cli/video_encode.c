@@ -28,8 +28,8 @@ struct video {
     AVPacket *packet;
     AVFrame *frame;
     struct SwsContext *scaler; /* RGB to 4:2:0; NULL for GIF */
-    struct palette *palette;   /* for GIF, else NULL */
-    char *comment;             /* for GIF, because FFmpeg does not write it */
+    struct palette *palette;   /* for GIF; else NULL */
+    char *comment;             /* text of a GIF, which FFmpeg would not write; else NULL */
 };
 
 static const struct video_codec *find_codec(const struct ffmpeg *f, const struct video_format *format) {

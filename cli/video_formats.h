@@ -9,7 +9,7 @@ struct video_codec {
     const char *options; /* encoder options, "key=value ..." */
     int worst, best;     /* encoder's quality scale at quality 0 and 100 */
     bool quantiser;      /* the quality is set as global_quality instead of crf */
-    bool palette;        /* frames have 256 colours each instead of 4:2:0 */
+    bool palette;        /* pixel format: 256 colours per frame instead of YUV 4:2:0 */
 };
 
 enum { VIDEO_CODECS_MAX = 2 };
@@ -22,7 +22,7 @@ struct video_format {
      * frames_held frames needs bytes_a_frame less per pixel for each missing frame. */
     int library_mib, bytes_a_pixel;
     int frames_held, bytes_a_frame;
-    struct video_codec codecs[VIDEO_CODECS_MAX]; /* by preference; the first available one is used */
+    struct video_codec codecs[VIDEO_CODECS_MAX]; /* encoders by preference; the first available one is used */
 };
 
 /* The format of a file name, or NULL. */

@@ -10,7 +10,7 @@
 
 #define SONAME(library, major) "lib" library ".so." AV_STRINGIFY(major)
 
-/* In the order of their dependencies. */
+/* FFmpeg's libraries in the order of their dependencies. */
 enum { avutil, avcodec, avformat, swscale, N_LIBRARIES };
 static const char *const sonames[N_LIBRARIES] = {
     SONAME("avutil", LIBAVUTIL_VERSION_MAJOR), SONAME("avcodec", LIBAVCODEC_VERSION_MAJOR),

@@ -25,7 +25,7 @@ const char *precision_name(enum precision precision);
 /* Memory that one operator call needs besides its operands, in bytes. */
 struct op_cost {
     uint64_t workspace_bytes; /* scratch passed to run() */
-    uint64_t internal_bytes;  /* largest sum of temporary allocations by a library inside run() */
+    uint64_t internal_bytes;  /* bytes that a library allocates temporarily inside run() */
     int n_primitives;         /* library objects built once by prepare() */
     struct {
         uint64_t id;    /* operators with equal ids share one primitive */
@@ -66,8 +66,8 @@ struct device_memory {
     /* Returns an event that passes when all operators queued so far have finished. */
     uint64_t (*record_event)(struct device *device);
     /* Queues a host-to-device copy that starts after the event. The source must stay unchanged until the
-     * returned fence has passed. It lies within one range pinned by one call, or outside all pinned ranges:
-     * drivers refuse anything else. */
+     * returned fence has passed. The source lies within one range pinned by one call, or outside all pinned
+     * ranges: drivers refuse anything else. */
     uint64_t (*copy)(struct device *device, void *to, const void *from, size_t bytes, uint64_t event);
     /* Makes operators queued from now on wait for the copy. Returns the seconds of waiting if known, else
      * 0. */
@@ -113,8 +113,8 @@ struct device_memory {
 struct device {
     const char *name;
     int threads;                           /* number of CPU threads that compute; 0 for a GPU */
-    struct row_chunks chunks;              /* planning devices copy the real device's */
-    struct operand_types operands;         /* planning devices copy the real device's */
+    struct row_chunks chunks;              /* row chunks; a planning device has those of its target */
+    struct operand_types operands;         /* operand types; a planning device has its target's */
     const char *unsupported[N_PRECISIONS]; /* reason why a precision is not supported, or NULL */
     const struct device_memory *memory;    /* memory and queues; NULL: the device computes in host memory */
     /* Overheads for plans, in bytes. overhead_bytes: device memory for context, libraries, kernel code and
@@ -137,7 +137,6 @@ struct device {
     void (*destroy)(struct device *device);
 };
 
-/* Calls device->memory->wait if the device has one. */
 static inline enum status device_wait(struct device *device, double *stalled, struct error *e) {
     const struct device_memory *own = device->memory;
     return own && own->wait ? own->wait(device, stalled, e) : OK;
@@ -148,7 +147,7 @@ struct context {
     struct device *device;
     enum precision precision;
     struct arena *scratch; /* activations of one visit; reset between visits */
-    void *workspace;       /* workspace of operators; sized for the largest one */
+    void *workspace;       /* workspace for operators; as large as the largest one needs */
     uint64_t workspace_bytes;
     struct error *error;
     double flops;         /* FLOPs since the visit began */

@@ -144,7 +144,6 @@ static void check_true(struct check *c, bool fits, const char *what, const struc
     if (c->ok && !fits) check_fail(c, what, t, expected);
 }
 
-/* Checks a weight vector of n values; an optional vector may be absent. */
 static void check_vector(struct check *c, const char *what, const struct tensor *t, int64_t n,
                          bool optional) {
     if (optional && t->rank == 0) return;
@@ -191,7 +190,6 @@ static void check_in_place(struct check *c, const struct tensor *out, const stru
                "the type of the tensor that it overwrites");
 }
 
-/* Checks that a tensor is f32 of rank 1 or more. */
 static void ops_check_rows(struct check *c, const char *what, const struct tensor *t) {
     check_true(c, t->rank >= 1 && t->dtype == DTYPE_F32 && is_valid_tensor(t), what, t,
                "F32 rows, rank at least 1");

@@ -121,7 +121,6 @@ struct token_order {
     int32_t window, block; /* sides of a window and a block, in tokens */
 };
 
-/* Row and column of a token in the image. */
 struct token_coords {
     int32_t row, column;
 };
@@ -226,27 +225,27 @@ struct op {
     enum op_kind kind;
     struct tensor out, in[OP_INPUTS];
     union {
-        struct epilogue epilogue;     /* of op_linear */
-        struct modulation modulation; /* of op_rms_norm */
-        struct group_norm group_norm; /* of op_group_norm */
+        struct epilogue epilogue;     /* parameters of op_linear */
+        struct modulation modulation; /* parameters of op_rms_norm */
+        struct group_norm group_norm; /* parameters of op_group_norm */
         struct conv_options conv;
-        struct rope_options rope;    /* of op_rope_table */
-        enum rope_pairs pairs;       /* of op_rope */
-        struct patches patches;      /* of op_patchify and op_unpatchify */
-        int32_t rows_before;         /* of op_group_statistics, in image rows; the sums are in[1] */
-        int32_t max_distance;        /* of op_relative_bias, in tokens */
-        struct shortcut shortcut;    /* of op_mean_down and op_repeat_up */
-        struct latent_format format; /* of op_latent_to_image */
-        enum timestep_form form;     /* of op_timestep */
+        struct rope_options rope;    /* parameters of op_rope_table */
+        enum rope_pairs pairs;       /* parameter of op_rope */
+        struct patches patches;      /* parameters of op_patchify and op_unpatchify */
+        int32_t rows_before;         /* image rows before this band; in[1] has the sums */
+        int32_t max_distance;        /* largest distance of op_relative_bias, in tokens */
+        struct shortcut shortcut;    /* parameters of op_mean_down and op_repeat_up */
+        struct latent_format format; /* parameters of op_latent_to_image */
+        enum timestep_form form;     /* parameter of op_timestep */
     };
-    struct tensor down_product; /* of op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
+    struct tensor down_product; /* op_linear with adapters: f32 [T,R], in . down^T of all adapters of the
                                  * weight in[1], side by side; absent without adapters */
     float scale;                /* attention's scale, unpatchify's factor or the timestep t */
     float eps;
     bool causal;
-    enum activation activation; /* of op_linear_few and op_glu */
+    enum activation activation; /* parameter of op_linear_few and op_glu */
     int n;                      /* number of heads or groups */
-    enum precision precision;   /* of op_linear */
+    enum precision precision;   /* precision of op_linear's operands */
     bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
                   * on the shape alone */
 };

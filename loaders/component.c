@@ -160,8 +160,7 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     return error_expected(e, "an object from tensors to files");
 }
 
-/* Opens every shard. Limits on the total are checked after each file, so that many files cost no more than
- * one. */
+/* Opens every shard. Limits on the total are checked after each file: many files cost no more than one. */
 static enum status open_shards(struct sharding *s, struct error *e) {
     const char *slash = strrchr(s->path, '/');
     size_t folder_bytes = slash ? (size_t)(slash - s->path) + 1 : 0;
@@ -182,9 +181,10 @@ static enum status open_shards(struct sharding *s, struct error *e) {
     return OK;
 }
 
-/* Checks one member of weight_map. seen: one flag per entry of the index, set by earlier members. */
+/* Checks one member of weight_map. mapped: one flag per entry of the index, set by earlier members. */
 static enum status check_mapping(const struct sharding *s, const struct json_member *member,
-                                 const struct tensor_index *index, bool *seen, int *shard, struct error *e) {
+                                 const struct tensor_index *index, bool *mapped, int *shard,
+                                 struct error *e) {
     json_t *name = NULL, *file = NULL;
     if (member->name.bytes > INDEX_MEMBER_BYTES_MAX)
         return component_fail_at(&member->name, LIMIT, "a tensor name is too long", e);
@@ -198,11 +198,11 @@ static enum status check_mapping(const struct sharding *s, const struct json_mem
         error_where(e, "%s, byte %" PRIu64, s->path, member->name.offset);
         error_found(e, "%s", entry ? s->name[entry->source] : "no shard");
         error_expected(e, "%s", json_string_value(file));
-    } else if (seen[entry - index->entries]) {
+    } else if (mapped[entry - index->entries]) {
         component_fail_at(&member->name, DUP, "tensor occurs twice in weight_map", e);
         error_found(e, "'%s'", entry->name);
     } else {
-        seen[entry - index->entries] = true;
+        mapped[entry - index->entries] = true;
     }
 out:
     json_decref(name);
@@ -216,13 +216,13 @@ static enum status check_weight_map(const struct sharding *s, const struct tenso
     struct json_walk walk;
     struct json_member member;
     int shard = 0;
-    bool *seen = s->sys->alloc(s->sys, LINE_HOST, (size_t)index->n_entries);
-    if (!seen) return component_fail_memory(s->path, e);
+    bool *mapped = s->sys->alloc(s->sys, LINE_HOST, (size_t)index->n_entries);
+    if (!mapped) return component_fail_memory(s->path, e);
     if (json_walk_start(&walk, &s->weight_map, INDEX_DEPTH_MAX - 1, e) != OK) goto out;
     while (json_walk_next(&walk, &member, e))
-        if (check_mapping(s, &member, index, seen, &shard, e) != OK) goto out;
+        if (check_mapping(s, &member, index, mapped, &shard, e) != OK) goto out;
 out:
-    s->sys->release(s->sys, seen);
+    s->sys->release(s->sys, mapped);
     return e->code;
 }
 
@@ -257,8 +257,7 @@ out:
     return e->code;
 }
 
-/* Kinds of weight files in the order of preference that loaders.h lists; two files of the same kind are
- * ambiguous. */
+/* Kinds of weight files in loaders.h's order of preference; two files of one kind are ambiguous. */
 enum place {
     DIFFUSION_INDEX,
     MODEL_INDEX,

@@ -1,6 +1,6 @@
 /* Merges the indexes of several files into one: shards, parts of a GGUF file, several inputs of `convert`. */
-#ifndef SLUICE_LOADERS_INDEX_INDEX_MERGE_H
-#define SLUICE_LOADERS_INDEX_INDEX_MERGE_H
+#ifndef SLUICE_LOADERS_INDEX_MERGE_H
+#define SLUICE_LOADERS_INDEX_MERGE_H
 
 #include "loaders/loaders.h"
 

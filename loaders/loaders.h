@@ -13,9 +13,8 @@ enum { LOADER_CONFIG_BYTES_MAX = 1 << 20 };
 /* Limits of one file and of one component: tensors, bytes of a name, bytes of all names. */
 enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_MAX = 16 << 20 };
 
-/* Reads a small file completely and appends a NUL, which *bytes does not count. *text is freed with
- * sys->release; NULL on failure. LIMIT if the file is longer than limit_bytes; MISSING, IO, TRUNC, CHANGED,
- * MEMORY. */
+/* Reads a small file completely and appends a NUL, which *bytes does not count. Free *text with sys->release;
+ * NULL on failure. LIMIT if the file exceeds limit_bytes; MISSING, IO, TRUNC, CHANGED, MEMORY. */
 enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_bytes, char **text,
                            uint64_t *bytes, struct error *e);
 
@@ -23,8 +22,7 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
  * more than 1 MB, 64 levels, 65,536 values, or 255 bytes in a key including enclosing names. DUP: duplicate
  * keys, also after flattening. UTF8: invalid UTF-8. JSON: other invalid JSON, such as NaN. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
-/* config_read for only the object at the key `member`; config->path stays NULL if the file has no such
- * object. */
+/* config_read of the object at the key `member`; config->path stays NULL if the file has none. */
 enum status config_read_member(struct sys *sys, const char *path, const char *member, struct config *config,
                                struct error *e);
 
@@ -50,9 +48,8 @@ enum status index_check_quantised(const struct tensor_index *index, struct error
 enum status safetensors_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* Writes tensors to a safetensors file in array order: to a temporary file in the same folder, flushed and
- * renamed. After a failure no file is left (OUTPUT with the system's reason). Tensors must be packed and of a
- * supported type. DUP and META for names that a reader would reject. Memory: only the header; data is
- * streamed. */
+ * renamed. After a failure no file is left (OUTPUT with the system's reason). Tensors must be packed, of a
+ * supported type. DUP and META for names that a reader would reject. Memory: only the header. */
 struct named_tensor {
     const char *name;
     struct tensor tensor;
@@ -61,8 +58,7 @@ enum status safetensors_write(struct sys *sys, const char *path, const struct na
                               int n_tensors, struct error *e);
 
 /* Generates tensor bytes while a file is written: make writes the next `bytes` bytes of tensor i to `to` (at
- * most 4 MiB: whole rows if one fits, else whole elements or blocks). A status other than OK ends the
- * writing. */
+ * most 4 MiB; whole rows if one fits, else whole blocks). A status other than OK ends the writing. */
 struct tensor_maker {
     void *user;
     enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);

@@ -37,9 +37,8 @@ static void create_unnamed(struct output *output) {
     output->file = output->sys->create_unnamed(output->sys, output->temporary);
 }
 
-/* Gives the file its final name. linkat(2) cannot replace an existing file, so the file is linked under
- * a temporary name and renamed. Removes a temporary file that a killed process with the same process id
- * left. */
+/* Gives the file its final name. linkat(2) cannot replace an existing file, so the file is linked under a
+ * temporary name and renamed. Removes a temporary file of a killed process with the same id. */
 static int rename_to_final(struct output *output) {
     struct sys *sys = output->sys;
     int failed = output->unnamed ? sys->link(sys, output->file, output->temporary) : 0;

@@ -89,8 +89,7 @@ static float decode_scale(enum dtype dtype, uint32_t bits) {
     return value;
 }
 
-/* Reads a scale of the whole weight at opening, because it becomes part of the tensor descriptor, not of the
- * streamed bytes. */
+/* Reads a scale of the whole weight at opening, because it is part of the tensor descriptor. */
 static enum status read_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     unsigned char bytes[4] = {0};
     if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16) {
@@ -118,8 +117,7 @@ static void take_scales(struct pairing *p, struct index_entry *scale) {
     scale->used = scale->is_quant_metadata = true;
 }
 
-/* Checks that row scales, which stream with the weights, are finite: a NaN would otherwise spoil the image
- * without an error. */
+/* Checks that row scales, which stream with the weights, are finite: a NaN would spoil the image silently. */
 static enum status quantised_check_rows(struct pairing *p, const struct index_entry *scale, struct error *e) {
     float some[256];
     if (scale->dtype != DTYPE_F32) {
@@ -140,8 +138,7 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
     return e->code;
 }
 
-/* True for a column with one scale per row. For int8 a list is accepted too, as programs other than ComfyUI
- * write it. */
+/* True for a column with one scale per row; for int8 also a list, which other programs write. */
 static bool is_of_rows(const struct index_entry *scale, const struct index_entry *w) {
     bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
     return w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0];
@@ -189,8 +186,7 @@ static enum status pair_single(struct pairing *p, struct index_entry *scale, str
     return scale ? pair_scale(p, scale, e) : fail_missing(p, "weight_scale", e);
 }
 
-/* Pairs a tiled weight (NVFP4, MXFP8) with its scales; w->dim[1] becomes the number of values instead of
- * bytes. */
+/* Pairs a tiled weight (NVFP4, MXFP8) with its scales; w->dim[1] becomes values instead of bytes. */
 static enum status pair_tiled(struct pairing *p, struct index_entry *scale, enum dtype dtype,
                               struct error *e) {
     struct index_entry *w = p->weight;

@@ -7,7 +7,7 @@
 /* Parts of tensor names that identify a quantisation format, the most specific first. */
 static const struct {
     const char *part, *form;
-} marks[] = {
+} signatures[] = {
     {".quant_state.bitsandbytes__", "bitsandbytes 4-bit weights"},
     {".absmax", "bitsandbytes 4-bit weights"},
     {".SCB", "bitsandbytes int8 weights"},
@@ -24,8 +24,8 @@ static const struct {
 
 static const char *format_by_name(const struct tensor_index *index, const struct index_entry *entry) {
     if (entry->used) return NULL;
-    for (size_t i = 0; i < sizeof marks / sizeof *marks; i++)
-        if (strstr(index_name(index, entry), marks[i].part)) return marks[i].form;
+    for (size_t i = 0; i < sizeof signatures / sizeof *signatures; i++)
+        if (strstr(index_name(index, entry), signatures[i].part)) return signatures[i].form;
     return NULL;
 }
 

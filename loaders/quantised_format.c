@@ -195,16 +195,16 @@ static enum status quantised_format_read_metadata(const struct tensor_index *ind
     struct json_member member;
     struct error inner = {0};
     struct described at = {text->path, "_quantization_metadata"};
-    bool seen = false;
+    bool has_layers = false;
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
         if (!quantised_format_is_named(&member, "layers")) continue;
-        if (seen) return quantised_format_fail(&at, DUP, "lists its layers twice", e);
-        seen = true;
+        if (has_layers) return quantised_format_fail(&at, DUP, "lists its layers twice", e);
+        has_layers = true;
         read_layers(index, &member.value, form, e);
     }
     if (inner.code != OK) return fail_json(&at, &inner, e);
-    if (e->code != OK || seen) return e->code;
+    if (e->code != OK || has_layers) return e->code;
     quantised_format_fail(&at, META, "is invalid", e);
     return error_expected(e, "an object with layers");
 }

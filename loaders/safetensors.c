@@ -240,8 +240,7 @@ static bool any_beyond_63_bits(const json_t *numbers) {
     return false;
 }
 
-/* True if the number that the parser rejected is a data offset. No file is that long, so the error is
- * BOUNDS. */
+/* True if the number that the parser rejected is a data offset: no file is that long (BOUNDS). */
 static bool offsets_overflow(const struct json_text *value) {
     struct error ignored = {0};
     json_t *json;

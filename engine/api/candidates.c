@@ -85,7 +85,7 @@ static enum pictures_place candidates_pictures_place(const struct sluice_request
 
 static struct run_need *candidates_need(const struct job *job, const struct layout *l, struct error *e) {
     struct run_need *need = job->sys->alloc(job->sys, LINE_HOST, run_need_bytes(l->n_stages));
-    if (!need) error_set(e, MEMORY, "no memory for the memory needs of a run");
+    if (!need) error_set(e, MEMORY, "no memory to plan the run");
     return need;
 }
 
@@ -245,7 +245,7 @@ static enum status candidates_begin(struct candidates *c, int n_ways, struct err
     size_t n_max = (size_t)job->n_needs + 1; /* one more: candidates_add_tiled drops one */
     job->needs = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->needs);
     job->choices = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->choices);
-    return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory for the memory needs of a run");
+    return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory to plan the run");
 }
 
 enum status job_measure(struct job *job, struct error *e) {

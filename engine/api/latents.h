@@ -9,7 +9,7 @@
 enum status latents_save(struct sys *sys, const char *path, const char *name, const char *recipe,
                          const struct tensor *latents, int n, struct error *e);
 
-/* Dump a tensor for comparison with a reference: FOLDER/NAME.safetensors holds one tensor NAME. */
+/* Dumps, for comparison with a reference: FOLDER/NAME.safetensors holds one tensor NAME. */
 enum status dump_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e);
 enum status dump_save_latents(struct sys *sys, const char *folder, const char *name,

@@ -56,14 +56,14 @@ struct layout {
     struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
     struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX],
         noise;                       /* past outputs of the sampler; fresh noise */
-    struct tensor concat[BATCH_MAX]; /* concat channels of the denoiser; shared by all images unless random */
+    struct tensor concat[BATCH_MAX]; /* concat channels; rank 0: none. Shared by images unless random */
     struct tensor image;             /* vision tokens that the denoiser reads; rank 0: none */
     struct tensor clean_frame;       /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
     /* Inpainting blend (job_blends_mask), else rank 0: mask [Y, X], 1 where the image is repainted; latent of
      * the input image; initial noise. */
     struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
     struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
-    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* of a group: branch * images_per_group + image */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* outputs at branch * images_per_group + image */
     struct tensor denoised,
         preview; /* previews, else rank 0: predicted clean latent [C, F, Y, X]; RGB [Y, X, 3] U8 */
     struct tensor control_rgb;  /* a frame of the control video [Y, X, 3] U8; rank 0: none */

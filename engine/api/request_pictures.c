@@ -107,8 +107,8 @@ static bool vision_can_read(const struct sluice_model *model, struct picture_siz
     return !vision->family || vision->family->vision_grid(vision, size.width, size.height).columns;
 }
 
-/* The size of a VACE reference image: its own, in whole latent pixels; 0x0 if nothing would remain at the
- * output size. */
+/* The size of a VACE reference image in whole latent pixels; 0x0 if nothing would remain at the output
+ * size. */
 static struct picture_size reference_frame_size(const struct request_resolver *s, struct picture_size input) {
     int factor = model_decoder(s->model)->pixel_factor;
     struct picture_size size = {input.width - input.width % factor, input.height - input.height % factor};

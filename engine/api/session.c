@@ -70,7 +70,7 @@ static enum status prepare_steps(struct sluice_session *s, const struct job *job
 static enum status prepare_operators(struct sluice_session *s, const struct run *run, const struct job *job,
                                      struct error *e) {
     struct run_need *need = s->sys->alloc(s->sys, LINE_HOST, run_need_bytes(job->need->n_stages));
-    if (!need) return error_set(e, MEMORY, "no memory for the memory needs of a run");
+    if (!need) return error_set(e, MEMORY, "no memory to plan the run");
     memcpy(need, job->need, run_need_bytes(job->need->n_stages));
     executor_measure(run, true, need, e);
     s->sys->release(s->sys, need);

@@ -21,10 +21,10 @@ struct session_adapters {
     struct sys *sys;
     struct loaded_adapter *file[SLUICE_LORAS_MAX]; /* in the order of the request */
     int n_files;
-    enum dtype weights; /* weight type that the components below were built for */
+    enum dtype weights; /* weight type that the components were built for */
     struct adapter_combination combination[SLOTS_MAX];
-    struct component *component[SLOTS_MAX]; /* NULL: no adapter for this slot */
-    char *names;                            /* "style:0.8, turbo:1"; NULL without adapters */
+    struct component *component[SLOTS_MAX]; /* changed component of each slot; NULL: no adapter */
+    char *names;                            /* for image metadata: "style:0.8, turbo:1"; NULL: no adapters */
     uint64_t open_bytes;                    /* largest temporary memory that opening a file took */
 };
 

@@ -1,5 +1,5 @@
 /* Stage callbacks: the host's work before, between and after the evaluations of each stage (embeddings,
- * sampler updates, previews, decoded images). Rows of stages.c name them. */
+ * sampler updates, previews, decoded images). The structs in stages.c refer to them. */
 #ifndef SLUICE_API_STAGE_CALLBACKS_H
 #define SLUICE_API_STAGE_CALLBACKS_H
 

@@ -21,7 +21,7 @@ static const struct config_value *find_below(const struct config *config, const 
     return NULL;
 }
 
-static const struct config_value *find_given(const struct config *config, const char *key) {
+static const struct config_value *find_value(const struct config *config, const char *key) {
     const struct config_value *value = config_find(config, key);
     return value && value->kind != CONFIG_NULL && value->kind != CONFIG_EMPTY ? value : NULL;
 }
@@ -46,7 +46,7 @@ static enum status refuse_nested(const struct config *config, const char *key, s
 
 enum status config_int(const struct config *config, const char *key, int least, int most, int *out,
                        struct error *e) {
-    const struct config_value *value = find_given(config, key);
+    const struct config_value *value = find_value(config, key);
     if (!value) return refuse_nested(config, key, e);
     if (value->kind != CONFIG_NUMBER || value->number != floor(value->number) || value->number < least ||
         value->number > most) {
@@ -59,7 +59,7 @@ enum status config_int(const struct config *config, const char *key, int least, 
 
 enum status config_float(const struct config *config, const char *key, double least, double most, double *out,
                          struct error *e) {
-    const struct config_value *value = find_given(config, key);
+    const struct config_value *value = find_value(config, key);
     if (!value) return refuse_nested(config, key, e);
     if (value->kind != CONFIG_NUMBER || !(value->number >= least && value->number <= most)) {
         bad_value(config, value, e);
@@ -70,7 +70,7 @@ enum status config_float(const struct config *config, const char *key, double le
 }
 
 enum status config_bool(const struct config *config, const char *key, bool *out, struct error *e) {
-    const struct config_value *value = find_given(config, key);
+    const struct config_value *value = find_value(config, key);
     if (!value) return OK;
     if (value->kind != CONFIG_BOOL) {
         bad_value(config, value, e);
@@ -95,7 +95,7 @@ static enum status config_unsupported(const struct config *config, const struct 
 
 enum status config_expect(const struct config *config, const char *key, const char *expected,
                           struct error *e) {
-    const struct config_value *value = find_given(config, key);
+    const struct config_value *value = find_value(config, key);
     if (!value || (value->kind == CONFIG_STRING && !strcmp(value->string, expected))) return OK;
     config_unsupported(config, value, e);
     return error_expected(e, "\"%s\"", expected);

@@ -19,8 +19,7 @@ struct config {
     char *path; /* path of the JSON file, for messages; NULL for an empty configuration */
     struct config_value *values;
     int n_values;
-    struct config
-        *pictures; /* preprocessor_config.json of a vision encoder, owned; NULL for other components */
+    struct config *pictures; /* preprocessor_config.json of a vision encoder; owned */
 };
 
 const struct config_value *config_find(const struct config *config, const char *key);

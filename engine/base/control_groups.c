@@ -85,8 +85,7 @@ static double group_memory_left(const struct group *g, const struct version *v) 
     return limit > used ? (double)(limit - used) : 0;
 }
 
-/* Reads a CPU quota: "150000 100000" in one file, or each number in its own file. -1 and "max" mean no
- * quota. */
+/* Reads a CPU quota: "150000 100000" in one file, or two files with a number each. -1, "max": no quota. */
 static double group_processors(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT], *behind;
     double quota = strtod(group_text(g, v->limit, text), &behind);
@@ -116,8 +115,7 @@ static double least_of_ancestors(const char *root, const char *mount, const char
     }
 }
 
-/* True if a comma-separated list ("cpu,cpuacct") contains the controller; for version 2, if the list is
- * empty. */
+/* True if the list ("cpu,cpuacct") contains the controller; for version 2, if the list is empty. */
 static bool has_controller(const char *names, size_t bytes, const char *controller) {
     size_t n = strlen(controller);
     if (!n) return bytes == 0;

@@ -9,10 +9,10 @@
 enum { DESCRIPTORS = 4 << 20 };
 
 enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes, struct error *e) {
-    uint64_t budget = sys->header_limit.budget_bytes, beside = sys->header_limit.reserved_bytes;
-    uint64_t least = beside + (uint64_t)sys_memory_use(sys).live_bytes[LINE_HOST] + bytes;
+    uint64_t budget = sys->header_limit.budget_bytes, reserved = sys->header_limit.reserved_bytes;
+    uint64_t least = reserved + (uint64_t)sys_memory_use(sys).live_bytes[LINE_HOST] + bytes;
     char size[SIZE_TEXT_BYTES];
-    if (!budget || least <= budget || least <= beside + HEADER_LIMIT_MIN) return OK;
+    if (!budget || least <= budget || least <= reserved + HEADER_LIMIT_MIN) return OK;
     least += DESCRIPTORS;
     error_set(e, BUDGET,
               "does not fit the memory budget; the smallest budget that works is --max-ram %" PRIu64 "B (%s)",

@@ -13,15 +13,15 @@ static int compare_name(const void *name, const void *entry) {
     return strcmp(name, ((const struct index_entry *)entry)->name);
 }
 
-enum { SEEN_NAME_MAX = 512 }; /* longest tensor name that families look up, prefix included */
+enum { LOOKUP_NAME_MAX = 512 }; /* longest tensor name that families look up, prefix included */
 
 struct tensor_index index_view(const struct tensor_index *whole, const char *prefix, int view) {
-    struct tensor_index seen = *whole;
-    seen.sys = NULL;
-    seen.host_bytes = 0;
-    seen.prefix = prefix;
-    seen.view = view;
-    return seen;
+    struct tensor_index result = *whole;
+    result.sys = NULL;
+    result.host_bytes = 0;
+    result.prefix = prefix;
+    result.view = view;
+    return result;
 }
 
 const char *index_prefix(const struct tensor_index *index) {
@@ -42,9 +42,9 @@ bool index_contains(const struct tensor_index *index, const struct index_entry *
 }
 
 struct index_entry *index_find(const struct tensor_index *index, const char *name) {
-    char whole[SEEN_NAME_MAX];
+    char whole[LOOKUP_NAME_MAX];
     if (!index->n_entries) return NULL;
-    if (index->prefix && snprintf(whole, sizeof whole, "%s%s", index->prefix, name) >= SEEN_NAME_MAX)
+    if (index->prefix && snprintf(whole, sizeof whole, "%s%s", index->prefix, name) >= LOOKUP_NAME_MAX)
         return NULL;
     return bsearch(index->prefix ? whole : name, index->entries, (size_t)index->n_entries,
                    sizeof *index->entries, compare_name);

@@ -42,8 +42,7 @@ struct tensor_index {
     char *names;   /* storage of the entries' names, NUL-terminated */
     char *config;  /* JSON text of the metadata key `config`; NULL: none */
     char *adapter; /* JSON text of an adapter file's metadata key `lora_adapter_metadata`; NULL: none */
-    /* JSON texts from the metadata that describe quantised layers, each NUL-terminated; NULL once
-     * processed. */
+    /* JSON texts that describe quantised layers (metadata), each NUL-terminated; NULL once processed. */
     char *quantisation;
     uint64_t quantisation_bytes;
     bool quantised;         /* the metadata describes a quantisation by another program */

@@ -1,5 +1,4 @@
-/* NUMA memory nodes: see memory_nodes.h. System calls are used directly, which avoids a dependency on
- * libnuma. */
+/* NUMA memory nodes: see memory_nodes.h. Direct system calls avoid a dependency on libnuma. */
 #include "engine/base/memory_nodes.h"
 
 #include "engine/base/control_groups.h"

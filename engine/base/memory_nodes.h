@@ -6,8 +6,7 @@
 
 #include <stddef.h>
 
-/* NUMA node of a PCI device such as "0000:41:00.0" (case-insensitive); -1 if unknown or if the machine has
- * one node. */
+/* NUMA node of a PCI device such as "0000:41:00.0" (any case); -1 if unknown or if there is only one node. */
 int memory_nodes_of_device(const char *root, const char *bus);
 /* Asks for these whole pages to lie on a node, and moves existing pages there. The system may refuse
  * (containers do). node -1: no effect. */

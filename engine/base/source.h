@@ -28,8 +28,7 @@ struct bounce {
 
 /* Opens path. MISSING if it does not exist; IO if it is not a regular file or cannot be opened. */
 enum status source_open(struct sys *sys, const char *path, struct byte_source *source, struct error *e);
-/* A source over bytes in memory. The bytes and path must outlive the source unchanged. Closing it has no
- * effect. */
+/* A source over bytes in memory. Bytes and path must outlive it unchanged. Closing it has no effect. */
 struct byte_source source_of_memory(struct sys *sys, const char *path, const void *memory, uint64_t bytes);
 void source_close(struct byte_source *source);
 
@@ -40,7 +39,7 @@ void source_close(struct byte_source *source);
 int source_open_direct(struct byte_source *source);
 bool source_is_direct(const struct byte_source *source);
 
-/* Reads exactly `bytes` bytes at offset, repeating short reads. Errors: TRUNC past the end, IO, CHANGED.
+/* Reads exactly `bytes` bytes at offset, repeating short reads. TRUNC past the end, IO, CHANGED.
  * Thread-safe. */
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e);

@@ -173,8 +173,7 @@ static int machine_create(struct sys *sys, const char *path) {
     (void)sys;
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return -errno;
-    flock(file, LOCK_EX | LOCK_NB); /* without lock support, temporary files of killed processes may be left
-                                       over; no other effect */
+    flock(file, LOCK_EX | LOCK_NB); /* without locks, temporary files may be left over */
     return file;
 }
 

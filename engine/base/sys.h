@@ -1,6 +1,5 @@
 /* The table of functions through which the engine uses the system: memory, files, threads, clock. Tests
- * replace functions to count calls, delay them, make them fail or poison memory. All functions are
- * thread-safe. */
+ * replace functions to count, delay or fail calls, or to poison memory. All functions are thread-safe. */
 #ifndef SLUICE_BASE_SYS_H
 #define SLUICE_BASE_SYS_H
 
@@ -31,8 +30,7 @@ struct file_identity {
     uint64_t device, inode;
     int64_t bytes;
     int64_t modified_ns;
-    int64_t changed_ns; /* change time of the inode, which cannot be set back: for identities that outlive the
-                           process */
+    int64_t changed_ns; /* change time of the inode, which cannot be set back */
     bool regular;
 };
 
@@ -82,19 +80,18 @@ struct sys {
     /* Free memory in bytes without swapping; 0: unknown. See free_memory.h. */
     uint64_t (*free_bytes)(struct sys *sys);
 
-    /* File functions return a negative errno on failure. read_at may return fewer bytes than requested; 0 at
-     * the end. */
+    /* File functions return a negative errno on failure. read_at may return fewer bytes than asked; 0 at the
+     * end. */
     int (*open)(struct sys *sys, const char *path);
-    /* Opens a file for direct reads, which bypass the page cache; the file system may refuse. read_at then
-     * requires memory, size and offset in multiples of SYS_DIRECT_BLOCK; the last read ends at the end of the
-     * file. */
+    /* Opens a file for direct reads, which bypass the page cache; the file system may refuse. read_at
+     * then needs memory, size and offset in multiples of SYS_DIRECT_BLOCK; the last read ends at the
+     * file's end. */
     int (*open_direct)(struct sys *sys, const char *path);
     int (*identify)(struct sys *sys, int file, struct file_identity *identity);
     int64_t (*read_at)(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
     void (*close)(struct sys *sys, int file);
-    /* Creates a new output file (-EEXIST if it exists) to be written in order, flushed, and renamed to its
-     * final name. The file is locked (flock) while open, so an unlocked one is left over from a killed
-     * process. */
+    /* Creates a new output file (-EEXIST if it exists) to be written in order, flushed, and renamed. The file
+     * is locked (flock) while open, so an unlocked one is left over from a killed process. */
     int (*create)(struct sys *sys, const char *path);
     /* Creates an unnamed file in a folder, so that a killed process leaves nothing; -EOPNOTSUPP if
      * unsupported. link names the file (-EEXIST if the name is taken). */
@@ -118,19 +115,16 @@ struct sys {
     double (*clock)(struct sys *sys);
 
     struct sys_header_limit header_limit; /* memory limit for the headers of files that are opened */
-    struct memory_use
-        use; /* byte counters, updated by alloc, release, map and unmap; read with sys_memory_use */
+    struct memory_use use;                /* byte counters; read with sys_memory_use */
 };
 
-/* Initialises a condition for sys->wait on the monotonic clock (the C library's default is the wall
- * clock). */
+/* Initialises a condition for sys->wait on the monotonic clock (the C library's default: wall clock). */
 void sys_cond_init(pthread_cond_t *there);
 
 /* Fills the table with the functions of the real machine; nothing to destroy. */
 void sys_init_machine(struct sys *sys);
 
-/* read_at and write, repeated when interrupted by a signal; -EINTR after a thousand interruptions in a
- * row. */
+/* read_at and write, repeated after signal interruptions; -EINTR after a thousand in a row. */
 int64_t sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
 int64_t sys_write(struct sys *sys, int file, const void *from, size_t bytes);
 

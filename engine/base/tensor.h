@@ -57,7 +57,7 @@ enum dtype {
 
 /* Bits of one element; 0 for block types and DTYPE_OTHER. */
 int dtype_bits(enum dtype dtype);
-/* Values and bytes of the smallest independent part of a row: one block, or one value. Both 0 for
+/* Values and bytes of the smallest independent part of a row: a block, or one value. Both 0 for
  * DTYPE_OTHER. */
 int dtype_block_values(enum dtype dtype);
 int dtype_block_bytes(enum dtype dtype);
@@ -93,8 +93,7 @@ struct tensor {
     uint64_t weight_end;
     /* For weights: a borrowed chain of low-rank adapters, which only matrix products with the weight add. */
     const struct low_rank *adapters;
-    int32_t adapter_row; /* for slices of weights: the whole weight's row that is row 0 here, for matching
-                            adapters */
+    int32_t adapter_row; /* of a weight's slice: the weight's row that is row 0 here */
 };
 
 /* A low-rank adapter: adds up . down to rows [row, row + n) of a weight [N, ...] during products. A fused
@@ -114,9 +113,8 @@ int32_t tensor_columns(const struct tensor *t);
 int64_t tensor_bytes(const struct tensor *t);
 /* Bytes of `scales` up to the last scale that this tensor uses; 0 if there are none. */
 int64_t tensor_scales_bytes(const struct tensor *t);
-/* True if quantisation blocks continue across rows because a row is not a whole number of blocks. The tensor
- * is then packed. Reasons: rows of convolution kernels have 3 values, and some files flatten matrices before
- * quantising. */
+/* True if quantisation blocks continue across rows; the tensor is then packed. Reasons: rows of convolution
+ * kernels have 3 values, and some files flatten matrices before quantising. */
 bool tensor_runs_on(const struct tensor *t);
 bool tensor_packed(const struct tensor *t);
 /* Rows [first, first + n) of the outermost dimension; data may be NULL. `scales` stays the same and scale_row
@@ -124,8 +122,7 @@ bool tensor_packed(const struct tensor *t);
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
 /* Columns [first, first + n) of an unquantised matrix; the result is not packed. data may be NULL. */
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
-/* The same packed elements with other dimensions. If the tensor has adapters, the first dimension must
- * stay. */
+/* The same packed elements with other dimensions. If the tensor has adapters, the first must stay. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
 /* Finds the rows of an adapter that apply to a weight or a slice of it: *up gets these rows of adapter->up,
  * and *row the weight's row that the first one changes. False if the adapter changes none. */

@@ -39,14 +39,14 @@ static void thread_pool_pause(void) {
 
 /* Spins until the condition is true, for at most 50 us. Returns whether it is true. */
 static bool thread_pool_spin(struct thread_pool *thread_pool,
-                             bool (*condition)(struct thread_pool *thread_pool, uint32_t seen),
-                             uint32_t seen) {
+                             bool (*condition)(struct thread_pool *thread_pool, uint32_t last_loop),
+                             uint32_t last_loop) {
     enum { SPINS = 64 };
     static const double spin_seconds = 50e-6;
     double until = 0;
     for (;;) {
         for (int i = 0; i < SPINS; i++) {
-            if (condition(thread_pool, seen)) return true;
+            if (condition(thread_pool, last_loop)) return true;
             thread_pool_pause();
         }
         double now = thread_pool->sys->clock(thread_pool->sys);
@@ -55,13 +55,13 @@ static bool thread_pool_spin(struct thread_pool *thread_pool,
     }
 }
 
-static bool thread_pool_has_work(struct thread_pool *thread_pool, uint32_t seen) {
+static bool thread_pool_has_work(struct thread_pool *thread_pool, uint32_t last_loop) {
     uint64_t state = atomic_load(&thread_pool->state);
-    return ((state & OFFERED) && (uint32_t)(state >> 32) != seen) || atomic_load(&thread_pool->closing);
+    return ((state & OFFERED) && (uint32_t)(state >> 32) != last_loop) || atomic_load(&thread_pool->closing);
 }
 
-static bool thread_pool_is_empty(struct thread_pool *thread_pool, uint32_t seen) {
-    (void)seen;
+static bool thread_pool_is_empty(struct thread_pool *thread_pool, uint32_t last_loop) {
+    (void)last_loop;
     return !(atomic_load(&thread_pool->state) & INSIDE);
 }
 
@@ -75,12 +75,12 @@ static void thread_pool_take(struct thread_pool *thread_pool) {
     }
 }
 
-/* Joins the current loop unless it is closed. *seen gets the loop's number. */
-static bool thread_pool_enter(struct thread_pool *thread_pool, uint32_t *seen) {
+/* Joins the current loop unless it is closed. *last_loop gets the loop's number. */
+static bool thread_pool_enter(struct thread_pool *thread_pool, uint32_t *last_loop) {
     unsigned long long state = atomic_load(&thread_pool->state);
     do {
         if (!(state & OFFERED)) return false;
-        *seen = (uint32_t)(state >> 32);
+        *last_loop = (uint32_t)(state >> 32);
     } while (!atomic_compare_exchange_weak(&thread_pool->state, &state, state + 1));
     return true;
 }
@@ -93,10 +93,10 @@ static void thread_pool_leave(struct thread_pool *thread_pool) {
     pthread_mutex_unlock(&thread_pool->lock);
 }
 
-static void thread_pool_sleep(struct thread_pool *thread_pool, uint32_t seen) {
+static void thread_pool_sleep(struct thread_pool *thread_pool, uint32_t last_loop) {
     pthread_mutex_lock(&thread_pool->lock);
     atomic_fetch_add(&thread_pool->n_asleep, 1);
-    while (!thread_pool_has_work(thread_pool, seen))
+    while (!thread_pool_has_work(thread_pool, last_loop))
         pthread_cond_wait(&thread_pool->begins, &thread_pool->lock);
     atomic_fetch_sub(&thread_pool->n_asleep, 1);
     pthread_mutex_unlock(&thread_pool->lock);
@@ -111,10 +111,11 @@ static void thread_pool_wake(struct thread_pool *thread_pool) {
 
 static void member_main(void *argument) {
     struct thread_pool *thread_pool = argument;
-    uint32_t seen = 0;
+    uint32_t last_loop = 0;
     while (!atomic_load(&thread_pool->closing)) {
-        if (!thread_pool_spin(thread_pool, thread_pool_has_work, seen)) thread_pool_sleep(thread_pool, seen);
-        if (!thread_pool_enter(thread_pool, &seen)) continue;
+        if (!thread_pool_spin(thread_pool, thread_pool_has_work, last_loop))
+            thread_pool_sleep(thread_pool, last_loop);
+        if (!thread_pool_enter(thread_pool, &last_loop)) continue;
         thread_pool_take(thread_pool);
         thread_pool_leave(thread_pool);
     }

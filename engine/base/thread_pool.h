@@ -28,8 +28,7 @@ void thread_pool_close(struct thread_pool *thread_pool);
  * thread: the plan assumed all of them, so the error names the possible number instead of running slower. */
 enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e);
 
-/* Calls work so that each of the n items (0 or more) is in exactly one call. Call from one thread at a
- * time. */
+/* Calls work so that each of n items (0 or more) is in exactly one call. Call from one thread at a time. */
 void thread_pool_run(struct thread_pool *thread_pool, int64_t n, thread_pool_work *work, const void *context);
 
 int thread_pool_members(const struct thread_pool *thread_pool);

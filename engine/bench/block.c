@@ -106,8 +106,7 @@ static void watch_reset(struct watch *watch) {
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* per operator class; oneDNN's own products; the forward; the forward to compare
-                              * with */
+    double seconds[N_TIMES]; /* operator classes; oneDNN's products; forward; compared forward */
 };
 
 struct block_bench {
@@ -164,7 +163,7 @@ static enum status prepare_products(struct block_bench *b, struct error *e) {
     }
     b->memory = sys->map(sys, LINE_ACTIVATION, b->bytes);
     if (!b->memory)
-        return error_set(e, MEMORY, "no memory for a bench of %llu bytes", (unsigned long long)b->bytes);
+        return error_set(e, MEMORY, "no memory for a benchmark of %llu bytes", (unsigned long long)b->bytes);
     random_weights_fill(&random, &values, 1, b->memory, b->bytes);
     return OK;
 }

@@ -67,8 +67,8 @@ static enum status stored_type_fail(const char *name, size_t length, const char 
     size_t n = 0;
     for (size_t i = 0; i < sizeof known / sizeof *known && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, " %s", known[i].name);
-    error_set(e, USAGE, "the dtype %s", what);
-    error_where(e, "known:%s", names);
+    error_set(e, USAGE, "%s", what);
+    error_where(e, "supported:%s", names);
     return error_found(e, "'%.*s'", (int)length, name);
 }
 
@@ -96,14 +96,15 @@ enum status stored_types_read(const char *text, size_t length, struct stored_typ
         const char *slash = memchr(text + at, '/', length - at);
         size_t n = slash ? (size_t)(slash - text) - at : length - at;
         const struct stored_type *type = stored_type_find(text + at, n);
-        if (!type) return stored_type_fail(text + at, n, "cannot be used", e);
+        if (!type) return stored_type_fail(text + at, n, "unknown dtype", e);
         types->type[types->n++] = type;
         at += n + 1;
         if (at <= length && types->n == STORED_TYPES_MAX)
-            return stored_type_fail(text, length, "is of too many types", e);
+            return stored_type_fail(text, length, "too many dtypes in rotation", e);
     }
     if (!stored_types_are_gguf(types) || !any_in(types, SAFETENSORS)) return OK;
-    return stored_type_fail(text, length, "is in no file: some types are of GGUF, others of safetensors", e);
+    return stored_type_fail(text, length,
+                            "one file cannot hold these dtypes: some are of GGUF, others of safetensors", e);
 }
 
 static const struct stored_type *stored_type_choose(struct stored_types *types, const struct block_kind *kind,

@@ -41,7 +41,7 @@ static uint16_t to_f16(double value) {
     return sign | (uint16_t)((exponent + 14) << 10) | (uint16_t)((int)ldexp(fraction, 11) & 1023);
 }
 
-/* Half width of the uniform range. Matrices: by the number of inputs that a product sums over. */
+/* Width of the uniform range. Matrices: by the number of inputs that a product sums over. */
 static double random_range(const struct tensor *t, double init_scale) {
     double inputs = 1;
     for (int i = 1; i < t->rank; i++) inputs *= t->dim[i];

@@ -72,8 +72,7 @@ void stream_model_make(struct stream_model *model, struct sys *sys) {
                                           .index = {.sys = sys, .sources = &model->source, .n_sources = 1},
                                           .blocks = model->blocks,
                                           .n_blocks = model->n_blocks};
-    memcpy(model->component.settings, &self, sizeof self); /* forward_product reads the model's address
-                                                            * here */
+    memcpy(model->component.settings, &self, sizeof self); /* for forward_product */
     for (int i = 0; i < model->n_blocks; i++) make_block(model, i, &offset);
 }
 

@@ -49,9 +49,9 @@ void mask_to_channels(const struct sluice_picture *mask, int factor, struct tens
  * x factor is repainted, else 0 (nearest, as in PyTorch's interpolate). */
 void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* The size at which a reference image is encoded. Up to the largest Kontext training size: its own, each side
- * rounded down to a multiple; above: the training size of the nearest aspect ratio. SHAPE for a side below a
- * multiple, and for large images with an aspect ratio beyond 4 to 1. multiple: 1 to 672. */
+/* The size at which a reference image is encoded. Up to the largest Kontext training size: the image's size,
+ * each side rounded down to a multiple; above: the training size of the nearest aspect ratio. SHAPE for a
+ * side below a multiple, and for large images with an aspect ratio beyond 4 to 1. multiple: 1 to 672. */
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e);
 

@@ -19,8 +19,8 @@ static enum status factor_mismatch(const struct factor *f, const struct packed_t
     return error_found(e, "%s %s", dtype_name(f->dtype), found);
 }
 
-/* Checks that a factor's type needs no data from other tensors, that its rows are whole blocks, and that all
- * its row ranges exist. */
+/* Checks that a factor's type needs no data from other tensors, that rows are whole blocks, and ranges
+ * exist. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
     if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
@@ -36,8 +36,7 @@ static enum status check_factor(const struct factor *f, const struct packed_tens
     return OK;
 }
 
-/* True if a row of the factor has the weight's axes, ignoring axes of size 1, or is flat and of equal
- * length. */
+/* True if a factor's row has the weight's axes without axes of size 1, or is flat and of equal length. */
 static bool same_columns(const struct factor *f, const struct tensor *weight) {
     int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
     int n = 0, m = 0;
@@ -87,8 +86,7 @@ static enum status check_vector(const struct replaced_vector *v, const struct pa
     return error_expected(e, "%s", expected);
 }
 
-/* FNV-1a by words. A multiplication moves bits upwards only, so the upper half is folded into the lower
- * one. */
+/* FNV-1a by words. A multiplication moves bits upwards only, so the upper half is folded down. */
 static void hash_word(uint64_t *hash, uint64_t word) {
     *hash = (*hash ^ word) * 0x100000001b3;
     *hash ^= *hash >> 32;
@@ -155,8 +153,7 @@ static bool same_factor(const struct factor *a, const struct factor *b) {
     return same;
 }
 
-/* Index of the block's first pair with the same `down` factor as this pair: itself if there is none
- * before. */
+/* Index of the block's first pair with the same `down` factor as this pair, possibly the pair itself. */
 static int down_of(const struct block_adapter *x, int i_pair) {
     int n = 0;
     for (int i = 0; i < i_pair; i++) {

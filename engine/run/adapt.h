@@ -39,9 +39,8 @@ static inline int64_t factor_columns(const struct factor *f) {
     return columns;
 }
 
-/* Adds scale * up . down to the rows of a weight from `row` on. down: [r, ...], then the weight's inner dims,
- * or a matrix with as many columns; up: [n, r]. r: rank; n: adapted rows. Trailing axes of size 1 are
- * allowed. */
+/* Adds scale * up . down to the rows of a weight from `row` on. down: [r, ...] with the weight's inner dims,
+ * or a matrix with as many columns; up: [n, r]. r: rank; n: rows. Trailing axes of size 1 are allowed. */
 struct adapted_weight {
     int block;  /* index in component.blocks */
     int weight; /* index in the weight table of the block's kind */

@@ -20,8 +20,7 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies in a checkpoint: a whole tensor, some of its rows, a time slice of a kernel, or a range
- * of its inputs. */
+/* Where a weight lies in a checkpoint: a whole tensor, some rows, a time slice, or a range of inputs. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* NULL: all rows */
@@ -60,13 +59,13 @@ static struct place block_find_place(const struct block_ref *ref, const struct w
                                      const struct tensor_index *index) {
     char name[2 * BLOCK_NAME_MAX];
     struct place place = {.slices = 1};
-    int original = ref->number + ref->number_offset;
+    int checkpoint_number = ref->number + ref->number_offset;
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i] && !place.entry; i++)
         place.entry = index_find(index, block_weight_name(spec->names[i], ref->number, name));
     if (!place.entry && spec->checkpoint_name)
-        place.entry = index_find(index, block_weight_name(spec->checkpoint_name, original, name));
+        place.entry = index_find(index, block_weight_name(spec->checkpoint_name, checkpoint_number, name));
     if (!place.entry && spec->fused.name) {
-        place.entry = index_find(index, block_weight_name(spec->fused.name, original, name));
+        place.entry = index_find(index, block_weight_name(spec->fused.name, checkpoint_number, name));
         place.slice = &spec->fused;
     }
     return place;
@@ -88,12 +87,12 @@ static enum dtype in_smaller_blocks(enum dtype dtype) {
 
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted) {
-    enum { KEPT_VALUES = 1024 };
+    enum { SMALL_TENSOR_VALUES = 1024 };
     const int32_t *dim = entry->dim;
     if (!dtype_is_weight(entry->dtype) || entry->rank != 2 || dim[0] == 1) return entry->dtype;
     if (dim[1] % dtype_block_values(entry->dtype)) return entry->dtype;
     if (kind && (kind->never_quantised || kind->embedding_table)) return entry->dtype;
-    if ((int64_t)dim[0] * dim[1] <= KEPT_VALUES) return entry->dtype;
+    if ((int64_t)dim[0] * dim[1] <= SMALL_TENSOR_VALUES) return entry->dtype;
     while (dim[1] % dtype_block_values(wanted) && in_smaller_blocks(wanted) != wanted)
         wanted = in_smaller_blocks(wanted);
     return dim[1] % dtype_block_values(wanted) ? entry->dtype : wanted;
@@ -181,8 +180,7 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
-/* Among a weight's alternative names, the one that fits the file: some tensor has the same text before the
- * number. */
+/* The alternative name that fits the file: some tensor has the same text before the number. */
 static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         for (int k = 0; k < index->n_entries; k++) {
@@ -429,8 +427,7 @@ static struct tensor factor_at(const struct block *block, const struct packed_pl
     return t;
 }
 
-/* Points low-rank descriptors into a packed block. Chains are built from the last adapter to the first, so
- * that they keep the block's order. */
+/* Makes low-rank descriptors, from the last adapter to the first, so that chains keep the block's order. */
 static void point_adapters(const struct block *block, const struct packed_place *place, char *weights) {
     struct low_rank *nodes = (struct low_rank *)(weights + structure_bytes(block));
     for (int i = block->n_adapters - 1; i >= 0; i--) {

@@ -17,15 +17,14 @@ enum {
 };
 enum { WEIGHT_SLICES_MAX = 4 };
 
-/* A weight that checkpoints may store as rows of a fused tensor (such as qkv): its parts lie one below the
- * other. */
+/* A weight that checkpoints may store as rows of a fused tensor (such as qkv), whose parts lie one below
+ * another. */
 struct weight_slice {
     const char *name; /* name of the fused tensor; NULL: not fused */
     int n_parts;
     int rows[WEIGHT_SLICES_MAX]; /* rows of each part, as indices into the family's dims */
     int n_taken, taken[WEIGHT_SLICES_MAX];
-    int all; /* index of the dim with the fused tensor's rows in published files; 0: published files do not
-                fuse */
+    int all; /* index of the dim with the rows of the fused tensor; 0: not fused in published files */
 };
 
 /* One row of a weight table. A weight is searched under its names, then under the authors' checkpoint name,
@@ -48,8 +47,7 @@ struct weight_spec {
      * input_part. 0: the weight has its own tensor. Not combined with slices. */
     int input_parts, input_part;
     bool optional;         /* the tensor may be absent; it then has rank 0 */
-    bool embedding_lookup; /* rows are copied or added (embedding lookup); no matrix product reads the weight
-                            */
+    bool embedding_lookup; /* embedding rows: copied or added, not an operand of products */
     int if_dim; /* index of a dim; blocks where that dim is 0 lack this weight; 0: all blocks have it */
     double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
 };
@@ -61,11 +59,10 @@ struct weight_spec {
         .init_scale = init_scale_                                                                            \
     }
 
-/* BLOCK_WEIGHT with a name in the authors' checkpoints; only blocks where dim `when_` is not 0 have the
- * weight. */
-#define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, original_, rank_, ...)                   \
+/* BLOCK_WEIGHT with a name in the authors' checkpoints, for blocks where dim `when_` is not 0. */
+#define BLOCK_WEIGHT_IF(when_, structure, field, init_scale_, name, checkpoint_name_, rank_, ...)            \
     {                                                                                                        \
-        .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = original_,          \
+        .offset = offsetof(struct structure, field), .names = {name}, .checkpoint_name = checkpoint_name_,   \
         .rank = rank_, .dim = {__VA_ARGS__}, .init_scale = init_scale_, .if_dim = when_                      \
     }
 #define BLOCK_WEIGHT_NAMED(...) BLOCK_WEIGHT_IF(0, __VA_ARGS__)
@@ -84,8 +81,7 @@ struct visit_scope;
 /* How often a block is computed. */
 enum update_rate {
     UPDATE_PER_EVALUATION,
-    UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; lanes of one prompt share the result
-                        */
+    UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; shared by its lanes */
     /* Blocks whose result rows depend on the timestep alone (shared by all lanes), or on timestep and prompt.
      * Hoisted, one visit before the first evaluation computes the rows of all evaluations, so the weights are
      * read once. Otherwise each evaluation computes its row. A row has the same bits either way, because its
@@ -137,8 +133,7 @@ struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
     uint64_t bytes;       /* bytes in the packed block, after conversion */
-    uint64_t run, stride; /* in the file: bytes of one run, and from one run's start to the next; stride 0:
-                             contiguous */
+    uint64_t run, stride; /* in the file: bytes of a run, bytes between run starts; 0: contiguous */
     struct packed_conversion conversion;
 };
 
@@ -155,11 +150,10 @@ static inline bool packed_converts(const struct packed_segment *segment) {
 struct packed_tensor {
     size_t offset; /* offset of the struct tensor in the weights structure */
     uint64_t packed_offset;
-    uint64_t scales_offset; /* offset in the packed block of the bytes of tensor.scales; 0: none */
-    struct tensor shape;    /* the bound tensor, without data */
-    const struct index_entry
-        *entry;    /* index entry with the bytes; the weight may use only some of its rows */
-    bool replaced; /* an adapter supplies the bytes: see adapt.h */
+    uint64_t scales_offset;          /* offset in the packed block of the bytes of tensor.scales; 0: none */
+    struct tensor shape;             /* the bound tensor, without data */
+    const struct index_entry *entry; /* index entry with the bytes, possibly more rows */
+    bool replaced;                   /* an adapter supplies the bytes: see adapt.h */
 };
 
 /* A low-rank product that an adapter adds to rows of a weight; block_point makes a struct low_rank of it. */
@@ -194,8 +188,8 @@ static inline const struct block *block_base(const struct block *block) {
     return block->base ? block->base : block;
 }
 
-/* Parts of a packed block, in order. Resident blocks keep the parts in separate memory, so that base weights
- * stay when adapters change. */
+/* Parts of a packed block, in order. As resident memory they are separate, so base weights stay when adapters
+ * change. */
 enum packed_part { PACKED_ADAPTER, PACKED_BASE, PACKED_PARTS };
 
 static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {
@@ -225,9 +219,8 @@ static inline char *packed_byte(const struct block *block, const struct packed_p
     return base ? base + at - (part == PACKED_BASE ? block->adapter_bytes : 0) : NULL;
 }
 
-/* Numbers of nested blocks: "up_blocks.2.resnets.1" is 100 * 2 + 1, three levels continue likewise. If a
- * model has several sequences of blocks with different names, each sequence's numbers start at a multiple of
- * BLOCK_ROW_STEP. */
+/* Numbers of nested blocks: "up_blocks.2.resnets.1" is 100 * 2 + 1, three levels likewise. If a model has
+ * several sequences of blocks with different names, each sequence starts at a multiple of BLOCK_ROW_STEP. */
 enum { BLOCK_NUMBER_STEP = 100, BLOCK_ROW_STEP = 1000000 };
 
 /* Formats a tensor name of a weight table for a block. The last %d is the block's number in its sequence;
@@ -242,8 +235,7 @@ static inline bool block_has_weight(const struct weight_spec *spec, const int32_
 
 /* Writes a weight's shape in files without axes of size 1. Returns the rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
-/* Returns the table row of the tensor in published files: for a weight that these fuse, name and shape of the
- * fused tensor. */
+/* Returns the row of the tensor in published files: fused weights get name and shape of the fused tensor. */
 struct weight_spec block_published_weight(const struct weight_spec *spec);
 /* Writes a weight's shape in published files, axes of size 1 included. Returns the rank. */
 int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
@@ -259,9 +251,8 @@ char *block_missing_name(const struct block_ref *ref, const struct weight_spec *
 
 /* The stored type of a tensor when weights are quantised to `wanted`. Rows that are no multiple of 256 values
  * get a larger type with blocks of 32, or a rotated type with smaller groups. Vectors, convolutions, tensors
- * of at most 1,024 values, block kinds marked never_quantised, and tensors that fit no type keep their type.
- * kind: NULL if no family has the tensor. `convert` and --type both use this function, so they give the same
- * image. */
+ * of at most 1,024 values, kinds marked never_quantised, and tensors that fit no type keep theirs. kind: NULL
+ * if no family has the tensor. `convert` and --type both use this function, so they give the same image. */
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 

@@ -143,8 +143,7 @@ static void setting_read_number(const struct setting *s, const char *key, const 
     }
 }
 
-/* True if the key may hold an object instead of a number: one of the setting's other keys lies in it, as
- * "size.shortest_edge" in "size". */
+/* True if the key may hold an object with another key of the setting, as "size.shortest_edge" in "size". */
 static bool setting_may_be_object(const struct setting *s, int i_key) {
     size_t n = strlen(s->keys[i_key]);
     for (int i = 0; i < i_key; i++)
@@ -236,14 +235,13 @@ static bool config_text_is_place(const char *part) {
     return *part >= '0' && *part <= '9';
 }
 
-/* Closes the objects and arrays after the first `kept` bytes of the last key, innermost first. */
-static void config_text_close(struct config_text *text, size_t kept) {
-    for (size_t i = text->last ? strlen(text->last) : 0; i-- > kept;)
+/* Closes the objects and arrays after the first `n_shared` bytes of the last key, innermost first. */
+static void config_text_close(struct config_text *text, size_t n_shared) {
+    for (size_t i = text->last ? strlen(text->last) : 0; i-- > n_shared;)
         if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");
 }
 
-/* Writes a key with the objects and arrays that its dots denote: "axes.0" opens an array, "axes.1" continues
- * it. */
+/* Writes a key with the objects and arrays of its dots: "axes.0" opens an array, "axes.1" continues it. */
 static void config_text_key(struct config_text *text, const char *key) {
     size_t shared = config_text_shared(text->last, key);
     const char *between = ", ";

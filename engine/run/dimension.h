@@ -14,15 +14,14 @@ enum { DIMENSIONS_MAX = 64, DIMENSION_NAMES_MAX = 4, SETTING_KEYS_MAX = 6 };
 /* How config.json writes a dimension. */
 enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0, FORM_ABSENT_IF_0 };
 
-/* One entry of component.dims. A row without a tensor or block count is filled in by the family's own
- * code. */
+/* One entry of component.dims. The family's own code sets entries without a tensor or block count. */
 struct dimension {
     const char *name; /* name as a choice for synthetic checkpoints; NULL: derived from earlier rows */
     int published;    /* value of the family's best-known model */
     int least, most;  /* range of values that synthetic checkpoints can choose */
     int place;
-    /* The dim is the size of this axis of the first existing tensor of this rank. rank 0: 1 if a tensor
-     * exists, else 0. */
+    /* The dim is the size of this axis of the first existing tensor of this rank. rank 0: 1 if one exists,
+     * else 0. */
     const char *tensor[DIMENSION_NAMES_MAX];
     int rank, axis;
     /* Or the dim is the number of blocks under one of these name prefixes, whichever is largest. */
@@ -73,7 +72,7 @@ struct published_setting {
     double value;
 };
 
-/* A configuration key whose value must equal `value` if the key exists. value NULL: the key must be absent or
+/* A configuration key whose value must be `value` if the key exists. value NULL: the key must be absent or
  * off. */
 struct expectation {
     const char *key, *value;
@@ -83,8 +82,8 @@ struct component;
 
 /* Reads dims and settings from index and configuration, then calls the family's own checks. */
 enum status component_configure(struct component *c, const struct config *config, struct error *e);
-/* Sets dims and settings of a synthetic component. chosen: one value per named row of family.dimensions;
- * NULL: the published values. */
+/* Sets the dims and settings of a synthetic component. chosen: a value per named row; NULL: published
+ * values. */
 void component_derive(struct component *c, const int *chosen);
 /* Writes the common config.json of n components, with the first one's model type. Returns like snprintf. */
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);

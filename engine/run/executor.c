@@ -25,8 +25,8 @@ struct execution {
     bool operator_failed;     /* the last visit failed for lack of memory */
 };
 
-/* Runs one visit: the block's forward for each lane of the evaluation's group. A dry run passes an empty
- * place for the weights. */
+/* Runs one visit: the block's forward for each lane of the group. In a dry run the weights' place is
+ * empty. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              struct packed_place place, void *weights) {
     const struct block *block = stage->blocks[visit->block];
@@ -253,7 +253,7 @@ static bool execution_tick(void *user) {
     return x->run->hooks->tick(x->run->hooks->user, x->visit, x->done + x->context->flops, x->e);
 }
 
-/* Called by operators: waits until the tensor's bytes, and all bytes before them in the packed block, have
+/* Called by operators: waits until a tensor's bytes, and all earlier bytes of the packed block, have
  * arrived. */
 static bool execution_await(void *user, const struct tensor *tensor) {
     struct execution *x = user;
@@ -296,8 +296,8 @@ static bool begins_evaluation(const struct visit_list *visits, int i) {
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
 }
 
-/* True if computation can restart at this visit: the first of an evaluation and, for video, of the lane's
- * first chunk. */
+/* True for the first visit of an evaluation and, for video, of the lane's first chunk: restarts are
+ * possible. */
 static bool can_restart_at(const struct run *run, int i) {
     const struct visit *v = &run->visits->visits[i];
     int n_chunks = run->stages[v->stage].n_chunks;
@@ -313,21 +313,19 @@ static uint32_t held_stages(const struct execution *x, int stage) {
     return held;
 }
 
-/* Evicts residents before visit i_visit, the first of an evaluation. Returns false if nothing can be evicted
- * or an error is set. */
+/* Evicts residents before an evaluation's first visit. Returns false if none are left or an error is set. */
 static bool evict(struct execution *x, uint64_t bytes, int i_visit, enum evict_reason reason) {
     const struct visit *first = &x->run->visits->visits[i_visit];
     struct plan *reduced = &x->reduced[x->n_evicted % 2];
-    uint64_t given = plan_evict(x->need, x->plan, first->stage, held_stages(x, first->stage), bytes, reduced);
-    if (!given || store_replan(x->store, reduced, i_visit, x->e) != OK) return false;
+    uint64_t freed = plan_evict(x->need, x->plan, first->stage, held_stages(x, first->stage), bytes, reduced);
+    if (!freed || store_replan(x->store, reduced, i_visit, x->e) != OK) return false;
     x->plan = reduced;
     x->n_evicted++;
-    if (x->run->hooks->evicted) x->run->hooks->evicted(x->run->hooks->user, first, given, reason);
+    if (x->run->hooks->evicted) x->run->hooks->evicted(x->run->hooks->user, first, freed, reason);
     return true;
 }
 
-/* After a lack of memory: evicts half of the residents, at the second attempt all. If none are left, the
- * error stays. */
+/* After a lack of memory: evicts half of the residents, then all. If none are left, the error stays. */
 static bool evict_more(struct execution *x, int i_visit, enum evict_reason reason) {
     struct error found = *x->e;
     uint64_t bytes = 0;
@@ -377,8 +375,7 @@ static int execute_next(struct execution *x, int i_visit, struct stage_memory *m
     return i_visit;
 }
 
-/* Allocates a stage's memory. The store comes first: it returns the part of the last stage's ring that this
- * stage does not use. */
+/* Allocates a stage's memory. The store begins first: it returns ring memory that this stage does not use. */
 static enum status take_stage(struct execution *x, int i_stage, struct stage_memory *memory) {
     const struct run *run = x->run;
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;
@@ -441,8 +438,7 @@ static enum status reserve_device_memory(struct execution *x) {
     return own->preallocate(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
 }
 
-/* Discards residents after a device failure: they count as filled, but their copies may have failed, even
- * after the last wait. */
+/* Discards residents after a device failure, because copies may have failed, even after the last wait. */
 static void discard_after_failure(const struct run *run, struct residents *residents, const struct error *e) {
     struct error late = {0};
     double stalled = 0;

@@ -18,9 +18,8 @@
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
                                  uint64_t *picture_bytes, struct error *e);
 
-/* Runs the forward functions dry against the device's cost table and fills need->stage; the caller fills the
- * other fields. prepare: the device also builds the kernels and primitives of the run, so that the run itself
- * builds none. */
+/* Runs the forward functions dry against the device's cost table and fills need->stage. prepare: the device
+ * also builds all kernels and primitives, so that the run itself builds none. */
 enum status executor_measure(const struct run *run, bool prepare, struct run_need *need, struct error *e);
 
 /* If *e is MEMORY because the device has failed, replaces it with that failure. Returns e->code. */

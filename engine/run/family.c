@@ -73,8 +73,7 @@ enum status component_refuse_similar(const struct component *c, const struct sim
     return OK;
 }
 
-/* True for CLIP's temperature (logit_scale) under any prefix, which ComfyUI writes for all encoders. It is
- * not a scale of quantised weights. */
+/* True for CLIP's temperature (logit_scale) under any prefix: no scale of quantised weights. */
 static bool is_temperature(const char *name) {
     static const char temperature[] = "logit_scale";
     size_t n = strlen(name), tail = sizeof temperature - 1;

@@ -41,13 +41,12 @@ struct frame_chunk {
 
 enum { FRAME_CHUNKS_MAX = 256 };
 
-/* How a vision encoder reads an image: the size in pixels that the image is resampled to, and the grid of
- * tokens that the encoder writes to the lane's text, row by row. No tokens: the encoder rejects an image of
- * that size. */
+/* How a vision encoder reads an image: the size in pixels to resample to, and the grid of tokens that the
+ * encoder writes to the lane's text, row by row. No tokens: the encoder rejects images of this size. */
 struct vision_grid {
     int32_t width, height;
     int32_t columns, rows;
-    /* For encoders that crop: size in pixels to resample to first, and position of the crop. width 0: no
+    /* For encoders that crop: size in pixels to resample to first, and the crop's position. width 0: no
      * crop. */
     struct {
         int32_t width, height, left, top;
@@ -68,18 +67,18 @@ struct family {
     const char *name;
     enum family_kind kind;
     const char *display_name; /* readable name, such as "T5 text encoder" */
-    /* Values of general.architecture in GGUF files, the usual one first, NULL-terminated. NULL: there are no
-     * GGUF files of this family. */
+    /* Values of general.architecture in GGUF files, usual one first, NULL-terminated. NULL: no GGUF files
+     * exist. */
     const char *const *architectures;
     /* A config.json belongs to this family if it has this string at this key. */
     const char *config_key, *config_value;
     const char *const *config_others; /* further values of config_key, NULL-terminated; NULL: none */
     /* True if the index holds the family's characteristic tensors. */
     bool (*probe)(const struct tensor_index *index);
-    /* Rejects architectures that share tensor names but compute differently. Called before dims are read. May
-     * be NULL. */
+    /* Rejects architectures with the same tensor names but other computation, before dims are read. May be
+     * NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
-    /* Tables of dims, settings and required configuration values (`expects`; NULL: none; a NULL key
+    /* Tables of dims, settings and required configuration values (`expects`: NULL: none; a NULL key
      * ends it). */
     const struct dimension *dimensions;
     int n_dimensions;
@@ -95,19 +94,17 @@ struct family {
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
     /* Derives dims and settings of a synthetic component from the chosen ones. May be NULL. */
     void (*derive_dims)(struct component *c);
-    /* Sets dependent dims and the public properties of the component, as the last step for opened and
-     * synthetic components. May be NULL. */
+    /* Sets dependent dims and public properties; last step for opened and synthetic components. May be
+     * NULL. */
     void (*derive)(struct component *c);
-    struct text_reads reads; /* default outputs of a text encoder */
-    const char *config_rest; /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
-    const char
-        *pictures_rest; /* additional text of a vision encoder's preprocessor_config.json; NULL: none */
+    struct text_reads reads;   /* default outputs of a text encoder */
+    const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
+    const char *pictures_rest; /* additional text of preprocessor_config.json; NULL: none */
     /* Writes all blocks in visit order. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
     /* True if this lane does not need the block and skips it. NULL: no lane skips a block. */
     bool (*skips_block)(const struct component *c, const struct block *block, const struct lane *lane);
-    /* Adjusts a copy of the component's dims for one block, if blocks of one kind differ in shape. May be
-     * NULL. */
+    /* Adjusts a copy of the dims for one block, if blocks of one kind differ in shape. May be NULL. */
     void (*block_dims)(const struct component *c, const struct block_ref *ref, int32_t *dims);
     /* Prefixes of tensor names that files may contain and no block uses, NULL-terminated. */
     const char *const *ignorable;
@@ -122,22 +119,20 @@ struct family {
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
     /* Rows of an embedding table that a lane needs, in the order of its gathered block: writes them unless
-     * rows is NULL, and returns their number. Lanes of a text encoder have their own rows; lanes of other
-     * stages all have the same. Not called for lanes that check_lanes rejects. NULL: the rows are the lane's
-     * token ids. */
+     * rows is NULL, and returns their number. Lanes of a text encoder have their own rows, lanes of other
+     * stages all the same. Not called for lanes that check_lanes rejects. NULL: the lane's token ids. */
     int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
     /* For vision encoders: the token grid for an image of this size in pixels. */
     struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
-    /* For video VAEs: splits latent_frames frames into chunks, one per evaluation, and returns their number;
-     * writes nothing if that exceeds FRAME_CHUNKS_MAX. State passes from chunk to chunk and may be
-     * overwritten, so a repeated evaluation starts from the lane's first chunk, which reads no state. NULL:
-     * one chunk per latent frame. */
+    /* For video VAEs: splits latent_frames frames into chunks, one per evaluation. Returns their
+     * number, and writes nothing if that exceeds FRAME_CHUNKS_MAX. State passes from chunk to chunk, so
+     * a repeated evaluation starts from the lane's first chunk, which reads no state. NULL: one chunk
+     * per latent frame. */
     int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
     /* Rejects lanes that the weights do not support. NULL: all lanes are supported. */
     enum status (*check_lanes)(const struct component *c, const struct lane *lanes, int n_lanes,
                                struct error *e);
-    /* Replaces the standard visit list of component_visits where update rates do not suffice. NULL in most
-     * families. */
+    /* Replaces component_visits' standard list where update rates do not suffice. NULL in most families. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
 };
@@ -157,7 +152,7 @@ struct component {
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's settings structure */
     struct text_reads reads; /* outputs in use; set before binding; all 0: the family's default */
     const struct published_setting
-        *published;       /* set before binding: overrides published settings; NULL: none */
+        *published;       /* overrides of published settings, set before binding; NULL: none */
     bool video;           /* set before binding: the VAE works on videos */
     struct block *blocks; /* bound blocks, in visit order */
     int n_blocks;
@@ -165,8 +160,7 @@ struct component {
     int n_tables;
     int n_unknown; /* number of tensors in the files that no block uses */
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
-    int text_columns;   /* columns of a text encoder's token output, or of the prompt_embeds that a denoiser
-                           expects */
+    int text_columns;   /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
     int pooled_columns; /* columns of the pooled row, likewise */
     /* valid range of clip_skip of a text encoder; 0: not supported */
     int skip_least, skip_most;
@@ -201,16 +195,13 @@ bool component_has_block(const struct component *c, const char *const *names, in
 /* META if config.json has another number of blocks at `key` than the files (found). */
 enum status component_check_count(const struct component *c, const struct config *config, const char *key,
                                   int found, struct error *e);
-/* META if the GGUF metadata (ARCHITECTURE.block_count) has another number of blocks than the files
- * (found). */
+/* META if a GGUF file's metadata (ARCHITECTURE.block_count) has another number of blocks than the files. */
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
                                    struct error *e);
-/* Size of dimension `place` of a tensor of this rank. On failure returns 1 and sets *e to MISSING or
- * SHAPE. */
+/* Size of axis `place` of a tensor of this rank. On failure returns 1 and sets *e to MISSING or SHAPE. */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
-/* An unsupported architecture, recognised by a tensor whose name has this prefix. A NULL prefix ends a
- * list. */
+/* An unsupported architecture, recognised by a tensor with this name prefix. A NULL prefix ends a list. */
 struct similar_architecture {
     const char *prefix, *what;
 };

@@ -28,8 +28,7 @@ struct pins {
     bool refused;            /* at least one chunk could not be pinned */
 };
 
-/* Starts tracking `bytes` bytes of memory (whole pages), which must stay allocated until pins_end. Pins
- * nothing yet. */
+/* Starts tracking a range of whole pages, which must stay allocated until pins_end. Pins nothing yet. */
 void pins_begin(struct pins *pins, struct device *device, char *memory, uint64_t bytes);
 /* State of the chunk that holds byte `from`; *end: end of the chunk, which one copy must not cross. PIN_DONE
  * if nothing needs pinning; PIN_REFUSED beyond the range. Thread-safe without a lock. */

@@ -72,7 +72,7 @@ uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *sta
     return stage->staging_bytes < left ? left - stage->staging_bytes : 0;
 }
 
-uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]) {
+uint64_t plan_blocks_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]) {
     uint64_t base = 0, adapters = 0;
     for (int i = 0; i < need->n_blocks; i++) {
         if (!(blocks[i / 64] >> (i % 64) & 1)) continue;

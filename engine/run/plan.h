@@ -52,10 +52,9 @@ struct stage_need {
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add */
     bool block_repeats[PLAN_BLOCKS_MAX];           /* the block is visited in every evaluation */
-    bool block_keepable[PLAN_BLOCKS_MAX]; /* a block of the model (no gathered rows): may stay for the next
+    bool block_keepable[PLAN_BLOCKS_MAX]; /* belongs to the model (no gathered rows): may stay for the next
                                              run */
-    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* seconds to fill the block besides reading packed bytes:
-                                                   type conversion */
+    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* seconds of type conversion during a fill */
     double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for one group in one evaluation */
     /* Bytes of all full-frame buffers; and bytes that each block's operators move to or from these, per group
      * and evaluation. */
@@ -82,8 +81,7 @@ struct run_need {
     uint64_t host_bytes;       /* host bytes of model and request descriptors */
     uint64_t interstage_bytes; /* bytes of the tensors that stages pass on (inter-stage buffers) */
     uint64_t open_bytes;   /* peak before the first stage, beyond base and host bytes: tokenizer parsing */
-    uint64_t bounce_bytes; /* bounce memory of all readers, for reads past the page cache; 0: read through the
-                              page cache */
+    uint64_t bounce_bytes; /* bounce memory of all readers for direct reads; 0: page cache */
     uint64_t device_bytes; /* bytes taken on a separate device before any stage: context, handles, kernels */
     uint64_t primitives_bytes; /* bytes of compiled oneDNN primitives; part of every stage's library_bytes */
     uint64_t pin_limit_bytes;  /* system's limit of pinned host memory in total; 0: unknown */
@@ -170,9 +168,9 @@ static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
 }
 
-/* Bytes of these blocks as residents or in the pool, in whole pages: base weights and adapter bytes
+/* Bytes of these blocks in resident memory or pool, in whole pages: adapter bytes and base weights
  * separately. */
-uint64_t plan_kept_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
+uint64_t plan_blocks_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
 
 /* Solves the plan: chooses residents, rings, pools, staging and placement of full-frame buffers for budgets
  * of host and device memory. vram_budget_bytes is ignored if both are one memory. Always returns a plan:

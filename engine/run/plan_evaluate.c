@@ -34,10 +34,10 @@ void plan_begin(const struct run_need *need, struct plan *plan) {
 static void sum_stage(const struct run_need *need, int s, struct plan_stage *stage) {
     const struct stage_need *n = &need->stage[s];
     uint64_t pooled[PLAN_BLOCKS_MAX / 64] = {0};
-    stage->resident_bytes = plan_kept_bytes(n, stage->resident);
+    stage->resident_bytes = plan_blocks_bytes(n, stage->resident);
     stage->streamed_bytes_per_evaluation = 0;
     for (int i = 0; i < PLAN_BLOCKS_MAX / 64; i++) pooled[i] = stage->pooled[i] & ~stage->resident[i];
-    stage->pool_bytes = need->separate ? plan_kept_bytes(n, pooled) : 0;
+    stage->pool_bytes = need->separate ? plan_blocks_bytes(n, pooled) : 0;
     for (int i = 0; i < n->n_blocks; i++) {
         if (plan_is_resident(stage, i)) continue;
         if (n->block_repeats[i] || n->hoists) stage->streamed_bytes_per_evaluation += n->block_bytes[i];

@@ -52,26 +52,26 @@ static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struc
 static uint64_t evict_enough(const struct evictable *g, uint64_t bytes, struct plan_stage *to) {
     for (int n_ring = 2; n_ring >= 1; n_ring--)
         for (int k = 1; k <= g->n; k++) {
-            uint64_t given = evict_evenly(g, k, n_ring, to);
-            if (given >= bytes) return given;
+            uint64_t returned = evict_evenly(g, k, n_ring, to);
+            if (returned >= bytes) return returned;
         }
     return evict_evenly(g, g->n, 1, to);
 }
 
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
                     uint64_t bytes, struct plan *reduced) {
-    uint64_t given = 0;
+    uint64_t returned = 0;
     *reduced = *plan;
-    for (int i = 0; i <= plan->n_stages && given < bytes; i++) {
+    for (int i = 0; i <= plan->n_stages && returned < bytes; i++) {
         int s = i < plan->n_stages ? i : stage; /* the active stage comes last */
         if ((i == stage && i < plan->n_stages) || !(held >> s & 1)) continue;
         struct plan_stage to;
         struct evictable g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};
         evictable_find(&g);
-        uint64_t more = g.n ? evict_enough(&g, bytes - given, &to) : 0;
+        uint64_t more = g.n ? evict_enough(&g, bytes - returned, &to) : 0;
         if (more) reduced->stage[s] = to;
-        given += more;
+        returned += more;
     }
-    if (given) plan_evaluate(need, reduced);
-    return given;
+    if (returned) plan_evaluate(need, reduced);
+    return returned;
 }

@@ -21,16 +21,13 @@
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256, /* number of steps that divide a stage's bytes */
-    POOLED_GRID =
-        64, /* number of steps where the pool cannot hold everything: choosing the pool multiplies the work */
+    GRID = 256,       /* number of steps that divide a stage's bytes */
+    POOLED_GRID = 64, /* grid where the pool is limited: choosing it multiplies the work */
     POOL_GRID = 16,
-    EXACT_POOL = 8,    /* most blocks for which all sets of pooled blocks are tried */
-    EXACT_BLOCKS = 16, /* most blocks for which all sets of residents are tried */
-    EXACT_SEPARATE =
-        12, /* most blocks on a separate device for which all sets of residents and pooled blocks are tried */
-    EXACT_VISITS =
-        16, /* most blocks of a stage whose sets are all tried: each block costs time in every simulation */
+    EXACT_POOL = 8,       /* most blocks for which all sets of pooled blocks are tried */
+    EXACT_BLOCKS = 16,    /* most blocks for which all sets of residents are tried */
+    EXACT_SEPARATE = 12,  /* EXACT_BLOCKS on a separate device, times all sets of pooled blocks */
+    EXACT_VISITS = 16,    /* most visits of a stage whose sets are all tried: each costs time */
     IMPROVED_BLOCKS = 16, /* most blocks for which evenly spread sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
@@ -112,8 +109,7 @@ static double score(const struct search *s, const struct plan_stage *stage) {
     return s->timed ? block_stream_seconds(s->block_stream, stage, enough) : untimed(s, stage);
 }
 
-/* True if plans of at least these seconds are rejected. The first pass also rejects plans as fast as the
- * best. */
+/* True if plans of at least these seconds are rejected; in the first pass also plans as fast as the best. */
 static bool too_slow(const struct search *s, double seconds) {
     return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
 }
@@ -196,7 +192,7 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
  * after a success, because they cost the same. */
 static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t sizes[SIZES_MAX];
-    stage->pool_bytes = plan_kept_bytes(s->need, stage->pooled);
+    stage->pool_bytes = plan_blocks_bytes(s->need, stage->pooled);
     if (stage->pool_bytes + plan_least_staging(s->run, stage, s->stage) > s->host_bytes) return false;
     if (cannot_fit_better(s, stage)) return false;
     bool done = false;
@@ -283,7 +279,7 @@ static void try_residents(struct search *s, const uint64_t *set) {
             UINT64_MAX}; /* lower bound of the time: all memory counts as pinned until staging is chosen */
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
-    stage.resident_bytes = plan_kept_bytes(s->need, set);
+    stage.resident_bytes = plan_blocks_bytes(s->need, set);
     if (stage.resident_bytes + plan_least_ring(s->need, &stage) > s->device_bytes) return;
     for (int i = 0; i < s->n_eligible; i++)
         if (!plan_search_has(set, s->eligible_place[i]))
@@ -486,9 +482,9 @@ static double search_place(const struct plan_search_input *q, bool pictures_on_h
     uint64_t fixed_ram = plan_fixed_ram(need, q->stage, pictures_on_host),
              fixed = need->separate ? plan_fixed_vram(need, q->stage, pictures_on_host) : fixed_ram;
     uint64_t device = need->separate ? q->budget->vram_budget_bytes : q->budget->ram_budget_bytes;
-    if (fixed + q->kept > device || fixed_ram > q->budget->ram_budget_bytes) return NEVER;
+    if (fixed + q->other_stages_bytes > device || fixed_ram > q->budget->ram_budget_bytes) return NEVER;
     search_begin(&s, need, q->stage, pictures_on_host, &block_stream);
-    s.device_bytes = device - fixed - q->kept;
+    s.device_bytes = device - fixed - q->other_stages_bytes;
     s.host_bytes = q->budget->ram_budget_bytes - fixed_ram;
     if (!search_run(&s, q->residents, stage)) return NEVER;
     stage->pictures_on_host = pictures_on_host;

@@ -8,8 +8,8 @@ struct plan_search_input {
     const struct run_need *need;
     const struct plan *budget;
     int stage;
-    uint64_t kept;             /* device bytes that residents of other stages occupy */
-    const uint64_t *residents; /* bit set of the residents; NULL: the search chooses them */
+    uint64_t other_stages_bytes; /* device bytes that residents of other stages occupy */
+    const uint64_t *residents;   /* bit set of the residents; NULL: the search chooses them */
 };
 
 /* Writes residents, ring, pool, staging and placement of full-frame buffers to *stage. Leaves *stage

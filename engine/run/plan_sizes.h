@@ -1,8 +1,7 @@
-/* Candidate sizes of rings and staging for the planner. Only which consecutive blocks fit matters, so
- * candidates are sums of consecutive block sizes. Pure functions; plan_search.c applies budgets and
- * chooses. */
-#ifndef SLUICE_RUN_PLAN_PLAN_SIZES_H
-#define SLUICE_RUN_PLAN_PLAN_SIZES_H
+/* Candidate sizes of rings and staging for the planner: sums of consecutive block sizes, because only which
+ * consecutive blocks fit matters. Pure functions; plan_search.c applies budgets and chooses. */
+#ifndef SLUICE_RUN_PLAN_SIZES_H
+#define SLUICE_RUN_PLAN_SIZES_H
 
 #include "engine/run/timing.h"
 
@@ -16,7 +15,7 @@ enum sizes_kind {
 };
 
 /* Candidate ring sizes, from space for any 8 consecutive blocks down to the least ring, which overlaps only
- * smaller blocks. Writes whole-page byte sizes, largest first, to `sizes` (capacity SIZES_MAX). Returns their
+ * smaller blocks. Writes whole-page bytes, largest first, to `sizes` (capacity SIZES_MAX). Returns their
  * number. */
 int sizes_of_ring(const struct stage_need *need, const struct block_stream *block_stream,
                   const struct plan_stage *stage, enum sizes_kind kind, uint64_t *sizes);

@@ -68,15 +68,15 @@ static void widen_rings(const struct run_need *need, struct plan *plan) {
 /* Tries the plan with all streamed model blocks in a kept pool, so that the next run reads nothing from the
  * disk. Rejected if slower: with limited pinned memory, kept pools leave less for other stages. */
 static void keep_pools(const struct run_need *need, struct plan *plan) {
-    struct plan kept = *plan;
-    kept.keep = true;
+    struct plan keeping = *plan;
+    keeping.keep = true;
     for (int s = 0; s < need->n_stages; s++)
         for (int i = 0; i < need->stage[s].n_blocks; i++)
-            plan_set_pooled(&kept.stage[s], i,
-                            need->stage[s].block_keepable[i] && !plan_is_resident(&kept.stage[s], i));
-    plan_evaluate(need, &kept);
-    bool slower = kept.seconds > plan->seconds * (1 + 1e-9);
-    if (need->separate && plan_solve_fits(need, &kept) && !slower) *plan = kept;
+            plan_set_pooled(&keeping.stage[s], i,
+                            need->stage[s].block_keepable[i] && !plan_is_resident(&keeping.stage[s], i));
+    plan_evaluate(need, &keeping);
+    bool slower = keeping.seconds > plan->seconds * (1 + 1e-9);
+    if (need->separate && plan_solve_fits(need, &keeping) && !slower) *plan = keeping;
 }
 
 bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes) {

@@ -5,7 +5,7 @@
 
 #include "engine/run/block.h"
 
-/* Converts `values` values, whole blocks of both element types. numbers: scratch of that many floats. Pure
+/* Converts `values` values, whole blocks of both types. numbers: scratch of that many floats. Pure
  * function. */
 typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
                               void *to, int64_t values);

@@ -174,7 +174,7 @@ struct moving {
     struct device *device;
     struct resident_part *from, *to;
     int n_model_blocks;
-    uint64_t taken, given; /* bytes allocated in the new range; bytes returned from the old one */
+    uint64_t taken, returned; /* bytes allocated in the new range; bytes returned from the old one */
     bool failed;
 };
 
@@ -203,12 +203,12 @@ static void take_pages(struct moving *m, uint64_t to) {
 }
 
 static void give_pages(struct moving *m, uint64_t to) {
-    if (to <= m->given) return;
-    give_pages_back(m->sys, m->device, m->from->base + m->given, to - m->given);
-    m->given = to;
+    if (to <= m->returned) return;
+    give_pages_back(m->sys, m->device, m->from->base + m->returned, to - m->returned);
+    m->returned = to;
 }
 
-static void copy_kept(struct moving *m, uint64_t to, uint64_t from, uint64_t bytes) {
+static void move_bytes(struct moving *m, uint64_t to, uint64_t from, uint64_t bytes) {
     char *here = m->to->base + to, *there = m->from->base + from;
     take_pages(m, align_up(to + bytes, PLAN_PAGE));
     if (m->failed) return;
@@ -226,7 +226,7 @@ static void move_block(struct moving *m, int block) {
     if (step > STEP_MOST) step = STEP_MOST;
     for (uint64_t at = 0, n; at < bytes && !m->failed; at += n) {
         n = bytes - at < step ? bytes - at : step;
-        copy_kept(m, to + at, from + at, n);
+        move_bytes(m, to + at, from + at, n);
     }
     if (!m->failed) set_bit(m->to->ready, block);
 }

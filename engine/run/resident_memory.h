@@ -12,8 +12,7 @@
 struct store_stage {
     const struct block *const *blocks;
     int n_blocks;
-    int n_model_blocks; /* leading blocks that belong to the model; the others hold embedding rows gathered
-                           for this request */
+    int n_model_blocks; /* leading blocks of the model; the others hold gathered embedding rows */
 };
 
 /* One part (adapter bytes or base weights) of the resident blocks of a stage, in separate memory: adapters

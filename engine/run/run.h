@@ -8,8 +8,7 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block *
-        *blocks; /* embedding tables are replaced by blocks of the rows that this request needs */
+    const struct block **blocks; /* tables replaced by gathered rows */
     int n_blocks, n_model_blocks;
     /* n_groups groups of n_lanes lanes, one group after the other. The lanes of a group compute together;
      * lane i of every group uses the same state memory. Evaluation k belongs to group k % n_groups, at
@@ -36,17 +35,17 @@ enum evict_reason {
 
 struct run_hooks {
     void *user;
-    /* Called before an evaluation, also a repeated one, with its first visit: prepares the inputs. May be
+    /* Called before an evaluation, also a repeated one, with its first visit: prepares inputs. May be
      * NULL. */
     enum status (*evaluation_begins)(void *user, const struct visit *visit, struct error *e);
     /* Called after an evaluation: sampler update, output of a frame. */
     enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);
     enum status (*stage_ended)(void *user, int stage, struct error *e);
-    /* Called between operators and while waiting. done: FLOPs of all visits so far. Returns false to cancel,
-     * with *e set. */
+    /* Called between operators and while waiting. done: FLOPs of all visits so far. False cancels, with *e
+     * set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
-    /* Called between two evaluations: returns the bytes of residents to free for other programs; 0: none. May
-     * be NULL. */
+    /* Called between two evaluations: returns the bytes of residents that other programs need. May be
+     * NULL. */
     uint64_t (*bytes_needed)(void *user);
     /* Called when at least `bytes` of residents were freed, or will not be allocated, before the evaluation
      * that starts with `first`. May be NULL. */
@@ -62,8 +61,7 @@ struct run {
     const struct run_hooks *hooks;
     int readers; /* number of reader threads: see struct store_options */
     packed_converter *converter;
-    bool nested; /* the run happens between two evaluations of another run, within that run's
-                    callback_vram_bytes */
+    bool nested; /* runs between two evaluations of another run, in its callback_vram_bytes */
 };
 
 #endif

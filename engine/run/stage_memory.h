@@ -11,9 +11,8 @@
 struct stage_memory {
     struct arena state, scratch, workspace;
     struct arena pictures; /* arena of full-frame buffers; empty if these are part of the state */
-    void *lane_states; /* state structures of the family, one per lane; inherited if the previous stage hoists
-                        */
-    void *weights;     /* weights structure of the current block, filled by block_point */
+    void *lane_states;     /* state structures, one per lane; inherited if the previous stage hoists */
+    void *weights;         /* weights structure of the current block, filled by block_point */
 };
 
 struct stage_memory stage_memory_counting(void);
@@ -28,8 +27,7 @@ enum status stage_memory_open(struct sys *sys, struct stage *stage, struct stage
                               struct error *e);
 void stage_memory_close(struct sys *sys, struct stage_memory *memory);
 
-/* Frees everything. keeps_state: except the lane state, which the next stage inherits. A second call does
- * nothing. */
+/* Frees everything, except the lane state if keeps_state. A second call does nothing. */
 void stage_memory_leave(const struct run *run, struct stage_memory *memory, bool keeps_state);
 
 #endif

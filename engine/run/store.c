@@ -131,8 +131,7 @@ void residents_destroy(struct residents *residents) {
     }
 }
 
-/* Evicts the residents that the new plan lacks: returns their pages if allocated, else only drops their
- * place. */
+/* Evicts the residents that the new plan lacks: returns allocated pages, else only drops the place. */
 static void evict_residents(struct store *s, const struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
         resident_memory_reduce(&s->o.residents->memory[k], s->o.sys, s->device, &s->o.stages[k],

@@ -73,7 +73,7 @@ struct store_counters {
 struct store;
 
 /* Allocates everything except pages, and starts the readers, which wait for the first stage. The options are
- * copied; objects that they point to must outlive the store. MEMORY; DEVICE if a reader thread cannot be
+ * copied; the objects that they point to must outlive the store. MEMORY; DEVICE if a thread cannot be
  * started. */
 enum status store_open(const struct store_options *options, struct store **store, struct error *e);
 /* Stops the readers after their current reads, and frees everything except residents that the plan keeps. */

@@ -15,7 +15,7 @@ static int resident_fill(const struct store *s, const struct visit *v) {
     return -1;
 }
 
-void fills_skip_kept(const struct store *s, struct fill *f) {
+void fills_skip_ready(const struct store *s, struct fill *f) {
     const struct resident_memory *memory = &s->o.residents->memory[f->stage];
     uint64_t base_start = f->block->adapter_bytes;
     if (!f->resident) return;
@@ -44,7 +44,7 @@ static void list_fill(struct store *s, int i_visit) {
                                         .first_visit = i_visit,
                                         .resident = resident,
                                         .pooled = s->device && !resident && plan_is_pooled(p, v->block)};
-        fills_skip_kept(s, &s->fills[found]);
+        fills_skip_ready(s, &s->fills[found]);
     }
     s->fills[found].last_visit = i_visit;
     s->fill_of_visit[i_visit] = found;
@@ -118,7 +118,7 @@ static void wrap_ring(struct store *s) {
     s->ring_head = 0;
 }
 
-/* Places a fill in the ring; false if it does not fit. Older fills that it covers entirely leave the list
+/* Places a fill in the ring; false if it does not fit. Older fills covered entirely leave the list
  * ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;

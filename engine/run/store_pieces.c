@@ -3,8 +3,7 @@
 
 #include <string.h>
 
-/* True if the pool already holds the part (adapter bytes or base weights) with byte `at` of the fill's
- * block. */
+/* True if the pool holds the part (adapter bytes or base weights) with byte `at` of the fill's block. */
 static bool part_in_pool(const struct store *s, const struct fill *f, uint64_t at) {
     enum packed_part part = packed_part_of(f->block, at);
     return f->pooled && resident_memory_ready(&s->o.residents->pool[f->stage], part, f->number);
@@ -98,7 +97,7 @@ static bool claim_piece(struct store *s, struct piece *piece) {
         if (f->state != FILL_FILLING || f->claimed == f->block->bytes) continue;
         if (!pool_allows(s, f) || !cut_piece(s, f, piece)) return false;
         f->claimed = piece->to;
-        fills_skip_kept(s, f);
+        fills_skip_ready(s, f);
         f->pieces_in_flight++;
         s->pieces_in_flight++;
         return true;
@@ -142,7 +141,7 @@ static bool ensure_pinned(struct store *s, struct pins *pins, uint64_t from, uin
     return pins_state(pins, from, end) == PIN_DONE;
 }
 
-/* Queues the copy of a piece, split at the borders of pinned chunks. Returns the last fence. Call without the
+/* Queues a piece's copy, split at the borders of pinned chunks. Returns the last fence. Call without the
  * lock. */
 static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pins *pins, const char *from,
                            int64_t *unpinned) {

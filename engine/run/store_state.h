@@ -34,8 +34,7 @@ struct fill {
     uint64_t released;  /* device event of the fill's last release */
     uint64_t claimed;   /* leading bytes of the packed block that readers have claimed or finished */
     int pieces_in_flight;
-    uint64_t
-        awaited; /* leading bytes that the computing thread may use; only that thread accesses the field */
+    uint64_t awaited; /* leading bytes ready for the computing thread, its only user */
     /* Fence of the last copy into each section of the packed block, on a device with its own memory. A
      * section is the fewest whole pieces that give at most FILL_FENCES sections; a fence per piece would need
      * memory for visits times block size. */
@@ -106,8 +105,7 @@ struct store {
     struct staging staging[STAGING_MAX];
     int n_staging;
     bool staging_open, staging_unpinned; /* staging_unpinned: some staging memory could not be pinned */
-    char *
-        bounce_memory; /* bounce memory of all readers, sized by the first plan; later plans do not move it */
+    char *bounce_memory;                 /* all readers' bounce memory, sized by the first plan */
     uint64_t bounce_bytes;
     char *work_memory; /* conversion buffers of all readers */
 
@@ -128,7 +126,7 @@ bool fills_place_next(struct store *store);
  * ascending ranges. *event: the last of those releases, which a copy to the place waits for (I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
 /* Marks the parts of a resident block that an earlier run filled as claimed, so that no reader fills them. */
-void fills_skip_kept(const struct store *store, struct fill *fill);
+void fills_skip_ready(const struct store *store, struct fill *fill);
 /* Ends a fill; its place is free after `event`. */
 void fills_empty(struct fill *fill, uint64_t event);
 

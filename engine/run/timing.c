@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* Evaluations take equal time after two or three; the mean of the last two also covers times that
- * alternate. */
+/* Evaluations take equal time after two or three; the mean of the last two covers alternating times. */
 enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
 
 static double larger(double a, double b) {
@@ -65,8 +64,7 @@ struct simulation {
     struct held ring, staging;
     uint64_t moved[VISITS_MAX]; /* bytes of each visit's block that were moved */
     double bus_free, disk_free, host_free;
-    uint64_t
-        windowed[PLAN_BLOCKS_MAX / 64]; /* bit set by block index: in the pool, and not entirely pinned */
+    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* bit set: pooled, not entirely pinned */
 };
 
 static double end_of(const struct simulation *s, int visit) {
@@ -84,7 +82,7 @@ static double earliest_start(const struct simulation *s) {
 
 /* Time at which a buffer of `limit` bytes has space for the current visit; earlier visits free their bytes at
  * freed[visit]. */
-static double wait_for_room(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
+static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
     uint64_t bytes =
         smaller(s->moved[s->visit], limit); /* a block larger than the buffer occupies all of it */
@@ -112,7 +110,7 @@ static double upstream_then_bus(struct simulation *s, int i, struct upstream ups
     const struct block_stream *c = s->c;
     uint64_t bytes = c->bytes[i], limit = s->stage->staging_bytes;
     double piece = larger(1, (double)bytes / PLAN_STAGED_PIECE);
-    if (staged) from = larger(from, wait_for_room(s, &s->staging, s->copied, limit));
+    if (staged) from = larger(from, wait_for_space(s, &s->staging, s->copied, limit));
     double began = larger(*upstream.free, from), bus_began = larger(bus_from, began);
     double read = began + upstream.seconds;
     if (staged && bytes > limit)
@@ -136,7 +134,7 @@ static double arrival(struct simulation *s, int i, bool first) {
     if (!c->bytes[i] || (resident && !first)) return 0;
     s->moved[s->visit] = c->bytes[i];
     double from = earliest_start(s), bus_from = from;
-    if (!resident) bus_from = larger(from, wait_for_room(s, &s->ring, s->end, s->stage->ring_bytes));
+    if (!resident) bus_from = larger(from, wait_for_space(s, &s->ring, s->end, s->stage->ring_bytes));
     bus_from = larger(bus_from, s->bus_free);
     if (!c->separate)
         s->bus_free = s->disk_free = bus_from + c->disk[i];

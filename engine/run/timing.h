@@ -37,8 +37,7 @@ struct block_stream {
 struct timing {
     double seconds;            /* seconds of the whole stage */
     double evaluation_seconds; /* seconds of one evaluation in steady state */
-    double floor_seconds; /* first evaluation plus later ones at the largest load; prefetching can beat it
-                             slightly */
+    double floor_seconds;      /* the first evaluation, then the largest load; a lower estimate */
     double first_floor_seconds,
         later_floor_seconds; /* seconds of the first evaluation, and of each later one */
     enum bound bound;        /* the resource with the largest load in the whole stage */

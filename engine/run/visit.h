@@ -13,8 +13,7 @@ enum { LANE_REFERENCES_MAX = 3, ADD_TIME_IDS_MAX = 6 };
 /* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
 struct vision_span {
     struct tensor rows;           /* [height width, C]: written by the vision encoder */
-    int32_t first, height, width; /* first: index of the image's first token in the prompt; height, width:
-                                     token grid; 0: no image */
+    int32_t first, height, width; /* index of the first token in the prompt; token grid; 0: no image */
 };
 
 /* One sequence being computed in a stage: a prompt, an image under one guidance branch, or a picture to
@@ -50,8 +49,7 @@ struct lane {
     int n_add_time_ids;
     int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
     /* Skip-layer guidance: numbers of the blocks that this lane skips. evaluations: the range in which the
-     * lane is computed; n = 0: all. Lanes with a range all have the same range and come after lanes without
-     * one. */
+     * lane is computed; n = 0: all. Lanes with a range all have the same one and come after lanes without. */
     const int *skip_layers;
     int n_skip_layers;
     struct {

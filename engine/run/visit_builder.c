@@ -74,8 +74,8 @@ enum status component_visits(const struct component *c, int stage, const struct 
     const struct family *family = c->family;
     if (family->check_lanes && family->check_lanes(c, lanes, n_lanes, e) != OK) return e->code;
     if (family->visits) return family->visits(c, stage, lanes, n_lanes, evaluations, list, e);
-    bool take_turns = family->kind != FAMILY_TEXT && family->kind != FAMILY_DENOISER;
-    struct visit_builder l = {c, lanes, n_lanes, take_turns ? evaluations / n_lanes : 0, list, e};
+    bool one_by_one = family->kind != FAMILY_TEXT && family->kind != FAMILY_DENOISER;
+    struct visit_builder l = {c, lanes, n_lanes, one_by_one ? evaluations / n_lanes : 0, list, e};
     int hoisted = lanes[0].hoisted, n = c->n_tables + c->n_blocks;
     struct visit visit = {.stage = stage, .evaluation = -1};
     for (int i = 0; i < n; i++)

@@ -14,7 +14,6 @@
 
 enum { TOGETHER = 256, LANES = 16 };
 
-/* Vector of unaligned bytes. */
 typedef uint8_t bytes __attribute__((vector_size(LANES), aligned(1), may_alias));
 typedef uint64_t pair __attribute__((vector_size(LANES)));
 
@@ -76,7 +75,6 @@ INLINE void add_fifth_bits(uint8_t *to, const unsigned char *bits) {
 
 typedef int8_t code_table[LANES];
 
-/* Replaces codes below 16 by table entries. */
 INLINE void look_up(uint8_t *to, const code_table *table, int n) {
 #ifdef __clang__
     for (int j = 0; j < n; j++) to[j] = (uint8_t)(*table)[to[j]];
@@ -99,8 +97,8 @@ struct unpacked {
 
 struct shape {
     int values, bytes; /* values and bytes per block */
-    int group;         /* values that share a scale */
-    bool moved;        /* the type has offsets */
+    int group;         /* number of values that share a scale */
+    bool moved;        /* the type has an offset per group */
 };
 
 INLINE void decode(float *to, const unsigned char *from, int64_t n,
@@ -328,7 +326,7 @@ INLINE void split_pairs(uint8_t *to, const unsigned char *from) {
     *(bytes *)to = __builtin_shufflevector(high, low, 0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
 }
 
-/* E2M1 without scales; zeros keep their sign. */
+/* Decodes E2M1 values without scales; zeros keep their sign. */
 WIDE static void decode_e2m1(float *restrict to, const unsigned char *restrict from, int64_t n) {
     static const code_table doubled = {0, 1, 2, 3, 4, 6, 8, 12, 0, 1, 2, 3, 4, 6, 8, 12};
     uint8_t code[TOGETHER], size[TOGETHER];

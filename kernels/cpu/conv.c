@@ -151,7 +151,7 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
 /* Norm of the input pixels: group norm, RMS norm, or none. */
 struct conv_norm {
     bool groups;
-    struct channel_norm channels; /* parameters if `groups` is set */
+    struct channel_norm channels; /* group norm, if its `groups` is set */
     const float *factor;          /* weight of the RMS norm, or NULL */
     float eps;
 };
@@ -213,7 +213,6 @@ static enum status repack_shared(const struct conv_work *w, struct error *e) {
     return repack(w, (const float *)(w->workspace + w->layout->weights.plain), w->workspace, e);
 }
 
-/* Repacks the weights of one panel of output channels in one thread. */
 static enum status repack_panel(const struct conv_work *w, int32_t first, char *part, struct error *e) {
     const struct conv_layout *l = w->layout;
     float *plain = (float *)(part + l->weights.plain);
@@ -264,7 +263,6 @@ static void gather_row(const struct op *op, const struct conv_layout *l, const s
     memset(to, 0, (size_t)(pixel * (l->width - l->before - columns)) * sizeof *to);
 }
 
-/* Thread function: gathers input rows of the band. */
 static void gather_rows(const void *context, int64_t first, int64_t end, int member) {
     (void)member;
     const struct conv_work *w = context;
@@ -275,7 +273,7 @@ static void gather_rows(const void *context, int64_t first, int64_t end, int mem
         gather_row(w->op, l, w->norm, above + (int32_t)y, (float *)(w->workspace + l->in) + y * row);
 }
 
-/* Adds the residual, which may be NULL or alias to. */
+/* Writes from + residual to `to`; residual may be NULL or alias `to`. */
 WIDE static void finish_pixel(float *to, const float *from, const float *residual, int64_t n) {
     if (!residual)
         memcpy(to, from, (size_t)n * sizeof *to);

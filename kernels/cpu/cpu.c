@@ -1,4 +1,3 @@
-/* The CPU device: table of operators and dispatch. */
 #include "kernels/cpu/operators.h"
 
 static const struct cpu_operator *const operators[N_OP_KINDS] = {

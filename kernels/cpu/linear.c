@@ -174,7 +174,6 @@ static void finish_panel(const struct op *op, float *from, struct finish f, int3
     }
 }
 
-/* Converts rows [first, first + n) to the product's operand type. */
 static void convert(void *to, enum dtype dtype, const struct tensor *from, int64_t first, int64_t n) {
     if (dtype == DTYPE_BF16)
         weights_round(to, from, first, n);
@@ -246,7 +245,7 @@ static enum status add_adapters(const struct linear_work *w, const struct tensor
     return onednn_run(w->cpu->onednn, &w->keys[LINEAR_ADAPTER + (weight->dim[0] < l->panel)], operands, e);
 }
 
-/* Computes the panel of output columns from `first` on. in: the converted input rows. */
+/* Computes the panel of output columns from `first` on. in: the operator's input in the operand type. */
 static void run_panel(const struct linear_work *w, const struct op *op, const void *in, int32_t first,
                       char *part) {
     const struct linear_layout *l = w->layout;
@@ -264,7 +263,7 @@ static void run_panel(const struct linear_work *w, const struct op *op, const vo
         finish_panel(op, to, w->finish, first, columns);
 }
 
-/* Computes one run of rows of a skinny product (no residual, no adapters). */
+/* Computes one run of rows of a skinny product, which has no residual and no adapters. */
 static void run_rows(const struct linear_work *w, int32_t panel, int32_t run, char *part) {
     const struct linear_layout *l = w->layout;
     int32_t first = run * l->rows, left = w->op->in[0].dim[0] - first, n = left < l->rows ? left : l->rows;

@@ -76,7 +76,6 @@ static dnnl_status_t append_sum(dnnl_post_ops_t posts) {
     return dnnl_post_ops_append_sum(posts, 1, 0, dnnl_f32);
 }
 
-/* l: layouts of source, weights, bias and destination. */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
                                    const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
                                    dnnl_primitive_attr_t attr) {
@@ -96,7 +95,7 @@ static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
 
 struct entry {
     struct onednn_key key;
-    dnnl_primitive_t primitive; /* NULL: free slot */
+    dnnl_primitive_t primitive; /* NULL: free slot of the table */
     struct onednn_facts facts;
 };
 
@@ -129,7 +128,6 @@ uint64_t onednn_signature(const struct onednn_key *key) {
     return h;
 }
 
-/* Returns the entry of a key, or the free slot for it. */
 static struct entry *entry_find(const struct onednn *o, const struct onednn_key *key) {
     uint64_t i = onednn_signature(key) & (o->capacity - 1);
     while (o->entries[i].primitive && memcmp(&o->entries[i].key, key, sizeof *key) != 0)

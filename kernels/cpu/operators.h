@@ -49,7 +49,6 @@ static inline uint64_t workspace_take(uint64_t *used, uint64_t bytes) {
     return offset;
 }
 
-/* First error reported by any thread of the pool. */
 struct thread_pool_error {
     atomic_flag taken;
     struct error *e;

@@ -72,7 +72,6 @@ static enum status cpu_table_run(struct cpu *cpu, const struct op *op, char *wor
 
 const struct cpu_operator cpu_rope_table = {table_cost, NULL, cpu_table_run};
 
-/* Rotates n interleaved pairs (2i, 2i + 1). */
 WIDE static void cpu_rotate_interleaved(float *restrict x, const float *restrict table, int64_t n) {
     for (int64_t i = 0; i < n; i++) {
         float c = table[2 * i], s = table[2 * i + 1], a = x[2 * i], b = x[2 * i + 1];

@@ -116,7 +116,7 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static_assert(shared_bytes <= 99 * 1024, "shared memory per block on 8.6");
 };
 
-/* Machine code for GPUs without wide tiles omits them. */
+/* Machine code for GPUs without wide tiles omits the kernels for wide tiles. */
 #if defined(__CUDA_ARCH__) && __CUDA_ARCH__ != 800 && __CUDA_ARCH__ != 870 && __CUDA_ARCH__ != 900
 enum { HAS_WIDE_TILES = 0 };
 #else
@@ -134,7 +134,7 @@ struct attend_args {
     const char *q; /* q [T,H*D]; q and out are each f32 or bf16 */
     char *out;
     key_rows keys, values;
-    int64_t q_row, out_row;                                   /* row strides in bytes */
+    int64_t q_row, out_row;                                   /* row strides of q and out in bytes */
     int32_t n_queries, n_keys, head_size, group, tiles, last; /* last: index of the launch's last block */
     const float *bias;                                        /* relative bias [H, T + S - 1], or NULL */
     int64_t bias_row;                                         /* row stride of bias in elements */
@@ -197,10 +197,10 @@ __device__ static inline float2 two_queries(const attend_args &a, const place &a
  * its own writes, so no barrier is needed. */
 template <class T> struct query_fragments {
     uint32_t in_registers[T::mma_m][T::q_in_registers ? T::q_in_registers : 1][4];
-    uint4 *in_shared; /* this lane's first fragment */
+    uint4 *in_shared; /* address of this lane's first fragment */
 };
 
-/* Loads a warp's queries, all loads before any use, so that they overlap. */
+/* Loads one fragment of a warp's queries as bf16; all loads come first, so that they overlap. */
 template <class E, bool WIDE>
 __device__ static inline uint4 load_fragment(const attend_args &a, const place &at, int32_t row,
                                              int32_t column) {
@@ -274,7 +274,6 @@ __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, 
     copy_async_commit();
 }
 
-/* Number of adjacent 16 x 8 tiles per mma_bf16 call. */
 __device__ static constexpr int tiles_per_mma(int tiles) {
     return tiles % 4 ? 2 : 4;
 }

@@ -53,7 +53,6 @@ static inline bool attention_is_wide(int major, int shared_bytes) {
     return major < 10 && shared_bytes >= 163 << 10;
 }
 
-/* Returns the compiled head size for a head size. */
 static inline int32_t attention_padded(int32_t head_size) {
 #define FIRST_THAT_HOLDS(head, ...)                                                                          \
     if (head_size <= head) return head;

@@ -35,11 +35,12 @@ const char *cuda_path_name(enum cuda_path path) {
 }
 
 static enum status bus_take(struct bus *bus, struct error *e) {
-    if (cuda_check(cudaStreamCreateWithFlags(&bus->stream, cudaStreamNonBlocking), "a stream", e) != OK ||
-        cuda_check(cudaMalloc(&bus->gpu, bus->bytes), "the copy's device buffer", e) != OK)
+    if (cuda_check(cudaStreamCreateWithFlags(&bus->stream, cudaStreamNonBlocking), "cudaStreamCreate", e) !=
+            OK ||
+        cuda_check(cudaMalloc(&bus->gpu, bus->bytes), "cudaMalloc", e) != OK)
         return e->code;
     if (pinned(bus->path)) {
-        cuda_check(cudaHostAlloc(&bus->host, bus->bytes, cudaHostAllocDefault), "pinned memory", e);
+        cuda_check(cudaHostAlloc(&bus->host, bus->bytes, cudaHostAllocDefault), "cudaHostAlloc", e);
     } else {
         bus->host = bus->sys->map(bus->sys, LINE_STORE, bus->bytes);
         if (!bus->host) error_set(e, MEMORY, "no memory for the copy's host buffer");
@@ -58,15 +59,14 @@ static void bus_give(struct bus *bus) {
         bus->sys->unmap(bus->sys, LINE_STORE, bus->host, bus->bytes);
 }
 
-/* Returns the seconds of n back-to-back copies. */
 static double try(struct bus *bus, int n, struct error *e) {
     bool up = to_gpu(bus->path);
     double began = bus->sys->clock(bus->sys);
     for (int i = 0; i < n && e->code == OK; i++)
         cuda_check(cudaMemcpyAsync(up ? bus->gpu : bus->host, up ? bus->host : bus->gpu, bus->bytes,
                                    up ? cudaMemcpyHostToDevice : cudaMemcpyDeviceToHost, bus->stream),
-                   "a copy", e);
-    if (e->code == OK) cuda_check(cudaStreamSynchronize(bus->stream), "a copy", e);
+                   "cudaMemcpyAsync", e);
+    if (e->code == OK) cuda_check(cudaStreamSynchronize(bus->stream), "cudaStreamSynchronize", e);
     return bus->sys->clock(bus->sys) - began;
 }
 

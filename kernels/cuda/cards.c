@@ -54,7 +54,6 @@ static int64_t cuda_parts(int64_t n, int64_t each) {
     return (n + each - 1) / each;
 }
 
-/* Returns the seconds of one product with the fastest tile size. */
 static double product_seconds(const struct cuda_card *card, const struct work *work) {
     double rate = card->products * card->product_flops / card->multiprocessors, least = 0;
     for (int i = 0; i < N_TILES; i++) {
@@ -92,7 +91,7 @@ struct op_rates cuda_card_rates(const struct cuda_card *card) {
     const double filled =
         0.95; /* utilisation of tiles and waves; 0.92 to 0.97 calculated for Z-Image's products */
     double products = filled * card->products * card->product_flops;
-    return (struct op_rates){.per_second = {[CLASS_LINEAR] = products / 2, /* TF32 */
+    return (struct op_rates){.per_second = {[CLASS_LINEAR] = products / 2, /* f32 products run as TF32 */
                                             [CLASS_LINEAR_BF16] = products,
                                             [CLASS_ATTENTION] = card->attention * card->product_flops,
                                             [CLASS_CONV] = card->convolutions * card->product_flops,

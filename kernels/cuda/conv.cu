@@ -38,7 +38,6 @@ static const float *cuda_conv_ready(const struct cuda *cuda, const struct tensor
     return to;
 }
 
-/* State shared by all bands of a convolution call. */
 struct call {
     struct cuda *cuda;
     const struct op *op;

@@ -11,7 +11,7 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* Equals CONVOLUTIONS_WORKSPACE of cudnn.h, which needs CUDA headers; conv.cu asserts that they are equal. */
+/* CONVOLUTIONS_WORKSPACE of cudnn.h, which needs CUDA headers; conv.cu asserts that they are equal. */
 enum { CONV_LIBRARY_BYTES = 64 << 20 };
 
 struct conv_layout {

@@ -3,7 +3,6 @@
 #include "kernels/cuda/cast.h"
 #include "kernels/cuda/norm.cuh"
 
-/* Geometry of the gather kernels, in pixels. */
 struct gather_shape {
     int32_t rows, columns; /* size of the upsampled input, without a cut last row or column */
     int32_t in_columns;    /* columns of the input */
@@ -156,7 +155,7 @@ void cuda_conv_pad_weights(float *to, const struct tensor *weight, cudaStream_t 
            taps, rows, padded);
 }
 
-/* NaN stays NaN; fmaxf would drop it. */
+/* NaN stays NaN; fmaxf(x, 0) would return 0. */
 __device__ static inline float relu(float x) {
     return x < 0 ? 0 : x;
 }

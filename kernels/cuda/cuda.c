@@ -20,7 +20,7 @@
 #include <string.h>
 
 struct gpu {
-    struct cuda cuda; /* first member */
+    struct cuda cuda; /* first member, so that struct device casts to struct gpu */
     struct gpu_errors errors;
     struct streams *streams;
     struct pages *pages;
@@ -113,7 +113,7 @@ static void cuda_decommit(struct device *device, void *memory, size_t bytes) {
     if (cuda_enter(g)) pages_decommit(g->pages, memory, bytes);
 }
 
-/* Memory of a lost GPU is released with the device. */
+/* Does nothing for a lost GPU: its memory is released with the device. */
 static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
@@ -144,7 +144,7 @@ static uint64_t cuda_available(struct device *device) {
     struct gpu *g = gpu_of(device);
     size_t free_bytes = 0, all = 0;
     if (cuda_enter(g)) gpu_errors_note(&g->errors, cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
-    /* The assumed context may exceed the real one. */
+    /* The assumed context size may exceed the real one. */
     uint64_t available = cuda_used(device) + free_bytes;
     return available < device->memory_bytes ? available : device->memory_bytes;
 }

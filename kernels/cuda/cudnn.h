@@ -24,10 +24,10 @@ extern "C" {
 enum { CONVOLUTIONS_WORKSPACE = 64 << 20 };
 
 struct convolution_key {
-    int32_t rows, columns; /* size of out, in pixels */
+    int32_t rows, columns; /* rows and columns of out */
     int32_t in, out;       /* input and output channels */
     int32_t side;          /* kernel size, 1 or 3 */
-    int32_t stride;        /* 1 or 2 */
+    int32_t stride;        /* 1 or 2, in pixels of the input */
 };
 
 enum { CONVOLUTION_SHAPE = 128 };

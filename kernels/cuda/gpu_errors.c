@@ -1,4 +1,4 @@
-/* CUDA errors: see gpu_errors.h. Also cuda_check and cuda_launched of operators.h. */
+/* Implements gpu_errors.h, and cuda_check and cuda_launched of operators.h. */
 #include "kernels/cuda/gpu_errors.h"
 #include "kernels/cuda/operators.h"
 
@@ -64,7 +64,6 @@ bool gpu_errors_lost(struct gpu_errors *f) {
     return atomic_load(&f->lost);
 }
 
-/* Stores the error for later reports. */
 static void store_error(struct gpu_errors *f, const struct error *e, const char *what, bool lost) {
     struct error later = *e;
     if (lost) {

@@ -71,7 +71,6 @@ static enum status report_no_gpu(cudaError_t code, struct error *e) {
     return error_found(e, "%s, %s", cudaGetErrorName(code), cudaGetErrorString(code));
 }
 
-/* Returns the number of GPUs; 0 with the reason in e. */
 static int gpus_count(struct error *e) {
     int n = 0;
     cudaError_t code = cudaGetDeviceCount(&n);

@@ -10,7 +10,7 @@
 #include "kernels/cuda/row_access.cuh"
 
 struct statistics_call {
-    struct rows in; /* input rows are pixels */
+    struct rows in; /* the image, one row per pixel */
     double *sums;
     struct statistics_layout l;
     int32_t columns, channels, groups;
@@ -76,7 +76,6 @@ __device__ static inline struct two_sums sum_about(const struct statistics_call 
     return all;
 }
 
-/* Sums over the threads of a group, phase by phase. */
 __device__ static inline double sum_group(const struct statistics_layout &l, const double *of_threads,
                                           int32_t group) {
     double sum = 0;

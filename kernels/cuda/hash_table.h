@@ -36,7 +36,6 @@ static inline uint64_t hash_table_place(const struct hash_table *table, const vo
     return at;
 }
 
-/* Returns the entry of a key, or NULL. */
 static inline void *hash_table_find(const struct hash_table *table, const void *key) {
     return table->capacity ? hash_table_at(table, hash_table_place(table, key)) : NULL;
 }

@@ -1,6 +1,6 @@
 /* Numbers of host-computed values that fit into the arguments of one kernel launch (4 KiB). */
-#ifndef SLUICE_CUDA_KERNEL_KERNEL_ARGUMENTS_H
-#define SLUICE_CUDA_KERNEL_KERNEL_ARGUMENTS_H
+#ifndef SLUICE_CUDA_KERNEL_ARGUMENTS_H
+#define SLUICE_CUDA_KERNEL_ARGUMENTS_H
 
 #include <stdint.h>
 

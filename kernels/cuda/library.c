@@ -11,7 +11,6 @@ static void list(const char *const *names, char *out, size_t out_bytes) {
         used += (size_t)snprintf(out + used, out_bytes - used, "%s%s", used ? ", " : "", *names);
 }
 
-/* Returns the dynamic linker's last message, never NULL. */
 static const char *reason(void) {
     const char *message = dlerror();
     return message ? message : "no reason given";

@@ -101,7 +101,6 @@ static const char *cuda_linear_ready_bias(const struct cuda *cuda, const struct 
     return to;
 }
 
-/* State shared by all panels of a product. */
 struct call {
     struct cuda *cuda;
     const struct op *op;

@@ -1,4 +1,4 @@
-/* Stub of cuda.h for builds without CUDA. */
+/* Implements cuda.h in builds without CUDA: there are no GPUs. */
 #include "kernels/cuda/cuda.h"
 
 #include <stdio.h>

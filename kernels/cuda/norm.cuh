@@ -1,7 +1,7 @@
 /* Shared device code of RMS norm, layer norm and RoPE. A run is C consecutive values of a row that are normed
  * together (a row or a head). A team of threads holds one run in registers (norm.h). */
-#ifndef SLUICE_CUDA_RUNS_CUH
-#define SLUICE_CUDA_RUNS_CUH
+#ifndef SLUICE_CUDA_NORM_CUH
+#define SLUICE_CUDA_NORM_CUH
 
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row_access.cuh"

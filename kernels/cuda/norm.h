@@ -56,7 +56,7 @@ static inline struct rms_layout cuda_rms_layout(const struct op *op) {
     return l;
 }
 
-/* layer_norm's weight, bias, scale and shift: converted to f32 if they are not plain. */
+/* Vectors of layer_norm (weight, bias, scale, shift) that are converted to f32 if they are not plain. */
 enum { LAYER_VECTORS = 4 };
 
 struct layer_layout {

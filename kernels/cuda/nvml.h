@@ -15,7 +15,6 @@ struct nvml;
 /* Opens NVML for CUDA's GPU number ordinal; creates no context. NULL: no library, no such GPU, no memory. */
 struct nvml *nvml_open(struct sys *sys, int ordinal);
 void nvml_close(struct nvml *nvml);
-/* Returns the free bytes of the GPU; 0: unknown. */
 uint64_t nvml_free_bytes(const struct nvml *nvml);
 
 #ifdef __cplusplus

@@ -24,8 +24,8 @@ struct cuda {
     int ordinal;
     cudaStream_t compute, copies;
     bool wide_tiles;                   /* attention uses ATTENTION_WIDE_TILES */
-    struct products *products;         /* cuBLASLt; NULL: missing */
-    struct convolutions *convolutions; /* cuDNN; NULL: missing */
+    struct products *products;         /* cuBLASLt; NULL: the library is missing */
+    struct convolutions *convolutions; /* cuDNN; NULL: the library is missing */
     /* Reasons why a library is missing. prepare() refuses operators that need it. */
     char cublaslt_missing[160], cudnn_missing[160];
 };

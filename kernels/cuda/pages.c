@@ -228,7 +228,6 @@ void *pages_reserve(struct pages *p, uint64_t bytes) {
     return (void *)(uintptr_t)r->base;
 }
 
-/* Frees a reservation and everything mapped in it. */
 static void end_reservation(struct pages *p, struct reservation *r) {
     struct range all = {r, 0, r->n_chunks};
     for (uint64_t i = 0; i < r->n_chunks; i++) r->chunk[i].pages = 0;
@@ -317,7 +316,8 @@ static enum status find_all(struct pages *p, struct error *e) {
     return OK;
 }
 
-/* Maps a chunk as a test: GPUs of some virtual machines cannot map although the driver has the functions. */
+/* Checks that the GPU can map memory: in some virtual machines it cannot, although the driver has the
+ * functions. */
 static enum status expect_mapping(struct pages *p, struct error *e) {
     int maps = 0;
     CUresult result = p->driver.attribute(&maps, CU_DEVICE_ATTRIBUTE_VIRTUAL_MEMORY_MANAGEMENT_SUPPORTED,

@@ -33,7 +33,7 @@ void pages_unreserve(struct pages *pages, void *memory);
 /* Allocates this many bytes of chunks. On failure the old allocation remains. MEMORY, DEVICE. */
 enum status pages_preallocate(struct pages *pages, uint64_t bytes, struct error *e);
 
-/* Bytes of all chunks (taken), and of the unmapped ones. */
+/* Bytes of all physical chunks (taken), and of those that are not mapped (unmapped). */
 uint64_t pages_taken(struct pages *pages);
 uint64_t pages_unmapped(struct pages *pages);
 

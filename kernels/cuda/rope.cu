@@ -42,7 +42,6 @@ __device__ static inline int64_t grid_tokens(const struct rope_options &rope, co
     return tokens;
 }
 
-/* Returns the position of a token on an axis. */
 __device__ static inline int32_t position_of(const struct rope_options &rope, int64_t token, int axis) {
     int g = 0, last = rope.n_axes - 1;
     for (; g < rope.n_grids - 1; g++) {
@@ -102,7 +101,7 @@ static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
 struct rope_call {
-    struct rows out, in, table, norm; /* norm is optional */
+    struct rows out, in, table, norm; /* norm: optional weight of the head norm */
     struct runs runs;                 /* one run per head */
     float eps;
     bool halves; /* pairs are (i, i + D / 2); false: (2i, 2i + 1) */

@@ -3,8 +3,8 @@
  *
  * A thread has columns 4q to 4q + 3 of a row. It loads them at once (16 bytes; 8 for 2-byte types) where all
  * rows are aligned, else one by one: the same values in the same threads. */
-#ifndef SLUICE_CUDA_ROWS_CUH
-#define SLUICE_CUDA_ROWS_CUH
+#ifndef SLUICE_CUDA_ROW_ACCESS_CUH
+#define SLUICE_CUDA_ROW_ACCESS_CUH
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/operators.h"

@@ -81,7 +81,7 @@ uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t byte
     if (code == cudaSuccess) code = cudaMemcpyAsync(to, from, bytes, cudaMemcpyHostToDevice, s->copies);
     pthread_mutex_lock(&s->copying);
     uint64_t fence = record_fence(s, &code);
-    gpu_errors_note(s->errors, code, "copying to the GPU"); /* before the caller gets the fence */
+    gpu_errors_note(s->errors, code, "copying to the GPU"); /* recorded before the caller gets the fence */
     pthread_mutex_unlock(&s->copying);
     return fence;
 }

@@ -25,19 +25,17 @@ struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t
 void streams_close(struct streams *streams);
 
 /* Functions for the thread that runs operators only; streams_runs precedes each operator that it queues. */
-
 void streams_runs(struct streams *streams);
 uint64_t streams_record_event(struct streams *streams);
 void streams_await(struct streams *streams, uint64_t fence);
 enum status streams_wait(struct streams *streams, double *stalled, struct error *e);
 
 /* Functions for any thread. */
-
 uint64_t streams_copy(struct streams *streams, void *to, const void *from, size_t bytes, uint64_t event);
 void streams_wait_copy(struct streams *streams, uint64_t fence);
 /* Copies within GPU memory; blocks until done. */
 void streams_move(struct streams *streams, void *to, const void *from, size_t bytes);
-/* Not for concurrent calls. */
+/* Blocks the host until both streams are empty. Not for concurrent calls. */
 void streams_finish(struct streams *streams);
 
 #endif

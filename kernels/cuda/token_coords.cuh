@@ -1,6 +1,6 @@
 /* Positions of an image's tokens on the GPU: the same steps as token_coords_at of positions.c. */
-#ifndef SLUICE_CUDA_PLACES_CUH
-#define SLUICE_CUDA_PLACES_CUH
+#ifndef SLUICE_CUDA_TOKEN_COORDS_CUH
+#define SLUICE_CUDA_TOKEN_COORDS_CUH
 
 #include "kernels/cuda/gpu.h"
 #include "kernels/cuda/operators.h"

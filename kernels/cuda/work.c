@@ -20,12 +20,10 @@ static void work_add(struct work_list *list, struct work work) {
     if (work.launches > 0) list->rows[list->n++] = work;
 }
 
-/* Returns the bytes of an operand with its scales; 0 if absent. */
 static double bytes_of(const struct tensor *t) {
     return t->rank ? (double)(tensor_bytes(t) + tensor_scales_bytes(t)) : 0;
 }
 
-/* Adds one launch of a memory-bound kernel. */
 static void work_add_pass(struct work_list *list, const char *kernel, double flops, double reads,
                           double writes) {
     work_add(list, (struct work){.kernel = kernel,
@@ -49,7 +47,7 @@ static void add_panels(struct work_list *list, const struct op *op, const struct
                        int32_t columns, int panels) {
     const struct epilogue *e = &op->epilogue;
     double m = op->in[0].dim[0], k = linear_depth(op), each = m * columns, all = panels * each;
-    double share = (double)panels * columns / op->in[1].dim[0]; /* share of per-column data */
+    double share = (double)panels * columns / op->in[1].dim[0]; /* share of the data per output column */
     struct work rounding = {.kernel = "round_rows", .class = WORK_PASS, .launches = l->converts ? panels : 0};
     rounding.read_bytes = share * bytes_of(&op->in[1]);
     rounding.written_bytes = (double)panels * HALF * k * columns;

@@ -16,7 +16,6 @@ static uint64_t now_of(struct device *device) {
     return virtual_threads_now(&async_timed_of(device)->threads);
 }
 
-/* Advances the running virtual thread's time. */
 static void take_time(struct async_timed *a, double seconds) {
     virtual_threads_pass(&a->threads, virtual_threads_now(&a->threads) + timed_picoseconds(seconds));
 }

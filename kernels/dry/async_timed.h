@@ -16,7 +16,7 @@ struct host_rates {
 
 struct async_timed {
     struct timed timed; /* the device and sys that callers use; first member */
-    struct timed below; /* a copy as timed_init leaves it, for calls to the base functions */
+    struct timed below; /* unmodified timed device, for calls to its functions */
     struct device_memory memory;
     struct virtual_threads threads; /* virtual threads; the first is the host */
     struct host_rates rates;

@@ -33,7 +33,7 @@ struct virtual_thread {
 };
 
 struct virtual_threads {
-    struct sys *sys; /* allocator of the stacks */
+    struct sys *sys; /* allocator of the threads' stacks */
     struct virtual_thread thread[VIRTUAL_THREADS_MAX];
     int current;
 };
@@ -49,7 +49,6 @@ void virtual_threads_delay(struct virtual_threads *threads, uint64_t until);
 /* Starts a thread at the current virtual time. NULL: no memory, or VIRTUAL_THREADS_MAX reached. */
 struct virtual_thread *virtual_threads_start(struct virtual_threads *threads, void (*main)(void *),
                                              void *argument);
-/* Waits for the end of a thread and frees it. */
 void virtual_threads_join(struct virtual_threads *threads, struct virtual_thread *thread);
 
 /* Waits until another thread wakes this address, or until that time (0: no timeout). False: deadlock. */

@@ -49,8 +49,7 @@ enum status gguf_begin(struct gguf_place *place, struct error *e) {
     return error_where(e, "%s", place->source->path);
 }
 
-/* Reads up to `end`, and beyond it as many bytes as were read before: few calls, and at most twice the needed
- * bytes. */
+/* Reads up to `end` and as many bytes beyond it as before: few calls, and at most twice the needed bytes. */
 static enum status read_on(struct gguf_place *place, uint64_t end, struct error *e) {
     struct gguf *header = place->header;
     uint64_t more = header->bytes < FIRST_PIECE     ? FIRST_PIECE

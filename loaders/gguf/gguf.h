@@ -83,9 +83,8 @@ struct gguf_metadata {
     double number;
     const char *text;
     const int32_t *array;
-    int n; /* length of array; 0: not an array */
-    const struct gguf_value
-        *value; /* value copied from another file instead of the fields above; NULL: none */
+    int n;                          /* length of array; 0: not an array */
+    const struct gguf_value *value; /* copied from another file, replaces the fields above */
 };
 struct named_tensor;
 struct tensor_maker;

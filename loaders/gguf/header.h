@@ -73,16 +73,14 @@ uint64_t gguf_left(const struct gguf_place *place);
 enum status gguf_begin(struct gguf_place *place, struct error *e);
 /* Ensures that the next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
-/* A little-endian number of at most 8 bytes. Inline, so that a length is one load: a tokenizer has
- * 300,000. */
+/* A little-endian number of at most 8 bytes. Inline, because a tokenizer has 300,000 lengths. */
 static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     uint64_t number = 0;
     for (int i = 0; i < n; i++) number |= (uint64_t)bytes[i] << 8 * i;
     return number;
 }
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e);
-/* Reads a length and as many bytes. BOUNDS beyond the file, LIMIT above `most`; what: role of the text, for
- * messages. */
+/* Reads a length and as many bytes. BOUNDS beyond the file, LIMIT above `most`; what: the text's role. */
 enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *text,
                            struct error *e);
 /* gguf_take_text for a name: META if it is empty or contains a NUL, UTF8. */

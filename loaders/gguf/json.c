@@ -59,8 +59,7 @@ static json_t *json_of(const struct gguf_value *value) {
     return array;
 }
 
-/* False for values that a configuration cannot hold: strings with a NUL or invalid UTF-8, infinities
- * and NaN. */
+/* False for values that a configuration cannot hold: strings with NUL or invalid UTF-8, infinities, NaN. */
 static bool gguf_json_is_plain(const struct gguf_value *value) {
     uint64_t place = 0;
     struct gguf_text text;

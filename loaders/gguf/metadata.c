@@ -1,5 +1,4 @@
-/* GGUF metadata: key-value pairs, read in order, then sorted by key. Arrays are not copied; a value points to
- * its elements. */
+/* GGUF metadata: key-value pairs, read in order, then sorted. Array values point to their elements. */
 #include "loaders/gguf/header.h"
 #include "loaders/alloc_array.h"
 #include "loaders/utf8.h"

@@ -52,8 +52,7 @@ LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
     }
 }
 
-/* Finds the best scale. ends: codes that the extreme value is mapped to; the first is also tried without a
- * fit. */
+/* Finds the best scale. ends: codes for the extreme value; the first is also tried without a fit. */
 LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, int n_ends, int lo, int hi) {
     lanes extreme, inverse;
     find_extreme(x, &extreme);

@@ -12,8 +12,7 @@ enum { GROUP_MOST = 256 };
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
 
-/* Transforms along the highest base-4 digit of the column index, which becomes the lowest digit.
- * Multiplication by 0.5 is exact. */
+/* Transforms along the column index's highest base-4 digit, which becomes the lowest. Times 0.5 is exact. */
 static void rotate_digit(const float *restrict from, int quarter, float *restrict to) {
     for (int i = 0; i < quarter; i++) {
         float a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
@@ -26,20 +25,20 @@ static void rotate_digit(const float *restrict from, int quarter, float *restric
 
 /* Rotates a group in one step per base-4 digit; then all columns are in place again. */
 static void rotate_group(const float *from, int group, float *to) {
-    float turned[GROUP_MOST];
+    float rotated[GROUP_MOST];
     memcpy(to, from, sizeof *to * (size_t)group);
     for (int left = group; left > 1; left /= 4) {
-        rotate_digit(to, group / 4, turned);
-        memcpy(to, turned, sizeof *to * (size_t)group);
+        rotate_digit(to, group / 4, rotated);
+        memcpy(to, rotated, sizeof *to * (size_t)group);
     }
 }
 
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
     int group = dtype_block_values(dtype);
-    float turned[GROUP_MOST], most = 0;
+    float rotated[GROUP_MOST], most = 0;
     for (int64_t at = 0; at < columns; at += group) {
-        rotate_group(row + at, group, turned);
-        for (int i = 0; i < group; i++) most = fabsf(turned[i]) > most ? fabsf(turned[i]) : most;
+        rotate_group(row + at, group, rotated);
+        for (int i = 0; i < group; i++) most = fabsf(rotated[i]) > most ? fabsf(rotated[i]) : most;
     }
     return fmaxf(most / CODE_MOST, SCALE_LEAST);
 }
@@ -53,9 +52,9 @@ static int8_t code_of(float value, float scale) {
 
 void quantise_rotated(enum dtype dtype, const float *row, int64_t columns, int8_t *to) {
     int group = dtype_block_values(dtype);
-    float turned[GROUP_MOST], scale = quantise_row_scale(dtype, row, columns);
+    float rotated[GROUP_MOST], scale = quantise_row_scale(dtype, row, columns);
     for (int64_t at = 0; at < columns; at += group) {
-        rotate_group(row + at, group, turned);
-        for (int i = 0; i < group; i++) to[at + i] = code_of(turned[i], scale);
+        rotate_group(row + at, group, rotated);
+        for (int i = 0; i < group; i++) to[at + i] = code_of(rotated[i], scale);
     }
 }

@@ -14,8 +14,7 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 
 #define LANES_INLINE static inline __attribute__((always_inline))
 
-/* Compiles a function for three generations of x86-64; one is selected at program start. ThreadSanitizer does
- * not support the selection. */
+/* Compiles a function for three generations of x86-64, selected at start. Not under ThreadSanitizer. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define LANES_WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
@@ -28,8 +27,7 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 static const float lanes_magic =
     12582912.0f; /* 1.5 * 2^23: adding it rounds a float to the nearest even integer */
 
-/* Rounds to the nearest integers, clamped to lo..hi, for |v| < 2^22. Other values give some code in
- * lo..hi. */
+/* Rounds to the nearest integers, clamped to lo..hi, for |v| < 2^22; otherwise gives any code in lo..hi. */
 LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
     lane_ints q = (lane_ints)((lane_bits)(*v + lanes_magic) - 0x4b400000u), mask = q < lo;
     lane_ints least = {lo, lo, lo, lo, lo, lo, lo, lo}, most = {hi, hi, hi, hi, hi, hi, hi, hi};

@@ -1,6 +1,6 @@
-/* Quantises blocks of 256 values in sixteen parts of 16, each with an eight-bit scale and no offset: Q6_K.
- * The method is that of k_quants.c: first a scale for each part, then the block's scale, then the choice of
- * each part. */
+/* Quantises blocks of 256 values in sixteen parts of 16, each with an eight-bit scale and no offset:
+ * Q6_K. The method is that of k_quants.c: a scale for each part, then the block's scale, then each
+ * part's choice. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -175,8 +175,8 @@ static int quantise_q6_k_code_of(const struct coded *coded, int half, int i) {
     return coded->code[half][i % PART][i / PART] - LOW;
 }
 
-/* Packs half a block: the lower four bits of values 64 apart share a byte; the upper two bits of values 32
- * apart do. */
+/* Packs half a block: the low four bits of values 64 apart share a byte, the high two bits of values 32
+ * apart. */
 static void put_half(unsigned char *low, unsigned char *high, const struct coded *coded, int half) {
     for (int i = 0; i < 32; i++) {
         int a = quantise_q6_k_code_of(coded, half, i), b = quantise_q6_k_code_of(coded, half, i + 32);

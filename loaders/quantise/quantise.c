@@ -1,5 +1,4 @@
-/* Quantisation to plain number formats, and the choice of type: see quantise.h. Block types have their own
- * files. */
+/* Quantisation to plain number formats, and the choice of type: see quantise.h. */
 #include "loaders/quantise/quantise.h"
 
 #include <math.h>

@@ -8,8 +8,7 @@
 /* True if rows of `columns` values can have the type: F32, F16, BF16, F8_E4M3, F8_E5M2, Q8_0, Q4_0, Q5_0,
  * Q4_K, Q5_K, Q6_K, I8_ROT16 to I8_ROT256. Rows must be whole blocks. */
 bool quantise_can(enum dtype dtype, int64_t columns);
-/* The type of this name in any case ("q8_0", "f8_e4m3", also "fp8", "bf16", "int8_convrot"); N_DTYPES if
- * unknown. */
+/* The type of this name in any case ("q8_0", "f8_e4m3", also "fp8", "int8_convrot"); N_DTYPES if unknown. */
 enum dtype quantise_type(const char *name);
 
 /* Converts packed rows of f32 values to packed rows of the type. scale: divisor for F8, otherwise 1 (rotated
@@ -17,14 +16,12 @@ enum dtype quantise_type(const char *name);
  * overflow to infinity, F8 to its largest number; NaN stays NaN. Errors of block types are at most those of
  * ggml's quantisers (test_quantise.c). */
 void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t rows, int64_t columns, void *to);
-/* Scale of an F8 weight whose largest magnitude is `largest`, which becomes the type's largest number; 1 for
- * 0. */
+/* Scale of an F8 weight of this largest magnitude, which becomes the type's largest number; 1 for 0. */
 float quantise_scale(enum dtype dtype, float largest);
-/* Scale of a row of a rotated type: the largest magnitude after rotation becomes 127. Rows must be finite and
- * within quantise_most. */
+/* Scale of a row of a rotated type: the largest rotated magnitude becomes 127. Rows must be finite. */
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns);
-/* Largest magnitude that rows of the type represent reliably (F8: with its scale); larger values are clamped
- * or become infinite. */
+/* Largest magnitude that rows of the type represent (F8: with its scale); larger values are clamped or
+ * infinite. */
 float quantise_most(enum dtype dtype);
 
 #endif

@@ -103,8 +103,7 @@ static const struct added_token *longest_at(const struct added_set *set, const c
     return best;
 }
 
-/* The code point that ends (code_before) or starts (code_after) at i; 0 if there is none. *n: its length in
- * bytes. */
+/* The code point that ends (code_before) or starts (code_after) at i; 0 if none. *n: its length in bytes. */
 static int32_t code_before(struct span text, uint64_t i, uint64_t *n) {
     utf8proc_int32_t code = 0;
     for (*n = 0; *n < i && *n < 4;) {

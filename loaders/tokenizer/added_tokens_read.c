@@ -11,8 +11,7 @@ static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_
                                     "pad_token", "cls_token", "mask_token"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-/* Checks an added token's id: in the vocabulary the token must have this id; otherwise the id must be
- * unused. */
+/* Checks an added token's id: the vocabulary's id for this token, or else an unused id. */
 static enum status check_added_id(struct reading *r, const struct added_token *token, struct error *e) {
     int32_t in_vocab = reading_vocab_id(r, token->content);
     if (in_vocab == token->id || (in_vocab < 0 && reading_take_id(r, token->id))) return OK;
@@ -153,8 +152,7 @@ static bool names_special(const json_t *config, const char *text) {
     return false;
 }
 
-/* Reads {"<|endoftext|>": 151643, ...}, the older format without flags; the configurations name the special
- * tokens. */
+/* Reads {"<|endoftext|>": 151643, ...}, the older format; the configurations name the special tokens. */
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
                            struct error *e) {
     if (!json_is_object(map)) return reading_wrong_kind(r, "the document", map, "an object of ids", e);

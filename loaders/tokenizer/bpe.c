@@ -169,14 +169,12 @@ static void merge_all(const struct merge_table *table, struct bpe_scratch *s, in
         uint64_t entry = heap_pop(s);
         int32_t i = (int32_t)(entry & 0xFFFFFFFFu), joined = table->merges[entry >> 32].joined;
         uint32_t found = find_merge(table, s->symbols, i);
-        /* The pair may have changed since it was pushed. As in the reference, only the result is compared,
-         * not the rank. */
+        /* The pair may have changed since it was pushed. Like the reference, compares only the result. */
         if (found && table->merges[found - 1].joined == joined) join_symbols(table, s, i, joined);
     }
 }
 
-/* Makes one symbol per byte. A byte without a token becomes unk, or is dropped if the file has no unk
- * token. */
+/* Makes one symbol per byte. A byte without a token becomes unk, or is dropped if there is no unk token. */
 static int32_t symbols_of(const struct tokenizer *t, struct span piece, struct bpe_symbol *symbols) {
     int32_t n = 0;
     bool after_unk = false;

@@ -1,8 +1,7 @@
 #ifndef SLUICE_LOADERS_TOKENIZER_BYTE_LEVEL_H
 #define SLUICE_LOADERS_TOKENIZER_BYTE_LEVEL_H
 
-/* GPT-2's bytes_to_unicode: the code point that represents a byte; and the byte that a code point represents,
- * or -1. */
+/* GPT-2's bytes_to_unicode: the code point that represents a byte; the byte of a code point, or -1. */
 int byte_to_alphabet(int byte);
 int alphabet_to_byte(int code);
 

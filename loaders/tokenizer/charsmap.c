@@ -126,8 +126,8 @@ static const char *charsmap_find_entry(const struct charsmap *map, struct span p
     return NULL;
 }
 
-/* Marks missing in utf8proc 2.8 (Unicode 15) that, with two bytes before them, form a cluster of less than
- * six bytes. */
+/* Marks missing in utf8proc 2.8 (Unicode 15) that form a cluster of less than six bytes with two bytes
+ * before. */
 static bool charsmap_is_later_mark(int32_t code) {
     return code == 0x897 || (code >= 0x1ACF && code <= 0x1ADD) || (code >= 0x1AE0 && code <= 0x1AEB);
 }
@@ -171,8 +171,7 @@ static bool put_entry(const struct charsmap *map, struct span part, struct outpu
     return entry;
 }
 
-/* Normalises a text. False if it grows beyond limit bytes, because a table may contain texts of any
- * length. */
+/* Normalises a text. False if it exceeds limit bytes: a table may contain texts of any length. */
 static bool apply(const struct charsmap *map, struct span text, uint64_t limit, struct output *out) {
     for (uint64_t i = 0; i < text.bytes && out->bytes <= limit;) {
         uint64_t end = cluster_end(text, i);

@@ -50,8 +50,7 @@ static enum status find_class(struct reading *r, const struct folder *f, bool *c
                                "Qwen2Tokenizer or CLIPTokenizer, or a tokenizer.json", e);
 }
 
-/* True also for a file that cannot be opened: ignoring it would change ids, while reading it reports the
- * reason. */
+/* True also for a file that cannot be opened: ignoring it would change ids; reading reports the reason. */
 static bool file_exists(struct sys *sys, const char *path) {
     int file = sys->open(sys, path);
     if (file >= 0) sys->close(sys, file);

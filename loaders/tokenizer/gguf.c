@@ -116,8 +116,8 @@ static enum status check_byte(const struct metadata *m, struct gguf_text text, b
     return error_expected(e, "<0x00> to <0xFF>");
 }
 
-/* Finds the per-token arrays, and the number of tokens before the unused ones at the end. Unigram models must
- * have scores. */
+/* Finds the per-token arrays, and the number of tokens without unused ones at the end. Unigram needs
+ * scores. */
 static enum status find_tokens(struct metadata *m, bool unigram, struct error *e) {
     struct gguf_text text;
     uint64_t place = 0, bytes = 0;

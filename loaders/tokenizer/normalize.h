@@ -3,12 +3,10 @@
 
 #include "loaders/tokenizer/tables.h"
 
-/* Normalises valid UTF-8 to NFC. *out is NULL if the text is NFC already; otherwise free it with
- * sys->release. */
+/* Normalises valid UTF-8 to NFC. *out: NULL if the text is NFC already; else free it with sys->release. */
 enum status text_to_nfc(struct sys *sys, struct span text, char **out, uint64_t *out_bytes, struct error *e);
 /* Unicode's White_Space; and word characters: letters, marks, decimal digits, connectors, joiners, circled or
- * squared Latin capitals. As \s and \w of Rust's regex, which the reference applies to neighbours of added
- * tokens. */
+ * squared Latin capitals. As Rust's \s and \w, which the reference applies to neighbours of added tokens. */
 bool code_is_space(int32_t code);
 bool code_is_word(int32_t code);
 
@@ -20,8 +18,7 @@ enum status text_normalize(const struct tokenizer *t, struct span *text, char **
 enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
                           struct error *e);
 void charsmap_destroy(struct sys *sys, struct charsmap *map);
-/* Applies a normalisation table; output as in text_normalize. LIMIT if the text becomes many times as
- * long. */
+/* Applies a normalisation table; output as in text_normalize. LIMIT if the text grows many times. */
 enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct span *text, char **out,
                            struct error *e);
 

@@ -134,8 +134,8 @@ enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e) {
     return compile_text(r->t, &r->t->split, qwen2_pattern, e);
 }
 
-/* Source: transformers 5.23, CLIPTokenizer. Its ByteLevel splits again by GPT-2's pattern, which matters only
- * for special tokens. */
+/* Source: transformers 5.23, CLIPTokenizer. ByteLevel splits again (GPT-2), which affects only special
+ * tokens. */
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e) {
     r->t->nfc = r->t->one_space = r->t->lower = r->t->drop_gaps = true;
     if (compile_text(r->t, &r->t->split, clip_pattern, e)) return e->code;

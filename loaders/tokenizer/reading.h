@@ -1,5 +1,4 @@
-/* Reading tokenizer files: state and functions of the readers of all formats. Nothing here outlives
- * reading. */
+/* State and functions of the readers of all tokenizer formats. Nothing here outlives reading. */
 #ifndef SLUICE_LOADERS_TOKENIZER_READING_H
 #define SLUICE_LOADERS_TOKENIZER_READING_H
 
@@ -71,15 +70,13 @@ enum status pre_tokenizer_read(struct reading *r, const json_t *root, struct err
 enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e);
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e);
 
-/* Reads the vocabulary r->vocab: ids of bytes, also at the end of a piece (with suffix), and the set of used
- * ids. */
+/* Reads the vocabulary r->vocab: ids of bytes, also at the end of a piece (with suffix), and the used ids. */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
 /* bpe_read_vocab from t->words, with used ids and r->longest already set. */
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e);
 /* Adds the merge "left right" with this rank to the allocated table. */
 enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e);
-/* Reads the token (a string or null) for bytes without one. A token outside the vocabulary is an error only
- * if such bytes exist. */
+/* Reads the token (or null) for bytes without one. An unknown token is an error only if such bytes exist. */
 enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
 /* Reads the lines of merges.txt. */
 enum status bpe_read_merges_text(struct reading *r, struct span text, struct error *e);
@@ -87,8 +84,7 @@ enum status bpe_read_merges_text(struct reading *r, struct span text, struct err
 /* Read tokenizer.json's added_tokens; tokenizer_config.json's added_tokens_decoder; added_tokens.json, with
  * special tokens listed in the configurations. */
 enum status added_read_list(struct reading *r, const json_t *list, struct error *e);
-/* Appends an element to a list of added tokens, with the flags that the reference gives to control and user
- * tokens. */
+/* Appends an element to a list of added tokens, with the reference's flags for control and user tokens. */
 void added_list_token(json_t *list, int64_t id, struct span text, bool special);
 enum status added_read_decoder(struct reading *r, json_t *decoder, struct error *e);
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
@@ -107,16 +103,14 @@ enum status added_read_named(struct reading *r, const struct named_tokens *named
 enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, struct error *e);
 enum status pieces_add(struct reading *r, struct span text, double score, struct error *e);
 enum status pieces_finish(struct reading *r, int64_t unk, struct error *e);
-/* Adds <extra_id_99> to <extra_id_0>, which T5's class appends to the vocabulary, as pieces and as added
- * tokens in the list. */
+/* Adds T5's <extra_id_99> to <extra_id_0>, both as pieces and as added tokens in the list. */
 enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct error *e);
 
 /* Reads a SentencePiece model, followed by n_extra of T5's <extra_id_N>. Appends the added tokens among its
  * pieces to specials, as elements of added_tokens. BOUNDS and TYPE for invalid protobuf. */
 enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e);
 enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e);
-/* Reads the added tokens of T5's class: others, and those that it names. config and special_map may be
- * NULL. */
+/* Reads the added tokens of T5's class: others, and named ones. config and special_map may be NULL. */
 enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,
                                json_t *others, struct error *e);
 

@@ -29,8 +29,7 @@ const char qwen2_pattern[] =
 const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
                             "|[^\\s\\p{L}\\p{N}]+";
 
-/* Additions of Unicode 15, 15.1 and 16 to the properties that split patterns use. Harmless with a newer
- * PCRE2. */
+/* Additions of Unicode 15 to 16 to the properties of split patterns. Harmless with a newer PCRE2. */
 /* clang-format off */
 #define NEW_LU \
     "\\x{1c89}\\x{a7cb}-\\x{a7cc}\\x{a7da}\\x{a7dc}\\x{10d50}-\\x{10d65}"
@@ -107,8 +106,7 @@ static void copy(struct translation *t, uint64_t n) {
     t->at += n;
 }
 
-/* Writes the property name[0..bytes): with later code points, with sc: before the name of a script, or
- * unchanged. */
+/* Writes the property name[0..bytes): with later code points, with sc: for a script, or unchanged. */
 static void put_property(struct translation *t, bool negated, const char *name, int bytes) {
     for (size_t i = 0; i < sizeof properties / sizeof *properties; i++) {
         if ((int)strlen(properties[i].name) != bytes || memcmp(properties[i].name, name, (size_t)bytes))
@@ -234,8 +232,7 @@ static void pcre_release(void *memory, void *sys) {
     ((struct sys *)sys)->release(sys, memory);
 }
 
-/* Compiles a pattern. PCRE2 allocates through sys and treats LF as the line end, whatever its build
- * options. */
+/* Compiles a pattern. PCRE2 allocates through sys; LF ends lines, whatever its build options. */
 static enum status compile(struct tokenizer *t, pcre2_code **out, struct span pattern, struct error *e) {
     if (!t->memory) t->memory = pcre2_general_context_create(pcre_alloc, pcre_release, t->sys);
     pcre2_compile_context *context = t->memory ? pcre2_compile_context_create(t->memory) : NULL;
@@ -316,17 +313,17 @@ static bool find_match(struct split *s, struct error *e) {
 }
 
 bool split_next(struct split *s, struct span *piece, struct error *e) {
-    while (s->given == s->end) {
-        if (s->given == s->text.bytes) return false;
+    while (s->returned == s->end) {
+        if (s->returned == s->text.bytes) return false;
         if (!find_match(s, e)) {
             if (e->code) return false;
             s->start = s->end =
                 s->text.bytes; /* the rest without a match counts as text before an empty match */
         }
-        if (s->drop_gaps) s->given = s->start;
+        if (s->drop_gaps) s->returned = s->start;
     }
-    uint64_t to = s->given < s->start ? s->start : s->end;
-    *piece = (struct span){s->text.at + s->given, to - s->given};
-    s->given = to;
+    uint64_t to = s->returned < s->start ? s->start : s->end;
+    *piece = (struct span){s->text.at + s->returned, to - s->returned};
+    s->returned = to;
     return true;
 }

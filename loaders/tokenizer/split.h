@@ -15,13 +15,13 @@ struct split {
     pcre2_match_data *data;
     pcre2_match_context *context;
     struct span text;
-    uint64_t given;      /* end of the pieces returned so far */
+    uint64_t returned;   /* end of the pieces returned so far */
     uint64_t from;       /* next position to search */
     uint64_t start, end; /* the last match; its piece is still to be returned if returned < end */
     bool matched;        /* there was a match */
 };
-/* Returns the next piece; false after the last one or on error. Pieces are never empty and, without
- * drop_gaps, cover the text. */
+/* Returns the next piece; false after the last or on error. Never empty; without drop_gaps pieces cover the
+ * text. */
 bool split_next(struct split *split, struct span *piece, struct error *e);
 
 #endif

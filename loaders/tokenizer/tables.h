@@ -20,9 +20,7 @@
 #include "loaders/tokenizer/tokenizer.h"
 
 enum {
-    TOKENIZER_ID_MAX =
-        (1 << 24) -
-        1, /* largest token id; larger ids mean a damaged file: the largest vocabularies have 2^18 tokens */
+    TOKENIZER_ID_MAX = (1 << 24) - 1,    /* larger ids mean a damaged file */
     TOKENIZER_TEXT_BYTES = 5 << 18,      /* bytes of one text to encode, including a template around it */
     TOKENIZER_ADDED_MAX = 65536,         /* number of added tokens */
     TOKENIZER_ADDED_BYTES = 256,         /* bytes of one added token; bounds the search per byte of text */

@@ -66,8 +66,8 @@ static enum status encode_plain(struct encoding *c, struct span text, struct err
 /* Splits at added tokens and passes the text between them to the next step. */
 typedef enum status (*next_step)(struct encoding *c, struct span text, struct error *e);
 
-static enum status encode_around(struct encoding *c, const struct added_set *set, struct span text,
-                                 next_step next, struct error *e) {
+static enum status encode_between_added(struct encoding *c, const struct added_set *set, struct span text,
+                                        next_step next, struct error *e) {
     struct added_search search = {.set = set, .text = text};
     uint64_t taken = 0;
     while (added_next(&search)) {
@@ -82,7 +82,7 @@ static enum status encode_around(struct encoding *c, const struct added_set *set
 static enum status encode_normalized(struct encoding *c, struct span text, struct error *e) {
     char *normal = NULL;
     if (text_normalize(c->t, &text, &normal, e)) return e->code;
-    encode_around(c, &c->t->normalized, text, encode_plain, e);
+    encode_between_added(c, &c->t->normalized, text, encode_plain, e);
     c->t->sys->release(c->t->sys, normal);
     return e->code;
 }
@@ -128,7 +128,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
     c.out.capacity = 64;
     if (e->code || encoding_start(&c, bytes, e)) goto out;
-    encode_around(&c, &t->raw, (struct span){text, bytes}, encode_normalized, e);
+    encode_between_added(&c, &t->raw, (struct span){text, bytes}, encode_normalized, e);
 out:
     pcre2_match_data_free(c.data);
     pcre2_match_data_free(c.redata);

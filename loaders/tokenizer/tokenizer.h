@@ -1,5 +1,4 @@
-/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3), CLIP, and unigram models (T5), read from their released
- * files. */
+/* Tokenizers: byte-level BPE (GPT-2, Qwen2, Qwen3), CLIP, and unigram models (T5), from released files. */
 #ifndef SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
 #define SLUICE_LOADERS_TOKENIZER_TOKENIZER_H
 
@@ -15,8 +14,7 @@ struct tokenizer;
  * unigram model). The tokenizer is immutable and usable from several threads. Its memory counts under
  * LINE_HOST; the JSON parser's memory is returned before the function returns. */
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e);
-/* Opens a tokenizer from n bytes of a spiece.model inside the file at path; the bytes belong to the
- * caller. */
+/* Opens a tokenizer from n bytes of a spiece.model inside the file at path; the caller owns the bytes. */
 enum status tokenizer_open_spiece(struct sys *sys, const char *path, const void *bytes, uint64_t n,
                                   struct tokenizer **tokenizer, struct error *e);
 void tokenizer_close(struct tokenizer *tokenizer);
@@ -38,8 +36,7 @@ enum status tokenizer_encode(const struct tokenizer *tokenizer, const char *text
 int tokenizer_size(const struct tokenizer *tokenizer);
 /* "BPE" (byte-level: GPT-2, Qwen), "CLIP BPE" or "unigram" (T5). */
 const char *tokenizer_kind(const struct tokenizer *tokenizer);
-/* The id of an added token by its exact text, for unigram models also of a control or unknown piece; -1 if
- * absent. */
+/* The id of an added token by its exact text, in unigram models also of control and unknown pieces; or -1. */
 int tokenizer_special(const struct tokenizer *tokenizer, const char *text);
 /* The padding id set by tokenizer_set_pad; -1: unknown. */
 int tokenizer_pad(const struct tokenizer *tokenizer);

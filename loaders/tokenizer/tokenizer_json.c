@@ -19,8 +19,7 @@
 
 enum { ALPHABET_END = 324 };
 
-/* True for printable Latin-1 bytes, which represent themselves; U+0100 and up represent other bytes, in
- * order. */
+/* True for printable Latin-1 bytes, which represent themselves; other bytes become U+0100 and up. */
 static bool stands_for_itself(int byte) {
     return (byte >= 0x21 && byte <= 0x7E) || (byte >= 0xA1 && byte <= 0xAC) || (byte >= 0xAE && byte <= 0xFF);
 }
@@ -76,8 +75,7 @@ enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *
     return bpe_finish_vocab(r, suffix, e);
 }
 
-/* Converts a token from the byte-level alphabet to bytes. False if it has other characters; such a token
- * never occurs in text. */
+/* Converts a byte-level token to bytes. False for other characters: the token never occurs in text. */
 static bool to_bytes(const int16_t *byte_of, const char *text, uint64_t bytes, char *to, uint32_t *n_bytes) {
     *n_bytes = 0;
     for (uint64_t i = 0; i < bytes;) {
@@ -304,8 +302,7 @@ static enum status check_processor(struct reading *r, const json_t *processor, b
     return e->code;
 }
 
-/* Checks truncation and padding. Pipelines of the reference set both for each text, so only invalid values
- * matter. */
+/* Checks truncation and padding. Pipelines set both for each text, so only invalid values matter. */
 static enum status check_lengths(struct reading *r, const json_t *root, struct error *e) {
     const json_t *truncation = json_object_get(root, "truncation");
     const json_t *strategy = json_object_get(json_object_get(root, "padding"), "strategy");

@@ -112,8 +112,7 @@ static void offer_pieces(const struct tokenizer *t, struct place *places, struct
     if (!single) offer(&places[from + character], from, here + u->unknown_score, t->unk);
 }
 
-/* Encodes a word. Among equal scores the first segmentation stays, whose last piece is longest. Adjacent
- * unknown pieces become one. */
+/* Encodes a word. Of equal scores the one with the longest last piece wins. Adjacent unknown pieces join. */
 static enum status encode_word(struct unigram_encoding *m, struct span word, struct error *e) {
     uint64_t n = 0;
     for (uint64_t i = 0; i <= word.bytes; i++) m->places[i].from = NOWHERE;

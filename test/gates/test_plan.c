@@ -490,7 +490,7 @@ static double best_pool(const struct block_stream *block_stream, struct plan_sta
     uint64_t streamed = ~p->resident[0] & (((uint64_t)1 << n->n_blocks) - 1);
     for (uint64_t pool = streamed;; pool = (pool - 1) & streamed) {
         struct plan_stage q = {.resident = {pool}};
-        uint64_t taken = plan_kept_bytes(n, q.resident);
+        uint64_t taken = plan_blocks_bytes(n, q.resident);
         p->pooled[0] = pool;
         if (taken + plan_least_staging(&need, p, 0) <= host && block_stream_bound(block_stream, p) < best) {
             p->staging_bytes = (host - taken) / PLAN_PAGE * PLAN_PAGE;
@@ -509,7 +509,7 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
     block_stream_make(n, &need.rates, need.separate, false, &block_stream);
     for (uint64_t bits = 0; bits < (uint64_t)1 << n->n_blocks; bits++) {
         struct plan_stage p = {.resident = {bits}, .pooled = {~bits}, .staging_bytes = host};
-        uint64_t bytes = plan_kept_bytes(n, p.resident);
+        uint64_t bytes = plan_blocks_bytes(n, p.resident);
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (block_stream_bound(&block_stream, &p) >= best) continue;

@@ -66,11 +66,11 @@ last_line_rule() { # last_line_rule CODE: see the top of this file
     fi
 }
 expect() { # expect CODE NAME ARGS...: runs sluice, checks the exit code; output in ../out and ../err
-    want=$1 name=$2
+    expected=$1 name=$2
     shift 2
     "$sluice" "$@" >../out 2>../err
     code=$?
-    if [ $code = "$want" ]; then ok; else bad "exit $code, not $want"; fi
+    if [ $code = "$expected" ]; then ok; else bad "exit $code, not $expected"; fi
     if last_line_rule $code; then ok; else bad "last line of stderr"; fi
 }
 draw() { # draw CODE NAME ARGS...: generates an image in 2 steps

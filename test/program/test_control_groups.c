@@ -18,7 +18,7 @@
 enum { FILES_MAX = 12, NONE_LEFT = -1 };
 
 static const struct machine {
-    const char *what;
+    const char *label;
     struct {
         const char *path, *text;
     } files[FILES_MAX];
@@ -150,18 +150,18 @@ static void test_machine(const struct machine *m, int i) {
         write_below(root, m->files[k].path, m->files[k].text);
     uint64_t memory = control_groups_memory(root), left = control_groups_memory_left(root);
     double processors = control_groups_processors(root), wanted = m->processors ? m->processors : HUGE_VAL;
-    check(is_near(memory, m->memory), "%s: a limit of %llu bytes", m->what, (unsigned long long)memory);
-    check(is_near(left, m->left), "%s: %llu bytes left", m->what, (unsigned long long)left);
-    check(processors == wanted, "%s: %g processors", m->what, processors);
+    check(is_near(memory, m->memory), "%s: a limit of %llu bytes", m->label, (unsigned long long)memory);
+    check(is_near(left, m->left), "%s: %llu bytes left", m->label, (unsigned long long)left);
+    check(processors == wanted, "%s: %g processors", m->label, processors);
     uint64_t whole = machine_memory_bytes(root), free = free_memory_bytes(root);
-    check(whole == (memory < 2 * GIB ? memory : 2 * GIB), "%s: a machine of %llu bytes", m->what,
+    check(whole == (memory < 2 * GIB ? memory : 2 * GIB), "%s: a machine of %llu bytes", m->label,
           (unsigned long long)whole);
     check(free == (m->left == NONE_LEFT ? 1
                    : left < 3 * GIB / 2 ? left
                                         : 3 * GIB / 2),
-          "%s: %llu bytes free", m->what, (unsigned long long)free);
+          "%s: %llu bytes free", m->label, (unsigned long long)free);
     int cores = machine_cores(), threads = machine_threads(root);
-    check(threads == (wanted < cores ? (int)ceil(wanted) : cores) && threads >= 1, "%s: %d threads", m->what,
+    check(threads == (wanted < cores ? (int)ceil(wanted) : cores) && threads >= 1, "%s: %d threads", m->label,
           threads);
 }
 

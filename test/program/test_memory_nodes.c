@@ -9,7 +9,7 @@
 #include <sys/mman.h>
 
 static const struct machine {
-    const char *what, *nodes, *device, *text;
+    const char *label, *nodes, *device, *text;
     int node;
 } machines[] = {
     {"two nodes", "0-1\n", "0000:c1:00.0", "1\n", 1},
@@ -41,8 +41,8 @@ static void test_device_node(const struct machine *m, int i) {
     snprintf(bus, sizeof bus, "%s", m->device);
     if (bus[5] == 'c') bus[5] = 'C';
     int node = memory_nodes_of_device(root, bus);
-    check(node == m->node, "%s: node %d, expected %d", m->what, node, m->node);
-    check(memory_nodes_of_device(root, "0000:99:00.0") == -1, "%s: an unknown device has a node", m->what);
+    check(node == m->node, "%s: node %d, expected %d", m->label, node, m->node);
+    check(memory_nodes_of_device(root, "0000:99:00.0") == -1, "%s: an unknown device has a node", m->label);
 }
 
 static void test_move_keeps_contents(void) {
