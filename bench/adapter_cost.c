@@ -74,15 +74,16 @@ static char *context_open(struct context *x, struct arena *arena, struct device 
     x->device = &dry.device;
     run(x, p, rank, false);
     run(x, p, rank, true);
-    uint64_t room = align_up(arena->peak, PAGE), bytes = room + align_up(dry.workspace_bytes, PAGE);
+    uint64_t arena_bytes = align_up(arena->peak, PAGE),
+             bytes = arena_bytes + align_up(dry.workspace_bytes, PAGE);
     x->workspace_bytes = dry.workspace_bytes;
     dry_destroy(&dry);
     char *memory = aligned_alloc(PAGE, bytes);
     for (uint64_t i = 0; memory && i < bytes / 2; i++)
         ((uint16_t *)(void *)memory)[i] = (uint16_t)(0x3c00 + i * 37 % 128);
-    *arena = (struct arena){.base = memory, .bytes = room};
+    *arena = (struct arena){.base = memory, .bytes = arena_bytes};
     x->device = device;
-    x->workspace = memory + room;
+    x->workspace = memory + arena_bytes;
     return memory;
 }
 

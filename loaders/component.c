@@ -22,7 +22,7 @@ enum { INDEX_MEMBER_BYTES_MAX = 65536 };
 struct sharding {
     struct sys *sys;
     const char *path;
-    struct json_text weight_map; /* within the text of the shard index */
+    struct json_text weight_map; /* text of the object weight_map in the shard index */
     char *name[SHARDS_MAX];      /* shard file names as written in the index */
     struct tensor_index part[SHARDS_MAX];
     int n_shards, n_parts;
@@ -83,8 +83,7 @@ static char *copy_joined(struct sys *sys, const char *folder, size_t folder_byte
     return joined;
 }
 
-/* Index of the shard with this name, or -1. Tries the last result first, because consecutive tensors usually
- * share a shard. */
+/* Index of the shard with this name, or -1. Tries the last result first: neighbours often share a shard. */
 static int find_shard(const struct sharding *s, const char *name, int last) {
     if (last < s->n_shards && !strcmp(s->name[last], name)) return last;
     for (int i = 0; i < s->n_shards; i++)

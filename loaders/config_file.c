@@ -21,7 +21,7 @@ struct frame {
 };
 
 struct flattening {
-    struct config *config; /* config->values is NULL while values are only counted */
+    struct config *config; /* its values are NULL while they are only counted */
     int n_values;
     int depth;
     struct frame frames[CONFIG_DEPTH_MAX];

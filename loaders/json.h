@@ -19,8 +19,7 @@ enum { JSON_LARGE_BYTES = 1 << 20 };
 
 /* Number of failed JSON allocations on this thread. Jansson drops a member when memory is short, and the
  * document looks complete. So code that builds a document compares the number before and after, and adds
- * members with json_put and json_push; json_count_failure counts the result (0 or -1) of other Jansson
- * functions. */
+ * members with json_put and json_push; json_count_failure counts results (0 or -1) of Jansson functions. */
 unsigned failed_json_allocations(void);
 void json_put(json_t *object, const char *name, json_t *value);
 void json_push(json_t *array, json_t *value);

@@ -19,7 +19,7 @@ static const uint64_t header_bytes_max = 100000000;
 enum {
     LENGTH_BYTES = 8,
     DEPTH_MAX = 4,
-    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2, /* every byte as \u00XX, in quotes */
+    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2, /* bytes of a name with every byte as \u00XX, in quotes */
     ENTRY_BYTES_MAX = 1 << 20,
     METADATA_BYTES_MAX = 16 << 20,
     METADATA_VALUES_MAX = 65536,
@@ -336,7 +336,7 @@ static enum status safetensors_read_metadata(const struct json_text *text, struc
     char kind = json_first_char(text);
     json_t *json;
     if (kind != '{' && kind != 'n') {
-        safetensors_fail(&at, META, "not an object", e);
+        safetensors_fail(&at, META, "the metadata is not an object", e);
         return error_expected(e, "an object of strings");
     }
     if (kind == '{' && check_metadata_values(&at, e) != OK) return e->code;

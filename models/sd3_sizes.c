@@ -215,7 +215,7 @@ const struct setting sd3_settings_rows[N_SD3_SETTINGS] = {
     {{"sample_size"}, offsetof(struct sd3_settings, latent_side), SETTING_INT, 128, 1, 4096}};
 const struct setting_list sd3_lists[N_SD3_LISTS] = {{.key = "dual_attention_layers",
                                                      .offset = offsetof(struct sd3_settings, dual_layer),
-                                                     .room = SD3_DUAL_LAYERS_MAX,
+                                                     .capacity = SD3_DUAL_LAYERS_MAX,
                                                      .count = DUAL_LAYERS,
                                                      .least = 0,
                                                      .most = SD3_LAYERS_MAX,

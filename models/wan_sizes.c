@@ -152,7 +152,7 @@ const struct setting wan_settings_rows[N_WAN_SETTINGS] = {
     {{"eps"}, offsetof(struct wan_settings, eps), SETTING_FLOAT, 1e-6, 0, 1}};
 const struct setting_list wan_lists[N_WAN_LISTS] = {{.key = "vace_layers",
                                                      .offset = offsetof(struct wan_settings, vace_layers),
-                                                     .room = WAN_HINTS_MAX,
+                                                     .capacity = WAN_HINTS_MAX,
                                                      .count = HINTS,
                                                      .least = 0,
                                                      .most = 400,

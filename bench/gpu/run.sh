@@ -500,7 +500,7 @@ for part in products attention $modes; do
     if [ -n "$torch" ]; then
         torch_part $(echo "$part" | tr . ' ')
     else
-        skip bench.torch.$part "no PyTorch that sees a GPU"
+        skip bench.torch.$part "no PyTorch that can use a GPU"
     fi
 done
 case "$wanted" in *bench.flux.*) wanted="$wanted bench.flux_checkpoint" ;; esac

@@ -123,7 +123,7 @@ int config_list_length(const struct config *config, const char *key) {
 enum status config_check_list(const struct config *config, const char *key, int n, struct error *e) {
     int found = config_list_length(config, key);
     if (!found || found == n) return OK;
-    error_set(e, META, "'%s' has the wrong number of values", key);
+    error_set(e, META, "configuration list '%s' has the wrong length", key);
     error_where(e, "%s", config->path);
     error_found(e, "%d", found);
     return error_expected(e, "%d", n);

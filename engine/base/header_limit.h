@@ -6,8 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
-/* Headers up to this size in bytes are read under any budget, so that a plan can be made and can name the
- * least budget. */
+/* Headers up to this size in bytes are read under any budget, so that a plan can name the least budget. */
 enum { HEADER_LIMIT_MIN = 16 << 20 };
 
 /* BUDGET (naming a budget that works) if LINE_HOST plus `bytes` would exceed sys->header_limit. path: the

@@ -39,8 +39,7 @@ void source_close(struct byte_source *source);
 int source_open_direct(struct byte_source *source);
 bool source_is_direct(const struct byte_source *source);
 
-/* Reads exactly `bytes` bytes at offset, repeating short reads. TRUNC past the end, IO, CHANGED.
- * Thread-safe. */
+/* Reads exactly `bytes` bytes at offset. TRUNC past the end, IO, CHANGED. Thread-safe. */
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e);
 /* Reads like source_read but bypasses the page cache; needs source_open_direct first. offset, bytes and `to`

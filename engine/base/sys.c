@@ -184,8 +184,7 @@ static int machine_create_unnamed(struct sys *sys, const char *folder) {
     int file = open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
     if (file >= 0) flock(file, LOCK_EX | LOCK_NB);
     if (file >= 0) return file;
-    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP
-                                              : -errno; /* older kernels' errors for O_TMPFILE */
+    return errno == EISDIR || errno == EINVAL ? -EOPNOTSUPP : -errno; /* errors of older kernels */
 }
 
 static int machine_link(struct sys *sys, int file, const char *path) {

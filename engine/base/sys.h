@@ -80,8 +80,7 @@ struct sys {
     /* Free memory in bytes without swapping; 0: unknown. See free_memory.h. */
     uint64_t (*free_bytes)(struct sys *sys);
 
-    /* File functions return a negative errno on failure. read_at may return fewer bytes than asked; 0 at the
-     * end. */
+    /* File functions return a negative errno on failure. read_at may return fewer bytes; 0 at the end. */
     int (*open)(struct sys *sys, const char *path);
     /* Opens a file for direct reads, which bypass the page cache; the file system may refuse. read_at
      * then needs memory, size and offset in multiples of SYS_DIRECT_BLOCK; the last read ends at the

@@ -57,8 +57,7 @@ enum dtype {
 
 /* Bits of one element; 0 for block types and DTYPE_OTHER. */
 int dtype_bits(enum dtype dtype);
-/* Values and bytes of the smallest independent part of a row: a block, or one value. Both 0 for
- * DTYPE_OTHER. */
+/* Values and bytes of the smallest independent part of a row: block, or value. Both 0 for DTYPE_OTHER. */
 int dtype_block_values(enum dtype dtype);
 int dtype_block_bytes(enum dtype dtype);
 /* Bytes of n values in one row, without scales in another tensor. n is a multiple of dtype_block_values. */
@@ -76,8 +75,8 @@ bool dtype_is_rotated(enum dtype dtype);
 /* Upper-case type name as in safetensors, such as "BF16". */
 const char *dtype_name(enum dtype dtype);
 
-/* A weight's value is the decoded element times its block's scale, times the scale of its row or tile if any,
- * times `scale`. */
+/* A weight's value: decoded element times block scale, times the scale of row or tile if any, times
+ * `scale`. */
 struct low_rank;
 struct tensor {
     void *data;
@@ -122,7 +121,7 @@ bool tensor_packed(const struct tensor *t);
 struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
 /* Columns [first, first + n) of an unquantised matrix; the result is not packed. data may be NULL. */
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
-/* The same packed elements with other dimensions. If the tensor has adapters, the first must stay. */
+/* The same packed elements with other dimensions; with adapters the first dimension must stay. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
 /* Finds the rows of an adapter that apply to a weight or a slice of it: *up gets these rows of adapter->up,
  * and *row the weight's row that the first one changes. False if the adapter changes none. */

@@ -8,8 +8,8 @@
 /* Prefix of a text encoder's module names. */
 enum adapter_texts {
     TEXTS_NONE,      /* the trainer supports no text encoders */
-    TEXTS_BY_FOLDER, /* "text_encoder_2." */
-    TEXTS_BY_NUMBER, /* "lora_te2_" */
+    TEXTS_BY_FOLDER, /* such as "text_encoder_2." */
+    TEXTS_BY_NUMBER, /* such as "lora_te2_" */
     TEXTS_BY_PREFIX, /* "text_encoders.clip_g.transformer.", as in ComfyUI's whole-pipeline files */
 };
 

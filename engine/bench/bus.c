@@ -181,7 +181,7 @@ static enum status unwritable(struct error *e, const char *folder, int problem) 
     return error_found(e, "%s", strerror(-problem));
 }
 
-/* Fills with incompressible bytes (xorshift generator). */
+/* Fills the buffer with incompressible bytes (xorshift generator). */
 static void bus_fill(char *buffer, uint64_t bytes) {
     uint64_t *words = (uint64_t *)buffer, x = 88172645463325252u;
     for (uint64_t i = 0; i < bytes / sizeof *words; i++) {

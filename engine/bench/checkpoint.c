@@ -133,11 +133,11 @@ static enum status make_folder(const char *path, struct error *e) {
 static enum status checkpoint_check_disk(const struct writer *w, struct error *e) {
     struct statvfs s;
     if (statvfs(w->folder, &s)) return OK;
-    uint64_t room = (uint64_t)s.f_bavail * s.f_frsize;
-    if (room >= w->all) return OK;
+    uint64_t free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
+    if (free_bytes >= w->all) return OK;
     error_set(e, OUTPUT, "not enough disk space for the checkpoint");
     error_where(e, "%s", w->folder);
-    error_found(e, "%.2f GB free", (double)room / 1e9);
+    error_found(e, "%.2f GB free", (double)free_bytes / 1e9);
     return error_expected(e, "%.2f GB", (double)w->all / 1e9);
 }
 

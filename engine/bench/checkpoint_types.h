@@ -7,7 +7,7 @@
 
 struct stored_type;
 
-/* TYPES_MAX: types that a checkpoint's matrices use in rotation, usually one. */
+/* STORED_TYPES_MAX: types that a checkpoint's matrices use in rotation, usually one. */
 enum { STORED_TYPES_MAX = 8, TENSORS_OF_WEIGHT_MAX = 4 };
 struct stored_types {
     const struct stored_type *type[STORED_TYPES_MAX];

@@ -73,7 +73,7 @@ static struct tensor make_factor(int32_t rows, int32_t columns, uint64_t *random
     return make_weight(&spec, shape, random, arena, ok);
 }
 
-/* adapters: array for the block's weights, or NULL. */
+/* Makes all weights of a block. adapters: array for the block's adapters, or NULL. */
 static void make_weights(const struct random_component *c, const struct block_ref *ref, char *structure,
                          struct low_rank *adapters, struct arena *arena, bool *ok) {
     int32_t dims[FAMILY_DIMS_MAX];

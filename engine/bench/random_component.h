@@ -8,10 +8,10 @@
 struct random_component_sizes {
     const struct family *family;
     const char *block; /* only the first block of this kind; NULL: all blocks */
-    const int *chosen; /* the family's dimensions; NULL: as published */
+    const int *chosen; /* dimensions of the family; NULL: as published */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
-    int32_t latent_frames, latent_columns; /* 0: one frame; as many columns as rows */
+    int32_t latent_frames, latent_columns; /* frames, 0: one; columns, 0: as many as rows */
     int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
     enum dtype type;  /* type of matrices whose rows its quantisation blocks fill; other weights are bf16 */
     int adapter_rank; /* rank of a bf16 adapter on every matrix; 0: none. Only for blocks whose matrices are

@@ -65,7 +65,7 @@ struct stream_view {
     /* Optional trace callback, as in struct timed. A visit is one operator; STREAM_EVALUATIONS steps run. */
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
     void *user;
-    /* Results. */
+    /* The fields below are results of the run. */
     struct run_need need;
     struct plan plan;
     struct stream_row row;

@@ -33,7 +33,7 @@ static enum status run_row(struct stream_async_row *row, struct stream_run *run,
     if (stream_measure(run, need, e) != OK) return e->code;
     stream_plan_ours(need, row->resident_percent, row->pooled ? STREAM_UNLIMITED : disk_ram_bytes, plan);
     row->floor_seconds = floor_of(row, need, plan);
-    row->law_seconds = timing_predict(need, plan, 0).evaluation_seconds;
+    row->predicted_seconds = timing_predict(need, plan, 0).evaluation_seconds;
     struct stream_times times = {0};
     stream_execute(run, need, plan, &times, e);
     row->first_seconds = times.first;

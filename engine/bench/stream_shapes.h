@@ -16,7 +16,7 @@ struct stream_shape {
 /* Rate of the timed device: high enough that a number of tokens expresses any time to a few parts in 10^5. */
 #define STREAM_TIMED_FLOPS 1e15
 
-/* Models of the main table; all models, including those used only with asynchronous launches. */
+/* Numbers of models: in the main table, and in all (some run only with asynchronous launches). */
 enum { STREAM_SHAPES = 4, STREAM_SHAPES_ALL = 6 };
 extern const struct stream_shape stream_shapes[STREAM_SHAPES_ALL];
 

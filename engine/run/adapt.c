@@ -19,8 +19,7 @@ static enum status factor_mismatch(const struct factor *f, const struct packed_t
     return error_found(e, "%s %s", dtype_name(f->dtype), found);
 }
 
-/* Checks that a factor's type needs no data from other tensors, that rows are whole blocks, and ranges
- * exist. */
+/* Checks that a factor's type needs no data from other tensors, and that rows are whole blocks and exist. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
     if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {

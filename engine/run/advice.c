@@ -46,8 +46,7 @@ static struct advice solve_with(const struct advice_input *q, enum advice_kind k
     return a;
 }
 
-/* The memory that limits the stage: on a separate device host memory (the pool) helps only against the
- * disk. */
+/* The memory that limits the stage: with a separate device, RAM (the pool) helps only against the disk. */
 static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }

@@ -23,7 +23,7 @@ char *block_weight_name(const char *format, int number, char *out) {
 /* Where a weight lies in a checkpoint: a whole tensor, some rows, a time slice, or a range of inputs. */
 struct place {
     struct index_entry *entry;
-    const struct weight_slice *slice; /* NULL: all rows */
+    const struct weight_slice *slice; /* part of a fused tensor; NULL: all rows */
     int32_t slices;                   /* number of time slices or input parts; 1: not sliced */
     int32_t at;                       /* index of the time slice or input part */
     int axis;                         /* axis of the weight at which a time slice or input part starts */
@@ -333,7 +333,7 @@ static int segments_most(const struct block_kind *kind) {
     int n = 1;
     for (int i = 0; i < kind->n_weights; i++) {
         int parts = kind->weights[i].fused.n_taken;
-        n += 2 * (parts > 1 ? parts : 1); /* values and scales */
+        n += 2 * (parts > 1 ? parts : 1); /* segments of values and of scales */
     }
     return n;
 }
@@ -361,7 +361,7 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
 static enum status check_id(const struct block *table, int32_t id, struct error *e) {
     int32_t rows = table->tensors[0].shape.dim[0];
     if (id >= 0 && id < rows) return OK;
-    error_set(e, SHAPE, "token id outside the embedding table '%s'", table->name);
+    error_set(e, SHAPE, "token id outside of embedding table '%s'", table->name);
     error_where(e, "%s", table->segments[0].source->path);
     error_found(e, "id %" PRId32, id);
     return error_expected(e, "an id below %" PRId32, rows);

@@ -17,8 +17,7 @@ enum {
 };
 enum { WEIGHT_SLICES_MAX = 4 };
 
-/* A weight that checkpoints may store as rows of a fused tensor (such as qkv), whose parts lie one below
- * another. */
+/* A weight that checkpoints may store as rows of a fused tensor (such as qkv) of several parts. */
 struct weight_slice {
     const char *name; /* name of the fused tensor; NULL: not fused */
     int n_parts;
@@ -188,8 +187,7 @@ static inline const struct block *block_base(const struct block *block) {
     return block->base ? block->base : block;
 }
 
-/* Parts of a packed block, in order. As resident memory they are separate, so base weights stay when adapters
- * change. */
+/* Parts of a packed block, in order; separate in resident memory: base weights stay when adapters change. */
 enum packed_part { PACKED_ADAPTER, PACKED_BASE, PACKED_PARTS };
 
 static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {

@@ -65,7 +65,7 @@ static void setting_read_word(const struct setting *s, const struct config *conf
     char list[96] = "";
     size_t n = 0;
     if (!found) {
-        config_expect(config, s->keys[0], s->keys[1], e); /* a value that is no string is an error */
+        config_expect(config, s->keys[0], s->keys[1], e); /* reports that the value is no string */
         return;
     }
     for (int i = 1; i < SETTING_KEYS_MAX && s->keys[i] && n < sizeof list; i++) {
@@ -95,14 +95,14 @@ static void setting_publish_list(struct component *c, const struct setting_list 
 static void setting_mismatch(const struct component *c, const struct setting_list *s,
                              const struct config *config, int declared, struct error *e) {
     int n = c->dims[s->count];
-    if (n > s->room) {
-        error_set(e, SHAPE, "'%s' has too many values", s->key);
+    if (n > s->capacity) {
+        error_set(e, SHAPE, "configuration list '%s' is too long", s->key);
         error_where(e, "%s", c->index.sources[0].path);
         error_found(e, "%d", n);
-        error_expected(e, "at most %d", s->room);
+        error_expected(e, "at most %d", s->capacity);
         return;
     }
-    error_set(e, META, "'%s' has the wrong number of values", s->key);
+    error_set(e, META, "configuration list '%s' has the wrong length", s->key);
     error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
     error_found(e, declared > n ? "more than %d" : "%d", declared > n ? n : declared);
     error_expected(e, "%d", n);
@@ -118,7 +118,7 @@ static void setting_read_list(struct component *c, const struct setting_list *s,
     bool none = !declared && (!number || number->kind == CONFIG_NULL);
     bool published = none && n == s->n_published;
     bool fits = declared == n || published || (none && s->derived);
-    if (n > s->room || !fits) setting_mismatch(c, s, config, declared, e);
+    if (n > s->capacity || !fits) setting_mismatch(c, s, config, declared, e);
     if (published) setting_publish_list(c, s);
     for (int i = 0; i < declared && e->code == OK; i++) {
         double value = 0;

@@ -20,8 +20,7 @@ struct dimension {
     int published;    /* value of the family's best-known model */
     int least, most;  /* range of values that synthetic checkpoints can choose */
     int place;
-    /* The dim is the size of this axis of the first existing tensor of this rank. rank 0: 1 if one exists,
-     * else 0. */
+    /* The dim is the size of this axis of the first existing tensor of this rank. rank 0: 1 if one exists. */
     const char *tensor[DIMENSION_NAMES_MAX];
     int rank, axis;
     /* Or the dim is the number of blocks under one of these name prefixes, whichever is largest. */
@@ -58,7 +57,7 @@ struct setting {
 struct setting_list {
     const char *key;
     size_t offset; /* offset of an array of floats in the settings structure */
-    int room;      /* capacity of the array in floats; longer lists are SHAPE */
+    int capacity;  /* capacity of the array in floats; longer lists are SHAPE */
     int count;     /* index of the dim with the list's length */
     double least, most;
     const float *published; /* default if the lengths match; synthetic components use the first values */
@@ -72,8 +71,7 @@ struct published_setting {
     double value;
 };
 
-/* A configuration key whose value must be `value` if the key exists. value NULL: the key must be absent or
- * off. */
+/* A value that a configuration key must have if the key exists. value NULL: the key must be absent or off. */
 struct expectation {
     const char *key, *value;
 };
@@ -82,8 +80,7 @@ struct component;
 
 /* Reads dims and settings from index and configuration, then calls the family's own checks. */
 enum status component_configure(struct component *c, const struct config *config, struct error *e);
-/* Sets the dims and settings of a synthetic component. chosen: a value per named row; NULL: published
- * values. */
+/* Sets the dims and settings of a synthetic component. chosen: a value per named row; NULL: published. */
 void component_derive(struct component *c, const int *chosen);
 /* Writes the common config.json of n components, with the first one's model type. Returns like snprintf. */
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);

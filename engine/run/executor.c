@@ -19,14 +19,13 @@ struct execution {
 
     const struct run_need *need;
     const struct residents *residents;
-    const struct plan *plan;  /* plan in force */
-    struct plan reduced[2];   /* reduced plans, used alternately after evictions */
-    int n_evicted, n_retries; /* evictions; retries for lack of memory in this stage */
+    const struct plan *plan;  /* current plan */
+    struct plan reduced[2];   /* plans after evictions, used alternately */
+    int n_evicted, n_retries; /* evictions; evictions for lack of memory in this stage */
     bool operator_failed;     /* the last visit failed for lack of memory */
 };
 
-/* Runs one visit: the block's forward for each lane of the group. In a dry run the weights' place is
- * empty. */
+/* Runs one visit: the block's forward for each lane of the group. In a dry run `place` is empty. */
 static enum status run_visit(struct context *x, const struct stage *stage, const struct visit *visit,
                              struct packed_place place, void *weights) {
     const struct block *block = stage->blocks[visit->block];
@@ -127,9 +126,8 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
     return (struct phase){first ? 0 : n, stage->evaluations - n};
 }
 
-/* Number of evaluations from this one on whose groups are alike, so that one measurement covers all; 0
- * if the previous evaluation's measurement covers this one. Chunks of video frames are always measured
- * one by one. */
+/* Number of evaluations from this one on whose groups are alike: one measurement covers all. 0 if the
+ * previous measurement covers this evaluation. Chunks of video frames are measured one by one. */
 static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
     int n = 1;
     if (evaluation < 0 || stage->n_groups != unlike) return 1;
@@ -253,8 +251,7 @@ static bool execution_tick(void *user) {
     return x->run->hooks->tick(x->run->hooks->user, x->visit, x->done + x->context->flops, x->e);
 }
 
-/* Called by operators: waits until a tensor's bytes, and all earlier bytes of the packed block, have
- * arrived. */
+/* Called by operators: waits until a tensor's bytes, and earlier bytes of the packed block, have arrived. */
 static bool execution_await(void *user, const struct tensor *tensor) {
     struct execution *x = user;
     int i_visit = (int)(x->visit - x->run->visits->visits);
@@ -279,14 +276,14 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     if (store_acquire(x->store, i_visit, &place, x->e) != OK) return x->e->code;
     run_visit(x->context, &run->stages[visit->stage], visit, place, memory->weights);
     x->operator_failed = x->e->code == MEMORY;
-    if (x->e->code == OK) /* bytes that no operator has read must arrive, too */
+    if (x->e->code == OK) /* awaits bytes that no operator has read */
         store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;
     if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
-    if (i_visit < x->n_ended) return OK; /* a repeated evaluation, whose hook was called before */
+    if (i_visit < x->n_ended) return OK; /* a repeated evaluation: the hook has been called */
     x->n_ended = i_visit + 1;
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
@@ -296,8 +293,8 @@ static bool begins_evaluation(const struct visit_list *visits, int i) {
     return !i || v[-1].stage != v->stage || v[-1].evaluation != v->evaluation;
 }
 
-/* True for the first visit of an evaluation and, for video, of the lane's first chunk: restarts are
- * possible. */
+/* True if computation can restart here: first visit of an evaluation and, for video, of a lane's first
+ * chunk. */
 static bool can_restart_at(const struct run *run, int i) {
     const struct visit *v = &run->visits->visits[i];
     int n_chunks = run->stages[v->stage].n_chunks;

@@ -22,7 +22,7 @@ enum status component_check_count(const struct component *c, const struct config
     int declared = found;
     if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
         return e->code;
-    error_set(e, META, "'%s' differs from the number of blocks in the weights", key);
+    error_set(e, META, "configuration value '%s' differs from the number of blocks in the weights", key);
     error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
     error_found(e, "%d", declared);
     return error_expected(e, "%d, as in %s", found, c->index.sources[0].path);
@@ -122,7 +122,8 @@ static enum status bind_ref(struct component *c, const struct block_ref *ref, st
     int32_t dims[FAMILY_DIMS_MAX];
     component_block_dims(c, ref, dims);
     if (ref->kind->embedding_table && c->n_tables == TABLES_MAX)
-        return error_set(e, UNSUPPORTED, "more than %d tables in the family %s", TABLES_MAX, c->family->name);
+        return error_set(e, UNSUPPORTED, "family %s has more than %d embedding tables", c->family->name,
+                         TABLES_MAX);
     struct block *block = ref->kind->embedding_table ? &c->tables[c->n_tables++] : &c->blocks[c->n_blocks++];
     return block_bind(c->sys, ref, &c->index, dims, block, e);
 }

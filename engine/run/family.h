@@ -46,8 +46,7 @@ enum { FRAME_CHUNKS_MAX = 256 };
 struct vision_grid {
     int32_t width, height;
     int32_t columns, rows;
-    /* For encoders that crop: size in pixels to resample to first, and the crop's position. width 0: no
-     * crop. */
+    /* For encoders that crop: size in pixels to resample to first; position of the crop. width 0: no crop. */
     struct {
         int32_t width, height, left, top;
     } whole;
@@ -67,19 +66,17 @@ struct family {
     const char *name;
     enum family_kind kind;
     const char *display_name; /* readable name, such as "T5 text encoder" */
-    /* Values of general.architecture in GGUF files, usual one first, NULL-terminated. NULL: no GGUF files
-     * exist. */
+    /* Values of general.architecture in GGUF files, usual one first, NULL-terminated. NULL: no GGUF files. */
     const char *const *architectures;
     /* A config.json belongs to this family if it has this string at this key. */
     const char *config_key, *config_value;
     const char *const *config_others; /* further values of config_key, NULL-terminated; NULL: none */
     /* True if the index holds the family's characteristic tensors. */
     bool (*probe)(const struct tensor_index *index);
-    /* Rejects architectures with the same tensor names but other computation, before dims are read. May be
-     * NULL. */
+    /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
-    /* Tables of dims, settings and required configuration values (`expects`: NULL: none; a NULL key
-     * ends it). */
+    /* Tables of dims, settings and required configuration values (`expects`: may be NULL; a NULL key ends
+     * it). */
     const struct dimension *dimensions;
     int n_dimensions;
     const struct setting *settings;
@@ -94,8 +91,7 @@ struct family {
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
     /* Derives dims and settings of a synthetic component from the chosen ones. May be NULL. */
     void (*derive_dims)(struct component *c);
-    /* Sets dependent dims and public properties; last step for opened and synthetic components. May be
-     * NULL. */
+    /* Sets dependent dims and public properties: last step for all components. May be NULL. */
     void (*derive)(struct component *c);
     struct text_reads reads;   /* default outputs of a text encoder */
     const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
@@ -151,10 +147,9 @@ struct component {
     int32_t dims[FAMILY_DIMS_MAX];
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's settings structure */
     struct text_reads reads; /* outputs in use; set before binding; all 0: the family's default */
-    const struct published_setting
-        *published;       /* overrides of published settings, set before binding; NULL: none */
-    bool video;           /* set before binding: the VAE works on videos */
-    struct block *blocks; /* bound blocks, in visit order */
+    const struct published_setting *published; /* set before binding; NULL: no overrides */
+    bool video;                                /* set before binding: the VAE works on videos */
+    struct block *blocks;                      /* bound blocks, in visit order */
     int n_blocks;
     struct block tables[TABLES_MAX]; /* embedding tables, of which only some rows are read */
     int n_tables;
@@ -205,8 +200,7 @@ int32_t component_dim(const struct component *c, const char *name, int rank, int
 struct similar_architecture {
     const char *prefix, *what;
 };
-/* UNSUPPORTED, with the description of the first unsupported architecture that the tensors match. For
- * family.refuse. */
+/* UNSUPPORTED with the first unsupported architecture that the tensors match. For family.refuse. */
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);
 

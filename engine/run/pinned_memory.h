@@ -1,9 +1,8 @@
 /* Host memory for a device: shared memory, which operators access over the bus, and pinned memory, from which
  * copies run concurrently with computation.
  * Pinning takes 0.2 seconds per GiB or more, so a pool is pinned in chunks while the device computes. A
- * reader thread pins the chunk that it copies from, before its copy; other readers continue with pinned
- * chunks. Systems limit pinned memory, some to almost nothing: a refused chunk is not tried again, other
- * chunks are. */
+ * reader pins the chunk that it copies from; other readers continue with pinned chunks. Systems limit pinned
+ * memory, some to almost nothing: a refused chunk is not tried again, other chunks are. */
 #ifndef SLUICE_RUN_PINNED_MEMORY_H
 #define SLUICE_RUN_PINNED_MEMORY_H
 

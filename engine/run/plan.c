@@ -138,7 +138,7 @@ static enum status check_pinned(const struct run_need *need, const struct plan_s
     char size[SIZE_TEXT_BYTES];
     uint64_t bytes = always_pinned_bytes(need, stage, s), limit = need->pin_limit_bytes;
     if (!limit || bytes <= limit) return OK;
-    error_set(e, BUDGET, "needs more pinned host memory than the system allows");
+    error_set(e, BUDGET, "the plan needs more pinned host memory than the system allows");
     error_where(e, "stage '%s'", stage->name);
     error_found(e, "%s", size_text(bytes, size));
     return error_expected(e, "at most %s%s", size_text(limit, size),

@@ -46,15 +46,13 @@ enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
 struct stage_need {
     char name[16], family[24];
     int evaluations, n_blocks;
-    int lanes,
-        groups;  /* lanes that compute together; number of such groups, which use the same memory in turn */
-    bool hoists; /* the stage computes, once, what the next stage's evaluations read */
+    int lanes, groups; /* lanes that compute together; number of such groups, which take turns */
+    bool hoists;       /* the stage computes, once, what the next stage's evaluations read */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add */
     bool block_repeats[PLAN_BLOCKS_MAX];           /* the block is visited in every evaluation */
-    bool block_keepable[PLAN_BLOCKS_MAX]; /* belongs to the model (no gathered rows): may stay for the next
-                                             run */
-    double block_fill_seconds[PLAN_BLOCKS_MAX]; /* seconds of type conversion during a fill */
+    bool block_keepable[PLAN_BLOCKS_MAX];          /* belongs to the model: may stay for the next run */
+    double block_fill_seconds[PLAN_BLOCKS_MAX];    /* seconds of type conversion during a fill */
     double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for one group in one evaluation */
     /* Bytes of all full-frame buffers; and bytes that each block's operators move to or from these, per group
      * and evaluation. */
@@ -113,9 +111,8 @@ struct plan_stage {
     uint64_t pinned_bytes; /* leading bytes of the pool that are pinned; the rest passes through staging */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
-    double seconds,
-        floor_seconds; /* predicted seconds; floor: the largest of compute, bus and disk seconds */
-    int16_t bound;     /* enum bound */
+    double seconds, floor_seconds; /* predicted; floor: largest of compute, bus and disk seconds */
+    int16_t bound;                 /* enum bound */
     /* On a separate device, 1: full-frame buffers lie in host memory and operators access them over the bus;
      * 0: they lie in device memory. */
     int16_t pictures_on_host;
@@ -168,8 +165,7 @@ static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
 }
 
-/* Bytes of these blocks in resident memory or pool, in whole pages: adapter bytes and base weights
- * separately. */
+/* Bytes of these blocks in resident memory or pool, in whole pages: adapter and base parts separately. */
 uint64_t plan_blocks_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
 
 /* Solves the plan: chooses residents, rings, pools, staging and placement of full-frame buffers for budgets

@@ -5,8 +5,7 @@
 /* Times within this factor count as equal; the first need in the list then wins. */
 static const double TIE = 1 + 1e-9;
 
-/* Collects the least budgets over all needs: the least of one memory with the other budget unchanged, if that
- * works at all. */
+/* Collects the least budgets over all needs: the least of one memory with the other budget unchanged. */
 static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram,
                           uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);

@@ -56,9 +56,9 @@ static void time_stages(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         struct plan_stage *stage = &plan->stage[s];
         struct timing timing = timing_predict(need, plan, s);
-        double turns = timing.seconds > 0 ? need->stage[s].callback_seconds : 0;
-        stage->seconds = timing.seconds + turns;
-        stage->floor_seconds = timing.floor_seconds + turns;
+        double callbacks = timing.seconds > 0 ? need->stage[s].callback_seconds : 0;
+        stage->seconds = timing.seconds + callbacks;
+        stage->floor_seconds = timing.floor_seconds + callbacks;
         stage->bound = (int16_t)timing.bound;
         plan->seconds += stage->seconds;
         plan->floor_seconds += stage->floor_seconds;
@@ -73,16 +73,16 @@ static uint64_t most(uint64_t a, uint64_t b) {
 /* Assigns pinned memory to pools. Kept pools stay pinned, so all together get the memory that staging and
  * full-frame buffers leave in every stage; earlier stages come first. */
 static void pin_pools(const struct run_need *need, struct plan *plan) {
-    uint64_t kept = 0, left = UINT64_MAX;
+    uint64_t pinned_so_far = 0, left = UINT64_MAX;
     for (int s = 0; s < need->n_stages; s++) {
         uint64_t bytes = plan_pinnable(need, &plan->stage[s], s);
         if (bytes < left) left = bytes;
     }
     for (int s = 0; s < need->n_stages; s++) {
         struct plan_stage *stage = &plan->stage[s];
-        uint64_t room = plan->keep ? left - kept : plan_pinnable(need, stage, s);
-        stage->pinned_bytes = stage->pool_bytes < room ? stage->pool_bytes : room;
-        kept += stage->pinned_bytes;
+        uint64_t available = plan->keep ? left - pinned_so_far : plan_pinnable(need, stage, s);
+        stage->pinned_bytes = stage->pool_bytes < available ? stage->pool_bytes : available;
+        pinned_so_far += stage->pinned_bytes;
     }
 }
 

@@ -17,7 +17,7 @@ static uint64_t block_pages_alone(const struct stage_need *need, int block) {
 struct evictable {
     const struct stage_need *need;
     const struct plan_stage *stage; /* the stage's current plan */
-    bool active;                    /* a run of the stage is under way, so its ring takes pages */
+    bool active;                    /* the stage is running: its ring occupies pages */
     int place[PLAN_BLOCKS_MAX], n;
 };
 
@@ -63,7 +63,7 @@ uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int st
     uint64_t returned = 0;
     *reduced = *plan;
     for (int i = 0; i <= plan->n_stages && returned < bytes; i++) {
-        int s = i < plan->n_stages ? i : stage; /* the active stage comes last */
+        int s = i < plan->n_stages ? i : stage; /* evicts from the active stage last */
         if ((i == stage && i < plan->n_stages) || !(held >> s & 1)) continue;
         struct plan_stage to;
         struct evictable g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};

@@ -27,15 +27,14 @@ enum {
     EXACT_POOL = 8,       /* most blocks for which all sets of pooled blocks are tried */
     EXACT_BLOCKS = 16,    /* most blocks for which all sets of residents are tried */
     EXACT_SEPARATE = 12,  /* EXACT_BLOCKS on a separate device, times all sets of pooled blocks */
-    EXACT_VISITS = 16,    /* most visits of a stage whose sets are all tried: each costs time */
+    EXACT_VISITS = 16,    /* most blocks of a stage whose sets are all tried: each costs time */
     IMPROVED_BLOCKS = 16, /* most blocks for which evenly spread sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
     DISK_WEIGHT = 8, /* weight of disk bytes against bus bytes if rates are unknown */
 };
 static const double TIE = 1 + 1e-9;
-static const double ROUNDED =
-    1e-12; /* relative rounding error of sums of the same seconds in another order */
+static const double ROUNDED = 1e-12; /* relative error of sums in another order */
 static const double NEVER = 1e300;
 
 /* Order among plans of equal time: the first field that differs decides, less is better. */
@@ -53,9 +52,8 @@ struct search {
     bool timed;             /* rates are known */
     double picture_traffic; /* bytes per evaluation to and from full-frame buffers in host memory */
     bool exact;             /* all sets of residents and pooled blocks are tried */
-    uint64_t device_bytes, host_bytes; /* budgets for residents and ring; for pool and staging */
-    uint64_t eligible[SET],
-        eligible_bytes; /* bit set of the blocks that may be resident or pooled; their bytes */
+    uint64_t device_bytes, host_bytes;      /* budgets for residents and ring; for pool and staging */
+    uint64_t eligible[SET], eligible_bytes; /* blocks that may be resident or pooled; their bytes */
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
     double tie;       /* factor within which times count as equal */
@@ -150,8 +148,8 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
  * equal costs pass, because evenly spread sets then differ by their order only. */
 static bool costs_more(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage ideal = *stage;
-    uint64_t two = 2 * plan_least_ring(s->need, stage), room = s->device_bytes - stage->resident_bytes;
-    ideal.ring_bytes = two < room ? two : room; /* a narrower ring costs more */
+    uint64_t two = 2 * plan_least_ring(s->need, stage), capacity = s->device_bytes - stage->resident_bytes;
+    ideal.ring_bytes = two < capacity ? two : capacity; /* a smaller ring costs more */
     struct cost least = cost_of(s, &ideal);
     return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
@@ -203,11 +201,11 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
         if (sizes[i] > pinnable && i + 1 < n)
-            continue; /* sizes are in descending order: the last is the least */
+            continue; /* skips sizes that cannot be pinned, except the least */
         stage->pinned_bytes = plan_pinnable(s->run, stage, s->stage);
         double seconds = try_rings(s, stage, rings, n_rings);
         if (too_slow(s, seconds) && !s->run->pin_limit_bytes)
-            break; /* less staging leaves more pinned memory for the pool */
+            break; /* smaller staging helps only if pinned memory is limited */
         done = s->choosing && !too_slow(s, seconds);
     }
     stage->pinned_bytes = UINT64_MAX;
@@ -335,8 +333,8 @@ static double plan_search_seconds_of(const struct search *s, const uint64_t *set
     return block_stream_timing(s->block_stream, &stage).seconds;
 }
 
-/* Applies the best improvement by adding a block or exchanging two, within `most` bytes. Returns false if
- * there is none. */
+/* Applies the best improvement (adds a block, or exchanges two) within `most` bytes. False if there is
+ * none. */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
     uint64_t used = plan_search_set_bytes(s, set);
     int best_in = -1, best_out = -1;
@@ -375,8 +373,7 @@ static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
-    uint64_t grid =
-        pool_chosen ? POOLED_GRID : GRID; /* every step of the coarse grid is one of the fine grid */
+    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the coarse grid is part of the fine one */
     for (uint64_t i = grid; i > 0; i--) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
         block_stream_thin(s->block_stream, &thinning, set);

@@ -19,8 +19,7 @@ static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
     return n + 1;
 }
 
-/* Block sizes in the order of passing a ring or staging: the first n_first once, then the others
- * cyclically. */
+/* Block sizes in order of passing a ring or staging: the first n_first once, then the others cyclically. */
 struct passage {
     uint64_t bytes[2 * PLAN_BLOCKS_MAX];
     int n_first, n;

@@ -15,8 +15,7 @@ enum sizes_kind {
 };
 
 /* Candidate ring sizes, from space for any 8 consecutive blocks down to the least ring, which overlaps only
- * smaller blocks. Writes whole-page bytes, largest first, to `sizes` (capacity SIZES_MAX). Returns their
- * number. */
+ * smaller blocks. Writes whole-page bytes, largest first, to `sizes` (SIZES_MAX). Returns their number. */
 int sizes_of_ring(const struct stage_need *need, const struct block_stream *block_stream,
                   const struct plan_stage *stage, enum sizes_kind kind, uint64_t *sizes);
 

@@ -1,5 +1,4 @@
-/* Throughput rates, which convert work to seconds: measured by `bench bus` and `bench ops`, or documented
- * defaults. */
+/* Throughput rates, which convert work to seconds: measured by `bench bus` and `bench ops`, or defaults. */
 #ifndef SLUICE_RUN_RATES_H
 #define SLUICE_RUN_RATES_H
 

@@ -23,9 +23,9 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     if (!stride) return reader_read_bytes(reader, g->source, to, bytes, g->file_offset + at, e);
     while (bytes && e->code == OK) {
         uint64_t skip = at % run, n = run - skip < bytes ? run - skip : bytes, runs = 1;
-        uint64_t room = bytes > LAST_BYTES ? bytes : LAST_BYTES;
-        if (n == run && room > stride)
-            runs = (room - run) / stride + 1; /* only the last run may be partial */
+        uint64_t capacity = bytes > LAST_BYTES ? bytes : LAST_BYTES;
+        if (n == run && capacity > stride)
+            runs = (capacity - run) / stride + 1; /* runs read at once; only the last may be partial */
         if (runs > bytes / n) runs = bytes / n;
         uint64_t span = (runs - 1) * stride + n;
         char *read = bytes > LAST_BYTES ? to + bytes - span : last;

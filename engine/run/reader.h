@@ -5,15 +5,13 @@
 
 #include "engine/run/block.h"
 
-/* Converts `values` values, whole blocks of both types. numbers: scratch of that many floats. Pure
- * function. */
+/* Pure function: converts `values` values, whole blocks of both types. numbers: scratch of as many floats. */
 typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
                               void *to, int64_t values);
 
 enum {
     READER_VALUES = 1 << 15, /* values converted at a time; a whole number of blocks of every type */
-    READER_WORK_BYTES =
-        9 * READER_VALUES, /* conversion buffer in bytes: stored values, floats, one or two partial blocks */
+    READER_WORK_BYTES = 9 * READER_VALUES, /* stored values, floats, partial blocks */
 };
 
 struct reader {

@@ -49,8 +49,7 @@ static bool has_bit(const uint64_t *set, int i) {
     return set[i / 64] >> (i % 64) & 1;
 }
 
-/* Identity of a stage's model blocks in order (FNV-1a by words): base weights by their block, adapter bytes
- * by their hash. */
+/* Identity of a stage's list of model blocks: FNV-1a over base weights by block, adapter bytes by hash. */
 static uint64_t blocks_fingerprint(const struct store_stage *stage, enum packed_part part) {
     uint64_t hash = 0xcbf29ce484222325;
     for (int i = 0; i < stage->n_model_blocks; i++) {

@@ -8,15 +8,14 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block **blocks; /* tables replaced by gathered rows */
+    const struct block **blocks; /* embedding tables are replaced by blocks of gathered rows */
     int n_blocks, n_model_blocks;
     /* n_groups groups of n_lanes lanes, one group after the other. The lanes of a group compute together;
      * lane i of every group uses the same state memory. Evaluation k belongs to group k % n_groups, at
      * timestep k / n_groups. */
     struct lane *lanes;
     int n_lanes, n_groups;
-    /* Chunks of video frames per lane that a VAE computes in order, carrying state from chunk to chunk; 0 in
-     * other stages. */
+    /* Chunks of video frames per lane, which a VAE computes in order, passing state on; 0 in other stages. */
     int n_chunks;
     int evaluations;
     enum precision precision;
@@ -35,17 +34,14 @@ enum evict_reason {
 
 struct run_hooks {
     void *user;
-    /* Called before an evaluation, also a repeated one, with its first visit: prepares inputs. May be
-     * NULL. */
+    /* Called before an evaluation (also repeated) with its first visit: prepares inputs. May be NULL. */
     enum status (*evaluation_begins)(void *user, const struct visit *visit, struct error *e);
     /* Called after an evaluation: sampler update, output of a frame. */
     enum status (*evaluation_ended)(void *user, const struct visit *visit, struct error *e);
     enum status (*stage_ended)(void *user, int stage, struct error *e);
-    /* Called between operators and while waiting. done: FLOPs of all visits so far. False cancels, with *e
-     * set. */
+    /* Called between operators and in waits. done: FLOPs of all visits so far. False cancels, with *e set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
-    /* Called between two evaluations: returns the bytes of residents that other programs need. May be
-     * NULL. */
+    /* Called between evaluations: returns the bytes of residents that other programs need. May be NULL. */
     uint64_t (*bytes_needed)(void *user);
     /* Called when at least `bytes` of residents were freed, or will not be allocated, before the evaluation
      * that starts with `first`. May be NULL. */

@@ -87,9 +87,9 @@ void stage_memory_close(struct sys *sys, struct stage_memory *memory) {
 }
 
 void stage_memory_leave(const struct run *run, struct stage_memory *memory, bool keeps_state) {
-    struct stage_memory kept = {0};
+    struct stage_memory inherited = {0};
     if (keeps_state) {
-        kept = (struct stage_memory){.state = memory->state, .lane_states = memory->lane_states};
+        inherited = (struct stage_memory){.state = memory->state, .lane_states = memory->lane_states};
         memory->state = (struct arena){0};
         memory->lane_states = NULL;
     }
@@ -99,5 +99,5 @@ void stage_memory_leave(const struct run *run, struct stage_memory *memory, bool
     memory->pictures = (struct arena){0};
     give_back(run, LINE_ACTIVATION, &memory->scratch);
     give_back(run, LINE_WORKSPACE, &memory->workspace);
-    *memory = kept;
+    *memory = inherited;
 }

@@ -31,7 +31,7 @@ static void lay_out_resident_memory(struct store *s) {
     if (!s->o.plan->keep) residents_destroy(r);
     resident_memory_match(r->memory, s->o.stages, n);
     resident_memory_match(r->pool, s->o.stages, n);
-    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* left by an earlier run with more stages */
+    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* memory of an earlier run with more stages */
         resident_memory_end(&r->memory[i], s->o.sys, s->device);
         resident_memory_end(&r->pool[i], s->o.sys, NULL);
     }
@@ -51,7 +51,7 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_mutex_init(&s->lock, NULL);
     sys_cond_init(&s->work);
     sys_cond_init(&s->ready);
-    lay_out_resident_memory(s); /* first, because it frees memory that is not kept */
+    lay_out_resident_memory(s); /* frees memory that is not kept, before anything is allocated */
     if (allocate(s, e) != OK) goto out;
     fills_list(s, 0);
     pieces_start_readers(s, e);
@@ -141,7 +141,7 @@ static void evict_residents(struct store *s, const struct plan *plan) {
 enum status store_replan(struct store *s, const struct plan *plan, int visit, struct error *e) {
     int stage = s->stage;
     pthread_mutex_lock(&s->lock);
-    s->stage = -1; /* no fill is placed meanwhile */
+    s->stage = -1; /* no fill is placed while the plan changes */
     for (int k = 0; k < s->o.plan->n_stages; k++) pieces_abandon(s, k);
     if (s->device) s->device->memory->finish(s->device);
     evict_residents(s, plan);
@@ -203,7 +203,7 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     struct fill *f = &s->fills[s->fill_of_visit[visit]];
     uint64_t fence = 0;
     if (to > f->block->bytes) to = f->block->bytes;
-    if (to <= f->awaited) return OK; /* the usual case: no lock needed */
+    if (to <= f->awaited) return OK; /* the bytes were awaited before: no lock needed */
     pthread_mutex_lock(&s->lock);
     enum status status = has_arrived(s, f, to) ? OK : wait_for(s, f, to, e);
     if (status == OK) fence = pieces_last_fence(s, f, &to);

@@ -72,8 +72,8 @@ struct store_counters {
 
 struct store;
 
-/* Allocates everything except pages, and starts the readers, which wait for the first stage. The options are
- * copied; the objects that they point to must outlive the store. MEMORY; DEVICE if a thread cannot be
+/* Allocates everything except pages, and starts the readers, which wait for the first stage. Copies the
+ * options; the objects that they point to must outlive the store. MEMORY; DEVICE if no thread can be
  * started. */
 enum status store_open(const struct store_options *options, struct store **store, struct error *e);
 /* Stops the readers after their current reads, and frees everything except residents that the plan keeps. */

@@ -118,11 +118,10 @@ static void wrap_ring(struct store *s) {
     s->ring_head = 0;
 }
 
-/* Places a fill in the ring; false if it does not fit. Older fills covered entirely leave the list
- * ring_older. */
+/* Places a fill in the ring; false if it does not fit. Older fills covered entirely leave ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-    uint64_t limit = here < there ? here : there /* the ring of both stages (I7) */;
+    uint64_t limit = here < there ? here : there /* ring bytes of both stages (I7) */;
     if (f->block->bytes > limit) return false;
     if (s->ring_head + f->block->bytes > limit) wrap_ring(s);
     f->place = packed_contiguous(f->block, s->ring + s->ring_head);
@@ -161,8 +160,8 @@ bool fills_place_next(struct store *s) {
     f->event = limits_prefetch(&s->o.plan->stage[s->stage]) ? s->event : 0;
     f->state = f->claimed == f->block->bytes
                    ? FILL_READY
-                   : FILL_FILLING; /* kept from an earlier run: not filled again (I6) */
-    s->next_place++;               /* in visit order (I5) */
+                   : FILL_FILLING; /* a resident that an earlier run filled is READY (I6) */
+    s->next_place++;               /* fills are placed in visit order (I5) */
     return true;
 }
 

@@ -131,7 +131,7 @@ static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
 /* Pins the chunk with byte `from`, or waits for the thread that does. *end: end of the chunk. Returns true if
  * pinned, false if refused. Call without the lock. */
 static bool ensure_pinned(struct store *s, struct pins *pins, uint64_t from, uint64_t *end) {
-    if (pins_state(pins, from, end) == PIN_DONE) return true; /* the usual case */
+    if (pins_state(pins, from, end) == PIN_DONE) return true; /* usual case */
     pthread_mutex_lock(&s->lock);
     bool mine = pins_claim(pins, from);
     while (!mine && pins_state(pins, from, end) == PIN_UNDER_WAY)
@@ -141,8 +141,7 @@ static bool ensure_pinned(struct store *s, struct pins *pins, uint64_t from, uin
     return pins_state(pins, from, end) == PIN_DONE;
 }
 
-/* Queues a piece's copy, split at the borders of pinned chunks. Returns the last fence. Call without the
- * lock. */
+/* Queues a piece's copy, split at borders of pinned chunks. Returns the last fence. Call without the lock. */
 static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pins *pins, const char *from,
                            int64_t *unpinned) {
     uint64_t fence = 0, at = piece->from;
@@ -226,7 +225,7 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     s->o.sys->wake(s->o.sys, &s->ready);
     if (e->code != OK) {
         if (s->error.code == OK) s->error = *e;
-        f->state = FILL_FAILED; /* reported by acquire or await (I4) */
+        f->state = FILL_FAILED; /* acquire or await reports the failure (I4) */
     } else {
         s->counters.bytes_moved += (int64_t)moved;
     }
@@ -254,7 +253,7 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     }
     if (!mine) return;
     s->pinning++;
-    s->pieces_in_flight++; /* keeps the memory allocated meanwhile */
+    s->pieces_in_flight++; /* keeps the pool allocated while pinning */
     pthread_mutex_unlock(&s->lock);
     pin_claimed(s, pins, at);
     pthread_mutex_lock(&s->lock);
@@ -347,7 +346,8 @@ enum status pieces_take_work(struct store *s, struct error *e) {
     uint64_t n = s->o.readers > 0 ? (uint64_t)s->o.readers : 1;
     if (!s->o.converter) return OK;
     s->work_memory = s->o.sys->alloc(s->o.sys, LINE_HOST, n * READER_WORK_BYTES);
-    if (!s->work_memory) return error_set(e, MEMORY, "no memory to convert weights in");
+    if (!s->work_memory)
+        return error_set(e, MEMORY, "no memory for the buffers of weight conversion (--type)");
     for (uint64_t i = 0; i < n; i++) {
         s->readers[i].reader.converter = s->o.converter;
         s->readers[i].reader.work = s->work_memory + i * READER_WORK_BYTES;

@@ -134,8 +134,8 @@ void fills_empty(struct fill *fill, uint64_t event);
 enum status ring_reserve(struct store *store, struct error *e);
 /* Grows or shrinks the committed bytes of the ring. Returns 0 or a negative errno. */
 int ring_commit(struct store *store, uint64_t bytes);
-/* ring_commit after a change of plan. If the new plan's rings need more address space, the ring moves and
- * must be empty. */
+/* Does ring_commit after a change of plan. If the ring needs more address space, it moves and must be empty.
+ */
 int ring_renew(struct store *store, uint64_t bytes);
 
 /* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. MEMORY. */

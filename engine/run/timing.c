@@ -80,8 +80,7 @@ static double earliest_start(const struct simulation *s) {
     return from;
 }
 
-/* Time at which a buffer of `limit` bytes has space for the current visit; earlier visits free their bytes at
- * freed[visit]. */
+/* Time at which a buffer of `limit` bytes has space for the current visit. freed: when visits free theirs. */
 static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
     uint64_t bytes =
@@ -89,7 +88,7 @@ static double wait_for_space(struct simulation *s, struct held *held, const doub
     while (held->bytes + bytes > limit && held->first < held->last) {
         int oldest = held->visit[held->first++];
         held->bytes -= smaller(s->moved[oldest], limit);
-        from = freed[oldest]; /* freed in order: the last one is the latest */
+        from = freed[oldest]; /* space is freed in visit order: the last is the latest */
     }
     held->visit[held->last++] = s->visit;
     held->bytes += bytes;
@@ -213,7 +212,7 @@ static void simulation_begin(struct simulation *s, const struct block_stream *c,
 /* Predicts a stage. If the time exceeds `enough` (see block_stream_seconds), only timing->seconds is set. */
 static void timing_run(const struct block_stream *c, const struct plan_stage *stage, double enough,
                        struct timing *timing) {
-    struct simulation s; /* large, and written before it is read: not cleared */
+    struct simulation s; /* not cleared: large, and written before it is read */
     struct load later = block_stream_later_load(c, stage);
     double ended[SIMULATED], lag = -1;
     int n = 0;

@@ -37,10 +37,9 @@ struct block_stream {
 struct timing {
     double seconds;            /* seconds of the whole stage */
     double evaluation_seconds; /* seconds of one evaluation in steady state */
-    double floor_seconds;      /* the first evaluation, then the largest load; a lower estimate */
-    double first_floor_seconds,
-        later_floor_seconds; /* seconds of the first evaluation, and of each later one */
-    enum bound bound;        /* the resource with the largest load in the whole stage */
+    double floor_seconds;      /* seconds of the first evaluation, plus the largest load of each later one */
+    double first_floor_seconds, later_floor_seconds; /* seconds of the first, of each later evaluation */
+    enum bound bound; /* the resource with the largest load in the whole stage */
 };
 
 /* Builds the stream of a stage. pictures_on_host: as in struct plan_stage. */

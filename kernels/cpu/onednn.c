@@ -102,7 +102,7 @@ struct entry {
 /* Cached facts of primitives that are not built. A plan asks for few shapes, thousands of times; later shapes
  * overwrite earlier ones. */
 struct answer {
-    bool given;
+    bool filled;
     struct onednn_key key;
     struct onednn_facts facts;
 };
@@ -276,7 +276,7 @@ struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key
     const struct entry *entry = entry_find(o, key);
     if (entry->primitive) return entry->facts;
     struct answer *answer = &o->answers[onednn_signature(key) % ANSWERS];
-    if (!answer->given || memcmp(&answer->key, key, sizeof *key) != 0)
+    if (!answer->filled || memcmp(&answer->key, key, sizeof *key) != 0)
         *answer = (struct answer){true, *key, facts_ask(o, key)};
     return answer->facts;
 }

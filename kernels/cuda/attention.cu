@@ -394,12 +394,12 @@ __device__ static inline void mask_scores(float (&s)[T::mma_m][T::mma_n][4], con
                                           const place &at, int32_t first) {
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++) {
-        int32_t seen[2] = {visible(a, at.row + 16 * m), visible(a, at.row + 16 * m + 8)};
+        int32_t n_visible[2] = {visible(a, at.row + 16 * m), visible(a, at.row + 16 * m + 8)};
 #pragma unroll
         for (int n = 0; n < T::mma_n; n++)
 #pragma unroll
             for (int i = 0; i < 4; i++)
-                if (first + 8 * n + at.lane % 4 * 2 + i % 2 >= seen[i / 2]) s[m][n][i] = -INFINITY;
+                if (first + 8 * n + at.lane % 4 * 2 + i % 2 >= n_visible[i / 2]) s[m][n][i] = -INFINITY;
     }
 }
 
@@ -522,7 +522,7 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     float4 *partial = reinterpret_cast<float4 *>(rest + T::queries_bytes / 2);
     place at = find_place<T>(a, static_cast<int32_t>(blockIdx.x), threadIdx.x);
     int32_t first_row = at.row - at.lane / 4 - at.warp / T::warps_d * 16 * T::mma_m;
-    int32_t seen = visible(a, first_row + T::block_m - 1);
+    int32_t n_visible = visible(a, first_row + T::block_m - 1);
     int64_t head = at.head / a.group;
     const uint16_t *all_keys = a.keys.data + head * a.keys.head;
     const uint16_t *all_values = a.values.data + head * a.values.head;
@@ -540,7 +540,7 @@ template <class T> __device__ static inline void attend_block(const attend_args 
     accumulators<T> r = {};
 #pragma unroll
     for (int m = 0; m < T::mma_m; m++) r.row_max[m][0] = r.row_max[m][1] = -INFINITY;
-    for (int32_t first = 0; first < seen; first += T::block_n) {
+    for (int32_t first = 0; first < n_visible; first += T::block_n) {
         copy_async_wait<0>();
         __syncthreads(); /* k has arrived, the previous v is no longer used */
         load_rows<T>(values, all_values, a.values.row, first, a.n_keys);
@@ -550,7 +550,8 @@ template <class T> __device__ static inline void attend_block(const attend_args 
         if constexpr (T::warps_d > 1) store_partial_scores<T>(partial, s, at);
         copy_async_wait<0>();
         __syncthreads(); /* v has arrived, k is no longer used, partial scores are written */
-        if (first + T::block_n < seen) load_rows<T>(keys, all_keys, a.keys.row, first + T::block_n, a.n_keys);
+        if (first + T::block_n < n_visible)
+            load_rows<T>(keys, all_keys, a.keys.row, first + T::block_n, a.n_keys);
         if constexpr (T::warps_d > 1) add_partial_scores<T>(s, partial, at);
         if (first + T::block_n > visible(a, at.row)) mask_scores<T>(s, a, at, first);
         online_softmax<T>(r, s, a.scale);

@@ -43,7 +43,7 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
 
 /* Part number, number of parts and of tensors of a split file. */
 struct part_of {
-    int64_t count, no, n_tensors; /* 0: absent from the metadata */
+    int64_t count, no, n_tensors; /* each 0 if the metadata lacks it */
 };
 
 static enum status gguf_index_read_split(const struct gguf *header, const char *path, struct part_of *of,
@@ -97,10 +97,8 @@ struct splitting {
     int n_parts;
 };
 
-enum {
-    ENDING_BYTES = 20,
-    NUMBER_AT = 1
-}; /* length of "-00001-of-00003.gguf", and position of the part number in it */
+/* Length of "-00001-of-00003.gguf", and position of the part number in it. */
+enum { ENDING_BYTES = 20, NUMBER_AT = 1 };
 
 /* Checks the name of the first part, from which the names of the others follow. */
 static enum status check_first(struct splitting *s, struct error *e) {
@@ -108,7 +106,7 @@ static enum status check_first(struct splitting *s, struct error *e) {
     size_t n = strlen(s->path);
     snprintf(ending, sizeof ending, "-00001-of-%05" PRId64 ".gguf", s->first.count);
     if (s->first.no) {
-        error_set(e, UNSUPPORTED, "this is not the first part of a file");
+        error_set(e, UNSUPPORTED, "the file is not the first part of a split GGUF file");
         error_where(e, "%s", s->path);
         error_found(e, "part %" PRId64 " of %" PRId64, s->first.no + 1, s->first.count);
     } else if (n < ENDING_BYTES || strcmp(s->path + n - ENDING_BYTES, ending)) {

@@ -25,7 +25,7 @@ static enum status take_kind(struct gguf_place *place, enum gguf_kind *kind, str
         *kind = (enum gguf_kind)number;
         return OK;
     }
-    gguf_fail(place, at, TYPE, "unknown kind of value", e);
+    gguf_fail(place, at, TYPE, "unknown value type", e);
     error_found(e, "%" PRIu64, number);
     return error_expected(e, "0 to %d", N_GGUF_KINDS - 1);
 }

@@ -232,8 +232,7 @@ static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_te
                    gguf_tensors_compare_names);
 }
 
-/* Applies a shape with the same number of elements. True also if another part of a split file has the
- * tensor. */
+/* Applies a shape with the same number of elements. True also if the tensor is in another part file. */
 static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
     struct gguf_tensor reshaped = {.rank = (int)shape->n};
     uint64_t before, after;

@@ -92,7 +92,7 @@ LANES_INLINE void fit_parts(const lanes *x, int top, struct affine *best) {
 
 /* Result for a block whose parts have offsets. */
 struct affine_block {
-    float scale, offset; /* rounded to f16; offset: step of the parts' offsets, downwards */
+    float scale, offset; /* of the block, rounded to f16; offset: step of the parts' offsets, downwards */
     lane_ints scales, offsets;
     lanes error; /* squared error of each part */
 };

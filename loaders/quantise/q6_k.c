@@ -12,7 +12,7 @@ struct block {
 };
 
 struct choice {
-    float scale; /* rounded to f16 */
+    float scale; /* scale of the block, rounded to f16 */
     lane_ints scales[GROUPS];
     lanes error[GROUPS];
 };
@@ -175,8 +175,7 @@ static int quantise_q6_k_code_of(const struct coded *coded, int half, int i) {
     return coded->code[half][i % PART][i / PART] - LOW;
 }
 
-/* Packs half a block: the low four bits of values 64 apart share a byte, the high two bits of values 32
- * apart. */
+/* Packs half a block: values 64 apart share a byte for low four bits, 32 apart for high two bits. */
 static void put_half(unsigned char *low, unsigned char *high, const struct coded *coded, int half) {
     for (int i = 0; i < 32; i++) {
         int a = quantise_q6_k_code_of(coded, half, i), b = quantise_q6_k_code_of(coded, half, i + 32);

@@ -192,7 +192,7 @@ float quantise_most(enum dtype dtype) {
         return half * 30;
     case DTYPE_I8_ROT16:
     case DTYPE_I8_ROT64:
-    case DTYPE_I8_ROT256: /* so that sums over a group stay finite */
+    case DTYPE_I8_ROT256: /* keeps sums over a group finite */
         return scale_most;
     default:
         return INFINITY;

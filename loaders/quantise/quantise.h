@@ -20,7 +20,7 @@ void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t row
 float quantise_scale(enum dtype dtype, float largest);
 /* Scale of a row of a rotated type: the largest rotated magnitude becomes 127. Rows must be finite. */
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns);
-/* Largest magnitude that rows of the type represent (F8: with its scale); larger values are clamped or
+/* Largest magnitude that rows of the type represent (F8: with its scale); larger ones are clamped or
  * infinite. */
 float quantise_most(enum dtype dtype);
 

@@ -38,12 +38,12 @@ static enum status charsmap_fail(const char *problem, const char *path, struct e
 static enum status check_unit(const struct charsmap *map, uint32_t block, uint32_t unit, const char *path,
                               struct error *e) {
     if ((block | 0xFF) >= map->n_units) {
-        charsmap_fail("points outside of itself", path, e);
+        charsmap_fail("has an entry that points outside of the table", path, e);
         error_found(e, "unit %" PRIu32, block | 0xFF);
         return error_expected(e, "%" PRIu32 " units", map->n_units);
     }
     if (!has_leaf(unit) || charsmap_value_of(map->units[block]) < map->n_texts) return OK;
-    charsmap_fail("refers to a text outside of itself", path, e);
+    charsmap_fail("has an entry that refers to a text outside of the table", path, e);
     error_found(e, "byte %" PRIu32, charsmap_value_of(map->units[block]));
     return error_expected(e, "%" PRIu32 " bytes of texts", map->n_texts);
 }
@@ -84,7 +84,7 @@ static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, 
         return error_expected(e, "a multiple of 4, at most %" PRIu64, blob.bytes - 4);
     }
     if (*trie_bytes < blob.bytes - 4 && blob.at[blob.bytes - 1])
-        return charsmap_fail("has a last text that does not end", path, e);
+        return charsmap_fail("ends within a text", path, e);
     return OK;
 }
 
@@ -126,8 +126,7 @@ static const char *charsmap_find_entry(const struct charsmap *map, struct span p
     return NULL;
 }
 
-/* Marks missing in utf8proc 2.8 (Unicode 15) that form a cluster of less than six bytes with two bytes
- * before. */
+/* Marks missing in utf8proc 2.8 (Unicode 15) that form a cluster of less than six bytes after two bytes. */
 static bool charsmap_is_later_mark(int32_t code) {
     return code == 0x897 || (code >= 0x1ACF && code <= 0x1ADD) || (code >= 0x1AE0 && code <= 0x1AEB);
 }

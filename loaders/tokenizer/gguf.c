@@ -25,9 +25,9 @@ enum { N_EXTRA = 100 }; /* number of T5's <extra_id_N> tokens */
 struct metadata {
     struct reading r;
     struct gguf *header;
-    struct gguf_value tokens, types, scores; /* data is NULL if absent */
+    struct gguf_value tokens, types, scores; /* per-token arrays; data is NULL if absent */
     uint64_t n;                              /* number of tokens up to the last used one */
-    uint64_t text_bytes;                     /* bytes of the texts of these tokens */
+    uint64_t text_bytes;                     /* bytes of the texts of the n tokens */
     json_t *specials;                        /* special tokens, as elements of added_tokens */
 };
 
@@ -116,8 +116,7 @@ static enum status check_byte(const struct metadata *m, struct gguf_text text, b
     return error_expected(e, "<0x00> to <0xFF>");
 }
 
-/* Finds the per-token arrays, and the number of tokens without unused ones at the end. Unigram needs
- * scores. */
+/* Finds the per-token arrays, and the number of tokens before unused ones. Unigram models need scores. */
 static enum status find_tokens(struct metadata *m, bool unigram, struct error *e) {
     struct gguf_text text;
     uint64_t place = 0, bytes = 0;

@@ -82,7 +82,7 @@ static int class_of(utf8proc_int32_t code) {
 static uint64_t decompose(struct span text, utf8proc_int32_t *to) {
     uint64_t n = 0, i = 0;
     while (i < text.bytes) {
-        utf8proc_int32_t code, parts[8]; /* the longest canonical decomposition has 4 */
+        utf8proc_int32_t code, parts[8]; /* a canonical decomposition has at most 4 code points */
         i += (uint64_t)utf8proc_iterate((const utf8proc_uint8_t *)text.at + i,
                                         (utf8proc_ssize_t)(text.bytes - i), &code);
         int boundary = 0;

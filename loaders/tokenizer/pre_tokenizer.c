@@ -80,7 +80,7 @@ static enum status pre_tokenizer_read_split(struct reading *r, const json_t *spl
 /* Reads ByteLevel: without a Split it splits by GPT-2's pattern, after a Split it may. */
 static enum status read_byte_level(struct reading *r, const json_t *level, pcre2_code **code,
                                    struct error *e) {
-    bool prefix = true, regex = true; /* defaults of the reference */
+    bool prefix = true, regex = true; /* the reference's defaults of absent members */
     reading_bool(r, level, "add_prefix_space", "the ByteLevel pre-tokenizer's add_prefix_space", &prefix, e);
     if (reading_bool(r, level, "use_regex", "the ByteLevel pre-tokenizer's use_regex", &regex, e))
         return e->code;
@@ -134,8 +134,7 @@ enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e) {
     return compile_text(r->t, &r->t->split, qwen2_pattern, e);
 }
 
-/* Source: transformers 5.23, CLIPTokenizer. ByteLevel splits again (GPT-2), which affects only special
- * tokens. */
+/* Source: transformers 5.23, CLIPTokenizer. ByteLevel splits again (GPT-2): affects only special tokens. */
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e) {
     r->t->nfc = r->t->one_space = r->t->lower = r->t->drop_gaps = true;
     if (compile_text(r->t, &r->t->split, clip_pattern, e)) return e->code;

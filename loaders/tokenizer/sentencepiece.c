@@ -121,7 +121,7 @@ static enum status read_piece(const struct walk *from, struct span message, stru
 /* Parts of the model file, found in one pass. */
 struct model {
     struct walk file;
-    uint64_t n_pieces, text_bytes; /* upper bounds */
+    uint64_t n_pieces, text_bytes; /* upper bounds of pieces and their bytes */
     int64_t unk;                   /* id of the unknown piece; -1: not found yet */
     struct span trainer, normalizer, table;
 };
@@ -139,7 +139,8 @@ static enum status walk_model(struct model *m, struct error *e) {
     }
     if (e->code) return e->code;
     if (m->trainer.at && m->normalizer.at) return OK;
-    return reading_fail(w.r, MISSING, m->trainer.at ? "the normalisation" : "the trainer's part",
+    return reading_fail(w.r, MISSING,
+                        m->trainer.at ? "the normalizer specification" : "the trainer specification",
                         "of a SentencePiece model is missing", e);
 }
 

@@ -317,8 +317,7 @@ bool split_next(struct split *s, struct span *piece, struct error *e) {
         if (s->returned == s->text.bytes) return false;
         if (!find_match(s, e)) {
             if (e->code) return false;
-            s->start = s->end =
-                s->text.bytes; /* the rest without a match counts as text before an empty match */
+            s->start = s->end = s->text.bytes; /* the rest precedes an empty match */
         }
         if (s->drop_gaps) s->returned = s->start;
     }

@@ -20,7 +20,7 @@ struct split {
     uint64_t start, end; /* the last match; its piece is still to be returned if returned < end */
     bool matched;        /* there was a match */
 };
-/* Returns the next piece; false after the last or on error. Never empty; without drop_gaps pieces cover the
+/* Returns the next piece, never empty; false after the last or on error. Without drop_gaps they cover the
  * text. */
 bool split_next(struct split *split, struct span *piece, struct error *e);
 

@@ -327,7 +327,7 @@ static enum status read_document(struct reading *r, const json_t *root, struct e
     const json_t *version = json_object_get(root, "version");
     if (!json_is_object(root)) return reading_wrong_kind(r, "the document", root, "an object", e);
     if (!reading_absent(version) && !reading_is_text(version, "1.0")) {
-        reading_fail(r, VERSION, "the file's version", "is not known", e);
+        reading_fail(r, VERSION, "the tokenizer file's version", "is not supported", e);
         error_found(e, "%s", json_is_string(version) ? json_string_value(version) : reading_kind(version));
         return error_expected(e, "\"1.0\"");
     }

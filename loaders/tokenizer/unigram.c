@@ -14,7 +14,7 @@
 #include <string.h>
 #include <utf8proc.h>
 
-static const char mark[] = "\xe2\x96\x81"; /* U+2581 */
+static const char mark[] = "\xe2\x96\x81"; /* U+2581, which starts every word */
 enum { MARK_BYTES = 3, UNKNOWN_PENALTY = 10 };
 
 enum { NOWHERE = UINT32_MAX };

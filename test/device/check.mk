@@ -16,7 +16,8 @@ $B/obj/test/device/%.o: test/device/%.cu
 	@$(NVCC) $(NVCCFLAGS) -MD -MP -MF $(@:.o=.d) -c -o $@ $<
 endif
 
-# Links the emulator's objects by name: the tests use weak symbols, for which the linker searches no archive.
+# Links the emulator's objects by name instead of an archive: the tests use weak symbols, for which the linker searches
+# no archive.
 $(CUDA_TESTS:%=$B/test_cuda_%): $(CUDA_TEST_O) $(EMU_O)
 
 .PHONY: cuda-tests
@@ -29,7 +30,7 @@ cuda-said:
 
 -include $(CUDA_TEST_O:.o=.d)
 
-# The cuBLASLt and cuDNN wrappers against fake libraries (library_fakes.c); needs CUDA's headers.
+# Builds the test of the cuBLASLt and cuDNN wrappers against fake libraries (library_fakes.c); needs CUDA's headers.
 ifeq ($(CUDA),1)
 LIBRARY_FAKES := $B/library_fakes
 LIBRARY_FAKES_FLAGS := $(BASE) $(CFLAGS_asan) -isystem $(CUDA_HOME)/include -isystem $(dir $(CUDNN_HEADER))

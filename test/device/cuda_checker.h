@@ -1,9 +1,10 @@
-/* A device that checks every operator call of the CUDA tests, on a GPU or under the emulator. Operands and
- * workspace lie in device memory. Each call runs twice: with one allocation per operand, so that
- * compute-sanitizer or ASan finds every access beyond an operand; then with all operands in one allocation
- * and a guarded workspace, which finds stray writes without such a tool. Both runs must give equal bits and
- * change only the result, not other operands or gaps between rows. Costs are compared with those of the
- * planning device, launches with cuda_work(). */
+/* A device that checks every operator call of the CUDA tests, on a GPU or under the emulator. Each call runs
+ * twice in device memory: with one allocation per operand, so that compute-sanitizer or ASan finds every
+ * access beyond an operand; then with all operands in one allocation and a guarded workspace, which finds
+ * stray writes without such a tool.
+ *
+ * Both runs must give equal bits and change only the result, not other operands or gaps between rows. Costs
+ * are compared with those of the planning device, launches with cuda_work(). */
 #ifndef SLUICE_TEST_CUDA_CHECKER_H
 #define SLUICE_TEST_CUDA_CHECKER_H
 
@@ -16,17 +17,17 @@
 enum { CANARY = 4096, WORKSPACE_MAX = 224 << 20, OPERANDS_MAX = 128 << 20, GUARD = 512, SPANS_MAX = 64 };
 
 struct checker {
-    struct device device; /* first */
+    struct device device; /* first member: device functions cast a struct device pointer to the checker */
     struct sys sys;
     struct device *cuda, *planned;
-    char *operands, *snapshot,
-        *result;                /* host memory: operands of the test, before the call, after the call */
-    char *together, *workspace; /* device memory: all operands in one allocation; workspace of any call */
+    char *operands, *snapshot, *result; /* host memory: the test's operands; a copy from before the call; the
+                                           operands after the call */
+    char *together, *workspace; /* device memory: all operands in one allocation; the workspace of any call */
     size_t used;
-    int shift; /* offset of every operand from a multiple of 256 bytes */
+    int shift; /* distance of every operand from a multiple of 256 bytes */
     struct span {
         size_t from, bytes;
-        char *apart; /* device memory while the operand has its own allocation */
+        char *apart; /* device memory of this operand alone, during the run with separate allocations */
     } spans[SPANS_MAX];
     int n_spans;
     uint64_t bits; /* hash of all results since a test set it to 0 */
@@ -35,8 +36,6 @@ struct checker {
 };
 
 static struct checker checker;
-
-/* --- operands --- */
 
 static void checker_reset(void) {
     checker.used = GUARD;
@@ -52,16 +51,14 @@ static void *checker_alloc(size_t bytes) {
     return checker.operands + at;
 }
 
-/* Rounds to bf16, to nearest even as the device does, by remainders instead of bits. */
+/* Rounds to bf16 (to nearest even, as the device does) by arithmetic, not by the bits of the value. */
 static double nearest_bf16(double value) {
     int exponent;
     if (value == 0 || !isfinite(value)) return value;
     frexp(value, &exponent);
-    if (exponent < -125) exponent = -125; /* subnormals have this step */
+    if (exponent < -125) exponent = -125; /* f32 subnormals have the step of the smallest normal numbers */
     return ldexp(nearbyint(ldexp(value, 8 - exponent)), exponent - 8);
 }
-
-/* --- calls --- */
 
 static void assert_no_problem(void) {
     char line[1200];
@@ -74,7 +71,7 @@ static void checker_wait(void) {
     assert_no_problem();
 }
 
-/* Returns the operand that contains the address. */
+/* Returns the test operand that contains the address. */
 static struct span *span_of(const void *address) {
     size_t at = (size_t)((const char *)address - checker.operands);
     for (int i = 0; i < checker.n_spans; i++)
@@ -91,7 +88,7 @@ static void *on_device(const void *host) {
     return span->apart ? span->apart + (at - span->from) : checker.together + at;
 }
 
-/* Returns the adapters with device pointers; valid until the next call. */
+/* Returns a copy of the adapters with device pointers; valid until the next call. */
 static const struct low_rank *adapters_on_device(const struct low_rank *from) {
     enum { ADAPTERS_MAX = 8 };
     static struct low_rank moved[ADAPTERS_MAX];
@@ -105,7 +102,7 @@ static const struct low_rank *adapters_on_device(const struct low_rank *from) {
     return first;
 }
 
-/* Returns the call with device pointers. */
+/* Returns a copy of the operator call with device pointers. */
 static struct op op_on_device(const struct op *op) {
     struct op moved = *op;
     moved.in[1].adapters = adapters_on_device(op->in[1].adapters);
@@ -113,7 +110,7 @@ static struct op op_on_device(const struct op *op) {
     int n = op_operands(&moved, list);
     list[n++] = &moved.out;
     for (int i = 0; i < n; i++) {
-        struct tensor *t = (struct tensor *)list[i]; /* points into moved */
+        struct tensor *t = (struct tensor *)list[i]; /* the tensors are fields of `moved` */
         if (!t->rank) continue;
         t->data = on_device(t->data);
         t->scales = on_device(t->scales);
@@ -121,8 +118,8 @@ static struct op op_on_device(const struct op *op) {
     return moved;
 }
 
-/* Compares launches with cuda_work(). Operands with another alignment than in plans may need more launches.
- */
+/* Compares the number of launches with the prediction of cuda_work(). Operands with another alignment than in
+ * plans may need more launches. */
 static void assert_launches(const struct op *op, long launches) {
     struct work_list list;
     int expected = 0;
@@ -179,7 +176,7 @@ static void run_guarded(const struct op *op, uint64_t workspace_bytes) {
     for (int i = 0; i < CANARY; i++) assert_int_equal(canary[i], 0xa5);
 }
 
-/* Restores the tensor's values from the snapshot. */
+/* Restores the tensor's values from the copy made before the call. */
 static void restore(const struct tensor *t) {
     int64_t bytes = (int64_t)tensor_columns(t) * dtype_bits(t->dtype) / 8;
     for (int64_t i = 0; i < tensor_rows(t); i++) {
@@ -188,7 +185,7 @@ static void restore(const struct tensor *t) {
     }
 }
 
-/* Returns the hash of the result and restores it; fails if anything else changed. */
+/* Returns the hash of the result and restores its memory; fails if the call changed anything else. */
 static uint64_t take_bits(const struct op *op) {
     uint64_t bits = hash_out(op);
     restore(&op->out);
@@ -226,8 +223,6 @@ static enum status checker_run(struct device *device, const struct op *op, void 
     return OK;
 }
 
-/* --- opening --- */
-
 static int set_up(void **state) {
     (void)state;
     sys_init_machine(&checker.sys);
@@ -236,7 +231,7 @@ static int set_up(void **state) {
     checker.cuda = checker.planned ? cuda_open(&checker.sys, 0, &problem) : NULL;
     assert_no_problem();
     checker.device.operands = checker.cuda->operands;
-    checker.cuda->memory->preallocate(checker.cuda, 1, &problem); /* loads kernels */
+    checker.cuda->memory->preallocate(checker.cuda, 1, &problem); /* loads the CUDA kernels */
     assert_no_problem();
     checker.operands = aligned_alloc(256, OPERANDS_MAX);
     checker.together = device_memory_take(OPERANDS_MAX);

@@ -1,4 +1,3 @@
-/* See device_memory.h. */
 #include "test/device/device_memory.h"
 
 #include "kernels/cuda/operators.h"

@@ -1,4 +1,4 @@
-/* Memory of the real or emulated GPU for operands of tests. Not counted by the device or its plans. */
+/* Memory of the real or emulated GPU for operands of tests, which the device and its plans do not count. */
 #ifndef SLUICE_TEST_DEVICE_MEMORY_H
 #define SLUICE_TEST_DEVICE_MEMORY_H
 
@@ -8,11 +8,12 @@ extern "C" {
 
 #include "kernels/device.h"
 
-/* Allocates exactly `bytes` at a multiple of 256, so that memcheck and ASan find accesses beyond them. NULL:
- * no memory. */
+/* Allocates exactly `bytes` of device memory at a multiple of 256, so that memcheck and ASan find accesses
+ * beyond the end. Returns NULL without memory. */
 void *device_memory_take(size_t bytes);
 void device_memory_give(void *memory);
-/* Copy or fill after the device's queued operators, and wait for the end. Return false if CUDA fails. */
+/* Copies or fills device memory after the device's queued operators, and waits for the end. Returns false if
+ * CUDA fails. */
 bool device_memory_put(struct device *device, void *to, const void *from, size_t bytes);
 bool device_memory_get(struct device *device, void *to, const void *from, size_t bytes);
 bool device_memory_fill(struct device *device, void *to, int value, size_t bytes);

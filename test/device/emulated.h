@@ -1,5 +1,5 @@
-/* The emulator's controls for tests that also run on a GPU, where the emulator's functions are not linked and
- * these do nothing. */
+/* The emulator's controls for tests that also run on a GPU, where the emulator is not linked and these
+ * functions do nothing. */
 #ifndef SLUICE_TEST_EMULATED_H
 #define SLUICE_TEST_EMULATED_H
 
@@ -32,7 +32,8 @@ static inline long emulated_launches(void) {
     return emulated() ? (long)emu_read_counts().calls[EMU_LAUNCH] : 0;
 }
 
-/* Returns the number of kernels whose code was loaded only at their first launch. */
+/* Returns the number of kernels whose code was loaded only at their first launch, instead of before the run.
+ */
 static inline long emulated_late_kernels(void) {
     return emulated() ? (long)emu_read_counts().late_kernels : 0;
 }
@@ -50,20 +51,20 @@ static inline const char *emulated_call_name(enum emulated_call call) {
     return names[call];
 }
 
-/* Makes the n-th such call from now on fail with out of memory; 0: none. */
+/* Makes the n-th CUDA call of a kind from now on fail with out of memory; n = 0: no call fails. */
 static inline void emulated_fail(enum emulated_call call, long n) {
     static const enum emu_call calls[] = {EMU_MEM_CREATE, EMU_HOST_ALLOC, EMU_HOST_REGISTER, EMU_COPY};
     enum { OUT_OF_MEMORY = 2 }; /* cudaErrorMemoryAllocation */
     emu_fail(calls[call], n ? (uint64_t)n : UINT64_MAX, OUT_OF_MEMORY);
 }
 
-/* Limits further pinned host memory to `bytes`; below 0: no limit. */
+/* Limits further pinned host memory to `bytes`; a negative value removes the limit. */
 static inline void emulated_pinnable(int64_t bytes) {
     struct emu_counts now = emu_read_counts();
     emu_set_pinnable(bytes < 0 ? UINT64_MAX : now.pinned_bytes + now.registered_bytes + (uint64_t)bytes);
 }
 
-/* Selects another thread order and delays copies by up to 3 ms. */
+/* Selects another order of the emulated CUDA threads, and delays copies by up to 3 ms. */
 static inline void emulated_disorder(uint64_t n) {
     if (!emulated()) return;
     emu_set_order((enum emu_order)(n % 3), n);

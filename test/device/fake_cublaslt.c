@@ -8,7 +8,7 @@
 
 struct layout {
     cudaDataType type;
-    int64_t rows, columns, row; /* column-major; row: leading dimension */
+    int64_t rows, columns, row; /* shape of a column-major matrix; row: leading dimension */
 };
 
 struct desc {
@@ -104,7 +104,7 @@ static const struct layout *layout_at(cublasLtMatrixLayout_t l) {
     return (const struct layout *)(const void *)l;
 }
 
-/* Accepts only the kind of product that Sluice uses, with consistent sizes. */
+/* Accepts only the kind of matrix product that Sluice uses, with consistent sizes. */
 static cublasStatus_t check(const struct desc *desc, const struct layout *a, const struct layout *b,
                             const struct layout *c, const struct layout *d) {
     bool types = a->type == CUDA_R_16BF && b->type == CUDA_R_16BF && c->type == d->type &&
@@ -117,7 +117,7 @@ static cublasStatus_t check(const struct desc *desc, const struct layout *a, con
                : CUBLAS_STATUS_INVALID_VALUE;
 }
 
-/* The value of each attribute is its number; CUBLASLT_ALGO_CONFIG_STAGES_ID is unsupported. */
+/* Returns 100 plus the attribute's number as its value; CUBLASLT_ALGO_CONFIG_STAGES_ID is not supported. */
 cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *algo,
                                                     cublasLtMatmulAlgoConfigAttributes_t attribute,
                                                     void *value, size_t bytes, size_t *written) {
@@ -129,7 +129,7 @@ cublasStatus_t cublasLtMatmulAlgoConfigGetAttribute(const cublasLtMatmulAlgo_t *
     return CUBLAS_STATUS_SUCCESS;
 }
 
-/* Finds no algorithm for 13 columns. */
+/* Finds no algorithm for a matrix of 13 columns, so that tests cover this failure. */
 cublasStatus_t cublasLtMatmulAlgoGetHeuristic(cublasLtHandle_t handle, cublasLtMatmulDesc_t desc,
                                               cublasLtMatrixLayout_t a, cublasLtMatrixLayout_t b,
                                               cublasLtMatrixLayout_t c, cublasLtMatrixLayout_t d,
@@ -155,7 +155,7 @@ static float value_of(const void *from, cudaDataType type, int64_t i) {
     return type == CUDA_R_16BF ? bf16_to_f32(from, i) : ((const float *)from)[i];
 }
 
-/* Stores value i; bf16 rounds to nearest even. */
+/* Stores value i as f32, or as bf16 rounded to nearest even. */
 static void store(void *to, cudaDataType type, int64_t i, float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 #include <stdlib.h>
 
-/* Shape of an image or weight tensor, NHWC. For a convolution descriptor h and w hold the stride. */
+/* Shape of an NHWC image or weight tensor. For a convolution descriptor, h and w are the strides. */
 struct shape {
     int n, c, h, w;
 };
@@ -110,8 +110,9 @@ static bool fits(const struct shape *x, const struct shape *w, const struct shap
            y->w == (x->w - w->w) / stride->w + 1;
 }
 
-/* Failures by channel count: 16: the better algorithm needs too much memory; 24: it is not supported; 32: it
- * fails when called; 40: both are not supported; 48: both fail when called. */
+/* Returns whether the preferred algorithm (precomputed implicit GEMM) works. Simulated failures by channel
+ * count: 16: it needs too much memory; 24: not supported; 32: fails when called; 40: no algorithm is
+ * supported; 48: every algorithm fails when called. */
 static bool precomputed(const struct shape *x) {
     return x->c != 16 && x->c != 24 && x->c != 32;
 }

@@ -1,5 +1,5 @@
-/* Kernels with one instruction of ptx.cuh each, for comparison on the host. All memory is mapped host memory;
- * the caller waits for the kernels. */
+/* Kernels that each execute one instruction of ptx.cuh, for comparison with loops on the host. All memory is
+ * mapped host memory; the caller waits for the kernels. */
 #ifndef SLUICE_TEST_CUDA_FRAGMENTS_H
 #define SLUICE_TEST_CUDA_FRAGMENTS_H
 
@@ -11,17 +11,21 @@ extern "C" {
 
 enum { LANES = 32, MMA_TILES = 3, CHUNKS = 64, TILE_STRIDE = 24 };
 
-/* d += a b. a [LANES][4], b [LANES][MMA_TILES][2], d [LANES][MMA_TILES][4]. */
+/* Computes d += a b with mma, in fragment layout: a [LANES][4], b [LANES][MMA_TILES][2], d
+ * [LANES][MMA_TILES][4]. */
 void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, float *d);
-/* Rows of 8 values start every TILE_STRIDE values; lane l points at row row_of[l]. to [LANES][4]. */
+/* Loads tiles with ldmatrix: rows of 8 values start every TILE_STRIDE values; lane l points at row row_of[l].
+ * to is [LANES][4]. */
 void fragments_ldmatrix(struct device *device, const uint16_t *values, const int32_t *row_of, bool transposed,
                         uint32_t *to);
-/* d[16][16] = a[16][16] b with cp.async, ldmatrix and mma, as in kernels; b is [n][k], transposed: [k][n]. */
+/* Computes d[16][16] = a[16][16] b with cp.async, ldmatrix and mma, as the kernels do; b is [n][k], or [k][n]
+ * if transposed. */
 void fragments_product(struct device *device, const uint16_t *a, const uint16_t *b, bool transposed,
                        float *d);
-/* Copies CHUNKS chunks of 16 bytes in two groups with cp.async; chunk i is zero-filled unless valid[i]. */
+/* Copies CHUNKS chunks of 16 bytes in two groups with cp.async; a chunk i with valid[i] = 0 is filled with
+ * zeros. */
 void fragments_copy(struct device *device, const uint32_t *from, const int32_t *valid, uint32_t *to);
-/* Convert n values. */
+/* Converts n values with exp2_fast or a bf16 conversion of ptx.cuh. */
 void fragments_exp2(struct device *device, const float *from, float *to, int32_t n);
 void fragments_pack(struct device *device, const float *low, const float *high, uint32_t *to, int32_t n);
 void fragments_f16(struct device *device, const uint16_t *from, float *to, int32_t n);

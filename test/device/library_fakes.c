@@ -1,6 +1,6 @@
 /* The cuBLASLt and cuDNN wrappers (kernels/cuda/cublaslt.c, cudnn.c) against fakes of both libraries: shapes,
- * layouts, transposition, bias and residual, errors, and released handles. Needs CUDA's headers but no GPU;
- * `make library_fakes` puts the fakes on the library path. Real libraries are tested on a GPU. */
+ * layouts, transposition, bias and residual, errors, released handles. Needs CUDA's headers but no GPU; `make
+ * library_fakes` puts the fakes on the library path. */
 #include "kernels/cuda/cudnn.h"
 #include "kernels/cuda/cublaslt.h"
 
@@ -23,7 +23,8 @@ static int random_below_n(int n) {
     return rand() % n;
 }
 
-/* Fills with values of few bits: sums are exact in any order, and conversion to bf16 is exact. */
+/* Fills an array with values of few bits, for which sums are exact in any order and conversion to bf16 is
+ * exact. */
 static void fill(float *to) {
     for (int i = 0; i < VALUES; i++) to[i] = (float)(random_below_n(65) - 32) / 8;
 }
@@ -38,7 +39,7 @@ static void cut(uint16_t *to, const float *from) {
 
 static float in[VALUES], weights[VALUES], bias[VALUES], residual[VALUES], out[VALUES], expected[VALUES];
 
-/* Rounds to bf16, ties to even. */
+/* Rounds to bf16 (ties to even) and returns the bits. */
 static uint16_t nearest(float value) {
     int exponent;
     frexpf(value, &exponent);
@@ -48,7 +49,8 @@ static uint16_t nearest(float value) {
     return (uint16_t)(bits >> 16);
 }
 
-/* Computes the product into expected, f32 or bf16; values that are not written stay as in out. */
+/* Computes the product in a plain loop into `expected`, as f32 or bf16; values that a product does not write
+ * stay as in `out`. */
 static void multiply(const struct product_key *key, const float *added) {
     memcpy(expected, out, sizeof expected);
     for (int64_t i = 0; i < key->m; i++)
@@ -93,7 +95,7 @@ static void test_products_match_plain_loops(void **state) {
     for (int i = 0; i < 500; i++) one_product(products);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
-    assert_int_equal(products_warm_up_bytes(products), 0); /* all prepared products have run */
+    assert_int_equal(products_warm_up_bytes(products), 0); /* 0: all prepared products have run already */
     struct product_key key = {.m = 2, .n = 3, .k = 8, .in_row = 8, .out_row = 3};
     assert_int_equal(products_prepare(products, &key, &e), OK);
     assert_int_equal(products_warm_up_bytes(products), product_warm_up_bytes(&key));
@@ -104,7 +106,7 @@ static void test_products_match_plain_loops(void **state) {
     products_close(products);
 }
 
-/* The last reported algorithm. */
+/* The last algorithm that a wrapper reported. */
 static char reported[400];
 static int n_reported;
 

@@ -32,7 +32,6 @@ with() { # with VARIABLE=VALUE COMMAND...: sets an emulator variable for one com
     unset "${emu_setting%%=*}"
 }
 
-# ---- supported GPUs ----
 rm -f ../first.png
 on_gpu 0 "the first GPU"
 with EMU_DRIVER=0 on_gpu 5 "no driver"
@@ -80,7 +79,6 @@ check "same image" cmp -s a.png ../first.png
 rm -f a.png
 on_gpu 2 "f32" --precision f32
 
-# ---- budgets ----
 for budget in 0 -1 0% 101% 9G 1000T; do
     on_gpu 2 "--max-vram $budget" --max-vram $budget
     check "error names the flag" has ../err '^sluice: .*--max-vram'
@@ -128,8 +126,7 @@ hashes() { tr -d ' \n' <"$1" | sed 's/.*"image_sha256":\[\([^]]*\).*/\1/'; }
 check "same images" [ "$(hashes b.json)" = "$(hashes d.json)" ]
 rm -f ./*
 
-# ---- failing calls ----
-# call: number of enum emu_call; error: 2 out of memory, 1 invalid value, 700 GPU lost
+# Failing calls. call: number of enum emu_call; error: 2 out of memory, 1 invalid value, 700 GPU lost
 counts="1 4 16 60"
 [ "${CALLS:-}" != all ] || counts="1 2 3 $(seq 5 7 200)"
 for call in 1 2 3 4 5 6 7 8 9; do
@@ -157,7 +154,6 @@ for call in 1 2 3 4 5 6 7 8 9; do
 done
 check "no files left" empty_folder .
 
-# ---- Ctrl-C ----
 for delay in 0 20000; do
     name="SIGINT, copies delayed by up to $delay us"
     : >../err

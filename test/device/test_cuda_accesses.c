@@ -1,6 +1,6 @@
-/* Memory access patterns of the hot kernels, counted by the emulator (test/emu/emu.h): global sectors per
- * request, shared memory passes per phase (bank conflicts). The counts are equal on every machine. A GPU run
- * skips this test. */
+/* Memory access patterns of the hot kernels, counted by the emulator (test/emu/emu.h): sectors of global
+ * memory per request, shared memory passes per phase (bank conflicts). The counts are equal on every machine.
+ * Skipped on a GPU. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -8,7 +8,7 @@
 
 struct op_error op_errors[N_OP_KINDS];
 
-/* Cases with f32 rows of model widths. */
+/* Attention with f32 rows and model head sizes. */
 static void attention_of(int32_t head) {
     case_attention((struct attention_case){66, 100, 1, 1, head, 0, false, false, 0.1f});
 }
@@ -43,7 +43,7 @@ static void few(void) {
     case_linear_few(2, 512, 256, DTYPE_BF16, 0, true, true);
 }
 
-/* Cases in bf16 as in forward functions: adjacent heads, results that products read. */
+/* Attention in bf16 as in forward functions: heads are adjacent, and products read the result. */
 static void attention_of_operands(void) {
     case_begin();
     struct tensor q = tensor_random(DTYPE_BF16, SHAPE(128, 256), 0, 1);
@@ -85,10 +85,11 @@ static void conv_of_pixels(void) {
         (struct conv_case){3, 8, 384, 32, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_OUT});
 }
 
-/* Limits in percent: sectors relative to the fewest possible, passes relative to phases. Known reasons for
- * more than 100: heads of 80 have 11 pieces per row, so eight lanes write to two rows of keys; f32 converted
- * to bf16, and the rope table of split-half heads, are read in two halves of 32 bytes, of which the cache
- * serves the second. */
+/* Limits in percent: sectors relative to the fewest possible, passes relative to phases.
+ *
+ * Known reasons for more than 100: heads of 80 columns have 11 pieces of 16 bytes per row, so eight lanes
+ * write to two rows of keys. f32 rows converted to bf16, and the rope table of split-half heads, are read in
+ * two halves of 32 bytes; the cache serves the second half. */
 static const struct accesses_case {
     const char *kernel;
     void (*run)(void);
@@ -141,7 +142,8 @@ static void test_accesses(void **state) {
 int main(void) {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_accesses)};
     if (!emulated()) return 0;
-    for (int i = 0; i < N_OP_KINDS; i++) op_errors[i].known = 1e-2; /* other tests check errors */
+    for (int i = 0; i < N_OP_KINDS; i++)
+        op_errors[i].known = 1e-2; /* this test ignores errors of the results, which other tests check */
     int n = 1, failed = cmocka_run_group_tests(tests, set_up, tear_down);
     printf("%d passed, %d failed\n", n - failed, failed);
     return failed != 0;

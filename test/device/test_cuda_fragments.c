@@ -1,14 +1,15 @@
-/* Each instruction of ptx.cuh against plain loops. The GPU run matters most: emulator and kernels were
- * written from the same manual and could share a mistake.
+/* Each instruction of ptx.cuh against plain loops, with layouts after the PTX ISA (mma.m16n8k16, ldmatrix):
+ * lane l has group g = l / 4 and place p = l % 4.
  *
- * Layouts after the PTX ISA (mma.m16n8k16, ldmatrix): lane l has group g = l / 4 and place p = l % 4. */
+ * The GPU run matters most: emulator and kernels were written from the same manual and could share a mistake.
+ */
 #include "test/device/cuda_checker.h"
 
 #include "test/device/fragments.h"
 
 static struct device *cuda;
 
-/* Bytes of mapped host memory for test and GPU; these kernels read little, and once. */
+/* Bytes of mapped host memory shared by test and GPU. */
 enum { SHARED_MAX = 4 << 20 };
 static char *shared_memory;
 static size_t shared_used;
@@ -20,7 +21,7 @@ static void *shared(size_t bytes) {
     return at;
 }
 
-/* Converts an integer up to 256, which bf16 represents exactly. */
+/* Converts an integer up to 256, which bf16 represents exactly, to bf16 bits. */
 static uint16_t bf16_of(int value) {
     return (uint16_t)(bits_of((float)value) >> 16);
 }
@@ -29,7 +30,8 @@ static uint32_t pair(uint16_t low, uint16_t high) {
     return (uint32_t)high << 16 | low;
 }
 
-/* Values differ in every position, so that no wrong position gives the right sum. */
+/* Returns element (row, k) of matrix a. All elements differ, so that no exchanged position gives the right
+ * sum. */
 static int a_value(int row, int k) {
     return 1 + row * 16 + k;
 }
@@ -68,9 +70,9 @@ static void test_mma(void **state) {
             }
 }
 
-/* The same layouts as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp,
+/* The fragment layouts again, as strides of CuTe (include/cute/atom/mma_traits_sm80.hpp,
  * SM80_16x8x16_F32BF16BF16F32_TN), an independent source. Lane and value are numbers of mixed base, first
- * digit fastest; the sum of digits times strides is row + rows * column of A [16][16], B [8 columns][16 k]
+ * digit fastest. The sum of digits times strides is row + rows * column of A [16][16], B [8 columns][16 k]
  * and C [16][8]. */
 enum { DIGITS = 3 };
 
@@ -134,7 +136,8 @@ static void test_ldmatrix(void **state) {
         int32_t *row_of = shared(LANES * sizeof *row_of);
         uint32_t *got = shared(LANES * 4 * sizeof *got);
         for (int i = 0; i < LANES * TILE_STRIDE; i++) values[i] = (uint16_t)(7 + 13 * i);
-        for (int l = 0; l < LANES; l++) row_of[l] = (l * 5 + 3) % LANES; /* rows in any order */
+        for (int l = 0; l < LANES; l++)
+            row_of[l] = (l * 5 + 3) % LANES; /* lanes point at rows in a scattered order */
         fragments_ldmatrix(cuda, values, row_of, transposed, got);
         checker_wait();
         for (int l = 0; l < LANES; l++)
@@ -181,7 +184,8 @@ static void test_copy(void **state) {
     for (int i = 0; i < CHUNKS * 4; i++) assert_int_equal(to[i], valid[i / 4] ? from[i] : 0);
 }
 
-/* Relative error at most 2^-22, as ptx.cuh documents; subnormal results are flushed to 0. */
+/* exp2_fast has a relative error of at most 2^-22, as ptx.cuh documents; subnormal results are flushed to 0.
+ */
 static void test_exp2(void **state) {
     (void)state;
     enum { N = 20000 };
@@ -207,7 +211,7 @@ static void test_pack(void **state) {
     random_state = 1;
     for (int i = 0; i < N; i++) {
         uint32_t bits = (uint32_t)random_bits();
-        if (i % 3 == 0) bits = (bits & 0xffff0000u) | 0x8000u; /* halfway */
+        if (i % 3 == 0) bits = (bits & 0xffff0000u) | 0x8000u; /* a value halfway between two bf16 values */
         memcpy(&low[i], &bits, sizeof bits);
         if (!isfinite(low[i])) low[i] = 0;
         high[i] = -1.5f * (float)(i + 1);
@@ -219,7 +223,7 @@ static void test_pack(void **state) {
         float got[2];
         uint32_t bits[2] = {to[i] << 16, to[i] & 0xffff0000u};
         memcpy(got, bits, sizeof got);
-        /* Values beyond the largest bf16 round to infinity. */
+        /* f32 values beyond the largest bf16 round to infinity. */
         if (!(fabsf(low[i]) > 0x1.fep127f)) assert_true((double)got[0] == nearest_bf16((double)low[i]));
         assert_true((double)got[1] == nearest_bf16((double)high[i]));
     }
@@ -246,7 +250,7 @@ static void test_f16(void **state) {
     }
 }
 
-/* Opens the device without cuBLASLt and cuDNN, which these kernels do not need. */
+/* Opens the CUDA device without cuBLASLt and cuDNN, which these kernels do not need. */
 static int open_device(void **state) {
     setenv("EMU_ABSENT", "cublaslt,cudnn", 1);
     int failed = set_up(state);

@@ -34,8 +34,6 @@ static struct sluice_request request_small(int batch, double cfg_scale) {
     return request_fox(48, 32, 2, batch, cfg_scale);
 }
 
-/* ---- one run ---- */
-
 static json_int_t measured_vram(struct rig *rig) {
     json_t *report = rig_report(rig);
     json_int_t bytes = number(json_object_get(report, "measured"), "vram_bytes");
@@ -58,8 +56,6 @@ static struct result run_same(struct rig *rig, const struct sluice_request *requ
     check(emulated_pageable_copies() == pageable, "%s: copies from pageable memory", what);
     return r;
 }
-
-/* ---- budgets ---- */
 
 struct limits {
     json_int_t least_vram, all_vram, least_ram, all_ram;
@@ -88,7 +84,7 @@ static void budgets(struct rig *rig, struct sluice_request request, const struct
         struct result r = run_same(rig, &request, want, what);
         streams += r.plan && streamed(r.plan, "denoise") > 0;
         hosts += r.plan && json_is_true(json_object_get(stage_of(r.plan, "decode"), "pictures_on_host"));
-        /* The minimum RAM for this VRAM budget: streamed blocks come from disk. */
+        /* Streamed blocks come from disk at the minimum RAM for this VRAM budget. */
         json_t *plan = query(rig, &request, NULL);
         request.max_ram_bytes = ram(plan, "least");
         json_decref(plan);
@@ -106,8 +102,6 @@ static void budgets(struct rig *rig, struct sluice_request request, const struct
           sluice_code_name(r.code));
     result_free(&r);
 }
-
-/* ---- edited plans ---- */
 
 static void edit_stage(json_t *stage, int edit, atomic_ullong *random) {
     static const int percents[] = {0, 100, 50, 20};
@@ -156,8 +150,6 @@ static void edited_plans(struct rig *rig, struct sluice_request request, const s
     json_decref(plan);
 }
 
-/* ---- limits on pinned memory ---- */
-
 /* Opens a new session, which has no GPU memory and has not measured the pin limit. */
 static bool renew_session(struct rig *rig) {
     struct sluice_session_options options = {.threads = 1};
@@ -166,8 +158,8 @@ static bool renew_session(struct rig *rig) {
 }
 
 struct pinned {
-    json_int_t pools, most,
-        staging; /* bytes of the plan: pools; most pinned at once; its part outside of pools */
+    json_int_t pools, most, staging; /* from the plan: bytes of host pools; most bytes pinned at once; the
+                                        part of `most` outside of pools */
 };
 
 static struct pinned pinned_of(json_t *plan) {
@@ -188,8 +180,8 @@ static struct pinned pinned_of(json_t *plan) {
     return p;
 }
 
-/* The limit is measured before the run, the plan stays below it, and unpinned pool blocks pass through
- * staging. Copies read pageable memory only if not even staging can be pinned. */
+/* Runs with a limit on pinned memory: it is measured before the run, the plan stays below it, and unpinned
+ * pool blocks pass through staging. Copies read pageable memory only if not even staging can be pinned. */
 static void run_with_pin_limit(struct rig *rig, struct sluice_request request, const struct result *want,
                                int64_t limit, const char *name) {
     char what[96];
@@ -241,8 +233,6 @@ static void test_pin_limits_keep_bits(struct rig *rig, struct sluice_request req
     renew_session(rig);
 }
 
-/* ---- requests ---- */
-
 static void batch(struct rig *rig, const char *name) {
     struct sluice_request three = request_small(3, 3.5), one = request_small(1, 3.5);
     three.max_vram_bytes = limits_of(rig, three).least_vram;
@@ -279,9 +269,8 @@ static void requests(struct rig *rig, const char *name) {
     }
 }
 
-/* ---- failures ---- */
-
-/* Fails the n-th call of a kind; the session's next run must give the same bits. */
+/* Makes the n-th CUDA call of a kind fail; the session's next run must be bit-identical to an undisturbed
+ * run. */
 static void fail_once(struct rig *rig, const struct sluice_request *request, const struct result *want,
                       enum emulated_call call, long n, long *n_failures) {
     char what[96];
@@ -309,12 +298,12 @@ static void test_out_of_memory_recovers(struct rig *rig, struct sluice_request r
         long failures = 0;
         for (long n = 1; n <= 16; n = n < 3 ? n + 1 : 2 * n - 1)
             fail_once(rig, &request, want, calls[i], n, &failures);
-        /* Memory that cannot be pinned is copied anyway. */
+        /* A failed pin call does not end a run, because unpinned memory can be copied too. */
         check(calls[i] == EMULATED_PIN || failures, "%s never failed", emulated_call_name(calls[i]));
     }
 }
 
-/* A failed copy is not retried as a lack of memory, and its block does not stay resident for the next run. */
+/* A failed copy is not retried as lack of memory, and its block does not stay resident for the next run. */
 static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_request request,
                                                 const struct result *want) {
     long failures = 0;
@@ -328,12 +317,13 @@ static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_r
     check(failures, "no copy failed");
 }
 
-/* Runs last: the process loses its GPU. test/device/program.sh loses it at each kind of call. */
+/* The process loses its GPU, so this test runs last. test/device/program.sh loses the GPU at each kind of
+ * call. */
 static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request request) {
     enum { ILLEGAL_ADDRESS = 700 }; /* cudaErrorIllegalAddress */
     if (!emulated()) return;
     request.max_vram_bytes = limits_of(rig, request).all_vram;
-    __lsan_disable(); /* memory of the driver ends with the process */
+    __lsan_disable(); /* the lost GPU's driver memory is freed only by the end of the process */
     if (!renew_session(rig)) return;
     emu_fail(EMU_LAUNCH, 300, ILLEGAL_ADDRESS);
     for (int i = 0; i < 3; i++) {
@@ -346,8 +336,8 @@ static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request req
     __lsan_enable();
 }
 
-/* Other programs fill the GPU before the first run of a session: the error names it, and the next run works.
- */
+/* Other programs fill the GPU before a session's first run: the error reports the lack of memory, and the
+ * next run works. */
 static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request request,
                                       const struct result *want) {
     if (!emulated()) return;
@@ -367,9 +357,7 @@ static void test_full_gpu_is_reported(struct rig *rig, struct sluice_request req
     result_free(&r);
 }
 
-/* ---- the gate ---- */
-
-/* Returns a request for two images, with a small reference image if the fixture has some. */
+/* Returns a request for two images, with a small reference image if the fixture supports reference images. */
 static struct sluice_request request_of(const struct gate *gate) {
     enum { SIDE = 32 };
     static uint8_t rgb[3 * SIDE * SIDE];
@@ -393,7 +381,8 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
     rig.fault_sys.delay_us = 300;
     budgets(&rig, request, &want, false, name);
-    /* Without decoding: the VAE's workspace exceeds all other weights, so nothing else would stream. */
+    /* Compares latents only: the VAE's workspace exceeds all other weights, so with decoding no other stage
+     * would stream. */
     struct result latents = want;
     latents.n_images = 0;
     request.no_decode = true;
@@ -413,9 +402,9 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     rig_close(&rig);
 }
 
-#ifndef __SANITIZE_ADDRESS__ /* skipped under ASan to save time, as in main */
-/* Files with several weight types: bytes and scales stream or stay resident. test_cuda_weights.c checks the
- * values. */
+#ifndef __SANITIZE_ADDRESS__ /* skipped under ASan to save time, as are most fixtures in main() */
+/* Models with several weight types: quantised weights and scales stream or stay resident. test_cuda_weights.c
+ * checks the values. */
 static void test_stored_types_keep_bits(void) {
     static const char *const mixed[] = {"f8_e4m3_rows/i8_rows/nvfp4_tiled/mxfp8_tiled/f8_e5m2",
                                         "q4_0/q4_k/q6_k/q8_0/q5_1/iq4_xs/mxfp4/nvfp4"};
@@ -436,7 +425,7 @@ static void test_stored_types_keep_bits(void) {
 
 #endif
 
-/* Runs the fixtures of one extent. */
+/* Runs the gate on the fixtures with this extent of tests. */
 static void gates(enum cuda_extent extent, char **names) {
     for (int i = 0; i < n_fixtures; i++)
         if (fixtures[i].gate && fixtures[i].gate->cuda == extent && fixture_is_selected(&fixtures[i], names))
@@ -449,7 +438,7 @@ int main(int argc, char **argv) {
     setenv("SLUICE_TEST_DEVICE", "cuda", 0);
     temporary_make();
     gates_begin();
-#ifndef __SANITIZE_ADDRESS__ /* to save time; the code is the same */
+#ifndef __SANITIZE_ADDRESS__ /* skipped under ASan to save time: the same code runs with fewer fixtures */
     gates(CUDA_EVERYTHING, names);
     gates(CUDA_BUDGETS_AND_PLANS, names);
     if (!*names) test_stored_types_keep_bits();

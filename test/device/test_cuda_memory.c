@@ -1,8 +1,8 @@
-/* Memory and ordering of the CUDA device, on a GPU or under the emulator: slots refilled while operators are
- * queued, event tables that wrap, pages mapped and unmapped in any order; under the emulator also CUDA errors
- * and the choice of GPUs.
+/* Memory and ordering of the CUDA device, on a GPU or under the emulator: ring slots refilled while operators
+ * are queued, event tables that wrap, pages mapped and unmapped in any order; under the emulator also CUDA
+ * errors and the choice of GPUs.
  *
- * Under the thread sanitizer a missing wait is a data race; an access to unmapped pages ends the process. */
+ * Under ThreadSanitizer a missing wait is a data race; an access to unmapped pages ends the process. */
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
 
@@ -21,7 +21,7 @@
 #define __lsan_enable()  ((void)0)
 #endif
 
-/* Not linked on a GPU. */
+/* The emulator's functions are weak symbols, which are NULL on a GPU. */
 #pragma weak emu_read_counts
 #pragma weak emu_reset
 #pragma weak emu_fail
@@ -29,14 +29,12 @@
 #pragma weak emu_set_devices
 #pragma weak emu_set_driver
 
-enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 }; /* as in enum cudaError */
+enum { OUT_OF_MEMORY = 2, ILLEGAL_ADDRESS = 700 }; /* values of enum cudaError */
 enum { FLOATS = 256, ROW = FLOATS * 4, MIB = 1 << 20, CHUNK = 2 << 20, PAGE = 4096 };
 
 static struct sys sys;
 static struct device *device;
 static const struct device_memory *memory;
-
-/* ---- helpers ---- */
 
 static bool emulated(void) {
     return emu_read_counts != NULL;
@@ -69,7 +67,7 @@ static float *alloc_mapped(size_t bytes) {
     return shared;
 }
 
-/* Queues a copy of n values. */
+/* Queues a copy of n values on the device's compute stream. */
 static enum status queue(void *out, void *in, int32_t n, struct error *e) {
     struct op op = {.kind = OP_COPY, .out = tensor_make(out, DTYPE_F32, 1, &n)};
     op.in[0] = tensor_make(in, DTYPE_F32, 1, &n);
@@ -91,9 +89,7 @@ static void expect(struct error *e, enum status code, const char *found) {
     *e = (struct error){0};
 }
 
-/* ---- order ---- */
-
-enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* more than either event table holds */
+enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* VISITS exceeds the size of both event tables */
 
 /* A thread copies, visit by visit, into slots that operators of the visit before last have read. */
 static struct stream {
@@ -137,7 +133,8 @@ static void compute_visit(int i, char *out) {
     assert_ok(&e);
     uint64_t event = memory->record_event(device);
     assert_int_equal(event, i + 1);
-    assert_int_equal(memory->record_event(device), event); /* no operator was queued since */
+    assert_int_equal(memory->record_event(device),
+                     event); /* no new event, because no operator was queued since the last one */
     pthread_mutex_lock(&stream.lock);
     stream.event[i] = event;
     stream.n_events++;
@@ -182,7 +179,8 @@ static void test_slots_are_filled_in_order(void **state) {
     }
 }
 
-/* An event that was overwritten in its table counts as passed: the host has waited for it. */
+/* Waiting for an event that was overwritten in the event table succeeds: the host has already waited for it.
+ */
 static void test_overwritten_event_counts_as_passed(void **state) {
     enum { LATER = 300 };
     struct error e = {0};
@@ -212,7 +210,7 @@ static void test_overwritten_event_counts_as_passed(void **state) {
     close_device();
 }
 
-/* Copies from adjacent pinned chunks and from unpinned memory between them. */
+/* Copies to the device from adjacent pinned chunks and from unpinned memory between them. */
 static void test_copies_from_pinned_chunks(void **state) {
     struct error e = {0};
     (void)state;
@@ -238,8 +236,6 @@ static void test_copies_from_pinned_chunks(void **state) {
     close_device();
 }
 
-/* ---- pages ---- */
-
 enum { PAGES = 4000, STEPS = 300 };
 
 static uint64_t chunks_of(const bool *there) {
@@ -252,7 +248,7 @@ static uint64_t chunks_of(const bool *there) {
     return n;
 }
 
-/* Commits or decommits a run of pages in one state, and writes to the ends of committed pages. */
+/* Commits or decommits a run of pages that are in one state, and writes to the ends of committed pages. */
 static void change_pages(uint64_t *random, char *pages, bool *there, void *shared) {
     int first = (int)random_below(random, PAGES), end = first + 1 + (int)random_below(random, 700),
         last = first;
@@ -290,7 +286,7 @@ static void test_pages_on_demand(void **state) {
     close_device();
 }
 
-/* After preallocate, commits take no more memory from the GPU and fail beyond the preallocated amount. */
+/* After preallocate, commits take no more memory from the GPU, and fail beyond the preallocated amount. */
 static void test_preallocated_pages(void **state) {
     static bool there[PAGES];
     uint64_t random = seed_base;
@@ -308,7 +304,8 @@ static void test_preallocated_pages(void **state) {
     char *pages = memory->reserve(device, (size_t)PAGES * PAGE), *more = memory->reserve(device, 2 * bytes);
     for (int i = 0; i < STEPS; i++) change_pages(&random, pages, there, shared);
     assert_int_equal(memory->commit(device, more, 2 * bytes), -ENOMEM);
-    assert_int_equal(memory->commit(device, more, CHUNK), 0); /* the failed commit has taken nothing */
+    assert_int_equal(memory->commit(device, more, CHUNK),
+                     0); /* the failed commit before has taken no memory */
     assert_int_equal(memory->used(device), used);
     assert_int_equal(memory->preallocate(device, 2 * bytes, &e), OK);
     assert_int_equal(memory->used(device), used + bytes);
@@ -322,8 +319,6 @@ static void test_preallocated_pages(void **state) {
     wait_all();
     close_device();
 }
-
-/* ---- failures ---- */
 
 static void test_out_of_memory_can_be_retried(void **state) {
     struct error e = {0};
@@ -347,7 +342,7 @@ static void test_out_of_memory_can_be_retried(void **state) {
     emu_fail(EMU_HOST_REGISTER, 1, OUT_OF_MEMORY);
     assert_int_equal(memory->pin(device, pool, MIB), -ENOMEM);
     assert_int_equal(memory->pin(device, pool, MIB), 0);
-    wait_all(); /* no error is left over */
+    wait_all(); /* the out-of-memory error is not reported again */
     memory->unpin(device, pool, MIB);
     sys.unmap(&sys, LINE_STORE, pool, MIB);
     close_device();
@@ -373,7 +368,7 @@ static void test_failed_copy_fails_next_operator(void **state) {
     close_device();
 }
 
-/* After the GPU is lost every call fails at once with the reason, and host memory is freed. */
+/* After the GPU is lost, every call fails at once with the reason, and host memory is freed. */
 static void test_lost_gpu(void **state) {
     static const enum emu_call calls[] = {EMU_SYNCHRONIZE, EMU_LAUNCH};
     (void)state;
@@ -382,7 +377,7 @@ static void test_lost_gpu(void **state) {
         struct error e = {0};
         double stalled = 0;
         emu_reset();
-        __lsan_disable(); /* memory of the driver ends with the process */
+        __lsan_disable(); /* the lost GPU's driver memory is freed only by the end of the process */
         open_device();
         char *slot = reserve_pages(2 * PAGE);
         __lsan_enable();
@@ -409,8 +404,6 @@ static void test_lost_gpu(void **state) {
     }
     emu_reset();
 }
-
-/* ---- opening ---- */
 
 static void refuse(int ordinal, enum status code, const char *found) {
     struct error e = {0};
@@ -447,7 +440,7 @@ static void test_unsupported_gpus_are_rejected(void **state) {
     close_device();
 }
 
-/* Each CUDA call of opening fails in turn: what was opened before is closed. */
+/* Each CUDA call of cuda_open fails in turn: everything that was opened before is closed. */
 static void test_failed_open_leaks_nothing(void **state) {
     (void)state;
     if (!emulated()) skip();
@@ -477,7 +470,7 @@ int main(void) {
         cmocka_unit_test(test_failed_copy_fails_next_operator),
         cmocka_unit_test(test_unsupported_gpus_are_rejected),
         cmocka_unit_test(test_failed_open_leaks_nothing),
-        cmocka_unit_test(test_lost_gpu), /* last: the process has no GPU afterwards */
+        cmocka_unit_test(test_lost_gpu), /* last, because the process has no GPU afterwards */
     };
     const char *only = getenv("ONLY");
     if (only) cmocka_set_test_filter(only);

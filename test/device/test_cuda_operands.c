@@ -1,11 +1,10 @@
 /* bf16 operands: tensors that only products and attention read are stored in bf16. Each operator that writes
- * one must give its f32 result rounded; each that reads one must give the bits of the same values in f32.
- * Invalid operands are rejected. On a GPU or under the emulator. ONLY and SKIP in the environment are
- * patterns of tests. */
+ * a bf16 tensor must give its f32 result rounded; each operator that reads one must give the bits of the same
+ * values in f32. Invalid operands are rejected.
+ *
+ * Runs on a GPU or under the emulator. ONLY and SKIP in the environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
-
-/* --- comparing --- */
 
 static uint16_t *half_at(const struct tensor *t, int64_t row, int64_t i) {
     return (uint16_t *)((char *)t->data + row * t->row_bytes) + i;
@@ -25,7 +24,8 @@ static struct tensor f32_copy(const struct tensor *t, int gap) {
     return to;
 }
 
-/* A GPU library may use another algorithm for another result type, whose sums have other bits. */
+/* Tolerance for results of GPU libraries, which may use another algorithm for bf16 results than for f32
+ * results. */
 static bool near_enough(double found, double plain, bool library) {
     return library && !emulated() && fabs(found - plain) <= 0.01 * fabs(plain) + 0.01;
 }
@@ -50,7 +50,7 @@ static void expect_same(const struct tensor *found, const struct tensor *expecte
                             (char *)expected->data + row * expected->row_bytes, bytes);
 }
 
-/* One result shape in f32 and bf16. */
+/* Results of one shape: `plain` in f32, `rounded` in bf16. */
 struct results {
     struct tensor plain, rounded;
 };
@@ -60,10 +60,9 @@ static struct results results_of(int rank, const int32_t *dim, int gap) {
                             tensor_random(DTYPE_BF16, rank, dim, 2 * gap, 1)};
 }
 
-/* --- operators on rows --- */
-
 enum { PLACES = 4 };
-static const int32_t columns_of[PLACES] = {128, 36, 77, 8200}; /* the last row does not fit in registers */
+static const int32_t columns_of[PLACES] = {128, 36, 77,
+                                           8200}; /* a row of 8200 columns does not fit in registers */
 static const int gaps[PLACES] = {0, 4, 1, 8};
 
 static void test_norms(void **state) {
@@ -92,7 +91,7 @@ static void test_norms(void **state) {
     }
 }
 
-/* Rope with a fused norm gives the bits of two operators. */
+/* Rope with a fused norm gives the bits of norm and rope as two operators. */
 static void test_rope(void **state) {
     (void)state;
     static const int32_t heads[] = {2, 16, 20, 64, 128, 130, 276, 512};
@@ -138,11 +137,9 @@ static void test_elementwise(void **state) {
     }
 }
 
-/* --- products --- */
-
 struct product {
     int32_t t, n, k;
-    enum dtype bias; /* OTHER: no bias */
+    enum dtype bias; /* type of the bias; DTYPE_OTHER: no bias */
     enum activation activation;
     bool gate, residual;
     int in_gap, out_gap;
@@ -173,21 +170,21 @@ static void test_linear(void **state) {
         {33, 40, 64, DTYPE_OTHER, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_F32, ACTIVATION_NONE, false, false, 0, 8},
-        {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0}, /* K is padded with zeros */
-        {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1}, /* contiguous rows in, gaps in out */
+        {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0,
+         0}, /* K is padded with zeros for the library */
+        {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8,
+         1}, /* contiguous rows in the input, gaps in the output */
         {9, 36, 72, DTYPE_OTHER, ACTIVATION_NONE, false, false, 1, 3},
         {17, 64, 128, DTYPE_F16, ACTIVATION_GELU_TANH, false, false, 0, 0},
         {17, 48, 128, DTYPE_OTHER, ACTIVATION_SILU, true, true, 0, 4},
         {3, 21, 16, DTYPE_OTHER, ACTIVATION_NONE, false, true, 0, 0},
-        {2100, 4100, 8, DTYPE_BF16, ACTIVATION_GELU_TANH, false, false, 0, 0}, /* two panels */
+        {2100, 4100, 8, DTYPE_BF16, ACTIVATION_GELU_TANH, false, false, 0, 0}, /* two weight panels */
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         random_state = 800 + i;
         product_case(cases[i]);
     }
 }
-
-/* --- attention --- */
 
 struct attention_shape {
     int32_t t, s, heads, key_heads, d;
@@ -230,8 +227,6 @@ static void test_attention(void **state) {
     }
 }
 
-/* --- rejected operands --- */
-
 static void expect_refused(const char *what) {
     char line[1200];
     assert_int_equal(problem.code, INTERNAL);
@@ -240,7 +235,8 @@ static void expect_refused(const char *what) {
     problem = (struct error){0};
 }
 
-/* Wide rows do not reach into memory directly behind their second half. */
+/* The inputs of GLU are the halves of wide rows, and the output lies directly behind the last row: this must
+ * not count as an overlap. */
 static void test_wide_rows_stay_in_bounds(void **state) {
     (void)state;
     case_begin();
@@ -283,13 +279,13 @@ static void test_invalid_operands_are_rejected(void **state) {
     struct attention_options heads = {.queries = 2, .keys = 2, .scale = 1};
     op_attention(&x, out, out, out, in, heads);
     expect_refused("k's type");
-    x.precision = PRECISION_F32; /* with precision f32 every operand is f32 */
+    x.precision = PRECISION_F32; /* in precision f32 every operand is f32 */
     op_rms_norm(&x, out, in, weight, 0, plain);
     x.precision = PRECISION_BF16;
     expect_refused("operator rms_norm: invalid out");
 }
 
-/* context_operand gives scratch tensors of the operand type, f32 in precision f32, also for slices. */
+/* context_operand returns scratch tensors of the operand type (f32 in precision f32), also for slices. */
 static void test_scratch_has_operand_type(void **state) {
     (void)state;
     static char memory[16384];

@@ -1,9 +1,9 @@
 /* Operators of the CUDA device, on a GPU or under the emulator, against f64: the cases of
- * test/lib/ops_cases.h with this device's shapes. The reference rounds operands of linear to bf16, as the
+ * test/lib/ops_cases.h with this device's shapes. The reference rounds operands of products to bf16, as the
  * device does; attention may have half the error of plain rounding; convolutions round to TF32.
  *
  * Environment: EMU_ORDER and EMU_SEED set the emulator's thread order, SEED repeats random cases, CASES is
- * their number, ONLY and SKIP are patterns of tests. */
+ * their number, ONLY and SKIP are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -12,7 +12,8 @@
 
 #include <time.h>
 
-/* Barriers are a hundred times slower under the thread sanitizer: shapes have 2 to 8 blocks there. */
+/* Barriers are a hundred times slower under ThreadSanitizer, so shapes have only 2 to 8 blocks of threads
+ * there. */
 #ifdef __SANITIZE_THREAD__
 enum { SMALL = 1, RANDOM_CASES = 0, ROWS_ALIKE = 20, PICTURES = 3 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -21,8 +22,8 @@ enum { SMALL = 0, RANDOM_CASES = 40, ROWS_ALIKE = 70, PICTURES = 6 };
 enum { SMALL = 0, RANDOM_CASES = 100, ROWS_ALIKE = 130, PICTURES = 12 };
 #endif
 
-/* Measured under the emulator. Tensor cores of GPUs truncate sums, so products may have 20 times the error
- * (2e-5 for K = 10240). */
+/* Largest errors of each operator, measured under the emulator. Tensor cores of GPUs truncate sums, so
+ * products may have 20 times the error (2e-5 for K = 10240). */
 struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {1e-05, 0},     [OP_LINEAR_FEW] = {3e-07, 0},      [OP_ATTENTION] = {7e-03, 0},
     [OP_RMS_NORM] = {1e-07, 0},   [OP_LAYER_NORM] = {1.1e-07, 0},    [OP_GROUP_STATISTICS] = {5e-08, 0},
@@ -31,8 +32,6 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_CONV2D] = {7e-04, 0},     [OP_LATENT_TO_IMAGE] = {5e-08, 0}, [OP_ADD] = {3e-08, 0},
     [OP_MEAN_DOWN] = {5e-08, 0},
 };
-
-/* --- products --- */
 
 static void test_linear(void **state) {
     (void)state;
@@ -46,10 +45,10 @@ static void test_linear(void **state) {
     case_linear(17, 200, 10240, DTYPE_BF16, 0, true, RESIDUAL_OUT);
     case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
     case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
-    case_linear(9, 33, 1001, DTYPE_BF16, 0, false, RESIDUAL_APART); /* unaligned weight rows */
+    case_linear(9, 33, 1001, DTYPE_BF16, 0, false, RESIDUAL_APART); /* weight rows are not aligned */
 }
 
-/* The last two cases use two panels, of 2,112 and 1,988 columns. */
+/* The last two cases have two weight panels, of 2,112 and 1,988 columns. */
 static void test_epilogue(void **state) {
     (void)state;
     static const struct linear_case cases[] = {
@@ -68,8 +67,8 @@ static void test_epilogue(void **state) {
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_epilogue(cases[i]);
 }
 
-/* Adapters of parts and rows of fused weights that meet at unaligned rows; the last case has two panels, and
- * an adapter starts in the second. */
+/* Adapters of parts of fused weights start at unaligned rows; the last case has two panels, and an adapter
+ * starts in the second. */
 static void test_adapters_match_f64(void **state) {
     (void)state;
     static const struct adapted_case cases[] = {
@@ -131,8 +130,6 @@ static void test_rows_alike(void **state) {
     for (int i = 0; i < (SMALL ? 1 : 6); i++) case_rows_alike(sizes[i], DTYPE_BF16, i % 2, ROWS_ALIKE / 2);
 }
 
-/* --- attention --- */
-
 static void test_attention(void **state) {
     (void)state;
     static const struct attention_case cases[] = {
@@ -149,7 +146,7 @@ static void test_attention(void **state) {
     }
 }
 
-/* Every head size with its own tiles, those of the families, and their neighbours. */
+/* Every attention head size with its own tile size, the head sizes of the families, and their neighbours. */
 static void test_head_sizes(void **state) {
     (void)state;
     static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,  48,  49,
@@ -166,7 +163,7 @@ static void test_head_sizes(void **state) {
     }
 }
 
-/* One token, one key, and scores so far apart that one key gets all the weight. */
+/* Attention with one token, with one key, and with scores so far apart that one key gets all the weight. */
 static void test_attention_edges(void **state) {
     (void)state;
     case_attention((struct attention_case){1, 1, 2, 2, 64, 0, true, false, 0.125f});
@@ -174,8 +171,6 @@ static void test_attention_edges(void **state) {
     case_attention((struct attention_case){SMALL ? 5 : 90, 1, 2, 1, 80, 4, false, true, 0.1f});
     case_attention((struct attention_case){SMALL ? 4 : 65, SMALL ? 9 : 65, 1, 1, 96, 0, true, false, 2});
 }
-
-/* --- norms, rope, elementwise, images --- */
 
 static void test_norms(void **state) {
     (void)state;
@@ -189,7 +184,7 @@ static void test_norms(void **state) {
     for (int with = 0; with < 16; with++) case_affine(3, 77 + with, with % 3, with, with % 2);
     case_group_norm(1, 1, 4, 2, false);
     case_group_norm(5, 7, 36, 4, true);
-    case_group_norm(300, 1, 2, 1, false); /* more rows than one block sums */
+    case_group_norm(300, 1, 2, 1, false); /* more rows than one block of threads sums */
     if (SMALL) return;
     case_rms_norm(40, 128, 30, DTYPE_BF16, 0, false, true);
     case_rms_norm(7, 1001, 1, DTYPE_F16, 3, true, false);
@@ -262,14 +257,12 @@ static void test_elementwise(void **state) {
     if (SMALL) return;
     case_glu(3, 10240, 0, 0, ACTIVATION_GELU_TANH);
     case_add(40, 2560, DTYPE_BF16, 0, true, 1);
-    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* two launches */
+    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* 600 x 1000 takes two launches */
     case_copy(40, 2560, DTYPE_BF16, 0);
     case_patchify(16, 64, 48, 2, 0);
     case_walks();
     case_picture(3, 100, 130);
 }
-
-/* --- convolutions --- */
 
 static void test_conv(void **state) {
     (void)state;
@@ -280,8 +273,8 @@ static void test_conv(void **state) {
         {6, 7, 10, 12, 3, DTYPE_BF16, 2, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT},
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
-        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of 27 and 10 rows */
-        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* bands of 4, 4 and 1 rows */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* two bands, of 27 and 10 rows */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* three bands, of 4, 4 and 1 rows */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
@@ -289,18 +282,20 @@ static void test_conv(void **state) {
         {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true,
          RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
         {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
-        {5, 9, 96, 16, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
+        {5, 9, 96, 16, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true,
+         RESIDUAL_OUT}, /* first convolution of Qwen-Image's VAE */
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {3, 2, 609, 8, 1, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, false,
-         RESIDUAL_NONE}, /* several warps */
+         RESIDUAL_NONE}, /* 609 columns: several warps share a row */
         {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true,
-         RESIDUAL_NONE}, /* the row does not fit in registers and is read again */
+         RESIDUAL_NONE}, /* a row of 8200 columns does not fit in registers and is read again */
         {37, 300, 3, 8, 3, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_APART},
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
-/* Finishing steps, plain output, padding or a residual; in bands, the last one short. */
+/* Convolution epilogues, without epilogue, with padding or a residual, in bands of which the last one is
+ * short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE,
@@ -314,7 +309,7 @@ static void test_conv_finish(void **state) {
     case_conv_sized(c, relu);
 }
 
-/* Upsampling cropped to odd sizes: the convolution reads zeros beyond the crop. */
+/* Upsampling is cropped to odd sizes: the convolution reads zeros beyond the crop. */
 static void test_conv_cut(void **state) {
     (void)state;
     struct conv_case c = {5, 4, 12, 20, 3, DTYPE_BF16, 2, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -322,10 +317,12 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_column = true});
     c = (struct conv_case){SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU,
                            true,           RESIDUAL_APART};
-    case_conv_sized(c, (struct conv_options){.cut_row = true, .cut_column = true}); /* bands of 13 rows */
+    case_conv_sized(
+        c, (struct conv_options){.cut_row = true, .cut_column = true}); /* several bands of at most 13 rows */
 }
 
-/* Tensor cores round operands to TF32: more exact results come from a slow algorithm. */
+/* Convolutions must round operands to TF32 on tensor cores: more exact results would come from a slow
+ * algorithm. */
 static void test_conv_is_tf32(void **state) {
     (void)state;
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
@@ -337,7 +334,8 @@ static void test_conv_strided(void **state) {
         {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
         {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},
-        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE}, /* bands of 5 and 2 */
+        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true,
+         RESIDUAL_NONE}, /* bands of 5 rows, the last one of 2 */
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
     };
     for (size_t i = 0; i < (SMALL ? 2 : sizeof cases / sizeof *cases); i++) {
@@ -357,7 +355,7 @@ struct conv {
     struct conv_options options;
 };
 
-/* The image is wide enough for several bands. */
+/* Makes a convolution of an image so wide that it is computed in several bands. */
 static struct conv make_conv(int up) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24};
     int32_t columns = random_int(SMALL ? 5 : 100, SMALL ? 9 : 1200 / up),
@@ -384,7 +382,7 @@ static void assert_same(const struct tensor *a, const struct tensor *b) {
     assert_memory_equal(a->data, b->data, (size_t)tensor_bytes(a));
 }
 
-/* Computes any rows of the result from the whole input; they have the bits of the whole result. */
+/* Any rows of a convolution, computed from the whole input, have the bits of the whole result. */
 static void test_conv_pieces(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
@@ -403,7 +401,7 @@ static void test_conv_pieces(void **state) {
     }
 }
 
-/* The output may overlap the input or residual if it starts conv_lead bytes before. */
+/* A convolution's output may overlap its input or residual if it starts conv_lead bytes before. */
 static void test_conv_overlap(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
@@ -427,7 +425,8 @@ static void test_conv_overlap(void **state) {
     }
 }
 
-/* With stride 2 the output may start at its input. The image is wide enough for several bands. */
+/* With stride 2, a convolution's output may start at its input. The image is wide enough for several bands.
+ */
 static void test_conv_strided_overlap(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
@@ -445,8 +444,6 @@ static void test_conv_strided_overlap(void **state) {
         assert_same(&out, &over);
     }
 }
-
-/* --- equal bits --- */
 
 static void test_statistics_pieces(void **state) {
     (void)state;
@@ -471,7 +468,7 @@ static void test_statistics_pieces(void **state) {
     }
 }
 
-/* One case of each operator that accepts rows with any stride and alignment. */
+/* Runs one case of each operator that accepts rows with any stride and alignment. */
 static void cases_at(int gap) {
     case_linear_few(5, 9, 132, DTYPE_BF16, gap, true, true);
     case_attention((struct attention_case){9, 21, 2, 1, 48, gap, false, false, 0.1f});
@@ -508,8 +505,6 @@ static void test_places_alike(void **state) {
         assert_true(checker.bits == bits);
     }
 }
-
-/* --- the rest --- */
 
 static void test_random(void **state) {
     (void)state;
@@ -550,7 +545,8 @@ static void test_unprepared(void **state) {
     checker_wait();
 }
 
-/* Runs last: every launched kernel had been loaded before, so no launch takes memory during a run. */
+/* Runs last. Every launched kernel was loaded before its first launch, so no launch takes memory during a
+ * run. */
 static void test_kernels_were_loaded(void **state) {
     (void)state;
     assert_int_equal(emulated_late_kernels(), 0);

@@ -1,9 +1,9 @@
-/* The store on the CUDA device, on a GPU or under the emulator: copies by the readers, the events that they
- * wait for, and operators that read the copied weights. The host does not wait between a visit and the end of
- * its stage, so only events order the work: a missing one gives wrong values, and a data race under the
- * thread sanitizer.
+/* The weight store on the CUDA device, on a GPU or under the emulator: copies by reader threads, the events
+ * that copies wait for, and operators that read the copied weights. The host does not wait between a visit
+ * and the end of its stage, so only events order the work. A missing event gives wrong values, and a data
+ * race under ThreadSanitizer.
  *
- * SEED in the environment changes all random cases; ONLY is a pattern of tests to run. */
+ * SEED in the environment changes all random cases; ONLY is a pattern of test names. */
 #include "test/lib/store_adapters.h"
 
 #include "kernels/cuda/cuda.h"
@@ -16,9 +16,9 @@ enum { WORLDS = 12 };
 #else
 enum { WORLDS = 40 };
 #endif
-enum { WIDENED_MAX = 4096, WORKSPACE = 1 << 16 };
+enum { F32_WEIGHTS_MAX = 4096, WORKSPACE = 1 << 16 };
 
-/* A weight converted to f32 by an operator. */
+/* A weight that an operator has converted to f32. */
 struct f32_weight {
     const struct block *block;
     int weight;
@@ -26,9 +26,9 @@ struct f32_weight {
 };
 
 static struct results {
-    char *memory, *workspace; /* mapped host memory */
+    char *memory, *workspace; /* both in mapped host memory */
     uint64_t used, bytes;
-    struct f32_weight list[WIDENED_MAX];
+    struct f32_weight list[F32_WEIGHTS_MAX];
     int n;
     long compared;
 } results;
@@ -47,7 +47,7 @@ static const struct tensor *part_of(const struct raw_weights *weights, int i) {
     return weights->part[i].rank ? &weights->part[i] : NULL;
 }
 
-/* Converts every weight of the visit to f32 as soon as its bytes have arrived. */
+/* Converts every weight of the visit to f32 as soon as the weight's bytes have arrived. */
 static void compute_visit(struct store *store, int visit, struct packed_place place, struct error *e) {
     const struct visit *v = &store_fixture.visits.visits[visit];
     const struct block *block = store_fixture.list[v->stage][v->block];
@@ -64,14 +64,14 @@ static void compute_visit(struct store *store, int visit, struct packed_place pl
         if (store_await(store, visit, from.weight_end, e) != OK) return;
         to.data = results.memory + results.used;
         results.used += align_up((uint64_t)tensor_bytes(&to), ARENA_ALIGN);
-        assert_true(results.used <= results.bytes && results.n < WIDENED_MAX);
+        assert_true(results.used <= results.bytes && results.n < F32_WEIGHTS_MAX);
         op_copy(&x, to, from);
         results.list[results.n++] = (struct f32_weight){block, i, to.data};
     }
     store_await(store, visit, block->bytes, e);
 }
 
-/* Compares the converted weights with the files. */
+/* Compares the converted weights with the model files. */
 static void compare(void) {
     struct error e = {0};
     double stalled = 0;
@@ -126,7 +126,7 @@ static void compute_from(struct store *store, int at, int stop, struct error *e)
     }
 }
 
-/* Allocates space for every value of every visit. */
+/* Allocates space for every weight value of every visit. */
 static void open_results(void) {
     results.bytes = ARENA_ALIGN;
     for (int i = 0; i < store_fixture.visits.n_visits; i++) {
@@ -144,15 +144,16 @@ static void close_results(void) {
     device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
-/* Builds random models from `seed` on until one has its weights on the device; returns the next seed. */
+/* Builds random models, counting up from `seed`, until a model keeps its weights on the device; returns the
+ * next seed. */
 static uint64_t next_device_model(uint64_t seed) {
     for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed))
         store_fixture_remove();
     return seed;
 }
 
-/* Several runs of a session: later runs do not copy blocks that stayed resident, also after a change of
- * adapters or residents. */
+/* Later runs of a session do not copy blocks that stayed resident, even after a change of adapters or
+ * residents. */
 static void test_copies_precede_operators(void **state) {
     (void)state;
     uint64_t seed = seed_base;
@@ -179,7 +180,7 @@ static void test_copies_precede_operators(void **state) {
     assert_true(results.compared > 10000);
 }
 
-/* Residents are evicted between two evaluations while copies for the next one are in flight. */
+/* Residents are evicted between two evaluations while copies for the next evaluation are in flight. */
 static void test_eviction_keeps_values(void **state) {
     (void)state;
     uint64_t seed = seed_base + 5000;
@@ -207,7 +208,7 @@ static void test_eviction_keeps_values(void **state) {
     assert_true(replanned > WORLDS / 3);
 }
 
-/* Closes the store at any visit, with copies and operators in flight. */
+/* Closes the store at any visit while copies and operators are in flight. */
 static void test_close_during_copies(void **state) {
     (void)state;
     uint64_t seed = seed_base + 9000;
@@ -230,8 +231,6 @@ static void test_close_during_copies(void **state) {
     }
 }
 
-/* ---- limits on pinned memory ---- */
-
 static int64_t largest_staging(void) {
     uint64_t most = 0;
     for (int s = 0; s < store_fixture.plan.n_stages; s++)
@@ -246,7 +245,7 @@ static int64_t all_pools(void) {
     return (int64_t)bytes;
 }
 
-/* Runs while at most `limit` bytes can be pinned; known: the plan has this limit. */
+/* Runs while at most `limit` bytes of host memory can be pinned; known: the plan was made with this limit. */
 static struct store_counters run_limited(int64_t limit, bool known) {
     struct error e = {0};
     if (known) plan_limit_pins(&store_fixture.need, (uint64_t)limit);
@@ -264,8 +263,9 @@ static struct store_counters run_limited(int64_t limit, bool known) {
     return counters;
 }
 
-/* With a known limit, unpinned pool blocks pass through staging and no copy reads unpinned memory. Otherwise,
- * or if not even staging can be pinned, such copies are counted and give right values. */
+/* With a known pin limit, unpinned pool blocks pass through staging and no copy reads unpinned memory.
+ * Otherwise, or if not even staging can be pinned, copies read unpinned memory: they are counted and give
+ * right values. */
 static void test_pin_limit_uses_staging(void **state) {
     (void)state;
     uint64_t seed = seed_base + 13000;
@@ -291,7 +291,7 @@ static void test_pin_limit_uses_staging(void **state) {
     assert_true(windowed > 100000 && unpinned > 100000);
 }
 
-/* A failed pin affects only its own chunk. */
+/* A pin call that fails affects only its own chunk of host memory. */
 static void test_failed_pin_loses_one_chunk(void **state) {
     (void)state;
     enum { CHUNKS = 5 };
@@ -302,7 +302,8 @@ static void test_failed_pin_loses_one_chunk(void **state) {
     sys_init_machine(&sys);
     struct device *gpu = cuda_open(&sys, 0, &e);
     assert_ok(&e);
-    char *memory = sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK); /* never touched by the emulator */
+    char *memory =
+        sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK); /* reserved only: the emulator never accesses it */
     struct pins pins = {0};
     pins_begin(&pins, gpu, memory, CHUNKS * (uint64_t)PINS_CHUNK - PLAN_PAGE);
     for (uint64_t i = 0; i < CHUNKS; i++) {
@@ -313,7 +314,7 @@ static void test_failed_pin_loses_one_chunk(void **state) {
         assert_false(pins_claim(&pins, at));
         pins_pin(&pins, at);
         assert_int_equal(pins_state(&pins, at, &ends), i == 2 ? PIN_REFUSED : PIN_DONE);
-        assert_false(pins_claim(&pins, at)); /* no second try */
+        assert_false(pins_claim(&pins, at)); /* a chunk is not tried twice */
         assert_int_equal(ends, end);
         assert_int_equal(pins_refuse(&pins), i >= 2);
     }
@@ -327,7 +328,7 @@ static void test_failed_pin_loses_one_chunk(void **state) {
     gpu->destroy(gpu);
 }
 
-/* pinnable() measures the pin limit to 64 KiB and leaves nothing pinned. */
+/* pinnable() measures the pin limit to within 64 KiB and leaves nothing pinned. */
 static void test_pinnable_measures_limit(void **state) {
     (void)state;
     static const int64_t limits[] = {0, 4 << 10, 1 << 20, 100 << 20, (int64_t)1 << 30};
@@ -343,7 +344,8 @@ static void test_pinnable_measures_limit(void **state) {
         uint64_t found = gpu->memory->pinnable(gpu, wanted);
         assert_true(found <= (uint64_t)limits[i] || found == 1);
         assert_true(found + (64 << 10) > (uint64_t)limits[i]);
-        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), found); /* cached */
+        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40),
+                         found); /* the second call returns the cached limit */
         emulated_pinnable(-1);
         assert_int_equal(emu_read_counts().registered_bytes, 0);
         gpu->destroy(gpu);

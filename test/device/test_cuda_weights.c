@@ -1,6 +1,8 @@
 /* Weights of every stored type on the CUDA device, on a GPU or under the emulator: dequantised values equal
  * those of independent decoders at any alignment, and every operator gives the bits of the same weights as
- * f32. ONLY and SKIP in the environment are patterns of tests. */
+ * f32.
+ *
+ * ONLY and SKIP in the environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 #include "test/lib/quantised_ops.h"
@@ -9,7 +11,8 @@
 
 #include <nettle/sha2.h>
 
-/* Whole sweeps are too slow under sanitizers: there pieces of each are compared with the CPU. */
+/* Sanitizer builds are too slow for dequantising whole sweeps over all scales: they compare pieces of each
+ * sweep with the CPU. */
 #ifdef __SANITIZE_THREAD__
 enum { SMALL = 1, WHOLE_SWEEPS = 0 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -30,8 +33,6 @@ static void expect_bits(enum dtype dtype, const struct tensor *found, const floa
     }
 }
 
-/* --- values --- */
-
 /* Returns a copy of the weights whose bytes (and tiled scales) start `shift` bytes behind a multiple of 256,
  * with `gap` blocks between rows. */
 static struct tensor moved(const struct tensor *w, int shift, int gap) {
@@ -45,7 +46,7 @@ static struct tensor moved(const struct tensor *w, int shift, int gap) {
     return t;
 }
 
-/* Every alignment of blocks, with and without gaps between rows. */
+/* Dequantises rows whose blocks have every alignment, with and without gaps between rows. */
 static void test_rows(void **state) {
     (void)state;
     static const struct {
@@ -62,7 +63,7 @@ static void test_rows(void **state) {
         }
 }
 
-/* Slices of an odd number of rows from any row on; their scales lie elsewhere. */
+/* Dequantises slices of an odd number of rows from any row on, whose scales lie elsewhere in memory. */
 static void test_slices(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -84,7 +85,7 @@ static void test_slices(void **state) {
     }
 }
 
-/* Calls the device directly: the checks of cuda_checker.h take longer than the sweep. */
+/* Calls the device without the checks of cuda_checker.h, which take longer than the sweep. */
 static void dequantise_unchecked(struct tensor out, struct tensor in) {
     struct op op = {.kind = OP_COPY, .out = out, .in = {in}};
     run_together(&op);
@@ -122,7 +123,7 @@ static void whole_sweep(enum dtype dtype) {
     if (memcmp(digest, q.sweep, sizeof digest) != 0) fail_msg("%s: wrong values", dtype_name(dtype));
 }
 
-/* Sweeps over every scale. */
+/* Dequantises sweeps over every value of a scale. */
 static void test_sweeps(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -133,8 +134,6 @@ static void test_sweeps(void **state) {
     }
 }
 
-/* --- operators --- */
-
 static const enum dtype plain_types[] = {DTYPE_F32, DTYPE_F16, DTYPE_BF16};
 
 static void test_operators(void **state) {
@@ -143,14 +142,14 @@ static void test_operators(void **state) {
     for (int i = 0; i < N_QUANTISED; i++) same_everywhere(quantised_types[i]);
 }
 
-/* A separate test, to be skipped without cuDNN. */
+/* Convolutions are a separate test, so that systems without cuDNN can skip them. */
 static void test_convolutions(void **state) {
     (void)state;
     for (int i = 0; i < 3; i++) same_convolutions(plain_types[i]);
     for (int i = 0; i < N_QUANTISED; i++) same_convolutions(quantised_types[i]);
 }
 
-/* Two panels, of 2,112 and 1,988 columns: scales and gates continue in the second. */
+/* Two panels, of 2,112 and 1,988 weight rows: scales and gates continue in the second panel. */
 static void test_panels(void **state) {
     (void)state;
     if (!WHOLE_SWEEPS) return;

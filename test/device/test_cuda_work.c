@@ -1,7 +1,7 @@
 /* cuda_work() (kernels/cuda/work.h), the predicted launches of operators, against launches under the
- * emulator, for a small block of every family. Kernel names and launch counts match exactly; written bytes,
- * counted in memory, are at most the prediction and nearly all of it. Sums per block equal `bench block
- * --predict`. Reads are not counted. A GPU run is skipped. */
+ * emulator, for a small block of every family. Kernel names and launch counts match exactly. Written bytes,
+ * counted in memory, are at most the prediction and nearly all of it; reads are not counted. Sums per block
+ * equal `bench block --predict`. Skipped on a GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -21,8 +21,6 @@
 
 #pragma weak emu_set_watcher
 
-/* ---- launches ---- */
-
 struct observed {
     const char *kernel;
     int launches;
@@ -30,16 +28,17 @@ struct observed {
 };
 
 struct counted {
-    struct device device; /* first */
+    struct device device; /* first member: device functions cast a struct device pointer to struct counted */
     struct sys sys;
     struct device *cuda;
     struct random_component component;
     const struct random_component_sizes *sizes;
-    char *snapshot;   /* copy of the component's memory */
-    uint64_t watched; /* compared bytes from its start: all but a library's workspace */
+    char *snapshot; /* copy of the component's memory after the previous launch */
+    uint64_t
+        watched; /* number of compared bytes from the start of the memory: all but a library's workspace */
     struct observed observed[WORK_ROWS_MAX];
     int n_observed;
-    int launches, calls; /* launches and operator calls of the last block */
+    int launches, calls; /* kernel launches and operator calls of the last block */
 };
 
 static struct counted counted;
@@ -50,14 +49,16 @@ static void assert_no_problem(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* Returns whether a launched name such as "(round_rows<D>)" is the kernel round_rows. */
+/* Returns whether a launched kernel's source name, such as "(round_rows<D>)", is the given kernel
+ * (round_rows). */
 static bool is_kernel(const char *launched, const char *kernel) {
     launched += launched[0] == '(';
     size_t n = strcspn(launched, "<)");
     return n == strlen(kernel) && !strncmp(launched, kernel, n);
 }
 
-/* Returns the bytes that differ from the snapshot, in words of four, which results rarely leave unchanged. */
+/* Returns the number of bytes that differ from the snapshot, by 4-byte words, which results rarely leave
+ * unchanged. */
 static uint64_t changed_bytes(void) {
     const uint32_t *now = (const uint32_t *)counted.component.memory,
                    *was = (const uint32_t *)counted.snapshot;
@@ -71,15 +72,15 @@ static void count_launch(void *user, const char *kernel) {
     (void)user;
     int i = 0;
     while (i < counted.n_observed && strcmp(counted.observed[i].kernel, kernel)) i++;
-    if (i == WORK_ROWS_MAX) return; /* more kernels than any operator has: compare_call fails */
+    if (i == WORK_ROWS_MAX)
+        return; /* no operator launches so many different kernels: compare_call will fail */
     if (i == counted.n_observed) counted.observed[counted.n_observed++] = (struct observed){.kernel = kernel};
     counted.observed[i].launches++;
     counted.observed[i].written_bytes += (double)changed_bytes();
 }
 
-/* ---- predictions ---- */
-
-/* Compares one call. A second launch may write zeros over zeros, so its bytes have a wider tolerance. */
+/* Compares the launches of one operator call with the prediction. Bytes of a second launch have a wider
+ * tolerance, because it may write zeros over zeros. */
 static void compare_call(const struct op *op) {
     struct work_list list;
     int launches = 0, observed = 0;
@@ -118,8 +119,6 @@ static uint64_t library_bytes(const struct op *op) {
     return op->kind == OP_LINEAR ? LINEAR_LIBRARY_BYTES : op->kind == OP_CONV2D ? CONV_LIBRARY_BYTES : 0;
 }
 
-/* ---- a device that counts launches of the CUDA device ---- */
-
 static void counting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device;
     counted.cuda->cost(counted.cuda, op, cost);
@@ -153,12 +152,10 @@ static void free_mapped(struct sys *sys, enum memory_line line, void *memory, si
     counted.cuda->memory->free_mapped(counted.cuda, memory, bytes);
 }
 
-/* ---- blocks ---- */
-
-/* Heads of 16 to 24 columns, odd channel counts where possible, images that need padding, images of several
- * bands. A whole UNet, resampled to odd sizes. A whole SD3: one block has dual attention, the other is
- * context_pre_only; its position table is as large as the image, and its rows of 60 have a gap where products
- * read them. */
+/* Small blocks of every family: heads of 16 to 24 columns, odd channel counts where possible, images that
+ * need padding, images of several bands, a whole UNet resampled to odd sizes, and a whole SD3. The SD3 model
+ * has a block with dual attention and a context_pre_only block, a position table as large as the image, and
+ * rows of 60 with a gap where products read them. */
 static const int zimage_sizes[] = {4, 8, 8, 8, 1, 1, 64, 16};
 static const int flux_sizes[] = {4, 8, 8, 8, 1, 1, 64, 32, 16, 1, 0};
 static const int qwen_image_sizes[] = {4, 4, 6, 6, 2, 72, 16};
@@ -327,13 +324,14 @@ static int set_up(void **state) {
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
     assert_no_problem();
-    counted.cuda->chunks = (struct row_chunks){32, 16}; /* so small that these blocks have several */
+    counted.cuda->chunks =
+        (struct row_chunks){32, 16}; /* so few rows per chunk that these blocks have several chunks */
     counted.device = (struct device){.name = "counted",
                                      .chunks = counted.cuda->chunks,
                                      .operands = counted.cuda->operands,
                                      .cost = counting_cost,
                                      .run = counting_run};
-    counted.cuda->memory->preallocate(counted.cuda, 1, &problem); /* loads kernels */
+    counted.cuda->memory->preallocate(counted.cuda, 1, &problem); /* loads the CUDA kernels */
     assert_no_problem();
     counted.sys.map = alloc_mapped;
     counted.sys.unmap = free_mapped;

@@ -1,6 +1,6 @@
-/* Counts the cost of 16-byte accesses: 32-byte sectors per request of global memory, passes per phase of
- * shared memory. Counts only accesses through the wrappers of ptx_emulated.h, which all memory-bound kernels
- * use.
+/* Counts the cost of 16-byte accesses by kernels: 32-byte sectors per request of global memory, passes per
+ * phase of shared memory. Counts only accesses through the wrappers of ptx_emulated.h, which all memory-bound
+ * kernels use.
  *
  * A request is the n-th access of each lane of a warp at one source line. Shared memory serves eight lanes of
  * 16 bytes at once (a phase; one tile of ldmatrix). Lanes of a phase with different addresses in one bank
@@ -36,17 +36,17 @@ struct source_place {
 };
 
 struct place_requests {
-    size_t next[LANES]; /* next request of each lane */
+    size_t next[LANES]; /* index of the next request of each lane */
     std::vector<request> requests;
 };
 
-/* Requests of the block that this host thread runs. */
+/* Memory requests, by source line, of the block that this host thread runs. */
 static thread_local std::map<source_place, place_requests> places;
 
 static quiet_lock counting;
-static std::map<std::string, emu_accesses> counts; /* by kernel name */
+static std::map<std::string, emu_accesses> counts; /* access counts by kernel name */
 
-/* Returns the offset in the block's shared memory, or -1. */
+/* Returns the address's offset in the block's shared memory, or -1 for other memory. */
 static int64_t shared_offset(uintptr_t at) {
     for (int i = 0; i < own->n_arrays; i++) {
         uintptr_t first = reinterpret_cast<uintptr_t>(own->arrays[i].memory);
@@ -86,7 +86,8 @@ static void count_global(emu_accesses *to, const request &r) {
     to->least_sectors += (uint64_t)(distinct(pieces, n) * PIECE + SECTOR - 1) / SECTOR;
 }
 
-/* Accesses are aligned, so two that share a bank share all four banks. */
+/* Counts one phase of shared memory. Accesses are aligned to 16 bytes, so two that share a bank share all
+ * four banks. */
 static void count_phase(emu_accesses *to, const request &r, int first) {
     uintptr_t of_bank[BANK_ROW / PIECE][PHASE];
     int n[BANK_ROW / PIECE] = {}, passes = 0;

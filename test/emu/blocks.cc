@@ -2,8 +2,8 @@
  *
  * A fiber runs until it waits at a barrier or warp operation, then switches to a runnable fiber in the
  * configured order. A fiber whose thread has ended runs the next thread that has not started, so a kernel
- * without barriers needs one fiber. TSan would take that reuse for ordering: there each thread has its own
- * fiber, and neighbouring blocks use two alternating sets.
+ * without barriers needs one fiber. ThreadSanitizer would interpret that reuse as ordering: under TSan each
+ * thread has its own fiber, and neighbouring blocks use two alternating sets of fibers.
  *
  * If no fiber is runnable, a barrier is divergent: the message names the waiting threads and source lines. */
 #include "blocks.h"
@@ -24,14 +24,12 @@ const char *kernel_running() {
     return own && own->now ? own->now->name : "";
 }
 
-/* ---- scheduling ---- */
-
 static inline void make_ready(block_state *b, int warp, uint32_t lanes) {
     b->ready[warp] |= lanes;
     b->ready_warps |= 1u << warp;
 }
 
-/* Returns one of the set bits, chosen by the configured order. */
+/* Returns the index of one set bit, chosen by the configured thread order. */
 static inline int choose_bit(uint32_t bits, uint64_t *random) {
     if (now.order == EMU_FORWARD) return __builtin_ctz(bits);
     if (now.order == EMU_REVERSE) return 31 - __builtin_clz(bits);
@@ -118,7 +116,7 @@ static void thread_end(worker *w, thread *t) {
         switch_to_runnable(w, t->on, true);
 }
 
-/* Names the fiber in TSan's reports. */
+/* Sets the fiber's name for ThreadSanitizer's reports. */
 static void name_fiber(const worker *w) {
 #ifdef EMU_TSAN
     if (!w->own_fibers) return;
@@ -142,8 +140,6 @@ static void fiber_main() {
         thread_end(w, w->running);
     }
 }
-
-/* ---- barriers ---- */
 
 void emu_syncthreads(const char *file, int line) {
     worker *w = own;
@@ -223,7 +219,8 @@ void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void 
     if (!operation) after(order);
 }
 
-/* Unlike __syncwarp, other warp operations exchange values without ordering memory. */
+/* __syncwarp orders memory for ThreadSanitizer; other warp operations exchange values without ordering
+ * memory. */
 void emu_syncwarp(uint32_t mask, const char *file, int line) {
     warp_meet(mask, nullptr, "__syncwarp", nullptr, file, line);
 }
@@ -231,8 +228,6 @@ void emu_syncwarp(uint32_t mask, const char *file, int line) {
 void emu_misaligned(const char *what, const void *address, const char *file, int line) {
     refuse("kernel %s: misaligned address %p for %s at %s:%d", kernel_running(), address, what, file, line);
 }
-
-/* ---- blocks ---- */
 
 static void block_shape(block_state *b, dim3 shape) {
     b->n = (int)(shape.x * shape.y * shape.z);
@@ -263,7 +258,8 @@ static void block_run(worker *w, uint64_t i_block) {
     }
     w->own_fibers = WITH_TSAN && (w->meets || i_block < OWN_FIBERS);
     if (w->n_blocks % SHARED_SLOTS == 0) after(&w->end), before(&w->begin);
-    /* TSan orders a fiber after its creator: creates it here, before any thread of the block starts. */
+    /* TSan orders a fiber after its creator, so all fibers are created here, before any thread of the block
+     * starts. */
     if (w->own_fibers)
         for (int i = 0; i < b->n; i++)
             if (!b->fibers[i].stack) fiber_make(&b->fibers[i], fiber_main);
@@ -306,12 +302,13 @@ static void *pages(size_t bytes) {
     return memory;
 }
 
-/* Reports an unmapped address or a stack overflow; sanitizers report these themselves. */
+/* SIGSEGV handler: reports an unmapped address or a stack overflow in a kernel. Sanitizers report these
+ * themselves. */
 static void segment_fault(int, siginfo_t *info, void *) {
     if (own && own->now)
         refuse("kernel %s, block (%u, %u, %u), thread %d: address %p is not mapped", own->now->name,
                own->where.block.x, own->where.block.y, own->where.block.z, emu_self->number, info->si_addr);
-    /* Not in a kernel: repeats the access with the default handler. */
+    /* Outside of kernels: repeats the access with the default handler. */
     signal(SIGSEGV, SIG_DFL);
 }
 
@@ -326,7 +323,8 @@ static void install_fault_handler(worker *w) {
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
-/* Block states of ended streams, with their stacks: creating them costs more than most kernels. */
+/* Block states of ended streams, kept with their stacks for reuse: creating one costs more than most kernels.
+ */
 static quiet_lock free_lock;
 static block_state *free_blocks;
 

@@ -8,14 +8,14 @@
 enum {
     THREADS = 1024,
     WARPS = THREADS / 32,
-    SHARED_MOST = 99 << 10, /* shared memory per block on sm_86, sm_89 and sm_120 */
+    SHARED_MOST = 99 << 10, /* largest shared memory per block on sm_86, sm_89 and sm_120 */
     SHARED_USUAL = 48 << 10,
-    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* blocks before shared memory is reused */
+    SHARED_SLOTS = WITH_TSAN ? 64 : 1, /* number of blocks before shared memory is reused */
     SHARED_SLOT = 128 << 10,
     ARRAYS = 32,
     ASYNC = 128,
     SETS = WITH_TSAN ? 2 : 1,
-    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* blocks per launch with one fiber per thread */
+    OWN_FIBERS = WITH_TSAN ? 8 : 0 /* number of blocks per launch with one fiber per thread */
 };
 
 struct async_copy {
@@ -25,10 +25,10 @@ struct async_copy {
 };
 
 struct thread {
-    emu_thread self; /* first */
-    fiber *on;       /* NULL: not started */
+    emu_thread self; /* first member: a pointer to self is also a pointer to the thread */
+    fiber *on;       /* fiber that runs the thread; NULL: not started */
     const char *what, *file;
-    int line; /* source line of the wait */
+    int line; /* source line where the thread waits */
     bool ended;
     int n_copies, group, first_copy;
 };
@@ -46,9 +46,9 @@ struct meeting {
 struct block_state {
     thread threads[THREADS];
     fiber fibers[THREADS];
-    async_copy copies[THREADS][ASYNC]; /* one ring per thread */
+    async_copy copies[THREADS][ASYNC]; /* pending asynchronous copies: one ring buffer per thread */
     meeting meetings[WARPS][32];
-    int n_meetings[WARPS]; /* entries in use */
+    int n_meetings[WARPS]; /* number of used entries in meetings, per warp */
     uint32_t ready[WARPS], ready_warps, alive[WARPS];
     int n_warps;
     int n, n_ended, n_here, rotation;
@@ -73,18 +73,19 @@ struct worker {
     fiber main;
     uint64_t random, n_blocks;
     bool meets, own_fibers;
-    char *shared; /* SHARED_SLOTS shared memories */
+    char *shared; /* SHARED_SLOTS shared memories, one block each */
     size_t shared_used;
     shared_array arrays[ARRAYS];
     int n_arrays;
-    char begin, end; /* TSan synchronisation addresses of a launch's blocks */
+    char begin,
+        end; /* addresses for TSan annotations: blocks of a launch start after `begin` and end before `end` */
     char fault_stack[64 << 10];
 };
 
-/* The worker of this stream thread; NULL on other threads. */
+/* State of the stream's host thread that runs blocks; NULL on other threads. */
 extern EMU_THREAD_LOCAL worker *own;
 
-/* Frees a block's shared arrays (shared.cc). */
+/* Frees the shared arrays of the worker's block (shared.cc). */
 void shared_forget(worker *worker);
 
 #endif

@@ -1,4 +1,4 @@
-/* Settings, injected failures, counters, and fatal errors. */
+/* The emulator's settings, injected failures, counters and fatal errors. */
 #include "internal.h"
 
 #include <stdio.h>
@@ -9,11 +9,9 @@ settings now;
 static quiet_lock counting;
 static struct emu_counts counts;
 static struct {
-    uint64_t in; /* calls until the failing one; 0: none fails */
+    uint64_t in; /* number of calls until the call that fails; 0: none fails */
     cudaError_t error;
 } planned[EMU_CALLS];
-
-/* ---- settings ---- */
 
 static uint64_t number(const char *name, uint64_t otherwise) {
     const char *text = getenv(name);
@@ -105,8 +103,6 @@ void emu_set_taken(uint64_t bytes) {
     now.taken = bytes;
 }
 
-/* ---- failures ---- */
-
 void emu_fail(enum emu_call call, uint64_t n, int error) {
     lock(&counting);
     planned[call] = {n, (cudaError_t)error};
@@ -135,8 +131,6 @@ void refuse(const char *format, ...) {
     _exit(EMU_FAULT_STATUS);
 }
 
-/* ---- kernel callback ---- */
-
 static struct {
     void (*behind)(void *user, const char *kernel);
     void *user;
@@ -150,8 +144,6 @@ void emu_set_watcher(void (*behind)(void *user, const char *kernel), void *user)
 void tell_watcher(const char *kernel) {
     if (watcher.behind) watcher.behind(watcher.user, kernel);
 }
-
-/* ---- counters ---- */
 
 void count_copy(size_t bytes, bool pageable) {
     lock(&counting);

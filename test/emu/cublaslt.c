@@ -1,8 +1,8 @@
-/* Replaces cuBLASLt (kernels/cuda/cublaslt.h). Operands are bf16 and sums f32, as on the device; sums are in
- * another order, on the CPU's vector units.
+/* Replaces cuBLASLt (kernels/cuda/cublaslt.h). Operands are bf16 and sums f32, as on the device; the CPU's
+ * vector units sum in another order.
  *
- * Rejects shapes that were not prepared and addresses without the alignment of the key, where cuBLASLt would
- * crash or be slow. */
+ * Rejects shapes that were not prepared, and addresses without the alignment of the key, with which cuBLASLt
+ * would crash or be slow. */
 #include "kernels/cuda/cublaslt.h"
 
 #include "enqueue.h"
@@ -72,7 +72,7 @@ struct call {
     struct product_operands operands;
 };
 
-/* Overwrites the workspace, because a library may. */
+/* Overwrites the workspace with garbage, because cuBLASLt may. */
 static void scribble(void *workspace) {
     enum { ENDS = 256 };
     memset(workspace, 0xff, ENDS);
@@ -86,7 +86,7 @@ static float bf16_to_f32(uint16_t half) {
     return value;
 }
 
-/* Rounds to bf16, to nearest even; keeps NaN. */
+/* Rounds to bf16 (to nearest even; NaN stays NaN) and returns the bits. */
 static uint16_t nearest(float value) {
     uint32_t bits;
     memcpy(&bits, &value, sizeof bits);
@@ -94,7 +94,7 @@ static uint16_t nearest(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Returns a packed f32 copy. */
+/* Returns a contiguous f32 copy of a bf16 matrix with `row` values from row to row. */
 static float *f32_copy(const uint16_t *from, int64_t rows, int64_t columns, int64_t row) {
     float *to = matrix_floats(rows * columns);
     for (int64_t i = 0; i < rows; i++)
@@ -160,7 +160,8 @@ enum status products_run(struct products *p, const struct product_key *key,
     return OK;
 }
 
-/* Has no code to load, but exercises the caller's warm-up path. */
+/* Reports memory for kernel code, although the emulator has no code to load, to exercise the caller's warm-up
+ * path. */
 uint64_t products_warm_up_bytes(const struct products *p) {
     (void)p;
     return PRODUCTS_WORKSPACE;
@@ -173,7 +174,7 @@ enum status products_warm_up(struct products *p, void *scratch, uint64_t scratch
     return OK;
 }
 
-/* Reports every prepared product, because the emulator does not record runs. */
+/* Reports every prepared product, because the emulator does not record which products have run. */
 void products_algorithms(const struct products *p, device_algorithm *say, void *user) {
     for (uint64_t i = 0; i < p->table.capacity; i++) {
         const struct product *product = hash_table_at(&p->table, i);

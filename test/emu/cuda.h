@@ -1,4 +1,4 @@
-/* Replaces CUDA's driver API header: the virtual memory calls, which programs get through
+/* Replaces CUDA's driver API header: the virtual memory calls, which programs look up with
  * cudaGetDriverEntryPoint. Defined in pages.cc. */
 #ifndef SLUICE_EMU_CUDA_H
 #define SLUICE_EMU_CUDA_H

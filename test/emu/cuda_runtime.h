@@ -1,4 +1,4 @@
-/* Replaces <cuda_runtime.h>: CUDA C++ for an ordinary C++ compiler, and the runtime.
+/* Replaces <cuda_runtime.h> with CUDA C++ for an ordinary C++ compiler, and the runtime.
  *
  * A kernel is an ordinary function; each of its threads is a fiber (blocks.cc) with indices in emu_thread and
  * emu_place. */
@@ -23,8 +23,6 @@ extern "C++" {
 #define __forceinline__ inline __attribute__((always_inline))
 #define __launch_bounds__(...)
 #define __align__(n) __attribute__((aligned(n)))
-
-/* ---- vectors ---- */
 
 #define EMU_VECTOR2(name, T, align)                                                                          \
     struct __align__(align) name {                                                                           \
@@ -61,11 +59,9 @@ struct dim3 {
     }
 };
 
-/* ---- thread and block indices ---- */
-
 struct emu_thread {
     uint3 index;
-    int number, lane; /* index in the block, index in the warp */
+    int number, lane; /* number: index in the block; lane: index in the warp */
 };
 
 struct emu_place {
@@ -73,7 +69,8 @@ struct emu_place {
     dim3 block_dim, grid_dim;
 };
 
-/* initial-exec: threadIdx reads these, and a call per access would cost more than a kernel. */
+/* Thread-local storage of model initial-exec: threadIdx reads it, and a function call per access would cost
+ * more than a kernel. */
 #define EMU_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
 extern EMU_THREAD_LOCAL const emu_thread *emu_self;
 extern EMU_THREAD_LOCAL const emu_place *emu_where;
@@ -84,10 +81,8 @@ extern EMU_THREAD_LOCAL const emu_place *emu_where;
 #define gridDim   (emu_where->grid_dim)
 enum { warpSize = 32 };
 
-/* ---- launches ---- */
-
 extern "C" void emu_check_argument(const char *kernel, int i, const void *pointer);
-/* Copies the arguments; call(arguments) runs the kernel for the thread of emu_self. */
+/* Launches a kernel. Copies the arguments; call(arguments) runs the kernel for the thread of emu_self. */
 extern "C" void emu_launch(const char *name, const void *function, dim3 grid, dim3 block, size_t shared_bytes,
                            cudaStream_t stream, void (*call)(void *), const void *arguments, size_t bytes);
 
@@ -131,7 +126,7 @@ static inline cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attri
     return cudaFuncGetAttributes(attributes, reinterpret_cast<const void *>(kernel));
 }
 
-/* ---- shared memory: the address of a static identifies the array ---- */
+/* A block's shared arrays; the address of a static variable in the kernel identifies the array. */
 
 extern "C" void *emu_shared_array(const void *site, size_t bytes, const char *name);
 extern "C" void *emu_shared_dynamic(void);
@@ -142,8 +137,6 @@ extern "C" void *emu_shared_dynamic(void);
     name##_array &name =                                                                                     \
         *static_cast<name##_array *>(emu_shared_array(&name##_site, sizeof(name##_array), #name))
 #define SMEM_DYN(T, name) T *name = static_cast<T *>(emu_shared_dynamic())
-
-/* ---- barriers and warp operations (blocks.cc, warps.cc) ---- */
 
 #define EMU_AT const char *file = __builtin_FILE(), int line = __builtin_LINE()
 
@@ -160,7 +153,7 @@ static inline void __syncwarp(uint32_t mask = 0xFFFFFFFFu, EMU_AT) {
     emu_syncwarp(mask, file, line);
 }
 
-/* Returns the source lane of a shuffle; a lane outside its group of `width` reads itself. */
+/* Returns the source lane of a shuffle; a lane outside its group of `width` lanes reads itself. */
 static inline int emu_group_lane(int wanted, int width) {
     int lane = emu_self->lane, first = lane & ~(width - 1);
     return wanted < first || wanted >= first + width ? lane : wanted;
@@ -206,8 +199,6 @@ static inline int __all_sync(uint32_t mask, int vote, EMU_AT) {
     return emu_ballot(mask, vote != 0, file, line) == mask;
 }
 
-/* ---- arithmetic ---- */
-
 template <class To, class From> static inline To emu_bits(From from) {
     static_assert(sizeof(To) == sizeof(From), "");
     To to;
@@ -227,7 +218,7 @@ static inline unsigned __float_as_uint(float f) {
 static inline int __float_as_int(float f) {
     return emu_bits<int>(f);
 }
-/* Rounds to nearest even, saturates, and maps NaN to 0, as on the device. */
+/* Converts to int: rounds to nearest even, saturates, and maps NaN to 0, as on the device. */
 static inline int __float2int_rn(float f) {
     return f != f ? 0 : f >= 0x1p31f ? INT32_MAX : f < -0x1p31f ? INT32_MIN : (int)rintf(f);
 }

@@ -1,6 +1,6 @@
 /* Replaces CUDA's C runtime header: the functions that the CUDA device uses, with CUDA's names and numbers,
- * written from the documentation. runtime.cc, streams.cc and memory.cc define them and check their arguments.
- */
+ * written from NVIDIA's documentation. runtime.cc, streams.cc and memory.cc define them and check their
+ * arguments. */
 #ifndef SLUICE_EMU_CUDA_RUNTIME_API_H
 #define SLUICE_EMU_CUDA_RUNTIME_API_H
 

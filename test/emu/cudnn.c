@@ -1,7 +1,7 @@
 /* Replaces cuDNN (kernels/cuda/cudnn.h). Operands are rounded to TF32 like sm_80's cvt.rna (to nearest, ties
  * away from zero), which cuDNN's kernels presumably use; sums are f32, in another order than cuDNN's.
  *
- * Rejects shapes that were not prepared and addresses that cuDNN's fast kernels do not accept. */
+ * Rejects shapes that were not prepared, and addresses that cuDNN's fast kernels do not accept. */
 #include "kernels/cuda/cudnn.h"
 
 #include "enqueue.h"
@@ -52,7 +52,7 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN emulated");
 }
 
-/* Returns rows or columns of the stride-1 convolution from which a strided result is picked. */
+/* Returns the number of rows or columns of the stride-1 convolution from which a strided result is picked. */
 static int32_t dense(const struct convolution_key *key, int32_t of_out) {
     return (of_out - 1) * key->stride + 1;
 }
@@ -78,14 +78,14 @@ struct call {
     struct convolution_operands operands;
 };
 
-/* Overwrites the workspace, because a library may. */
+/* Overwrites the workspace with garbage, because cuDNN may. */
 static void scribble(void *workspace) {
     enum { ENDS = 256 };
     memset(workspace, 0xff, ENDS);
     memset((char *)workspace + CONVOLUTIONS_WORKSPACE - ENDS, 0xff, ENDS);
 }
 
-/* Rounds to 10 fraction bits; keeps infinity and NaN. */
+/* Rounds to TF32 (10 fraction bits); keeps infinity and NaN. */
 static float tf32(float f) {
     enum { LOST = 13, EXPONENT = 0x7f800000 };
     uint32_t bits;
@@ -102,7 +102,7 @@ static float *rounded(const float *from, int64_t n) {
     return to;
 }
 
-/* [N,k,k,C] to [N,C,k,k]. */
+/* Returns the weights [N,k,k,C] rounded to TF32, as [N,C,k,k]. */
 static float *rounded_weights(const struct convolution_key *key, const float *from) {
     int64_t taps = (int64_t)key->side * key->side, c = key->in;
     float *to = matrix_floats(key->out * c * taps);
@@ -112,7 +112,7 @@ static float *rounded_weights(const struct convolution_key *key, const float *fr
     return to;
 }
 
-/* Picks one pixel per stride in each direction. */
+/* Picks one pixel per stride in each direction from a stride-1 convolution's result. */
 static void pick(const struct convolution_key *key, const float *from, float *to) {
     int64_t columns = dense(key, key->columns), n = key->out;
     for (int64_t y = 0; y < key->rows; y++)
@@ -157,7 +157,8 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     return OK;
 }
 
-/* Has no code to load, but exercises the caller's warm-up path. */
+/* Reports memory for kernel code, although the emulator has no code to load, to exercise the caller's warm-up
+ * path. */
 uint64_t convolutions_warm_up_bytes(const struct convolutions *c) {
     (void)c;
     return CONVOLUTIONS_WORKSPACE;
@@ -170,7 +171,7 @@ enum status convolutions_warm_up(struct convolutions *c, void *scratch, uint64_t
     return OK;
 }
 
-/* Reports every prepared convolution, because the emulator does not record runs. */
+/* Reports every prepared convolution, because the emulator does not record which convolutions have run. */
 void convolutions_algorithms(const struct convolutions *c, device_algorithm *say, void *user) {
     for (uint64_t i = 0; i < c->table.capacity; i++) {
         const struct convolution *convolution = hash_table_at(&c->table, i);

@@ -34,63 +34,63 @@ enum emu_call {
     EMU_LAUNCH,
     EMU_STREAM_CREATE,
     EMU_EVENT_CREATE,
-    EMU_SYNCHRONIZE, /* stream or event */
+    EMU_SYNCHRONIZE, /* of a stream or an event */
     EMU_CALLS
 };
 
 enum { EMU_FAULT_STATUS = 86 };
 
-/* Restores the settings, clears counters, pending errors and injected failures. Keeps allocations. */
+/* Restores the settings; clears counters, pending errors and injected failures. Allocations stay. */
 void emu_reset(void);
 
-/* Sets the order in which runnable threads of a block continue. */
+/* Sets the order in which the runnable CUDA threads of a block continue. */
 void emu_set_order(enum emu_order order, uint64_t seed);
 /* Delays each copy or kernel by a random time up to the given microseconds. */
 void emu_set_delays(uint32_t copies_us, uint32_t kernels_us);
 
 void emu_set_devices(int n, int major, int minor, uint64_t bytes);
-/* Sets the result of cudaDriverGetVersion; 0: no driver. */
+/* Sets the version that cudaDriverGetVersion returns; 0: no driver. */
 void emu_set_driver(int version);
-/* Sets the granularity of cuMemCreate, a multiple of 4,096; 2 MiB by default. */
+/* Sets the allocation granularity of cuMemCreate, a multiple of 4,096; 2 MiB by default. */
 void emu_set_granule(uint64_t bytes);
-/* Sets the device memory that other programs use. */
+/* Sets the bytes of device memory that other programs use. */
 void emu_set_taken(uint64_t bytes);
-/* Limits all pinned host memory; UINT64_MAX: no limit. */
+/* Limits the total pinned host memory; UINT64_MAX: no limit. */
 void emu_set_pinnable(uint64_t bytes);
-/* Makes only the n-th such call from now on, counted from 1, return this CUDA error. After a sticky error
- * every later call returns it too. A launch fails while it runs. */
+/* Makes only the n-th `call` from now on, counted from 1, return this CUDA error. After a sticky error every
+ * later call returns the error too. A launch fails while it runs. */
 void emu_fail(enum emu_call call, uint64_t n, int error);
 
-/* Sets a callback that the stream's thread calls after each kernel or library call with its name in the
- * source, before the next operation. NULL: none. */
+/* Sets a callback (NULL: none) that the stream's thread calls after each kernel or library call with its
+ * source name, before the next operation. */
 void emu_set_watcher(void (*behind)(void *user, const char *kernel), void *user);
 
 struct emu_counts {
     uint64_t calls[EMU_CALLS];
-    uint64_t pageable_copies;        /* copies from or to memory that is neither pinned nor registered */
-    uint64_t copied_bytes;           /* bytes of all copies */
-    uint64_t late_kernels;           /* kernels whose code was loaded at their first launch */
+    uint64_t pageable_copies; /* number of copies from or to memory that is neither pinned nor registered */
+    uint64_t copied_bytes;    /* total bytes of all copies */
+    uint64_t late_kernels;    /* number of kernels whose code was loaded only at their first launch */
     uint64_t live_bytes, peak_bytes; /* device memory of this process */
     uint64_t pinned_bytes, registered_bytes;
 };
 
 struct emu_counts emu_read_counts(void);
 
-/* Cost of a kernel's 16-byte accesses (accesses.cc): touched sectors of 32 bytes of global memory and the
- * fewest possible; phases of eight lanes of shared memory and passes for them, one per phase without bank
- * conflicts. */
+/* Cost of a kernel's 16-byte accesses (accesses.cc): touched 32-byte sectors of global memory and the fewest
+ * possible; phases of eight lanes of shared memory and passes for them, one per phase without bank conflicts.
+ */
 struct emu_accesses {
     uint64_t requests, sectors, least_sectors;
     uint64_t phases, passes;
 };
 
-/* Starts counting from 0, or stops. Kernels run ten times slower while counting. No kernel may run during the
- * call. */
+/* Starts counting memory accesses from 0, or stops. Kernels run ten times slower while counting. No kernel
+ * may run during the call. */
 void emu_count_accesses(bool on);
-/* Returns the sums over all kernels whose source name contains `kernel`. */
+/* Returns the access counts, summed over all kernels whose source name contains `kernel`. */
 struct emu_accesses emu_read_accesses(const char *kernel);
 
-/* Sets peak_bytes to live_bytes. */
+/* Resets peak_bytes to live_bytes. */
 void emu_forget_peak(void);
 
 #ifdef __cplusplus

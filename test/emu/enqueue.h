@@ -1,4 +1,5 @@
-/* Host functions on a stream, in order with kernels: the replaced libraries compute with them. */
+/* Queues host functions on a stream, in order with kernels: the emulated cuBLASLt and cuDNN compute with
+ * them. */
 #ifndef SLUICE_EMU_ENQUEUE_H
 #define SLUICE_EMU_ENQUEUE_H
 
@@ -10,12 +11,12 @@ extern "C" {
 #endif
 
 /* Queues call(arguments) like a kernel of one thread, with the same delays, failures and callback. Copies the
- * arguments; name, for messages, must stay valid. */
+ * arguments; the name, for messages, must stay valid. */
 void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
                  cudaStream_t stream);
-/* Prints one line to stderr and exits with the emulator's status. */
+/* Prints the reason in one line to stderr and exits with the emulator's status. */
 void emu_stop(const char *why) __attribute__((noreturn));
-/* Stops unless the address is a multiple of align. */
+/* Exits with a message unless the address is a multiple of align. */
 void emu_require_aligned(const char *what, const void *address, uintptr_t align);
 
 /* Returns whether EMU_ABSENT names this library. */

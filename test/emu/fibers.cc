@@ -1,4 +1,4 @@
-/* See fibers.h. Assembly, because ucontext makes a system call per switch and is ten times slower. */
+/* Switches between fibers in assembly: ucontext makes a system call per switch and is ten times slower. */
 #include "fibers.h"
 
 #include <sys/mman.h>
@@ -25,7 +25,7 @@ void fiber_make(fiber *f, void (*run)()) {
     f->stack = memory + GUARD;
     f->stack_bytes = STACK;
     void **top = (void **)(memory + GUARD + STACK);
-    *--top = nullptr; /* the return address of run, which also aligns its frame */
+    *--top = nullptr; /* return address of `run`, which also aligns run's stack frame */
     *--top = (void *)run;
     f->stack_pointer = top - 6;
 #ifdef EMU_TSAN

@@ -1,4 +1,4 @@
-/* Fibers: stacks and switches between them; a kernel's threads run on them. */
+/* Fibers: stacks and switches between them. The emulated CUDA threads run on fibers. */
 #ifndef SLUICE_EMU_FIBERS_H
 #define SLUICE_EMU_FIBERS_H
 
@@ -6,16 +6,17 @@
 
 struct fiber {
     void *stack_pointer;
-    void *stack; /* NULL: never used */
+    void *stack; /* NULL: the fiber was never used */
     size_t stack_bytes;
     void *tsan, *fake_stack;
 };
 
-/* The first switch to the fiber starts run, which never returns. TSan orders the fiber after its creator. */
+/* Prepares a fiber: the first switch to it starts run, which never returns. TSan orders the fiber after its
+ * creator. */
 void fiber_make(fiber *f, void (*run)());
 
 extern "C" void emu_switch(void **from, void *to);
-/* Switches from the running fiber to a waiting or new one. */
+/* Switches from the running fiber to a waiting or new fiber. */
 static inline void fiber_switch(fiber *from, fiber *to) {
 #ifdef EMU_TSAN
     __tsan_switch_to_fiber(to->tsan, 1);

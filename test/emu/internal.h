@@ -1,5 +1,5 @@
-/* Declarations shared by the emulator's files. They are compiled without sanitizers and announce to TSan only
- * the order that CUDA guarantees. So they use no pthread mutex or condition variable, which would add order
+/* Declarations shared by the emulator's files, which are compiled without sanitizers and announce to TSan
+ * only the order that CUDA guarantees. They use no pthread mutex or condition variable, which would add order
  * and hide races. */
 #ifndef SLUICE_EMU_INTERNAL_H
 #define SLUICE_EMU_INTERNAL_H
@@ -19,8 +19,6 @@
 #include <time.h>
 #include <unistd.h>
 
-/* ---- sanitizers ---- */
-
 #ifdef EMU_TSAN
 extern "C" {
 void __tsan_acquire(void *);
@@ -38,7 +36,8 @@ static inline void before(void *place) {
 }
 enum { WITH_TSAN = 1 };
 #else
-/* Code after after(place) is ordered behind code before before(place). */
+/* Tells TSan that code after after(place) happens after code before before(place); without TSan both do
+ * nothing. */
 static inline void after(void *) {
 }
 static inline void before(void *) {
@@ -62,20 +61,18 @@ static inline void __asan_unpoison_memory_region(void const volatile *, size_t) 
 enum { WITH_ASAN = 0 };
 #endif
 
-/* Requests pages of 2 MiB, which take a five hundredth of the page faults in a large new mapping. */
+/* Requests pages of 2 MiB: a large new mapping has a five hundredth of the page faults. */
 static inline void ask_for_huge_pages(void *at, size_t bytes) {
     if (bytes >= (size_t)2 << 20) madvise(at, bytes, MADV_HUGEPAGE);
 }
 
-/* memset and memcpy without interception by sanitizers. */
+/* memset and memcpy that sanitizers do not intercept. */
 static inline void quiet_fill(void *to, int value, size_t bytes) {
     asm volatile("rep stosb" : "+D"(to), "+c"(bytes) : "a"(value) : "memory");
 }
 static inline void quiet_copy(void *to, const void *from, size_t bytes) {
     asm volatile("rep movsb" : "+D"(to), "+S"(from), "+c"(bytes)::"memory");
 }
-
-/* ---- waiting ---- */
 
 static inline void futex_wait(uint32_t *word, uint32_t while_it_is) {
     syscall(SYS_futex, word, FUTEX_WAIT_PRIVATE, while_it_is, nullptr, nullptr, 0);
@@ -85,7 +82,7 @@ static inline void futex_wake(uint32_t *word) {
 }
 
 struct quiet_lock {
-    uint32_t word; /* 0 free, 1 locked, 2 locked with waiters */
+    uint32_t word; /* 0: free, 1: locked, 2: locked with waiters */
 };
 static inline void lock(quiet_lock *l) {
     uint32_t free = 0;
@@ -102,71 +99,67 @@ static inline double seconds_now() {
     return (double)t.tv_sec + 1e-9 * (double)t.tv_nsec;
 }
 
-/* xorshift64*; state is not 0. */
+/* Returns the next number of xorshift64*; the state must not be 0. */
 static inline uint64_t random_next(uint64_t *state) {
     *state ^= *state >> 12, *state ^= *state << 25, *state ^= *state >> 27;
     return *state * 0x2545F4914F6CDD1Dull;
 }
 
-/* ---- control.cc ---- */
-
 struct settings {
     int order;
     uint64_t seed;
     uint32_t copies_us, kernels_us;
-    bool truncates; /* tensor cores truncate sums */
+    bool truncates; /* emulated tensor cores truncate sums, instead of rounding them */
     int devices, major, minor, integrated, driver;
-    bool maps; /* supports virtual memory management */
+    bool maps; /* the device supports virtual memory management */
     uint64_t bytes, taken, pinnable, granule, context, code, shared;
 };
 extern settings now;
 
 /* Prints one line to stderr and exits with status 86. */
 void refuse(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* Counts the call; returns its injected error or success. */
+/* Counts the CUDA call; returns its injected error or success. */
 cudaError_t planned_failure(emu_call call);
-/* Calls the callback of emu_set_watcher. */
+/* Calls the callback set with emu_set_watcher. */
 void tell_watcher(const char *kernel);
 void count_copy(size_t bytes, bool pageable);
 void count_device(int64_t bytes);
-/* Returns false and counts nothing if the pin limit would be exceeded. */
+/* Adds to the counts of host memory. Returns false and counts nothing if the pin limit would be exceeded. */
 bool count_host(int64_t pinned, int64_t registered);
 uint64_t device_live();
-/* Sleeps for a random time up to us. */
+/* Sleeps for a random time up to `us` microseconds. */
 void delay(uint32_t us, uint64_t *random);
 
-/* ---- runtime.cc ---- */
-
-/* Stores the last error as CUDA does, and returns it. */
+/* Stores the error for cudaGetLastError, and returns it. */
 cudaError_t report(cudaError_t error);
 /* Returns the sticky error that has occurred, or success. */
 cudaError_t struck();
 void strike(cudaError_t error);
 bool is_sticky(cudaError_t error);
 cudaError_t need_device();
-/* Returns the limit of a kernel's dynamic shared memory. */
+/* Returns the limit of a kernel's dynamic shared memory in bytes. */
 size_t shared_limit(const void *function);
 /* Marks the kernel's code as loaded; returns whether it was loaded before. */
 bool kernel_loaded(const void *function);
 void count_late_kernel();
-/* Returns whether any kernel is loaded. */
+/* Returns whether the code of any kernel is loaded. */
 bool kernels_there();
-
-/* ---- memory.cc ---- */
 
 enum range_kind { RANGE_DEVICE, RANGE_MAPPED, RANGE_PINNED, RANGE_REGISTERED };
 
-bool range_add(range_kind kind, const void *start, size_t bytes); /* false: it overlaps another range */
-size_t range_remove(range_kind kind, const void *start); /* returns its bytes; 0: no range starts there */
+bool range_add(range_kind kind, const void *start,
+               size_t bytes); /* adds an address range; false: it overlaps another range */
+size_t range_remove(
+    range_kind kind,
+    const void *start); /* removes the range at `start` and returns its bytes; 0: no range starts there */
 enum cover { COVER_NONE, COVER_PART, COVER_DEVICE, COVER_HOST };
-/* Returns the kind of range under these bytes; part: only the start is covered. */
+/* Returns the kind of memory at these bytes; COVER_PART: one memory range covers only the first bytes. */
 cover range_cover(const void *start, size_t bytes);
 bool device_memory_left(size_t bytes);
-/* Returns free device memory; the context counts from the first call that needs it. */
+/* Returns the bytes of free device memory; from the first call that needs the CUDA context on, the context
+ * counts as used. */
 uint64_t device_memory_free();
 void make_context();
-
-/* ---- blocks.cc ---- */
 
 struct launch {
     const char *name;
@@ -178,17 +171,15 @@ struct launch {
 };
 
 struct worker;
-/* One worker per stream, created and used by its thread. */
+/* Creates the state of a stream's host thread, which runs blocks; that thread must call it. */
 worker *worker_create();
 void worker_destroy(worker *worker);
 void worker_run(worker *worker, const launch *launch);
 /* Returns the name of the running kernel, for messages; "" outside of kernels. */
 const char *kernel_running();
 
-/* ---- warps.cc, through blocks.cc ---- */
-
 typedef void warp_operation(void *const operands[32], uint32_t mask);
-/* Waits for the lanes in the mask; the last lane computes for all. */
+/* Waits until all lanes in the mask have arrived; the last lane performs the warp operation for all. */
 void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void *operand, const char *file,
                int line);
 

@@ -1,4 +1,3 @@
-/* See matrix.h. */
 #include "matrix.h"
 
 #include "enqueue.h"
@@ -36,7 +35,7 @@ enum status matrix_prepare(struct matrix *m, const struct onednn_key *key, struc
     return OK;
 }
 
-/* The operands are copies, so TSan need not check these loops. */
+/* Disables TSan for loops over copies of the operands, which need no checks. */
 #define UNWATCHED __attribute__((no_sanitize("thread")))
 
 UNWATCHED static void multiply(const int32_t n[3], const float *src, const float *weights, float *dst) {
@@ -78,11 +77,11 @@ void matrix_run(struct matrix *m, const struct onednn_key *key, const float *src
 
 #else
 
-/* oneDNN's memory belongs to the emulator, so a separate sys counts it. */
+/* oneDNN's memory belongs to the emulator, so a separate struct sys counts it. */
 struct matrix {
     struct sys *sys, machine;
     struct onednn *onednn;
-    pthread_mutex_t lock; /* a stream may compute while the program prepares */
+    pthread_mutex_t lock; /* a stream may compute while the program prepares shapes */
 };
 
 struct matrix *matrix_open(struct sys *sys, struct error *e) {

@@ -8,8 +8,6 @@
 
 enum { ZONE = 256 << 10 };
 
-/* ---- ranges, sorted by start, without overlap ---- */
-
 struct range {
     const char *start, *end;
     range_kind kind;
@@ -19,7 +17,7 @@ static quiet_lock ranges_lock;
 static range *ranges;
 static size_t n_ranges, capacity;
 
-/* Returns the first range that ends behind the address. */
+/* Returns the index of the first memory range that ends behind the address. */
 static size_t find(const char *address) {
     size_t low = 0, high = n_ranges;
     while (low < high) {
@@ -74,7 +72,8 @@ static bool on_device(const range *r) {
     return r->kind == RANGE_DEVICE || r->kind == RANGE_MAPPED;
 }
 
-/* An access may span adjacent mapped chunks, but not two allocations. */
+/* Returns the kind of memory of a byte range, which may span adjacent mapped chunks, but not two allocations.
+ */
 cover range_cover(const void *start, size_t bytes) {
     const char *at = (const char *)start, *end = at + bytes;
     lock(&ranges_lock);
@@ -92,9 +91,8 @@ cover range_cover(const void *start, size_t bytes) {
     return result;
 }
 
-/* ---- device memory ---- */
-
-/* The first context of a process takes device memory for good, as on a real GPU. */
+/* Set once the process has a CUDA context, which takes device memory until the process ends, as on a real
+ * GPU. */
 static uint32_t context_there;
 
 void make_context() {
@@ -164,8 +162,6 @@ cudaError_t cudaFree(void *memory) {
     count_device(-(int64_t)bytes);
     return cudaSuccess;
 }
-
-/* ---- host memory ---- */
 
 cudaError_t cudaHostAlloc(void **memory, size_t bytes, unsigned) {
     cudaError_t bad = need_device();

@@ -1,4 +1,4 @@
-/* Virtual memory calls of the driver: reserve addresses, map chunks, set access. A newly mapped chunk is
+/* The driver API's virtual memory calls: reserve addresses, map chunks, set access. A newly mapped chunk is
  * filled with 0xFF, because its old contents are undefined. An access before cuMemSetAccess ends the process.
  */
 #include "internal.h"
@@ -131,7 +131,7 @@ static void chunk_free(chunk *c) {
     free(c);
 }
 
-/* The memory is freed when the chunk is also unmapped. */
+/* Releases the handle; the memory is freed when the chunk is also unmapped. */
 CUresult cuMemRelease(CUmemGenericAllocationHandle handle) {
     chunk *c = chunk_check(handle, "cuMemRelease");
     lock(&pages_lock);

@@ -6,16 +6,18 @@
 #include <cuda_runtime.h>
 
 extern "C" void emu_misaligned(const char *what, const void *address, const char *file, int line);
-/* value[4]: in, the 16 bytes of the lane's row; out, the lane's four words. */
+/* ldmatrix for one lane. value holds the 16 bytes of the lane's row on entry, and the lane's four words on
+ * return. */
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
 extern "C" void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
                         int line);
 extern "C" void emu_async_copy(void *to, uint4 value, const char *file, int line);
 extern "C" void emu_async_commit(void);
-/* Returns the next copy that must be complete when at most n groups are pending; false if there is none. */
+/* Gets the next asynchronous copy that must be complete when at most n groups are pending; returns false if
+ * there is none. */
 extern "C" bool emu_async_arrived(int n, void **to, uint4 *value);
 
-/* accesses.cc */
+/* Whether accesses are counted; defined in accesses.cc. */
 extern "C" bool emu_counts_accesses;
 extern "C" void emu_access(const void *address, bool write, const char *file, int line);
 
@@ -58,8 +60,9 @@ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void *row, EMU_A
     emu_ldmatrix_of(to, row, true, file, line);
 }
 
-/* Reads the source and overwrites the target with garbage at once, and delivers at the wait. Both are
- * extremes of what the device may do, so an early overwrite and a missing wait give wrong results. */
+/* cp.async: reads the source at once, overwrites the target with garbage, and delivers the data at the wait.
+ * These are the extremes of the device's freedom, so an early overwrite and a missing wait give wrong
+ * results. */
 static inline void copy_async_16(void *to_shared, const void *from, bool valid, EMU_AT) {
     emu_aligned(to_shared, "copy_async_16's target", file, line);
     if (emu_counts_accesses) emu_access(to_shared, true, file, line);
@@ -91,7 +94,7 @@ template <int N> static inline void copy_async_wait() {
     while (emu_async_arrived(N, &to, &value)) *static_cast<uint4 *>(to) = value;
 }
 
-/* Exact, except that subnormal results are flushed to 0. */
+/* exp2 rounded like exp2f, except that subnormal results are flushed to 0. */
 static inline float exp2_fast(float x) {
     float y = exp2f(x);
     return y < 0x1p-126f ? 0 : y;
@@ -99,7 +102,7 @@ static inline float exp2_fast(float x) {
 
 static inline uint32_t emu_bf16(float f) {
     uint32_t u = __float_as_uint(f);
-    if (f != f) return 0x7FFF; /* the result of cvt for any NaN */
+    if (f != f) return 0x7FFF; /* cvt converts any NaN to this value */
     return (u + 0x7FFF + (u >> 16 & 1)) >> 16;
 }
 

@@ -1,16 +1,14 @@
-/* Devices, versions, errors, kernel attributes, and driver functions by name. */
+/* Emulated CUDA devices, versions, errors, kernel attributes, and driver functions by name. */
 #include "internal.h"
 
 #include <cuda.h>
 #include <stdio.h>
 
-/* ---- errors ---- */
-
 static EMU_THREAD_LOCAL cudaError_t last;
 static uint32_t sticky;
 static EMU_THREAD_LOCAL int current;
 
-/* Returns whether the error makes a context unusable, according to CUDA's documentation. */
+/* Returns whether the error makes a CUDA context unusable, according to CUDA's documentation. */
 bool is_sticky(cudaError_t error) {
     static const cudaError_t sticky_ones[] = {cudaErrorECCUncorrectable,
                                               cudaErrorNvlinkUncorrectable,
@@ -99,8 +97,6 @@ const char *cudaGetErrorString(cudaError_t error) {
         if (e.error == error) return e.text;
     return "unrecognized error code";
 }
-
-/* ---- devices ---- */
 
 static cudaError_t driver_there() {
     if (now.driver < CUDART_VERSION / 1000 * 1000) return cudaErrorInsufficientDriver;
@@ -209,8 +205,6 @@ cudaError_t cudaGetDevice(int *device) {
     return report(driver_there());
 }
 
-/* ---- kernels ---- */
-
 enum { KERNELS = 1024 };
 
 static quiet_lock kernels_lock;
@@ -219,9 +213,9 @@ static struct {
     size_t bytes;
     bool loaded;
 } kernels[KERNELS];
-static int n_kernels, n_loaded; /* n_loaded: 1 if any kernel is loaded, else 0 */
+static int n_kernels, n_loaded; /* n_loaded: 1 if the code of any kernel is loaded, else 0 */
 
-/* Returns the kernel's index; the lock is held. */
+/* Returns the kernel's index in the table; the caller holds the lock. */
 static int kernel_place(const void *function) {
     int i = 0;
     while (i < n_kernels && kernels[i].function != function) i++;
@@ -271,8 +265,6 @@ cudaError_t cudaFuncGetAttributes(struct cudaFuncAttributes *attributes, const v
     attributes->maxDynamicSharedSizeBytes = (int)shared_limit(function);
     return cudaSuccess;
 }
-
-/* ---- the driver ---- */
 
 #define ENTRY(name)                                                                                          \
     { #name, reinterpret_cast < void *>(name) }

@@ -1,12 +1,11 @@
-/* Shared memory of a block, and asynchronous copies into it.
+/* Shared memory of a block, and asynchronous copies into shared memory. New shared memory is filled with
+ * 0xFF.
  *
- * New shared memory is filled with 0xFF. Under ASan every array of every block is a separate allocation of
- * its exact size. Under TSan blocks alternate among many memories, because reuse would look like a race. */
+ * Under ASan every array of every block is a separate allocation of its exact size. Under TSan blocks
+ * alternate among many memories, because reuse would look like a race. */
 #include "blocks.h"
 
 #include <stdlib.h>
-
-/* ---- shared memory ---- */
 
 static void *shared_take(worker *w, const void *site, size_t bytes, const char *name) {
     if (w->n_arrays == ARRAYS) refuse("kernel %s: more than %d shared arrays", w->now->name, ARRAYS);
@@ -20,7 +19,7 @@ static void *shared_take(worker *w, const void *site, size_t bytes, const char *
     a->bytes = bytes;
     w->shared_used = used + bytes;
     if (WITH_ASAN) {
-        /* The exact size, so that ASan guards the end. */
+        /* Allocates the exact size, so that ASan guards the end of the array. */
         if (posix_memalign(&a->memory, 16, bytes ? bytes : 1)) refuse("no memory for shared arrays");
     } else
         a->memory = w->shared + w->n_blocks % SHARED_SLOTS * SHARED_SLOT + used;
@@ -47,8 +46,6 @@ void shared_forget(worker *w) {
     w->n_arrays = 0;
     w->shared_used = 0;
 }
-
-/* ---- asynchronous copies ---- */
 
 void emu_async_copy(void *to, uint4 value, const char *file, int line) {
     thread *t = own->running;

@@ -1,8 +1,9 @@
-/* Streams: each is a host thread that runs queued operations in order. Events: each record makes a new
- * instance; a wait is for the latest instance at the call.
+/* Streams are host threads that run queued operations in order. Each record of an event makes a new instance;
+ * a wait is for the instance that is latest when the wait is called.
  *
  * Copies between the device and pinned or registered memory run on the stream's thread. Pageable host memory
- * is read during the call (host to device) or makes the caller wait (device to host), and is counted. */
+ * is read during the call (host to device) or makes the caller wait (device to host), and such copies are
+ * counted. */
 #include "internal.h"
 
 #include <pthread.h>
@@ -11,7 +12,7 @@
 
 enum { OPERATIONS = 1024, ARGUMENTS = 4096, MAGIC = 0x57AE };
 
-/* One record of an event. */
+/* One record of an event (cudaEventRecord). */
 struct instance {
     uint32_t done, users;
     double seconds;
@@ -27,7 +28,7 @@ struct operation {
     launch kernel;
     void *to;
     const void *from;
-    void *snapshot; /* copied source, freed after the copy */
+    void *snapshot; /* copied source data, freed after the copy */
     size_t bytes;
     int value;
     instance *event;
@@ -37,10 +38,10 @@ struct operation {
 struct emu_stream {
     uint32_t magic;
     quiet_lock queueing;
-    uint32_t n_queued, n_done; /* totals; both wrap */
+    uint32_t n_queued, n_done; /* total operations queued and done; both counters wrap */
     pthread_t thread;
     uint64_t random;
-    char done; /* TSan synchronisation address */
+    char done; /* address for TSan annotations */
     operation ring[OPERATIONS];
 };
 
@@ -51,12 +52,11 @@ struct emu_event {
     instance *latest;
 };
 
-/* ---- instances ---- */
-
 static quiet_lock instances_lock;
 static instance *free_instances;
 
-/* Under TSan instances are never reused: a reused one would carry the order of its earlier use. */
+/* Returns an instance. Under TSan instances are never reused, because a reused instance would carry the order
+ * of its earlier use. */
 static instance *instance_make() {
     instance *i = nullptr;
     lock(&instances_lock);
@@ -94,8 +94,6 @@ static void instance_await(instance *i) {
     while (!instance_done(i)) futex_wait(&i->done, 0);
     after(i);
 }
-
-/* ---- stream thread ---- */
 
 static void run_copy(const operation *o, uint64_t *random) {
     delay(now.copies_us, random);
@@ -167,8 +165,6 @@ static void *stream_main(void *user) {
     return nullptr;
 }
 
-/* ---- queueing ---- */
-
 static emu_stream *stream_check(cudaStream_t s, const char *call) {
     if (!s || s == (cudaStream_t)1 || s == (cudaStream_t)2) refuse("%s: on the default stream", call);
     if (s->magic != MAGIC) refuse("%s: %p is not a stream", call, (void *)s);
@@ -181,7 +177,7 @@ static void await_done(emu_stream *s, uint32_t n) {
     after(&s->done);
 }
 
-/* Reserves a queue slot; the caller fills it and calls queue_end. */
+/* Reserves an operation in the stream's queue; the caller fills it and calls queue_end. */
 static operation *queue_begin(emu_stream *s, kind what) {
     lock(&s->queueing);
     uint32_t done;
@@ -194,7 +190,7 @@ static operation *queue_begin(emu_stream *s, kind what) {
     return o;
 }
 
-/* Publishes the slot; returns the number of operations queued so far. */
+/* Publishes the operation in the stream's queue; returns the number of operations queued so far. */
 static uint32_t queue_end(emu_stream *s, operation *o) {
     before(o);
     uint32_t n = s->n_queued + 1;
@@ -277,14 +273,12 @@ void emu_launch(const char *name, const void *function, dim3 grid, dim3 block, s
 }
 
 void emu_check_argument(const char *kernel, int i, const void *pointer) {
-    /* An empty tensor may point to the end of a range. */
+    /* A pointer to the end of an allocation is valid too, because a tensor may be empty. */
     if (!pointer || range_cover(pointer, 1) >= COVER_DEVICE ||
         range_cover((const char *)pointer - 1, 1) >= COVER_DEVICE)
         return;
     refuse("kernel %s: argument %d, %p, is neither device memory nor pinned", kernel, i, pointer);
 }
-
-/* ---- events ---- */
 
 static emu_event *event_check(cudaEvent_t e, const char *call) {
     if (!e || e->magic != MAGIC) refuse("%s: %p is not an event", call, (void *)e);
@@ -372,8 +366,6 @@ cudaError_t cudaEventElapsedTime(float *milliseconds, cudaEvent_t start, cudaEve
     instance_drop(b);
     return bad == cudaErrorNotReady ? bad : report(bad);
 }
-
-/* ---- copies ---- */
 
 static bool is_device(const void *memory, size_t bytes, const char *end) {
     switch (range_cover(memory, bytes)) {

@@ -5,8 +5,6 @@
 
 #include <math.h>
 
-/* ---- values ---- */
-
 struct shuffled {
     uint64_t value, result;
     int from;
@@ -46,8 +44,6 @@ uint32_t emu_ballot(uint32_t mask, bool yes, const char *file, int line) {
     warp_meet(mask, vote_all, "vote", &v, file, line);
     return v.result;
 }
-
-/* ---- matrices ---- */
 
 static void ldmatrix_tiles(void *const operands[32], bool transposed) {
     uint16_t rows[32][8];
@@ -93,13 +89,13 @@ static inline float high_half(uint32_t two) {
     return emu_bits<float>(two & 0xFFFF0000u);
 }
 
-/* Sums of tensor cores, as measured on several generations (Fasi, Higham, Mikaitis, Pranesh, "Numerical
+/* How tensor cores sum, as measured on several generations (Fasi, Higham, Mikaitis, Pranesh, "Numerical
  * behavior of NVIDIA tensor cores", 2021): the accumulator and eight exact products are aligned to their
- * largest exponent, truncated, added, and the sum is truncated again. The coarsest tensor cores keep 23
+ * largest exponent, truncated and added, and the sum is truncated again. The coarsest tensor cores keep 23
  * fraction bits. */
 enum { SUMMED_AT_ONCE = 8, BITS_KEPT = 23 };
 
-/* Rounds towards 0 to a multiple of unit. */
+/* Rounds towards 0 to a multiple of `unit`. */
 static inline double cut_off(double value, double unit) {
     return (double)(int64_t)(value / unit) * unit;
 }
@@ -122,7 +118,7 @@ static float sum_cut_off(float before, const float *a, const float (*b)[8], int 
         if (!isfinite(terms[i])) return before + (float)terms[i];
         if (exponent_of(terms[i]) > most) most = exponent_of(terms[i]);
     }
-    if (most < -900) return before; /* all values are 0 */
+    if (most < -900) return before; /* all products are 0 */
     double unit = emu_bits<double>((uint64_t)(most - BITS_KEPT + 1023) << 52);
     for (double term : terms) sum += cut_off(term, unit);
     return truncated(sum);

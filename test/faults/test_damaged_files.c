@@ -35,8 +35,6 @@ static uint64_t below(uint64_t n) {
     return n ? random_next_atomic(&state) % n : 0;
 }
 
-/* ---- texts ---- */
-
 struct text {
     char *at;
     size_t bytes;
@@ -59,8 +57,6 @@ static void write_file(const char *path, const char *text, size_t bytes) {
     FILE *f = fopen(path, "wb");
     if (!f || fwrite(text, 1, bytes, f) != bytes || fclose(f)) abort();
 }
-
-/* ---- damage ---- */
 
 static void replace(struct text *t, size_t from, size_t n, const char *by, size_t by_bytes) {
     char *text = malloc(t->bytes - n + by_bytes + 1);
@@ -121,8 +117,6 @@ static void damage(struct text *t, size_t most) {
         }
     }
 }
-
-/* ---- damaged files and their readers ---- */
 
 /* Each reader returns the public error and releases all its memory. */
 static int open_model(struct fault_sys *w, const char *from, struct sluice_error *public) {
@@ -307,8 +301,6 @@ static void test_damaged_file(const struct damaged_file *v, int n_random, bool e
     free(whole_model.at);
 }
 
-/* ---- texts of a request ---- */
-
 enum request_text { PLAN, RATES };
 
 static struct text request_text(enum request_text which) {
@@ -349,8 +341,6 @@ static void test_damaged_request_text(enum request_text which, int n_random) {
     }
     free(whole_model.at);
 }
-
-/* ---- latents ---- */
 
 static void read_latent(const char *path, const char *how, bool must_fail) {
     for (int decodes = 0; decodes < 2; decodes++) {

@@ -25,8 +25,6 @@ static const struct {
 static const char *intact;
 static struct result want; /* result of the undamaged model */
 
-/* ---- faults at one byte ---- */
-
 struct disk_fault {
     const char *name;
     int code;
@@ -141,8 +139,6 @@ static void test_failing_disk(int stage, bool direct, bool keep) {
     }
     rig_close(&rig);
 }
-
-/* ---- files ---- */
 
 static void cut(const char *path) {
     check(truncate(path, 20000) == 0, "truncate");

@@ -25,8 +25,6 @@ static int n_faults;
 static char outputs[128]; /* the runs' output folder */
 static char latent[160];  /* saved by a run without faults */
 
-/* ---- kinds of faults ---- */
-
 enum outcome { SURVIVED = 1, NO_MEMORY = 2, NO_READ = 4, NO_WRITE = 8 };
 
 struct kind {
@@ -78,8 +76,6 @@ static enum outcome outcome_of(int code) {
         return 0;
     }
 }
-
-/* ---- scenes: operations during which calls fail ---- */
 
 struct scene {
     const char *name;
@@ -240,8 +236,6 @@ static struct sluice_request request_for(struct rig *rig, const struct scene *sc
     return request;
 }
 
-/* ---- leaks and files ---- */
-
 static bool same_bytes(const char *path, const char *other) {
     FILE *a = fopen(path, "rb"), *b = fopen(other, "rb");
     bool same = a && b;
@@ -268,8 +262,6 @@ static void check_output_files(const char *what, bool baseline) {
     }
     if (folder) closedir(folder);
 }
-
-/* ---- one fault ---- */
 
 /* Results and open resources of a run without faults. */
 struct baseline {
@@ -385,8 +377,6 @@ static void make_outputs(void) {
     check(!mkdir(prompt_cache_folder, 0777), "cannot make the prompt cache's folder");
 }
 
-/* ---- NaN and Inf ---- */
-
 static struct sluice_request cached_request(struct rig *rig, bool keep) {
     struct sluice_request request = request_fox(32, 48, 2, 1, 2);
     json_int_t least, all;
@@ -452,8 +442,6 @@ static void test_nonfinite_weights_reported(const char *wide) {
     nonfinite_in(wide, "transformer", "layers.1.attention.to_out.0.weight", "denoise", INFINITY);
     nonfinite_in(wide, "vae", "decoder.conv_in.weight", "decode", -INFINITY);
 }
-
-/* ---- cancelling ---- */
 
 struct canceller {
     sluice_session *session;

@@ -27,8 +27,6 @@ static void check_error(const struct sluice_error *e, int code, int exit_code, c
           "%s: the error lacks a field: %s", what, line);
 }
 
-/* ---- models ---- */
-
 #define SHARD "transformer/diffusion_pytorch_model-00001-of-00002.safetensors"
 #define INDEX "transformer/diffusion_pytorch_model.safetensors.index.json"
 #define OTHER "diffusion_pytorch_model-00002-of-00002.safetensors"
@@ -123,8 +121,6 @@ static void test_empty_file_and_folder(void) {
     expect_open_error(path, SLUICE_MISSING, path, "an empty folder");
 }
 
-/* ---- warnings ---- */
-
 static char warnings[2048];
 
 static void on_log(void *user, int level, const char *line) {
@@ -158,8 +154,6 @@ static void test_warnings(void) {
     result_free(&r);
     rig_close(&rig);
 }
-
-/* ---- requests ---- */
 
 struct bad_request {
     const char *name;

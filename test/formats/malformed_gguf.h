@@ -15,8 +15,6 @@
 
 #include <time.h>
 
-/* --- files from a line of text --- */
-
 /* A growing buffer; freed with free(at). */
 struct bytes {
     unsigned char *at;
@@ -238,8 +236,6 @@ static const struct row_of_gguf gguf_rows[] = {
      OK, NULL, 0},
 };
 
-/* --- opening --- */
-
 /* Allocates exactly the requested header size, so that a sanitizer detects reads beyond it. */
 static inline void *reserve_exactly(struct sys *sys, size_t bytes) {
     (void)sys;
@@ -368,8 +364,6 @@ static void test_long_arrays(void **state) {
     put_sparse("array.gguf", HEAD(0, 3) "$x 9 0 268435456:8", (int64_t)2 << 30);
     expect_gguf("the rest is zeros", "array.gguf", META, "empty");
 }
-
-/* --- G43: the maximum numbers of keys and tensors --- */
 
 static void put_many(const char *to, int n_pairs, int n_tensors) {
     struct bytes file = bytes_of("'GGUF 3");

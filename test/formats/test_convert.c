@@ -26,8 +26,6 @@ static char *in_temporary(const char *name) {
     return path;
 }
 
-/* ---- converting ---- */
-
 struct convert_args {
     const char *inputs[4], *output, *type, *part;
     const char *rules[4];
@@ -89,8 +87,6 @@ static void expect_refused(const struct convert_args *args, enum status code, co
     check(!args->output || file_exists(args->output) == was_there, "an output after: %s", line);
     check_no_leak(line);
 }
-
-/* ---- reading files ---- */
 
 struct opened {
     struct tensor_index index;
@@ -183,8 +179,6 @@ static enum dtype type_in(const char *path, const char *name) {
     index_destroy(&o.index);
     return dtype;
 }
-
-/* ---- a transformer to every type ---- */
 
 static const char *model_folder(void) {
     static const char *folder;
@@ -300,8 +294,6 @@ static void test_rows_without_whole_blocks_dequantised(void) {
     }
 }
 
-/* ---- rules ---- */
-
 static void test_first_matching_rule_applies(void) {
     char *output = in_temporary("rules.gguf");
     struct convert_args args = {
@@ -342,8 +334,6 @@ static void test_invalid_rules_refused(void) {
     expect_refused(ASK(in_temporary("absent"), output, "q8_0"), MISSING, "absent");
     expect_refused(&(struct convert_args){.output = output, .type = "q8_0"}, USAGE, "0 inputs");
 }
-
-/* ---- files of no known model ---- */
 
 static uint64_t random_state = 7;
 
@@ -538,8 +528,6 @@ static void test_inputs_merged(void) {
                    "one of the input files");
 }
 
-/* ---- --part ---- */
-
 static void write_all_in_one(const char *path) {
     static const char *const parts[][2] = {{"transformer", "model.diffusion_model."}, {"vae", "vae."}};
     static struct named_tensor tensors[512];
@@ -580,8 +568,6 @@ static void test_part_option(void) {
         check(compare_files(transformer(), to, DTYPE_Q8_0) == MATRICES_IN_BLOCKS, "--part of a folder");
 }
 
-/* ---- values that do not fit ---- */
-
 static void test_nonfinite_values_refused(void) {
     char *from = in_temporary("nan.safetensors"), *to = in_temporary("nan.gguf");
     static const float strange[] = {NAN, INFINITY, -INFINITY};
@@ -619,8 +605,6 @@ static void test_values_beyond_type_refused(void) {
     write_free(from, &huge, 1);
     expect_refused(ASK(from, back, "int8_convrot"), LIMIT, "a.weight");
 }
-
-/* ---- memory ---- */
 
 /* Writes a bf16 tensor as a sparse file. */
 static bool make_hole(const char *path, int rows, int columns) {
@@ -662,8 +646,6 @@ static void test_disk_too_small_refused(void) {
     unlink(from);
 }
 
-/* ---- faults ---- */
-
 /* Fails call n of a kind, for each n until a conversion makes fewer calls. may_do: the conversion may
  * succeed, because the call is retried or only shows that the file changed. */
 static void fail_every(enum call call, enum status code, bool may_do) {
@@ -700,8 +682,6 @@ static void test_no_output_after_fault(void) {
     fail_every(CALL_FLUSH, OUTPUT, false);
     fail_every(CALL_RENAME, OUTPUT, false);
 }
-
-/* ---- cancelling ---- */
 
 struct patience {
     int left, calls;

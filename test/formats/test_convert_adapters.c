@@ -37,8 +37,6 @@ static const char *of_model(const char *part) {
     return path;
 }
 
-/* ---- adapters and conversions ---- */
-
 static char *write_adapter(const char *name, const char *dialect, uint64_t seed) {
     char *path = in_temporary(name);
     struct sluice_error e;
@@ -91,8 +89,6 @@ static void expect_refused(const struct convert_args *args, enum status code, co
         check(fault_sys.sys.use.live_bytes[i] == 0, "%s: memory line %d is not empty", line, i);
 }
 
-/* ---- reading files ---- */
-
 struct opened {
     struct tensor_index index;
     struct sys machine;
@@ -125,15 +121,13 @@ static float *numbers_of(const struct opened *o, const struct index_entry *entry
     return numbers;
 }
 
-static float *numbers_called(const struct opened *o, const char *name, const char *end,
+static float *values_of(const struct opened *o, const char *name, const char *end,
                              const struct index_entry **entry) {
     char whole[200];
     snprintf(whole, sizeof whole, "%s%s", name, end);
     *entry = index_find(&o->index, whole);
     return *entry ? numbers_of(o, *entry) : NULL;
 }
-
-/* ---- W + strength scale B A in f64 ---- */
 
 /* A matrix of an adapter; rows 0: the adapter lacks it. */
 struct factor64 {
@@ -143,7 +137,7 @@ struct factor64 {
 
 static struct factor64 factor_of(const struct opened *a, const char *module, const char *end) {
     const struct index_entry *entry;
-    struct factor64 f = {.at = numbers_called(a, module, end, &entry)};
+    struct factor64 f = {.at = values_of(a, module, end, &entry)};
     if (f.at && entry->rank) {
         f.rows = entry->dim[0];
         f.columns = elements(entry) / f.rows;
@@ -208,8 +202,8 @@ struct pairing {
 static double worst_of(const struct opened *base, const struct opened *merged,
                        const struct opened *adapters[2], const double *strengths, const struct pairing *p) {
     const struct index_entry *entry, *other;
-    float *was = numbers_called(base, p->weight, ".weight", &entry);
-    float *is = numbers_called(merged, p->weight, ".weight", &other);
+    float *was = values_of(base, p->weight, ".weight", &entry);
+    float *is = values_of(merged, p->weight, ".weight", &other);
     double worst = 0, largest = 0, change = 0;
     if (!check(was && is && elements(entry) == elements(other), "'%s' is missing in base or output",
                p->weight))
@@ -233,8 +227,6 @@ static double worst_of(const struct opened *base, const struct opened *merged,
     free(was), free(is);
     return worst / largest;
 }
-
-/* ---- q, k and v in one tensor ---- */
 
 static enum status copy_rows(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     (void)e;
@@ -296,8 +288,6 @@ static const char *fused_transformer(void) {
     return path;
 }
 
-/* ---- merged weights ---- */
-
 #define TO_Q "layers.0.attention.to_q"
 #define TO_V "layers.0.attention.to_v"
 #define W2   "layers.0.feed_forward.w2"
@@ -357,11 +347,11 @@ static void test_fused_qkv_merged(void) {
         !open_weights(&together, args.output))
         return;
     const struct index_entry *entry, *part;
-    float *all = numbers_called(&together, "layers.0.attention.qkv", ".weight", &entry);
+    float *all = values_of(&together, "layers.0.attention.qkv", ".weight", &entry);
     for (int k = 0; k < 3 && all; k++) {
         char name[60];
         snprintf(name, sizeof name, "layers.0.attention.to_%c", "qkv"[k]);
-        float *own = numbers_called(&split, name, ".weight", &part);
+        float *own = values_of(&split, name, ".weight", &part);
         check(own && !memcmp(own, all + k * elements(part), (size_t)elements(part) * sizeof *own),
               "%s differs", name);
         free(own);
@@ -428,8 +418,6 @@ static void test_quantised_base_gets_new_scale(void) {
         expect_converted(&again))
         same_files(kept.output, again.output, "f8 with a new scale");
 }
-
-/* ---- refusals ---- */
 
 static void test_unsuitable_adapters_refused(void) {
     char *out = in_temporary("refused.safetensors");

@@ -20,8 +20,6 @@ static struct bytes read_whole(const char *path) {
     return b;
 }
 
-/* --- tensors --- */
-
 /* bytes of a row of 512 values */
 static const struct {
     const char *name;
@@ -134,8 +132,6 @@ static void test_truncation_refused(void **state) {
     expect_cuts_of(aligned_file, (size_t)malformed_size(aligned_file) - 54);
 }
 
-/* --- metadata --- */
-
 static struct gguf *read_header(struct sys *sys, const char *path) {
     struct byte_source source;
     struct gguf *header;
@@ -247,7 +243,7 @@ static void test_configuration_from_metadata(void **state) {
 }
 
 /* Values that a configuration cannot hold are left out; a file with too many keys has no configuration. */
-static void test_values_beyond_configuration_left_out(void **state) {
+static void test_values_beyond_configuration_ignored(void **state) {
     (void)state;
     struct sys sys;
     struct tensor_index index;
@@ -266,8 +262,6 @@ static void test_values_beyond_configuration_left_out(void **state) {
     assert_null(index.config);
     index_destroy(&index);
 }
-
-/* --- split files --- */
 
 #define PART(no, count, tensors, name)                                                                       \
     HEAD(1, 3)                                                                                               \
@@ -328,8 +322,6 @@ static void test_split(void **state) {
     expect_gguf("no number in its name", "split0/named-otherwise.gguf", MISSING, "-00001-of-00002.gguf");
 }
 
-/* --- folders --- */
-
 static void test_component_found_in_folder(void **state) {
     (void)state;
     static const char one[] = ONE_FILE(FOUR("a", 0));
@@ -359,8 +351,6 @@ static void test_candidate_file_names(void **state) {
     assert_false(gguf_is(&sys, "test/golden"));
     assert_false(gguf_is(&sys, malformed_path("none")));
 }
-
-/* --- writing --- */
 
 static float written[6] = {1, -2, 3.5f, 0, 1e-30f, 6};
 static unsigned char blocks[2 * 34 * 3];
@@ -468,8 +458,6 @@ static void test_unwritable_metadata_refused(void **state) {
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
 
-/* --- faults --- */
-
 static enum status act_open(struct sys *sys, struct error *e) {
     struct tensor_index index;
     if (gguf_open(sys, types_file, &index, e) == OK) index_destroy(&index);
@@ -573,7 +561,7 @@ int main(void) {
         cmocka_unit_test(test_metadata),
         cmocka_unit_test(test_string_arrays),
         cmocka_unit_test(test_configuration_from_metadata),
-        cmocka_unit_test(test_values_beyond_configuration_left_out),
+        cmocka_unit_test(test_values_beyond_configuration_ignored),
         cmocka_unit_test(test_split),
         cmocka_unit_test(test_component_found_in_folder),
         cmocka_unit_test(test_candidate_file_names),

@@ -65,8 +65,8 @@ static void test_bits_per_weight(const char *dtype, const char *type, double bit
     check_group(transformer, transformer, "", dtype);
     check_group(transformer, layers, "layers.", dtype);
     check_group(transformer, named(groups, "noise_refiner.N"), "noise_refiner.", dtype);
-    double said = json_real_value(json_object_get(layers, "bits_per_weight"));
-    check(said >= bits && said < bits + 0.06, "%s: %g bits per weight instead of %g", dtype, said, bits);
+    double reported = json_real_value(json_object_get(layers, "bits_per_weight"));
+    check(reported >= bits && reported < bits + 0.06, "%s: %g bits per weight instead of %g", dtype, reported, bits);
     check(number(json_object_get(layers, "types"), type) > 0, "%s: type %s is not listed", dtype, type);
     check(!json_array_size(json_object_get(root, "unknown")), "%s: unknown tensors", dtype);
     check(!json_array_size(json_object_get(root, "missing")), "%s: missing tensors", dtype);

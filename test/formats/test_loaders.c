@@ -11,8 +11,6 @@
 
 #include "loaders/json.h"
 
-/* --- components --- */
-
 static void expect_component(const char *id, const char *name, enum status code, const char *word) {
     malformed_expect(component_open, id, name, code, word);
 }
@@ -196,8 +194,6 @@ static void test_file_preference_in_folder(void **state) {
     expect_component("a file as folder", "choice/x.safetensors/y", MISSING, NULL);
 }
 
-/* --- configurations and JSON --- */
-
 static enum status read_config(const char *text, size_t bytes, struct config *config, struct error *e) {
     static struct sys sys;
     sys_init_machine(&sys);
@@ -310,8 +306,6 @@ static void test_json_error_position(void **state) {
     assert_int_equal(json_parse("some.json", "[[]]", 4, 2, &root, &e), OK);
     json_decref(root);
 }
-
-/* --- writing --- */
 
 static void *(*real_alloc)(struct sys *, enum memory_line, size_t);
 static int64_t (*real_write)(struct sys *, int, const void *, size_t);
@@ -455,8 +449,6 @@ static void test_unwritable_tensors_refused(void **state) {
     assert_int_equal(count_files("unwritable"), 0);
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
 }
-
-/* --- failing allocations --- */
 
 /* Runs one operation on sys and frees its result. */
 typedef enum status operation(struct sys *sys, struct error *e);

@@ -74,8 +74,6 @@ static void assert_code(enum status code, const char *text) {
     problem = (struct error){0};
 }
 
-/* ---- sizes ---- */
-
 static void test_invalid_pictures_refused(void **state) {
     (void)state;
     static const int sides[][2] = {{0, 1}, {1, 0}, {-3, 5}, {16385, 1}, {1, 16385}};
@@ -145,8 +143,6 @@ static void test_extreme_aspect_ratios(void **state) {
         assert_code(SHAPE, found);
     }
 }
-
-/* ---- resampling ---- */
 
 /* Resizes a known image "KIND/W/H/W2/H2", or compares every Yth row and Xth column of it. */
 static void check_resized(const char *name, enum resampler by, int *differing, int *largest) {
@@ -256,8 +252,6 @@ static void test_resizing_memory_bounded(void **state) {
     assert_code(MEMORY, "fox.png");
 }
 
-/* ---- tensors ---- */
-
 static void test_tensor_of_picture(void **state) {
     (void)state;
     uint8_t rgb[768];
@@ -319,7 +313,7 @@ static void test_posterior_sample(void **state) {
 }
 
 /* Larger and smaller than the target size and of other aspect ratios. */
-static void test_padding_to_canvas(void **state) {
+static void test_padding_to_size(void **state) {
     (void)state;
     double most = 0;
     int n = 0;
@@ -373,7 +367,7 @@ int main(void) {
         TEST(test_tensor_of_picture),
         TEST(test_mask_channels),
         TEST(test_posterior_sample),
-        TEST(test_padding_to_canvas),
+        TEST(test_padding_to_size),
     };
     return cmocka_run_group_tests(tests, open_truth, close_truth);
 }

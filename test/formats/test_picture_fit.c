@@ -105,10 +105,10 @@ static void test_memory_as_declared(void **state) {
         assert_ok();
         struct memory_use use = sys_memory_use(&counting);
         uint64_t pages = how == WHOLE ? 4096 : 0;
-        uint64_t said = fit_bytes(&p, &f) - p.reading_bytes, took = use.peak_bytes[LINE_HOST];
-        assert_true(took >= said && took <= said + pages);
+        uint64_t predicted = fit_bytes(&p, &f) - p.reading_bytes, took = use.peak_bytes[LINE_HOST];
+        assert_true(took >= predicted && took <= predicted + pages);
         assert_int_equal(use.live_bytes[LINE_HOST], 0);
-        assert_true(how == WHOLE ? said > 750000 : said < 100000);
+        assert_true(how == WHOLE ? predicted > 750000 : predicted < 100000);
     }
 }
 

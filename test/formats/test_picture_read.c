@@ -90,8 +90,6 @@ static void expect(struct bytes *b, int code, const char *text) {
     *b = (struct bytes){0};
 }
 
-/* ---- pixels ---- */
-
 static unsigned char eight_bits(unsigned v, unsigned depth) {
     unsigned most = (1u << depth) - 1;
     return (unsigned char)((v * 255 + most / 2) / most);
@@ -191,8 +189,6 @@ static void test_pixels_equal_pillow(void **state) {
     }
 }
 
-/* ---- files that are no images ---- */
-
 static void test_other_formats_refused(void **state) {
     (void)state;
     static const struct {
@@ -239,8 +235,6 @@ static void test_unreadable_paths_refused(void **state) {
     unlink(name);
     rmdir(folder);
 }
-
-/* ---- rows P02 to P08 ---- */
 
 static const struct kind grey = {9, 5, 8, 0, false}, places = {9, 5, 4, 3, false};
 
@@ -400,8 +394,6 @@ static void test_invalid_contents_refused(void **state) {
     expect(&b, SLUICE_UNSUPPORTED, "CgBI");
 }
 
-/* ---- P08 ---- */
-
 struct bits {
     struct bytes b;
     unsigned byte, n;
@@ -458,8 +450,6 @@ static void test_invalid_deflate_refused(void **state) {
     expect_stream(&stream);
 }
 
-/* ---- P10 ---- */
-
 static double seconds(void) {
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
@@ -512,8 +502,6 @@ static void test_ancillary_chunks_skipped(void **state) {
     free(large);
 }
 
-/* ---- memory while reading ---- */
-
 static void ignore_row(void *to, const uint8_t *row) {
     *(uint64_t *)to += row[0] < 255;
 }
@@ -545,8 +533,6 @@ static void test_reading_memory_bounded(void **state) {
     fclose(file);
     free(b.at);
 }
-
-/* ---- damage ---- */
 
 static int count_open_files(void) {
     int n = 0;

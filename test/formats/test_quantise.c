@@ -20,8 +20,6 @@ enum { ROWS = REFERENCE_ROWS, COLUMNS = REFERENCE_COLUMNS, VALUES = ROWS * COLUM
 static float values[VALUES], seen[VALUES];
 static unsigned char bytes[VALUES * sizeof(float)];
 
-/* ---- which weight gets which type ---- */
-
 static enum dtype stored_type(const struct block_kind *kind, enum dtype stored, enum dtype wanted, int rank,
                               int32_t rows, int32_t columns) {
     struct index_entry entry = {.dtype = stored, .rank = rank, .dim = {rows, columns, 3, 3}, .scale = 1};
@@ -62,8 +60,6 @@ static void test_small_and_excluded_tensors_keep_their_type(void **state) {
     assert_int_equal(stored_type(&final, DTYPE_BF16, DTYPE_Q8_0, 2, 64, 64), DTYPE_BF16);
     assert_int_equal(stored_type(&table, DTYPE_Q6_K, DTYPE_Q8_0, 2, 64, 256), DTYPE_Q6_K);
 }
-
-/* ---- tensors of golden/quantise_reference.py ---- */
 
 static double uniform(uint64_t seed, uint64_t i) {
     uint64_t z = ((seed << 32) + i + 1) * 0x9e3779b97f4a7c15u;
@@ -115,8 +111,6 @@ static double error_of(enum dtype dtype, float scale) {
     return sqrt(sum / VALUES);
 }
 
-/* ---- errors ---- */
-
 /* Measured: 0.01 to 1.00 times the reference's error; 1.00 where both find the optimum. The reference prints
  * ten digits. */
 static void test_no_worse_than_the_reference(void **state) {
@@ -150,8 +144,6 @@ static void test_scaled_f8(void **state) {
     assert_true(quantise_scale(DTYPE_F8_E4M3, 448) == 1);
     assert_true(quantise_scale(DTYPE_Q8_0, 448) == 1);
 }
-
-/* ---- plain types: every code, midpoints between codes, and their neighbours ---- */
 
 static uint32_t code_at(enum dtype dtype, int i) {
     return dtype_bits(dtype) == 8 ? bytes[i] : (uint32_t)(bytes[2 * i] | bytes[2 * i + 1] << 8);
@@ -225,8 +217,6 @@ static void test_overflow_rounds_to_infinity_or_largest(void **state) {
     assert_true(fabsf(seen[0] - 1e30f) < 4e27f && seen[2] == INFINITY && isnan(seen[3]));
 }
 
-/* ---- blocks ---- */
-
 /* A block with a non-finite value is reported; its neighbours do not change. */
 static void test_blocks_that_are_not_finite(void **state) {
     (void)state;
@@ -299,8 +289,6 @@ static void test_names(void **state) {
     assert_false(quantise_can(DTYPE_Q4_K, 288));
     assert_false(quantise_can(DTYPE_IQ4_XS, 256));
 }
-
-/* ---- rotated int8 ---- */
 
 /* H[i][k] times the square root of the group size. */
 static int sign_of(int i, int k) {

@@ -37,8 +37,6 @@ static const char *under(const char *name) {
     return path;
 }
 
-/* ---- files ---- */
-
 /* A tensor: zeros, one number, or a text. */
 struct piece {
     const char *name, *type;
@@ -56,9 +54,9 @@ struct piece {
 #define SCALE_OF(name_, type_, number_)                                                                      \
     { .name = name_, .type = type_, .single = true, .number = number_ }
 #define SCALE(name_, number_) SCALE_OF(name_, "F32", number_)
-#define SAYS(layer, text_)                                                                                   \
+#define COMFY_QUANT(layer, text_)                                                                                   \
     { .name = layer ".comfy_quant", .type = "U8", .text = text_ }
-#define IS(layer, form) SAYS(layer, "{\"format\": \"" form "\"}")
+#define IS(layer, form) COMFY_QUANT(layer, "{\"format\": \"" form "\"}")
 
 static size_t bytes_of(const struct piece *p) {
     if (p->text) return strlen(p->text);
@@ -149,8 +147,6 @@ static enum status open_file(const char *name, struct outcome *outcome, struct e
     assert_int_equal(sys_memory_use(&sys).live_bytes[LINE_HOST], 0);
     return code;
 }
-
-/* ---- rows ---- */
 
 struct row {
     const char *id;
@@ -287,16 +283,16 @@ static const struct row rows[] = {
      {ZEROS("a.b.weight", "F8_E5M2", 4, 2, 3, 1, 1), ZEROS("a.b.weight_scale", "F32", 2, 2, 1)},
      NULL,
      FAILS(SHAPE, "expected a single value")},
-    {"Q04 broken", {E4M3(4, 8), SAYS("a.b", "{\"format\": ")}, NULL, FAILS(META, "a.b.comfy_quant")},
-    {"Q04 no JSON", {E4M3(4, 8), SAYS("a.b", "\x01\x02\xff")}, NULL, FAILS(META, "a.b.comfy_quant")},
-    {"Q04 empty", {E4M3(4, 8), SAYS("a.b", "")}, NULL, FAILS(META, "a.b.comfy_quant")},
-    {"Q04 list", {E4M3(4, 8), SAYS("a.b", "[1]")}, NULL, FAILS(META, "a format")},
-    {"Q04 format of no text", {E4M3(4, 8), SAYS("a.b", "{\"format\": 8}")}, NULL, FAILS(META, "a format")},
+    {"Q04 broken", {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": ")}, NULL, FAILS(META, "a.b.comfy_quant")},
+    {"Q04 no JSON", {E4M3(4, 8), COMFY_QUANT("a.b", "\x01\x02\xff")}, NULL, FAILS(META, "a.b.comfy_quant")},
+    {"Q04 empty", {E4M3(4, 8), COMFY_QUANT("a.b", "")}, NULL, FAILS(META, "a.b.comfy_quant")},
+    {"Q04 list", {E4M3(4, 8), COMFY_QUANT("a.b", "[1]")}, NULL, FAILS(META, "a format")},
+    {"Q04 format of no text", {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": 8}")}, NULL, FAILS(META, "a format")},
     {"Q04 format twice",
-     {E4M3(4, 8), SAYS("a.b", "{\"format\": \"nvfp4\", \"format\": \"nvfp4\"}")},
+     {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": \"nvfp4\", \"format\": \"nvfp4\"}")},
      NULL,
      FAILS(META, "duplicate")},
-    {"Q04 deep", {E4M3(4, 8), SAYS("a.b", "{\"x\": [[[[[[[[[[1]]]]]]]]]]}")}, NULL, FAILS(LIMIT, "nested")},
+    {"Q04 deep", {E4M3(4, 8), COMFY_QUANT("a.b", "{\"x\": [[[[[[[[[[1]]]]]]]]]]}")}, NULL, FAILS(LIMIT, "nested")},
     {"Q04 1 MB", {E4M3(4, 8), ZEROS("a.b.comfy_quant", "U8", 1, 1 << 20)}, NULL, FAILS(LIMIT, "1048576")},
     {"Q04 numbers", {E4M3(4, 8), ZEROS("a.b.comfy_quant", "F32", 1, 4)}, NULL, FAILS(META, "F32")},
     {"Q04 foo", {E4M3(4, 8), IS("a.b", "foo")}, NULL, FAILS(UNSUPPORTED, "\"foo\"")},
@@ -309,7 +305,7 @@ static const struct row rows[] = {
     {"Q04 of nothing", {E4M3(4, 8), IS("a.c", "nvfp4")}, NULL, FAILS(MISSING, "'a.c.weight'")},
     {"described fp8",
      {E4M3(4, 8), SCALE("a.b.weight_scale", 2),
-      SAYS("a.b", "{\"format\": \"float8_e4m3fn\", \"full_precision_matrix_mult\": true}")},
+      COMFY_QUANT("a.b", "{\"format\": \"float8_e4m3fn\", \"full_precision_matrix_mult\": true}")},
      NULL,
      LOADS(DTYPE_F8_E4M3, 2, 0, 8, 0)},
     {"attention",
@@ -394,33 +390,33 @@ static const struct row rows[] = {
      NULL,
      FAILS(MISSING, "a.b.weight_scale")},
     {"Q06 groups of 128",
-     {INT8(4, 256), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(", \"convrot_groupsize\": 128"))},
+     {INT8(4, 256), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 128"))},
      NULL,
      FAILS(META, "groups of 128 for 256 columns")},
     {"Q06 groups of 256 for 64",
-     {INT8(4, 64), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(""))},
+     {INT8(4, 64), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(""))},
      NULL,
      FAILS(META, "groups of 256 for 64 columns")},
     {"Q06 groups of 0",
-     {INT8(4, 64), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(", \"convrot_groupsize\": 0"))},
+     {INT8(4, 64), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 0"))},
      NULL,
      FAILS(META, "convrot_groupsize")},
     {"Q06 rotated by a word",
      {INT8(4, 64), SCALE("a.b.weight_scale", 1),
-      SAYS("a.b", "{\"format\": \"int8_tensorwise\", \"convrot\": \"yes\"}")},
+      COMFY_QUANT("a.b", "{\"format\": \"int8_tensorwise\", \"convrot\": \"yes\"}")},
      NULL,
      FAILS(META, "true or false for convrot")},
     {"Q06 groups of no number",
-     {INT8(4, 64), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(", \"convrot_groupsize\": \"64\""))},
+     {INT8(4, 64), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": \"64\""))},
      NULL,
      FAILS(META, "convrot_groupsize")},
     {"rotated in 64s",
-     {INT8(4, 64), SCALE("a.b.weight_scale", 0.5), SAYS("a.b", ROTATED(", \"convrot_groupsize\": 64"))},
+     {INT8(4, 64), SCALE("a.b.weight_scale", 0.5), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 64"))},
      NULL,
      LOADS(DTYPE_I8_ROT64, 0.5, 0, 64, 0)},
     {"rotated in as many as is usual, a scale a row",
      {INT8(4, 512), ZEROS("a.b.weight_scale", "F32", 2, 4, 1),
-      SAYS("a.b", ROTATED(", \"orig_dtype\": \"torch.bfloat16\", \"per_row\": true"))},
+      COMFY_QUANT("a.b", ROTATED(", \"orig_dtype\": \"torch.bfloat16\", \"per_row\": true"))},
      NULL,
      LOADS(DTYPE_I8_ROT256, 1, 16, 512, 0)},
     {"rotated in 16s by metadata, scales in a list",
@@ -429,41 +425,41 @@ static const struct row rows[] = {
      LOADS(DTYPE_I8_ROT16, 1, 16, 48, 0)},
     {"described as not rotated",
      {INT8(4, 64), SCALE("a.b.weight_scale", 0.5),
-      SAYS("a.b", "{\"format\": \"int8_tensorwise\", \"convrot\": false, \"convrot_groupsize\": 64}")},
+      COMFY_QUANT("a.b", "{\"format\": \"int8_tensorwise\", \"convrot\": false, \"convrot_groupsize\": 64}")},
      NULL,
      LOADS(DTYPE_I8, 0.5, 0, 64, 0)},
     {"Q06 rotated in 4s",
-     {INT8(4, 64), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(", \"convrot_groupsize\": 4"))},
+     {INT8(4, 64), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 4"))},
      NULL,
      FAILS(UNSUPPORTED, "groups of 4 for 64 columns")},
     {"Q06 rotated in 1024s",
-     {INT8(4, 1024), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(", \"convrot_groupsize\": 1024"))},
+     {INT8(4, 1024), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 1024"))},
      NULL,
      FAILS(UNSUPPORTED, "16, 64 or 256")},
     {"Q06 groups beyond 64 bits",
      {INT8(4, 64), SCALE("a.b.weight_scale", 1),
-      SAYS("a.b", ROTATED(", \"convrot_groupsize\": 9223372036854775807"))},
+      COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 9223372036854775807"))},
      NULL,
      FAILS(META, "power of 4")},
     {"Q06 a rotated vector",
-     {ZEROS("a.b.weight", "I8", 1, 256), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(""))},
+     {ZEROS("a.b.weight", "I8", 1, 256), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(""))},
      NULL,
      FAILS(META, "a matrix's columns")},
     {"Q06 rotated without scale",
-     {INT8(4, 256), SAYS("a.b", ROTATED(""))},
+     {INT8(4, 256), COMFY_QUANT("a.b", ROTATED(""))},
      NULL,
      FAILS(MISSING, "a.b.weight_scale")},
     {"Q06 rotated, a scale a column",
-     {INT8(4, 256), ZEROS("a.b.weight_scale", "F32", 2, 1, 256), SAYS("a.b", ROTATED(""))},
+     {INT8(4, 256), ZEROS("a.b.weight_scale", "F32", 2, 1, 256), COMFY_QUANT("a.b", ROTATED(""))},
      NULL,
      FAILS(SHAPE, "[1, 256]")},
     {"Q06 rotated fp8",
      {E4M3(4, 256), SCALE("a.b.weight_scale", 1),
-      SAYS("a.b", "{\"format\": \"float8_e4m3fn\", \"convrot\": true}")},
+      COMFY_QUANT("a.b", "{\"format\": \"float8_e4m3fn\", \"convrot\": true}")},
      NULL,
      FAILS(UNSUPPORTED, "float8_e4m3fn with convrot")},
     {"Q06 rotated, of another type",
-     {E4M3(4, 256), SCALE("a.b.weight_scale", 1), SAYS("a.b", ROTATED(""))},
+     {E4M3(4, 256), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(""))},
      NULL,
      FAILS(META, "I8 for int8_tensorwise")},
     {"Q06 in metadata",
@@ -548,13 +544,11 @@ static void test_Q06_prefix(void **state) {
     free(file);
 }
 
-/* ---- comfy_quant descriptions ---- */
-
 static const char description[] =
     "{\"format\": \"int8_tensorwise\", \"params\": {\"x\": [1, 2.5, null, \"\"]}}";
 
 static enum status open_description(const char *text, struct error *e) {
-    const struct piece pieces[PIECES_MAX] = {INT8(4, 8), SCALE("a.b.weight_scale", 1), SAYS("a.b", text)};
+    const struct piece pieces[PIECES_MAX] = {INT8(4, 8), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", text)};
     struct outcome outcome = {0};
     size_t bytes;
     unsigned char *file = make(pieces, NULL, &bytes);
@@ -613,8 +607,6 @@ static void test_scale_in_another_shard(void **state) {
     assert_int_not_equal(outcome.weight.scales.source, outcome.weight.source);
     assert_int_equal(outcome.n_unused, 1);
 }
-
-/* ---- memory ---- */
 
 static int allocs_left;
 static void *(*machine_alloc)(struct sys *sys, enum memory_line line, uint64_t bytes);

@@ -66,8 +66,6 @@ static void test_tokenizer_fits_embedding(const struct sluice_model *model) {
     }
 }
 
-/* ---- published sizes ---- */
-
 /* Counts the weights of a recipe's slot at its published size. */
 static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     const struct slot *slot = &recipe->slot[i_slot];
@@ -190,8 +188,6 @@ static void test_every_bit_matters(const char *folder, const struct sluice_model
     result_free(&want);
     result_free(&again);
 }
-
-/* ---- folders of Qwen-Image ---- */
 
 static void check_numbers(const char *folder, const char *file, const char *const *keys, const double *values,
                           int n) {

@@ -28,8 +28,6 @@
 
 #include "test/lib/tokenizer_files.h"
 
-/* ---- the small tokenizer ---- */
-
 /* Parts of a tokenizer.json; NULL takes the default. */
 struct recipe {
     const char *vocab;  /* entries after the bytes */
@@ -88,8 +86,6 @@ static char *write_json(struct recipe r) {
     return text;
 }
 
-/* ---- opening and encoding ---- */
-
 static struct tokenizer *open_recipe(struct recipe recipe) {
     struct tokenizer *t;
     struct error e;
@@ -110,8 +106,6 @@ static void expect_failure(struct recipe recipe, enum status code, const char *s
     expect_text_failure(text, code, says);
     free(text);
 }
-
-/* ---- ids ---- */
 
 static void test_goldens(void **state) {
     (void)state;
@@ -280,8 +274,6 @@ static void test_vocab_json_and_merges_txt(void **state) {
     assert_int_equal(rmdir(path), 0);
 }
 
-/* ---- malformed files ---- */
-
 static void test_t01_damaged_json(void **state) {
     (void)state;
     char *text = write_json((struct recipe){0});
@@ -417,8 +409,6 @@ static void test_t06_backtracking(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* ---- texts ---- */
-
 static void expect_usage(struct tokenizer *t, const char *text, size_t bytes, enum status code,
                          const char *says) {
     struct error e = {0};
@@ -456,8 +446,6 @@ static void test_linear_time(void **state) {
                                                 "\xcc\xa3\xe3\x82\x99\xcc\x95", NULL});
     tokenizer_close_clean(t);
 }
-
-/* ---- memory ---- */
 
 static void test_every_allocation_fails(void **state) {
     (void)state;

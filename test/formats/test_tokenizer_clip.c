@@ -15,8 +15,6 @@ static void test_goldens(void **state) {
     compare_packed("clip_json", (const char *const[]){"tokenizer.json", NULL});
 }
 
-/* ---- a small tokenizer ---- */
-
 /* Letters a, b and their merges. */
 static const char vocab[] =
     "{\"a\":0,\"b\":1,\"!\":2,\"a</w>\":3,\"b</w>\":4,\"!</w>\":5,\"ab\":6,\"ab</w>\":7,"

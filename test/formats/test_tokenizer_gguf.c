@@ -15,8 +15,6 @@
 
 #include "loaders/gguf/gguf.h"
 
-/* ---- metadata ---- */
-
 struct bytes {
     char at[1 << 16];
     size_t n;
@@ -71,8 +69,6 @@ static void write_keys(void) {
     add(&file, keys.at, keys.n);
     tokenizer_put_bytes("tokenizer.gguf", file.at, file.n);
 }
-
-/* ---- the small tokenizers ---- */
 
 enum { NORMAL = 1, UNKNOWN, CONTROL, USER, NOT_USED, BYTE };
 
@@ -211,8 +207,6 @@ static void expect_unigram_failure(struct recipe r, enum status code, const char
     expect_open_failure(gguf_path(), code, says);
 }
 
-/* ---- ids ---- */
-
 /* Compares with the ids of another fixture's cases. */
 static void compare_golden(const char *name, const char *cases) {
     char file[64], path[128];
@@ -285,8 +279,6 @@ static void test_pre_tokenizer(void **state) {
     expect_bpe_failure((struct recipe){.model = "llama"}, UNSUPPORTED, "found \"llama\"");
     expect_bpe_failure((struct recipe){.model = ""}, MISSING, "tokenizer.ggml.model is missing");
 }
-
-/* ---- malformed metadata ---- */
 
 static void test_t12_lengths(void **state) {
     (void)state;

@@ -13,8 +13,6 @@
 
 #include "test/lib/tokenizer_kinds.h"
 
-/* ---- protobuf fields ---- */
-
 struct bytes {
     char at[1 << 19];
     size_t n;
@@ -51,8 +49,6 @@ static void add_piece(struct bytes *b, const char *text, size_t n, float score, 
     add_number(&piece, 3, type);
     add_text(b, 1, piece.at, piece.n);
 }
-
-/* ---- the small model ---- */
 
 enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
 
@@ -109,8 +105,6 @@ static void expect_failure(struct recipe r, enum status code, const char *says) 
     write_model(r);
     expect_open_failure(tokenizer_folder, code, says);
 }
-
-/* ---- ids ---- */
 
 static void test_goldens(void **state) {
     (void)state;
@@ -181,8 +175,6 @@ static void test_configuration(void **state) {
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
     tokenizer_close_clean(t);
 }
-
-/* ---- malformed files ---- */
 
 /* Every truncation of the model must fail. */
 static void test_t01_every_truncation(void **state) {
@@ -272,14 +264,14 @@ static void test_t09_normalisation(void **state) {
                                    .table_bytes = 12},
                    BOUNDS, "4294967295");
     expect_failure((struct recipe){.table = (const char *)&good, .table_bytes = 4 + 1024 + 4}, BOUNDS,
-                   "does not end");
+                   "ends within a text");
     struct table bad = good;
     r.table = (const char *)&bad;
     bad.units[0] = 1u << 31 | 0x100 << OFFSET;
-    expect_failure(r, BOUNDS, "outside of itself");
+    expect_failure(r, BOUNDS, "outside of the table");
     bad.units[0] = good.units[0];
     bad.units[0x71] = 'a' | 1 << 9 | 0x3FFFu << OFFSET;
-    expect_failure(r, BOUNDS, "outside of itself");
+    expect_failure(r, BOUNDS, "outside of the table");
     bad.units[0x71] = good.units[0x71];
     bad.units[0x51] = 1u << 31 | 5;
     expect_failure(r, BOUNDS, "byte 5");
@@ -348,8 +340,6 @@ static void test_t11_special_ids(void **state) {
     expect_failure((struct recipe){.no_normalizer = true}, MISSING, "normalisation");
 }
 
-/* ---- tokenizer.json ---- */
-
 #define META_SPACE "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\"}"
 #define WORDS      "{\"type\":\"Sequence\",\"pretokenizers\":[{\"type\":\"WhitespaceSplit\"}," META_SPACE "]}"
 #define JSON(normalizer, pre, vocab, unk)                                                                    \
@@ -400,8 +390,6 @@ static void test_malformed_json_refused(void **state) {
     tokenizer_close_clean(t);
     unlink(tokenizer_json);
 }
-
-/* ---- memory, time ---- */
 
 static void test_every_allocation_fails(void **state) {
     (void)state;

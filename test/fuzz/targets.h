@@ -16,8 +16,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- files in memory ---- */
-
 struct fake_file {
     const char *ending; /* file name extension */
     const uint8_t *data;
@@ -114,8 +112,6 @@ static inline void fake_end(struct fake_disk *disk, const struct error *e) {
     fprintf(stderr, "%s: %s\n", wrong, e->what);
     abort();
 }
-
-/* ---- targets ---- */
 
 /* The first of two split files; the second is valid. */
 static inline void target_gguf(const uint8_t *data, size_t bytes) {

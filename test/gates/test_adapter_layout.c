@@ -1,22 +1,22 @@
-/* Adapters packed behind a block's base weights: results, bytes read, residents and rejected shapes. Builds
- * without oneDNN, so that the thread sanitizer can check it. */
+/* LoRA-style adapters packed behind a block's base weights: results, bytes read, residents, rejected shapes.
+ * Builds without oneDNN, so that ThreadSanitizer can check it. */
 #include "engine/run/adapt.h"
 #include "test/lib/synthetic_run.h"
 
 enum { RANK = 3, PAIRS_MAX = 64, VECTORS_MAX = 32, NORM = 0, UP = 1, BIAS = 2, DOWN = 3 };
 
-/* An adapter file for all stages of the synthetic pipeline, and the pairs and vectors attached from it. */
+/* One adapter file for all stages of the synthetic pipeline, and the weight pairs and replaced vectors
+ * attached from that file. */
 static struct adapter {
     struct synthetic_files files;
-    struct byte_source memory; /* derived factors: the bytes of the second file, in memory */
+    struct byte_source
+        memory; /* in-memory copy of the second adapter file, which holds derived LoRA factors */
     struct adapted_weight pairs[SYNTHETIC_STAGES][PAIRS_MAX];
     struct replaced_vector vectors[SYNTHETIC_STAGES][VECTORS_MAX];
     struct adaptation all[SYNTHETIC_STAGES];
 } adapters[2];
 
 static struct component adapted[SYNTHETIC_STAGES];
-
-/* ---- files ---- */
 
 static void add_tensor(struct synthetic_files *f, const char *kind, int s, int b, int32_t rows,
                        int32_t columns) {
@@ -70,7 +70,8 @@ static struct factor factor_of(const struct adapter *a, const char *kind, int s,
     return f;
 }
 
-/* Returns a factor that selects the last rows, then the first rows, and skips one row between them. */
+/* Returns a LoRA factor that takes the last rows of the tensor, then the first rows, and skips one row
+ * between them. */
 static struct factor two_parts(struct factor f) {
     f.n_parts = 2;
     f.part[0].first = f.dim[0] / 2 + 1;
@@ -79,8 +80,8 @@ static struct factor two_parts(struct factor f) {
     return f;
 }
 
-/* Attaches two pairs with one shared `down` factor to UP, one pair to DOWN, and replaced vectors to BIAS and
- * NORM. */
+/* Attaches two LoRA pairs with a shared `down` factor to the weight UP, one pair to DOWN, and replaced
+ * vectors to BIAS and NORM. */
 static void attach(struct adapter *a, int s, int b, float strength) {
     struct adaptation *all = &a->all[s];
     struct adapted_weight *pair = &a->pairs[s][all->n_weights];
@@ -113,15 +114,13 @@ static void remove_adapter(struct adapter *a) {
     synthetic_files_remove(&a->files);
 }
 
-/* ---- runs ---- */
-
 static void detach(void) {
     for (int s = 0; s < SYNTHETIC_STAGES; s++)
         if (adapted[s].family) component_destroy(&adapted[s]);
 }
 
-/* Switches all stages of the synthetic pipeline to components with the adapter; NULL: to the base components.
- */
+/* Switches all stages of the synthetic pipeline to components with the adapter, or to the base components if
+ * `a` is NULL. */
 static void use(const struct adapter *a) {
     struct error e = {0};
     detach();
@@ -169,8 +168,6 @@ static uint64_t all_adapter_bytes(void) {
     return bytes;
 }
 
-/* ---- reference: W + s B A ---- */
-
 static double value_of(const struct adapter *a, const struct factor *f, int32_t row, int32_t column) {
     int32_t columns = f->rank > 1 ? f->dim[1] : 1, element = f->dtype == DTYPE_F32 ? 4 : 2;
     for (int i = 0; i < f->n_parts; i++) {
@@ -204,7 +201,7 @@ static struct tensor *weight_of(const struct block *block, int weight, void *wei
     return (struct tensor *)((char *)weights + block->kind->weights[weight].offset);
 }
 
-/* Values of merged weights; freed after the run. */
+/* Values of weights merged with adapters; freed after the run. */
 static float *merged_values[4096];
 static int n_merged_values;
 
@@ -255,8 +252,6 @@ static double difference(const float *a, const float *b) {
     return sqrt(sum / size);
 }
 
-/* ---- tests ---- */
-
 static void begin(void) {
     synthetic_make();
     make_adapter(&adapters[0], seed_base + 100);
@@ -271,8 +266,8 @@ static void end(void) {
     synthetic_remove();
 }
 
-/* The adapter has pairs on all rows and on some, two pairs on one weight, a shared `down` and replaced
- * vectors. */
+/* The adapter covers all rows or some rows of a weight, with two pairs on one weight, a shared `down` factor
+ * and replaced vectors. */
 static void test_adapter_matches_merged_weights(void **state) {
     (void)state;
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],
@@ -305,8 +300,8 @@ static void check_factor(const struct adapter *a, const struct factor *f, const 
     free(values);
 }
 
-/* Checks the order of pairs, the awaited byte range of each factor, and that a shared factor is stored once.
- */
+/* Checks the order of LoRA pairs, the byte range that an operator awaits for each factor, and that a shared
+ * factor is stored once. */
 static void test_packed_pairs_keep_order_and_share_factors(void **state) {
     (void)state;
     begin();
@@ -336,7 +331,6 @@ static void test_packed_pairs_keep_order_and_share_factors(void **state) {
     end();
 }
 
-/* Budgets range from the minimum to everything resident. */
 static void test_every_budget_keeps_bits_and_memory(void **state) {
     (void)state;
     begin();
@@ -349,7 +343,8 @@ static void test_every_budget_keeps_bits_and_memory(void **state) {
         assert_true(memory_checker.pages_peak <= planned_pages());
     }
     assert_true(synthetic.plan.keep);
-    assert_int_equal(synthetic.counters.bytes_read, 0); /* the previous run left all blocks resident */
+    assert_int_equal(synthetic.counters.bytes_read,
+                     0); /* the previous run left all blocks resident, so this run reads nothing */
     end();
 }
 
@@ -375,8 +370,8 @@ static void test_streamed_step_reads_factor_bytes(void **state) {
     end();
 }
 
-/* With everything resident, a new strength reads nothing, a new adapter only its own bytes, no adapter
- * nothing. */
+/* With all blocks resident, a new strength reads nothing, a new adapter only the adapter's bytes, and
+ * removing the adapter nothing. */
 static void test_adapter_change_reads_only_new_bytes(void **state) {
     (void)state;
     begin();
@@ -411,8 +406,7 @@ static uint64_t adapter_hash_with(const struct adapter *a, int block) {
     return hash;
 }
 
-/* Flips two sign bits that are the highest bits of 64-bit words: the hash of adapter bytes must still change.
- */
+/* Flips the highest bits of two 64-bit words: the hash of the adapter bytes must change. */
 static void test_hash_detects_two_flipped_signs(void **state) {
     (void)state;
     begin();

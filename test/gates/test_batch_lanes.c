@@ -1,5 +1,5 @@
-/* Batches in groups of lanes that share streamed weights: each image has the bits of a run of its seed alone,
- * memory stays within the plan, and more memory is never slower. */
+/* Batches processed in groups of lanes that share streamed weights. Each image is bit-identical to a single
+ * run of its seed, memory stays within the plan, and more memory is never slower. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -18,10 +18,8 @@ static struct sluice_request request_of(int batch, double cfg_scale) {
                                    .max_ram_bytes = plenty};
 }
 
-/* ---- choice of the group size ---- */
-
-/* The need of a batch of `images` in groups of `together`: state grows with the group, compute with the
- * batch. */
+/* Makes a run_need for a batch of `images` in groups of `together` images: state grows with the group,
+ * compute time with the batch. */
 static void make_need(struct run_need *need, atomic_ullong *random, int images, int together, bool separate) {
     int groups = (images + together - 1) / together;
     memset(need, 0, sizeof *need);
@@ -50,7 +48,7 @@ static bool is_feasible(const struct run_need *need, const struct plan *plan) {
     return plan_check(need, plan, &e) == OK;
 }
 
-/* Tries budgets below, at and above the minimum: plan_choose returns the fastest feasible need. */
+/* Tries budgets below, at and above the minimum: plan_choose returns the fastest plan that fits. */
 static void check_choices(const struct run_need *const *needs, int n, int *chosen_of) {
     struct plan plan, one;
     double before = 1e300;
@@ -89,7 +87,7 @@ static void test_fastest_grouping_is_chosen(void) {
     static const int together[NEEDS] = {6, 3, 1};
     int chosen[NEEDS] = {0};
     for (int i = 0; i < WORLDS; i++) {
-        for (int k = 0; k < NEEDS; k++) { /* equal blocks and rates for all needs */
+        for (int k = 0; k < NEEDS; k++) { /* all needs have the same random blocks and rates */
             atomic_ullong random = 900 + (unsigned long long)i;
             make_need(&needs[k], &random, 6, together[k], i % 3 == 2);
         }
@@ -101,8 +99,6 @@ static void test_fastest_grouping_is_chosen(void) {
            chosen[0], chosen[1], chosen[2]);
     check(chosen[0] && chosen[1] && chosen[2], "a group size was never chosen");
 }
-
-/* ---- runs ---- */
 
 struct single_runs {
     struct result image[ALONE];
@@ -126,8 +122,8 @@ static void check_used(struct rig *rig, json_t *plan, const char *what) {
           (long long)peak[LINE_HOST], (long long)number(plan, "host_bytes"));
 }
 
-/* Compares each image of a batch with the run of its seed alone. Returns the number of groups, 0 on failure.
- */
+/* Compares each image of a batch with the single run of its seed. Returns the number of groups, or 0 if the
+ * run fails. */
 static int run_group(struct rig *rig, const struct sluice_request *request,
                      const struct single_runs *single_runs, const char *what) {
     fault_sys_restart(&rig->fault_sys);
@@ -150,7 +146,8 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
     return groups;
 }
 
-/* Edits the number of groups in a plan: a count is accepted unless a smaller one has the same group size. */
+/* Edits the number of groups in a plan. A number is rejected if a smaller number gives groups of the same
+ * size. */
 static void edited_groups(struct rig *rig, struct sluice_request request,
                           const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
@@ -200,7 +197,8 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     result_free(&r);
 }
 
-/* THOROUGH: with and without guidance, three batch sizes; otherwise only `is_guided` and `batch`. */
+/* With THOROUGH set, tests both guidance settings and three batch sizes; otherwise only `is_guided` and
+ * `batch`. */
 static void test_batch_equals_single_seeds(const char *folder, const char *name, int batch, bool is_guided) {
     static const int batches[] = {2, 3, 5};
     int n_runs[ALONE + 2] = {0};

@@ -1,6 +1,6 @@
-/* VACE requests with a control video and reference images: rejected requests, frame counts, encoded chunks,
- * frames from memory or callbacks, saved latents without reference frames, and retries of the encoder.
- * test_golden.c compares videos with the reference. */
+/* VACE requests with a control video and reference images: rejected requests, frame counts, VAE-encoded
+ * chunks, frames from memory and from callbacks, saved latents, encoder retries. test_golden.c compares the
+ * videos with the reference. */
 #include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
 
@@ -68,14 +68,13 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
     result_free(&r);
 }
 
-/* ---- rejected requests ---- */
-
 static void test_invalid_requests_are_rejected(struct rig *rig) {
     const struct sluice_picture *const four[] = {&fox, &den, &fox, &den}, thread = picture_of(0, 4096, 1),
                                        *thin = &thread, none = {0};
     struct sluice_request r = request_of(FRAMES - 1);
-    refused_as(rig, &r, "USAGE",
-               "the control video (--control) has too few frames for --frames: found 8 frames for --frames 9");
+    refused_as(
+        rig, &r, "USAGE",
+        "the control video (--control) has too few frames for --frames: found 8 frames for --frames 9");
     r = request_of(0);
     r.mask = &fox;
     refused_as(rig, &r, "USAGE", "--control FOLDER in addition");
@@ -107,8 +106,6 @@ static void test_invalid_requests_are_rejected(struct rig *rig) {
     set_frames(48, 32);
 }
 
-/* ---- plans ---- */
-
 static int evaluations(struct rig *rig, const struct sluice_request *r, const char *stage) {
     json_t *plan = query(rig, r, NULL), *found = stage_of(plan, stage);
     int n = found ? (int)number(found, "evaluations") : 0;
@@ -116,8 +113,8 @@ static int evaluations(struct rig *rig, const struct sluice_request *r, const ch
     return n;
 }
 
-/* Without a control video one grey video serves as "inactive" and "reactive"; each reference image is encoded
- * alone. */
+/* Without a control video, one grey video replaces the inactive and the reactive video. Each reference image
+ * is encoded separately. */
 static void test_plan_counts_encoded_chunks(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(0);
@@ -139,9 +136,7 @@ static void test_plan_counts_encoded_chunks(struct rig *rig) {
     json_decref(plan);
 }
 
-/* ---- runs ---- */
-
-/* Control frames of the given size, from memory and through both callbacks, give equal bits. */
+/* Control frames from memory and from both kinds of callback give bit-identical results. */
 static void test_frame_callbacks_keep_bits(struct rig *rig, int width, int height) {
     struct sluice_request r = request_of(FRAMES);
     r.mask = &den;
@@ -173,7 +168,6 @@ static void test_frame_callbacks_keep_bits(struct rig *rig, int width, int heigh
     set_frames(48, 32);
 }
 
-/* The saved latent holds the video without reference frames. */
 static void test_saved_latent_omits_reference_frames(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den}, *const turned[] = {&den, &fox};
     char path[128];
@@ -203,8 +197,8 @@ static void test_saved_latent_omits_reference_frames(struct rig *rig) {
     result_free(&other);
 }
 
-/* Inactive video, reactive video and reference images share one input buffer, so a retry must fill it again.
- */
+/* The inactive video, the reactive video and the reference images share one VAE input buffer, so a retry of
+ * the encoder must fill the buffer again. */
 static void test_encoder_retries_without_memory(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(FRAMES);

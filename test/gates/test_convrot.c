@@ -1,6 +1,6 @@
-/* ConvRot int8 (rotated, groups of 16) in every family: a model converted to it gives the bits of its
- * dequantised f32 weights, in products, embedding lookups, modulation and attention. test_dequantise.c checks
- * the values; test_mixed_types.c compares with a reference. */
+/* ConvRot int8 weights (rotated in groups of 16) in every family: a converted model is bit-identical to the
+ * model with the dequantised f32 weights, in products, embedding lookups, modulation and attention.
+ * test_dequantise.c checks the values; test_mixed_types.c compares with a reference. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -9,7 +9,7 @@ enum { PATH = 192 };
 
 static uint8_t noise[48 * 40 * 3];
 
-/* Files of a model's parts in one weight type, with their flags. */
+/* Paths of a model's component files in one weight type, with the command-line flag of each file. */
 struct parts {
     struct sluice_part part[SLOTS_MAX];
     char path[SLOTS_MAX][PATH];
@@ -21,7 +21,8 @@ static bool is_converted(const struct slot *slot) {
     return kind == FAMILY_TEXT || kind == FAMILY_DENOISER || kind == FAMILY_VISION;
 }
 
-/* Converts each part of `from` (NULL: of the folder) to a file of the given type. */
+/* Converts each component file of `from` (or of the model folder if `from` is NULL) to a file of the given
+ * weight type. */
 static void convert_parts(const struct recipe *recipe, const char *folder, const struct parts *from,
                           const char *type, struct parts *to) {
     for (int i = 0; recipe->slot[i].family; i++) {
@@ -45,7 +46,7 @@ static void convert_parts(const struct recipe *recipe, const char *folder, const
     }
 }
 
-/* Returns the number of matrices of a rotated type in a component's blocks. */
+/* Returns the number of weight matrices with a rotated type in the component's blocks. */
 static int count_rotated(const struct component *c) {
     int n = 0;
     for (int b = 0; b < c->n_blocks; b++)
@@ -54,7 +55,7 @@ static int count_rotated(const struct component *c) {
     return n;
 }
 
-/* Families that must have run with at least one rotated matrix. */
+/* Families of which at least one model with a rotated weight matrix must have run. */
 static const char *const all[] = {"zimage", "qwen3",      "flux",     "clip",           "t5",
                                   "unet",   "qwen_image", "qwen25vl", "qwen25vl_vision"};
 enum { N_ALL = sizeof all / sizeof *all };
@@ -65,7 +66,7 @@ static void count_rotated_of_family(const struct component *c) {
         if (!strcmp(c->family->name, all[i])) n_rotated[i] += count_rotated(c);
 }
 
-/* Runs two steps with these parts. */
+/* Runs two denoising steps with these component files. */
 static struct result run_with_parts(const char *folder, const struct parts *parts) {
     static const struct sluice_picture fox = {
         .struct_size = sizeof fox, .width = 48, .height = 40, .rgb = noise, .name = "fox.png"};
@@ -112,7 +113,8 @@ static void test_rotated_equals_dequantised(const char *folder) {
     result_free(&of_f32);
 }
 
-/* A Flux model whose CLIP and T5 rows are multiples of the group; no fixture has such rows. */
+/* A Flux model whose CLIP and T5 row lengths are multiples of the rotation group of 16, unlike those of every
+ * fixture. */
 static const char *flux_checkpoint(void) {
     return random_model(
         "flux", "flux",

@@ -1,31 +1,33 @@
-/* A copy to the device waits for the release of the bytes that it overwrites, and for no later event
- * (invariant I3). The test device records the event of each copy and compares it with the earliest sufficient
- * event, computed from the recorded uses of each byte. Uses no clock; builds without oneDNN. */
+/* Invariant I3: a copy to the device waits for the release of the bytes that it overwrites, and for no later
+ * event. The test device records the event that each copy waits for, and compares it with the earliest
+ * sufficient event, computed from the recorded uses of each byte. Uses no clock. Builds without oneDNN. */
 #include "test/lib/check.h"
 #include "test/lib/store_fixture.h"
 
 enum { USES_MAX = 1 << 14 };
 
-/* Device memory that a visit used; `event` was recorded at its release. */
+/* A range of device memory that a visit used; `event` was recorded when the visit released the range. */
 struct use {
     const char *from, *to;
     uint64_t event;
 };
 
-/* The test device: copies run at once; the test decides how far operators are. */
+/* The test device: copies run at once, and the test decides which operators have finished. */
 static struct waits {
-    struct device device; /* first */
-    pthread_mutex_t lock; /* guards everything below */
+    struct device
+        device; /* first member: the device functions cast a struct device pointer to struct waits */
+    pthread_mutex_t lock; /* guards the fields below */
     struct use uses[USES_MAX];
     int n_uses;
-    uint64_t newest, passed; /* last event recorded; last event that the host has waited for */
+    uint64_t newest,
+        passed; /* newest: last recorded event; passed: last event that the host has waited for */
     uint64_t fences;
-    long early, late,
-        freed_in_use; /* errors: copies that wait too little or too much, memory freed while in use */
+    long early, late, freed_in_use; /* error counts: copies that wait for too early or too late an event,
+                                       memory freed while in use */
     long exact, could_be_early, could_be_late;
 } waits;
 
-/* Returns the event, or 0 if it has passed and delays no copy. */
+/* Returns the event, or 0 if the event has passed and therefore delays no copy. */
 static uint64_t pending(uint64_t event) {
     return event > waits.passed ? event : 0;
 }
@@ -39,8 +41,8 @@ static uint64_t earliest_event(const char *from, const char *to) {
     return pending(least);
 }
 
-/* Returns whether the plan restricts the copier (depth, no_wrap, waits), which may add waits up to the newest
- * event. */
+/* Returns whether the plan has a setting (depth, no_wrap, waits) that can make copies wait for later events
+ * than necessary. */
 static bool copier_is_restricted(void) {
     bool held = false;
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
@@ -66,8 +68,6 @@ static void note_freed(const char *from, size_t bytes) {
     pthread_mutex_unlock(&waits.lock);
 }
 
-/* ---- the device ---- */
-
 static void *waits_reserve(struct device *device, size_t bytes) {
     (void)device;
     return fault_sys.sys.reserve(&fault_sys.sys, bytes);
@@ -90,7 +90,6 @@ static void waits_unreserve(struct device *device, void *memory, size_t bytes) {
     fault_sys.sys.unreserve(&fault_sys.sys, memory, bytes);
 }
 
-/* Records an event at the release of the current visit. */
 static uint64_t waits_record_event(struct device *device) {
     (void)device;
     pthread_mutex_lock(&waits.lock);
@@ -152,9 +151,7 @@ static struct device *waits_device(struct error *e) {
     return &waits.device;
 }
 
-/* ---- runs ---- */
-
-/* Builds a random model on the test device; most plans do not restrict the copier. */
+/* Builds a random model on the test device; most plans do not restrict how far copies run ahead. */
 static void waits_model(uint64_t seed) {
     store_fixture_make(seed);
     store_fixture.separate = store_fixture.need.separate = true;
@@ -187,7 +184,7 @@ static void begin_counting(void) {
     waits.exact = waits.could_be_early = waits.could_be_late = 0;
 }
 
-/* Two runs of one session; the second may find residents and pools. */
+/* Runs one session twice; the second run may reuse residents and host memory pools. */
 static void test_copies_wait_for_destination_only(void **state) {
     (void)state;
     begin_counting();
@@ -202,7 +199,7 @@ static void test_copies_wait_for_destination_only(void **state) {
     assert_true(waits.could_be_early > 1000 && waits.could_be_late > 1000);
 }
 
-/* Evictions during a run grow and move rings, so other blocks reuse freed memory. */
+/* Evicting residents during a run enlarges and moves rings, so other blocks reuse freed device memory. */
 static void test_eviction_keeps_copy_waits_minimal(void **state) {
     (void)state;
     static struct plan reduced[2];

@@ -1,6 +1,6 @@
-/* VAE decoding: --vae-tiling saves memory and keeps bits; a decode that exceeds the budget is rejected before
- * weights are read, with advice that helps; a failed decode leaves the saved latent; a VAE alone decodes
- * latents. */
+/* VAE decoding: tiling saves memory and keeps bits, a decode that exceeds the budget is rejected before
+ * weights are read, a failed decode keeps the saved latent, a VAE without other components decodes latents.
+ */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/rig.h"
@@ -26,8 +26,8 @@ static const char *tiling_of(json_t *plan) {
     return how ? how : "none";
 }
 
-/* All settings give equal pixels at their minimum budgets. auto needs no more memory than on, and takes the
- * faster setting where both fit. */
+/* Each value of --vae-tiling (off, on, auto) gives the same pixels at its minimum budget. `auto` needs no
+ * more memory than `on`, and uses the faster setting where both fit. */
 static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     json_int_t least[3], all, state[2] = {0};
     struct sluice_request request = request_decode(NULL);
@@ -61,11 +61,11 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
            (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
     check(least[2] - least[1] < 1 << 18,
-          "auto needs more memory than on"); /* auto holds the layouts of both settings */
+          "auto needs more memory than on"); /* auto holds the buffer layouts of both tiling settings */
     result_free(&want);
 }
 
-/* Images lower than one band, flat or narrow ones gain nothing from tiling, but must not cost more. */
+/* Small, flat or narrow images gain nothing from VAE tiling, but tiling must not cost more memory. */
 static void test_tiling_never_costs_memory(struct rig *rig) {
     static const int sizes[][2] = {{32, 16}, {144, 112}, {1040, 16}, {16, 528}, {400, 272}, {80, 640}};
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++) {
@@ -80,7 +80,7 @@ static void test_tiling_never_costs_memory(struct rig *rig) {
     }
 }
 
-/* A plan's tiling setting applies unless the request contradicts it. */
+/* The tiling setting of a plan file applies unless the request contradicts it. */
 static void test_plan_sets_tiling(struct rig *rig) {
     struct sluice_request request = request_decode("on");
     json_t *plan = query(rig, &request, NULL);
@@ -118,7 +118,7 @@ static void refused(struct rig *rig, struct sluice_request request, const char *
     result_free(&r);
 }
 
-/* Each option that a rejection advises must make the request fit. */
+/* Each option that the rejection message advises must make the request fit. */
 static void test_rejected_decode_advises_options(struct rig *rig) {
     json_int_t untiled, tiled, without, all;
     struct sluice_request request = request_decode("on");
@@ -147,7 +147,7 @@ static void test_rejected_decode_advises_options(struct rig *rig) {
     refused(rig, request, "does not fit", "at least", "--no-decode");
 }
 
-/* Memory allocation fails from the start of the decode on. */
+/* Memory allocation fails from the start of the decode stage on. */
 static void test_failed_decode_leaves_latent(struct rig *rig) {
     static char path[128];
     struct stat s;
@@ -183,8 +183,6 @@ static void test_failed_decode_leaves_latent(struct rig *rig) {
     result_free(&want);
 }
 
-/* ---- VAE alone ---- */
-
 typedef struct model_paths options;
 
 static const char *under(const char *name) {
@@ -219,8 +217,8 @@ static json_int_t decode_least(struct rig *rig, const char *latent) {
     return least;
 }
 
-/* The VAE alone decodes at its planned minimum, at most that of the whole model; a request to generate fails.
- */
+/* Decodes with a model of only a VAE, at its planned minimum, which is at most that of the whole model; a
+ * request to generate fails. */
 static void decodes(options from, const char *latent, const struct result *want, json_int_t most,
                     const char *what) {
     struct rig rig;
@@ -253,7 +251,8 @@ static void shell(const char *command) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Makes two Hugging Face folders: `only` has just vae/; `spoilt` has vae/ and damaged configuration files. */
+/* Makes two Hugging Face model folders: `only` contains just vae/; `spoilt` contains vae/ and damaged
+ * configuration files. */
 static void make_partial_folders(const char *folder) {
     char command[1024];
     snprintf(command, sizeof command,
@@ -292,7 +291,7 @@ static void test_vae_alone_decodes(struct rig *rig, const char *folder) {
     result_free(&want);
 }
 
-/* Decodes the latent with this shift_factor in vae/config.json; NULL: without the key. Returns the image's
+/* Decodes the latent with this shift_factor in vae/config.json (NULL: the key is absent). Returns the image's
  * hash. */
 static void decode_shifted(const char *shift, char hash[HEX]) {
     struct rig rig;
@@ -321,7 +320,7 @@ static void test_shift_factor_defaults(void) {
     check(strcmp(hash[0], hash[2]), "shift_factor has no effect");
 }
 
-/* A model whose full-frame buffers exceed all other memory at this size. */
+/* A model whose full-frame activation buffers exceed all its other memory at this size. */
 static const char *checkpoint(void) {
     return random_model(
         "large_frames", "zimage",

@@ -1,6 +1,5 @@
 /* Direct I/O (O_DIRECT): reads at every alignment, with short, interrupted and failing reads and changed
- * files; file systems that refuse it; the automatic choice; and whole runs with equal bits, counted in plan
- * and report. */
+ * files; file systems that reject O_DIRECT; the automatic choice; whole runs, counted in plan and report. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -8,8 +7,6 @@
 #include <unistd.h>
 
 enum { FILE_BYTES = 5 * SYS_DIRECT_BLOCK + 1234, BOUNCE_MAX = 4 * SYS_DIRECT_BLOCK };
-
-/* ---- sources ---- */
 
 static unsigned char contents[FILE_BYTES];
 static _Alignas(SYS_DIRECT_BLOCK) unsigned char got[FILE_BYTES + SYS_DIRECT_BLOCK + 1];
@@ -31,7 +28,7 @@ static bool open_source(struct fault_sys *w, const char *path, struct byte_sourc
     return check(source_open(&w->sys, path, source, &e) == OK, "open: %s", e.what);
 }
 
-/* Reads exactly the requested bytes, into a buffer aligned like the file offset and into a misaligned one. */
+/* Reads the given byte range into a buffer aligned like the file offset, then into a misaligned buffer. */
 static void read_once(const struct byte_source *source, uint64_t bounce_bytes, uint64_t offset,
                       uint64_t bytes) {
     struct bounce bounce = {bounce_memory, bounce_bytes};
@@ -86,7 +83,7 @@ static enum status read_wrong(const struct byte_source *source, uint64_t offset,
     return source_read_direct(source, &bounce, got, bytes, offset, e);
 }
 
-/* Direct and buffered reads past the end of a file fail with the same code. */
+/* Direct and buffered reads past the end of a file fail with the same error code. */
 static void test_read_past_end_fails_alike(void) {
     struct fault_sys w;
     struct byte_source source;
@@ -139,8 +136,7 @@ static void test_changed_file_is_detected(void) {
     }
 }
 
-/* Falls back to buffered reads where O_DIRECT fails at open or at the first read, or the file was replaced.
- */
+/* Reads become buffered where O_DIRECT fails at open or at the first read, or the file was replaced. */
 static void test_refused_direct_io_falls_back(void) {
     for (int how = 0; how < 3; how++) {
         struct fault_sys w;
@@ -160,8 +156,6 @@ static void test_refused_direct_io_falls_back(void) {
     }
 }
 
-/* ---- automatic choice ---- */
-
 static void test_automatic_choice(void) {
     const uint64_t G = (uint64_t)1 << 30;
     check(!job_reads_direct(NULL, 12 * G, 16 * G), "direct I/O at exactly three quarters of memory");
@@ -171,8 +165,6 @@ static void test_automatic_choice(void) {
     check(job_reads_direct("on", 0, 16 * G) && !job_reads_direct("off", 20 * G, 16 * G), "on, off");
 }
 
-/* ---- whole runs ---- */
-
 static char last_line[512];
 
 static void store_warning(void *user, int level, const char *line) {
@@ -180,7 +172,7 @@ static void store_warning(void *user, int level, const char *line) {
     if (level == SLUICE_WARNING) snprintf(last_line, sizeof last_line, "%s", line);
 }
 
-/* max_ram_bytes is left 0: the caller or a plan sets the budget. */
+/* Returns a request without a RAM budget (max_ram_bytes is 0): the caller or a plan sets the budget. */
 static struct sluice_request request_small(const char *direct_io) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);
     request.direct_io = direct_io;
@@ -210,7 +202,7 @@ static struct result run_with(struct rig *rig, const char *direct_io, bool least
     return r;
 }
 
-/* In one session: off, then on with the minimum budget and with everything resident. */
+/* Runs one session with direct I/O off, then on: with the minimum budget and with all blocks resident. */
 static void test_direct_io_keeps_bits(const char *folder) {
     struct rig rig;
     if (!open_rig(&rig, folder)) return;
@@ -227,8 +219,8 @@ static void test_direct_io_keeps_bits(const char *folder) {
     rig_close(&rig);
 }
 
-/* Any file may refuse O_DIRECT: the others are read directly, the bits are equal, and one warning names the
- * file. */
+/* One model file rejects O_DIRECT: the other files are read directly, results are bit-identical, and one
+ * warning names the file. */
 static void test_refusing_file_warns_once(const char *folder) {
     for (int n = 1; n <= 4; n++) {
         struct rig rig;
@@ -248,7 +240,8 @@ static void test_refusing_file_warns_once(const char *folder) {
     }
 }
 
-/* The setting of a plan file applies unless the request has one; invalid values are rejected. */
+/* The direct I/O setting of a plan file applies unless the request has its own; invalid values are rejected.
+ */
 static void test_plan_file_sets_direct_io(const char *folder) {
     struct rig rig;
     struct sluice_error e;
@@ -289,7 +282,7 @@ static void test_plan_file_sets_direct_io(const char *folder) {
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     alarm(600);                 /* turns a hang into a failure */
-    temporary_make_in("build"); /* the file system of /tmp may not support O_DIRECT */
+    temporary_make_in("build"); /* uses build/, because the file system of /tmp may not support O_DIRECT */
     test_every_alignment_reads_right_bytes();
     test_read_past_end_fails_alike();
     test_failing_read_is_reported();

@@ -1,6 +1,6 @@
-/* Image editing (--ref-image): rejected requests, sizes of vision input, VAE input and output, assumptions of
- * a plan without images, detection of the pipeline, and models without vision or VAE encoder.
- * test_vision_inputs.c compares pixels with the reference, test_golden.c compares images. */
+/* Image editing (--ref-image): rejected requests, sizes of the vision input, VAE input and output, plans
+ * without images, detection of the pipeline, models without vision or VAE encoder. test_vision_inputs.c
+ * compares pixels, and test_golden.c images, with the reference. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "test/lib/gates.h"
@@ -16,7 +16,6 @@ static struct sluice_picture picture_of(int width, int height) {
                                    .name = "fox.png"};
 }
 
-/* Returns a request that edits n images with a short prompt. */
 static struct sluice_request request_of(const struct sluice_picture *const *references, int n) {
     struct sluice_request r = request_fox(0, 0, 2, 1, 1);
     r.references = references;
@@ -36,8 +35,6 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
     result_free(&r);
 }
 
-/* ---- number and aspect ratio of images ---- */
-
 static void test_image_count_is_checked(struct rig *rig, int most) {
     struct sluice_picture fox = picture_of(40, 30);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox, &fox};
@@ -47,7 +44,8 @@ static void test_image_count_is_checked(struct rig *rig, int most) {
     refused_as(rig, &r, "USAGE", 2, most == 1 ? "found 2, expected 1" : "found 4, expected 1 to 3");
 }
 
-/* Limits of VAE and vision encoder: a side that rounds to 0, an aspect ratio above 200 after rounding. */
+/* The VAE and vision encoders reject images with a side that rounds to 0, or an aspect ratio above 200 after
+ * rounding. */
 static void test_extreme_aspects_are_rejected(struct rig *rig) {
     static const int wrong[][2] = {{16384, 1}, {1, 16384}, {640, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -67,8 +65,6 @@ static void test_extreme_aspects_are_rejected(struct rig *rig) {
     r = request_of(&nothing, 1);
     refused_as(rig, &r, "LIMIT", 3, "0x1");
 }
-
-/* ---- sizes ---- */
 
 static json_t *planned_request(struct rig *rig, const struct sluice_request *r, json_t **plan) {
     *plan = query(rig, r, NULL);
@@ -105,12 +101,11 @@ static void test_sizes_follow_last_image(struct rig *rig) {
     json_decref(plan);
 }
 
-/* Returns the number of prompt tokens of the first text encoder. */
 static int tokens_of(json_t *request) {
     return (int)json_integer_value(json_array_get(json_object_get(request, "tokens"), 0));
 }
 
-/* A plan without a prompt assumes one image; each image adds tokens. */
+/* A plan request without a prompt assumes one reference image; each image adds prompt tokens. */
 static void test_plan_assumes_one_image(struct rig *rig) {
     struct sluice_picture fox = picture_of(64, 64);
     const struct sluice_picture *const references[] = {&fox, &fox, &fox};
@@ -134,7 +129,7 @@ static void test_plan_assumes_one_image(struct rig *rig) {
     }
 }
 
-/* An image is one <|image_pad|> token for `sluice tokenize`. */
+/* `sluice tokenize` counts an image as one <|image_pad|> token. */
 static void test_image_is_one_token(struct rig *rig, const char *folder) {
     static const char prompt[] = "a fox";
     struct sluice_model_options from = {.struct_size = sizeof from, .model = folder};
@@ -151,8 +146,6 @@ static void test_image_is_one_token(struct rig *rig, const char *folder) {
     json_decref(json);
     sluice_free(text);
 }
-
-/* ---- detected pipeline ---- */
 
 static bool opened(struct rig *rig, const char *folder, const char *edit, const char *recipe, int least,
                    int most) {
@@ -206,9 +199,8 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
     if (opened(&rig, fixture, "plain", "qwen_image_edit", 1, 1)) rig_close(&rig);
 }
 
-/* ---- missing tensors ---- */
-
-/* Returns a copy of the fixture without the tensors of one component that start with `prefix`. */
+/* Copies the fixture model without the tensors of one component whose names start with `prefix`. Returns the
+ * folder. */
 static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix,
                                         const char *name) {
     const char *folder = copy_model_folder(fixture, name);
@@ -241,8 +233,6 @@ static void test_missing_encoder_is_named(const char *fixture) {
     }
 }
 
-/* ---- image reading ---- */
-
 static int read_fails(const struct sluice_picture *picture, uint8_t *rgb, struct sluice_error *e) {
     struct error no = {0};
     (void)picture, (void)rgb;
@@ -257,8 +247,8 @@ static int read_rows(const struct sluice_picture *picture, void (*take)(void *to
     return SLUICE_OK;
 }
 
-/* An image read row by row is scaled as it arrives: a 6000x4000 image takes only some rows more memory than
- * 60x40. */
+/* An input image is scaled while its rows arrive: a 6000x4000 image takes only a few rows more memory than a
+ * 60x40 image. */
 static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     enum { ROWS_BYTES = 2 << 20 };
     struct sluice_picture large = picture_of(6000, 4000), small = picture_of(60, 40);
@@ -282,7 +272,8 @@ static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     result_free(&got);
 }
 
-/* The latent depends on the images and their order; an unreadable image ends the run and leaks no memory. */
+/* The latent depends on the reference images and their order. An unreadable image ends the run and leaks no
+ * memory. */
 static void test_image_order_matters(struct rig *rig) {
     struct sluice_picture a = picture_of(60, 40), b = picture_of(60, 40), broken = picture_of(60, 40);
     b.rgb = noise + 999;

@@ -1,12 +1,13 @@
-/* Eviction of residents during a run: the choice of blocks (a pure function), and runs that continue with
- * equal bits and less memory after a request by a hook, a failed operator or a failed stage start. Builds
- * without oneDNN, so that the thread sanitizer can check it.
+/* Eviction of residents during a run: the choice of blocks (a pure function), and runs that continue
+ * bit-identical with less memory after a request of the pressure callback, a failed operator or a failed
+ * stage start. Builds without oneDNN, so that ThreadSanitizer can check it.
  *
- * SEED in the environment changes all random cases. */
+ * The environment variable SEED changes all random cases. */
 #include "test/lib/check.h"
 #include "test/lib/synthetic_run.h"
 
-static int plans, stride; /* random plans; test every stride-th operator */
+static int plans,
+    stride; /* plans: number of random plans; stride: every stride-th operator is made to fail */
 
 static uint64_t random_state;
 
@@ -17,8 +18,6 @@ static uint64_t below(uint64_t n) {
 static uint64_t page_align(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
-
-/* ---- the pure function ---- */
 
 static struct run_need need;
 static struct plan plan, reduced;
@@ -55,7 +54,8 @@ static void make_plan(void) {
         plan.stage[s].staging_bytes = plan_least_staging(&need, &plan.stage[s], s);
     }
     plan_evaluate(&need, &plan);
-    plan.ram_budget_bytes = plan.ram_peak_bytes; /* one byte more would exceed the budget */
+    plan.ram_budget_bytes =
+        plan.ram_peak_bytes; /* the budget is the exact peak: one byte more would exceed it */
     plan.vram_budget_bytes = plan.vram_peak_bytes;
 }
 
@@ -63,7 +63,8 @@ static uint64_t part_bytes(const struct stage_need *n, int block, bool side) {
     return side ? n->block_adapter_bytes[block] : n->block_bytes[block] - n->block_adapter_bytes[block];
 }
 
-/* Returns the bytes of pages that only this block occupies in the plan's layout: eviction frees them. */
+/* Returns the bytes of pages that only this block occupies in the plan's memory layout; evicting the block
+ * frees these pages. */
 static uint64_t own_pages(int s, int block) {
     const struct stage_need *n = &need.stage[s];
     uint64_t pages = 0;
@@ -77,7 +78,7 @@ static uint64_t own_pages(int s, int block) {
     return pages;
 }
 
-/* Returns the bytes that this stage frees. */
+/* Checks the reduced plan of one stage; returns the bytes that the stage frees. */
 static uint64_t check_stage(int s, bool held) {
     const struct plan_stage *was = &plan.stage[s], *is = &reduced.stage[s];
     uint64_t freed = 0;
@@ -120,7 +121,8 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
     assert_true(enough > plans / 4 && nothing > plans / 100 && others_first > plans / 100);
 }
 
-/* Evicting from equal, all resident blocks leaves runs of residents at most twice the ideal length. */
+/* All blocks are equal and resident: after evicting some, the longest run of residents is at most twice the
+ * ideal length. */
 static void test_eviction_spreads_streamed_blocks(void **state) {
     (void)state;
     for (int k = 1; k < 30; k++) {
@@ -146,19 +148,20 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
             stays = resident ? stays + 1 : 0;
             if (stays > longest) longest = stays;
         }
-        assert_in_range(gone, k + 2, k + 3); /* a ring of two blocks, and the page that neighbours share */
+        assert_in_range(
+            gone, k + 2,
+            k + 3); /* beyond k: a ring of two blocks, and the page that neighbouring blocks share */
         assert_int_equal(reduced.stage[0].ring_bytes, 2 << 20);
         assert_true(longest <= 60 / gone + 1);
     }
 }
 
-/* ---- runs ---- */
-
 static struct {
-    uint64_t bytes; /* requested by bytes_needed in one of three calls */
+    uint64_t bytes; /* returned by one of three calls of bytes_needed */
     int asked, evicted, again, begun_again;
-    int64_t live;           /* pages at the last call of bytes_needed */
-    int fail_at, fail_more; /* first failing operator run, from 1 (0: none); further failing runs */
+    int64_t live;           /* live page bytes at the last call of bytes_needed */
+    int fail_at, fail_more; /* fail_at: first operator run that fails, from 1 (0: none fails); fail_more:
+                               number of further failing runs */
 } pressure;
 
 static uint64_t bytes_needed(void *user) {
@@ -238,7 +241,7 @@ static void run_same(void) {
     assert_no_memory_violation();
 }
 
-/* Another program takes memory now and then; the session's next run loads the evicted blocks again. */
+/* Another program takes memory now and then. The session's next run loads the evicted blocks again. */
 static void test_eviction_on_request_keeps_bits(void **state) {
     (void)state;
     make();
@@ -257,8 +260,8 @@ static void test_eviction_on_request_keeps_bits(void **state) {
     synthetic_remove();
 }
 
-/* One operator call fails with MEMORY: the run continues where a resident can be evicted, else returns the
- * error. */
+/* One operator fails with MEMORY: the run continues if a resident can be evicted, else it returns the error.
+ */
 static void test_failed_operator_evicts_and_retries(void **state) {
     (void)state;
     make();
@@ -282,14 +285,14 @@ static void test_failed_operator_evicts_and_retries(void **state) {
         assert_true(memory_checker.pages_peak <= planned_pages());
         rescued += e.code == OK;
         failed += e.code != OK;
-        run_same(); /* the session's next run */
+        run_same();
     }
     assert_true(rescued > 3 * failed && failed > 0);
     residents_destroy(&synthetic.residents);
     synthetic_remove();
 }
 
-/* An operator always fails with MEMORY: at most two evictions, then the error. */
+/* An operator always fails with MEMORY: the run returns the error after at most two evictions. */
 static void test_failing_operator_ends_run(void **state) {
     (void)state;
     make();
@@ -312,13 +315,12 @@ static void test_failing_operator_ends_run(void **state) {
     synthetic_remove();
 }
 
-/* ---- stages that fail to start ---- */
-
 static struct {
-    int continued, failed; /* runs that continued; runs that failed although at most two calls failed */
+    int continued, failed; /* continued: runs that completed after a failed stage start; failed: runs that
+                              failed although at most two calls failed */
 } stage_starts;
 
-/* Returns whether the stage that failed to start had residents to evict. */
+/* Returns whether a resident could have been evicted for the stage that failed to start. */
 static bool could_evict(void) {
     int stage = 0;
     for (int i = 0; i < synthetic.n_events; i++) stage += synthetic.events[i] < 0;
@@ -328,8 +330,8 @@ static bool could_evict(void) {
     return plan_evict(&synthetic.need, &synthetic.plan, stage, held, UINT64_MAX, &reduced) > 0;
 }
 
-/* Fails calls `at` to `at + more` of one kind in a run. Returns false if the run has fewer calls. Failures
- * before the readers start belong to the store and end the run. */
+/* Makes calls `at` to `at + more` of one kind fail in a run. Returns false if the run makes fewer calls.
+ * Failures before the reader threads start end the run without a retry. */
 static bool start_fails(enum call call, long at, long more) {
     struct error e = {0};
     pressure.begun_again = 0;
@@ -355,7 +357,7 @@ static bool start_fails(enum call call, long at, long more) {
     return there;
 }
 
-/* Fails once; twice (evicts half, then all residents); always. */
+/* Fails memory calls of a run once, twice (which evicts half, then all residents), or always. */
 static void one_plan(void) {
     static const long more[] = {0, 1, 1 << 20};
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};

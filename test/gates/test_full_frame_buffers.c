@@ -1,7 +1,8 @@
-/* Placement of full-frame buffers in VRAM or host memory on a device with its own memory: the solver's choice
- * against both fixed placements, minimum budgets against independent arithmetic, memory use and bits of runs.
+/* Placement of full-frame activation buffers in VRAM or host memory, on a device with its own memory: the
+ * plan solver's choice against both fixed placements, minimum budgets against independent arithmetic, memory
+ * use and bits of runs.
  *
- * SEED in the environment changes all random cases. */
+ * The environment variable SEED changes all random cases. */
 #include "engine/api/job.h"
 #include "engine/api/plan_json.h"
 #include "engine/run/timing.h"
@@ -23,9 +24,8 @@ static uint64_t page_align(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-/* ---- random needs ---- */
-
-/* Adds full-frame buffers; in host memory they cost from almost nothing to several times the compute time. */
+/* Adds full-frame buffers to a stage. In host memory their bus traffic costs from almost nothing to several
+ * times the compute time. */
 static void make_full_frames(struct stage_need *n) {
     uint64_t traffic = 1 + below(4);
     n->picture_bytes = 256 * (1 + below(6000));
@@ -48,7 +48,7 @@ static void make_stage(struct stage_need *n, int n_blocks) {
     }
 }
 
-/* Makes a random need with full-frame buffers in the last stage and in some others. */
+/* Makes a random run_need with full-frame buffers in the last stage and in some other stages. */
 static void make_need(bool separate, int n_stages) {
     memset(&need, 0, sizeof need);
     need.n_stages = n_stages;
@@ -73,9 +73,7 @@ static uint64_t all_bytes(void) {
     return bytes;
 }
 
-/* ---- independent arithmetic ---- */
-
-/* Computes a stage's host and device bytes without weights; host: full-frame buffers lie in host memory. */
+/* Computes a stage's RAM and VRAM bytes without weights; host: the full-frame buffers lie in host memory. */
 static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
     const struct stage_need *n = &need.stage[s];
     *ram =
@@ -85,7 +83,8 @@ static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
             page_align(n->workspace_bytes);
 }
 
-/* Returns the minimum of one memory when `other_bytes` of the other are available; 0 if no plan fits. */
+/* Returns the minimum budget of one memory (VRAM or RAM) when `other_bytes` of the other are available; 0 if
+ * no plan fits. */
 static uint64_t minimum_bytes(bool of_device, uint64_t other_bytes) {
     uint64_t most = of_device ? 0 : need.base_bytes + need.host_bytes + need.open_bytes;
     if (of_device && other_bytes < need.base_bytes + need.host_bytes + need.open_bytes) return 0;
@@ -108,7 +107,7 @@ static uint64_t minimum_bytes(bool of_device, uint64_t other_bytes) {
     return most;
 }
 
-/* Recomputes the plan's peaks from the need. */
+/* Checks the plan's RAM and VRAM peaks against sums computed from the run_need. */
 static void check_peaks(void) {
     for (int s = 0; s < need.n_stages; s++) {
         const struct plan_stage *p = &plan.stage[s];
@@ -123,9 +122,8 @@ static void check_peaks(void) {
     assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
 }
 
-/* ---- the solver ---- */
-
-/* In host memory each operator waits for its buffer traffic over the bus. */
+/* With full-frame buffers in host memory, each operator waits for the buffer bytes that it moves over the
+ * bus. */
 static void test_host_buffers_cost_bus_time(void **state) {
     (void)state;
     memset(&need, 0, sizeof need);
@@ -143,8 +141,8 @@ static void test_host_buffers_cost_bus_time(void **state) {
     assert_float_equal(timing_predict(&need, &plan, 0).seconds, 10, 1e-9);
 }
 
-/* The plan is as fast as the faster of two needs without placement: buffers as state, or as host memory and
- * time. */
+/* The plan is as fast as the faster of two needs without a choice: buffers counted as VRAM state, or as host
+ * memory and bus time. */
 static void test_faster_placement_is_chosen(void **state) {
     (void)state;
     static struct run_need device, host;
@@ -156,8 +154,9 @@ static void test_faster_placement_is_chosen(void **state) {
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
         uint64_t pictures = page_align(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
-        host.open_bytes =
-            need.open_bytes > pictures ? need.open_bytes - pictures : 0; /* freed before the buffers exist */
+        host.open_bytes = need.open_bytes > pictures
+                              ? need.open_bytes - pictures
+                              : 0; /* freed before the full-frame buffers are allocated */
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
         for (int b = 0; b < need.stage[0].n_blocks; b++)
             host.stage[0].block_seconds[b] += (double)need.stage[0].block_picture_bytes[b] / need.rates.h2d;
@@ -196,7 +195,8 @@ static void test_plenty_places_buffers_in_vram(void **state) {
     }
 }
 
-/* Without rates the solver compares bytes: two more streamed blocks of 1 MiB against the buffer traffic. */
+/* Without rates the solver minimises bytes: streaming two more blocks of 1 MiB is weighed against the buffer
+ * traffic. */
 static void test_unknown_rates_compare_bytes(void **state) {
     (void)state;
     for (int dear = 0; dear < 2; dear++) {
@@ -217,7 +217,6 @@ static void test_unknown_rates_compare_bytes(void **state) {
     }
 }
 
-/* Budgets form a grid. */
 static void test_more_memory_is_never_slower(void **state) {
     (void)state;
     enum { STEPS = 7 };
@@ -245,7 +244,8 @@ static void test_more_memory_is_never_slower(void **state) {
     assert_true(moved > 0);
 }
 
-/* Checks that these budgets are rejected with the minimum of the memory that is too small. */
+/* Checks that these budgets are rejected, and that the error gives the minimum of the memory that is too
+ * small. */
 static void check_refused(uint64_t ram, uint64_t vram) {
     struct error e = {0};
     char number[32];
@@ -257,7 +257,7 @@ static void check_refused(uint64_t ram, uint64_t vram) {
     assert_non_null(strstr(e.what, number));
 }
 
-/* Plans fit exactly at the minimum, and one byte less is rejected. */
+/* Plans fit exactly at the minimum RAM and VRAM budgets; one byte less of either is rejected. */
 static void test_minimum_budgets_are_exact(void **state) {
     (void)state;
     int evicted[2] = {0}, found = 0;
@@ -287,7 +287,7 @@ static void test_minimum_budgets_are_exact(void **state) {
     assert_true(found > NEEDS && evicted[0] > 0 && evicted[1] > 0);
 }
 
-/* A placement set by the request is used, with its own minimum budgets. */
+/* A buffer placement set by the request is used, with the minimum budgets of that placement. */
 static void test_requested_placement_is_used(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NEEDS; i++) {
@@ -308,13 +308,15 @@ static void test_requested_placement_is_used(void **state) {
         }
         check_refused(ram - 1, vram);
         check_refused(ram, vram - 1);
-        plan.stage[need.n_stages - 1].pictures_on_host = !host; /* as a plan file may contain */
+        plan.stage[need.n_stages - 1].pictures_on_host =
+            !host; /* a plan file may contain the contradicting placement */
         plan_evaluate(&need, &plan);
         assert_int_equal(plan.stage[need.n_stages - 1].pictures_on_host, host);
     }
 }
 
-/* The minimum budgets found with budgets of 0 are feasible; of several needs the smallest minimum counts. */
+/* The minimum budgets that plan_solve returns for budgets of 0 are feasible; of several needs the smallest
+ * minimum counts. */
 static void test_minimum_over_needs(void **state) {
     (void)state;
     static struct run_need needs[2];
@@ -342,7 +344,7 @@ static void test_minimum_over_needs(void **state) {
     }
 }
 
-/* Where device and host share one memory, full-frame buffers count as state. */
+/* Where device and host share one memory, full-frame buffers count as state bytes. */
 static void test_unified_memory_counts_buffers_as_state(void **state) {
     (void)state;
     for (int i = 0; i < NEEDS; i++) {
@@ -356,13 +358,11 @@ static void test_unified_memory_counts_buffers_as_state(void **state) {
         }
         plan_solve(&need, budget, 0, &other);
         assert_memory_equal(&plan, &other, sizeof plan);
-        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* as a plan file may contain */
+        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* a plan file may contain this placement */
         plan_evaluate(&need, &plan);
         assert_memory_equal(&plan, &other, sizeof plan);
     }
 }
-
-/* ---- runs ---- */
 
 /* Declares the synthetic family's hidden states in the full-frame arena. */
 static void declare_full_frames(const struct component *c, struct lane *lanes, int n_lanes,
@@ -379,7 +379,8 @@ static void declare_full_frames(const struct component *c, struct lane *lanes, i
 static struct family family_full_frames;
 static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
-/* Builds the synthetic pipeline for a device with its own memory; `latent` holds the plain loop's result. */
+/* Builds the synthetic pipeline for a device with its own memory; `latent` receives the result of a plain
+ * loop over the blocks. */
 static void synthetic_make_full_frames(void) {
     struct error e = {0};
     synthetic_make();
@@ -404,7 +405,8 @@ static void synthetic_remove_full_frames(void) {
     synthetic_remove();
 }
 
-/* Full-frame bytes that a block reads and writes for one lane, derived by hand from its forward function. */
+/* Returns the full-frame bytes that a block reads and writes for one lane, derived by hand from the block's
+ * forward function. */
 static uint64_t traffic(const struct block *block) {
     uint64_t picture = 4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS;
     if (block->kind == &synthetic_kind_once) return 0;
@@ -427,7 +429,8 @@ static void test_measured_traffic_matches_forwards(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Device use equals the plan without library bytes; host use stays within the store's plan. */
+/* Checks that device memory equals the plan without library bytes, and that host memory stays within the
+ * plan. */
 static void check_used(void) {
     struct memory_use use = sys_memory_use(&fault_sys.sys);
     uint64_t library = 0, store = 0, pictures = 0;
@@ -455,7 +458,7 @@ static void run_plan(void) {
     check_used();
 }
 
-/* Makes a plan with random residents, rings and placements. */
+/* Makes a plan with random residents, rings and buffer placements. */
 static void make_plan(void) {
     plan_begin(&synthetic.need, &synthetic.plan);
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
@@ -483,7 +486,8 @@ static void test_random_plans_keep_bits_and_memory(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Runs at the minimum of one memory with plenty of the other, which decides the placement. */
+/* Runs at the minimum budget of one memory with plenty of the other; the minimum decides the buffer
+ * placement. */
 static void test_runs_at_minimum_budgets(void **state) {
     (void)state;
     synthetic_make_full_frames();
@@ -499,7 +503,7 @@ static void test_runs_at_minimum_budgets(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Each map and commit call fails in turn: the run returns MEMORY and leaks nothing. */
+/* Each memory map and commit call fails in turn: the run returns MEMORY and leaks nothing. */
 static void test_failed_allocation_leaks_nothing(void **state) {
     (void)state;
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};
@@ -528,12 +532,10 @@ static void test_failed_allocation_leaks_nothing(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* ---- JSON ---- */
-
 static const char *const model_path = "test/golden/zimage_a/model";
 
-/* Returns the JSON of the plan with the last stage's buffers in host memory; the caller frees it. `override`
- * replaces "pictures_on_host" unless NULL. */
+/* Returns the plan's JSON with the last stage's full-frame buffers in host memory; the caller frees it.
+ * `override` replaces the value of "pictures_on_host" unless NULL. */
 static char *plan_text(struct job *job, json_t *override) {
     struct plan_stage *decode = &job->plan.stage[job->layout.n_stages - 1];
     decode->pictures_on_host = 1;
@@ -547,7 +549,7 @@ static char *plan_text(struct job *job, json_t *override) {
     return text;
 }
 
-/* A printed plan is read back with the same hash, for a device with its own memory. */
+/* On a device with its own memory, a plan that was printed as JSON and read back has the same hash. */
 static void test_plan_json_roundtrip(void **state) {
     (void)state;
     static struct job job;

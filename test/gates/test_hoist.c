@@ -1,9 +1,8 @@
-/* Hoisting: rows that depend only on the timestep are computed before the loop, with the bits of computing
- * them in each step. Their weights are read once per run. Only the request decides whether they are hoisted.
- * Blocks that depend only on the prompt are always read once per run.
+/* Hoisting computes modulation rows that depend only on the timestep before the loop, bit-identical to
+ * computing them in each step, and reads their weights once per run. Only the request decides whether they
+ * are hoisted. Blocks that depend only on the prompt are always read once per run.
  *
- * sluice_model.no_hoist (engine/open/model.h) turns hoisting off; only this program sets it. Hashes are
- * compared within one process. */
+ * sluice_model.no_hoist (engine/open/model.h) turns hoisting off for this program. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -12,7 +11,7 @@ enum { SEGMENTS_MAX = 512, BUDGETS = 3 };
 /* Selects the blocks whose weight reads are counted. */
 static bool (*counted)(const struct block_kind *kind) = block_hoists;
 
-/* Bytes read per file segment of the counted blocks. */
+/* Bytes that runs read from each file segment of the counted blocks. */
 static struct ledger {
     struct {
         int file;
@@ -52,7 +51,7 @@ static void ledger_open(const struct component *c) {
     check(ledger.n >= 6, "only %d counted segments", ledger.n);
 }
 
-/* Returns the number of segments that the last run read exactly `times` times. */
+/* Returns the number of file segments that the last run read exactly `times` times. */
 static int n_read(int times) {
     int n = 0;
     for (int i = 0; i < ledger.n; i++) {
@@ -76,7 +75,7 @@ static bool open_counting(struct rig *rig, const char *folder, bool plain) {
     return true;
 }
 
-/* Runs in a new session on the open model. */
+/* Runs in a new session of the open model. */
 static struct result run_fresh(struct rig *rig, const struct sluice_request *request) {
     struct sluice_session_options options = {.threads = 2};
     sluice_session_close(rig->session);
@@ -91,10 +90,8 @@ static struct sluice_request request_of(int steps, int batch, double cfg_scale) 
     return request;
 }
 
-/* ---- plans ---- */
-
-/* Returns the number of blocks of the stage whose name contains `name` and whose "hoisted" equals `hoisted`.
- */
+/* Returns the number of the stage's blocks whose name contains `name` and whose JSON key "hoisted" equals
+ * `hoisted`. */
 static int count_blocks(json_t *plan, const char *stage, const char *name, bool hoisted) {
     int n = 0;
     size_t i;
@@ -138,7 +135,7 @@ static json_int_t weight_bytes(const struct component *c) {
     return bytes;
 }
 
-/* Returns the state bytes that hoisting adds: rows of all steps instead of one row each. */
+/* Returns the state bytes that hoisting adds: modulation rows of all steps instead of one step. */
 static json_int_t rows_bytes(struct rig *rig, struct sluice_request request) {
     json_t *hoisted = query(rig, &request, NULL);
     rig->model->no_hoist = true;
@@ -160,8 +157,8 @@ static bool is_hoisted(struct rig *rig, int steps, int batch, int64_t budget) {
     return hoisted;
 }
 
-/* Finds the largest number of steps that is hoisted: up to there the rows take fewer bytes than the weights.
- */
+/* Searches the largest step count with hoisting: up to that count the hoisted rows take fewer bytes than the
+ * weights. */
 static void test_only_steps_decide_hoisting(const char *folder) {
     struct rig rig;
     int low = 2, high = 10000;
@@ -184,11 +181,10 @@ static void test_only_steps_decide_hoisting(const char *folder) {
     rig_close(&rig);
 }
 
-/* ---- runs ---- */
+static int n_streamed; /* runs without hoisting that read the modulation weights in every step */
 
-static int n_streamed; /* runs without hoisting that read the weights in every step */
-
-/* Compares runs with and without hoisting at the minimum budget, between, and with everything resident. */
+/* Compares runs with and without hoisting at the minimum budget, a medium budget, and with all blocks
+ * resident. */
 static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,
                         const char *name) {
     json_int_t least, all, plain_least, plain_all;
@@ -220,7 +216,7 @@ static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_re
     result_free(&want);
 }
 
-/* Runs with and without hoisting alternate in one session with residents, so that blocks change their stages.
+/* Runs with and without hoisting alternate in one session with residents, so that blocks move between stages.
  */
 static void alternate_hoisting(struct rig *rig, const char *name) {
     struct sluice_request request = request_of(3, 2, 4);
@@ -256,20 +252,18 @@ static void test_hoisting_keeps_bits(const char *folder, const char *name) {
     rig_close(&plain);
 }
 
-/* ---- blocks that depend on the prompt ---- */
-
 static bool is_per_prompt(const struct block_kind *kind) {
     return kind->update_rate == UPDATE_PER_PROMPT;
 }
 
-/* The model has `blocks` blocks with `word` in their names, all in the hoist stage. */
+/* A model with `blocks` blocks whose names contain `word`, all in the hoist stage. */
 struct once {
     const char *folder, *name, *word;
     int blocks, frames;
 };
 
-/* At the minimum budget the weights are read once, for any number of steps and prompts: Wan's cross-attention
- * keys and values, SD3's modulation. */
+/* At the minimum budget, weights that depend only on the prompt are read once for any number of steps: Wan's
+ * cross-attention keys and values, SD3's modulation. */
 static void test_prompt_blocks_are_read_once(struct once o) {
     struct rig rig;
     if (!open_counting(&rig, o.folder, false)) return;
@@ -292,8 +286,8 @@ static void test_prompt_blocks_are_read_once(struct once o) {
     rig_close(&rig);
 }
 
-/* Only the rows of the position embedding that the image needs are read, once per run, at minimum and full
- * budget. */
+/* Only the rows of the position embedding that the image needs are read, once per run, at the minimum and at
+ * the full budget. */
 static void test_position_rows_are_read_once(const char *folder, const char *name) {
     struct rig rig;
     json_int_t budget[2];
@@ -322,7 +316,7 @@ static void test_position_rows_are_read_once(const char *folder, const char *nam
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    const char *wide = wide_checkpoint(); /* f32 weights; the fixture has bf16 */
+    const char *wide = wide_checkpoint(); /* f32 weights, unlike the bf16 fixture */
     test_hoisting_keeps_bits(wide, "wide");
     test_hoisting_keeps_bits("test/golden/zimage_b/model", "zimage_b");
     check(n_streamed >= (thorough() ? 2 : 1), "only %d runs without hoisting streamed weights", n_streamed);

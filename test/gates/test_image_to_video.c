@@ -1,6 +1,5 @@
-/* Image to video: rejected requests, output size, assumptions of a plan without images, vision encoder input
- * that does not depend on the output size, and a retry of the encoder when an operator has no memory.
- * test_golden.c compares videos with the reference. */
+/* Image to video: rejected requests, output size, plans without images, vision encoder input, encoder retries
+ * when an operator has no memory. test_golden.c compares the videos with the reference. */
 #include "engine/pictures/pictures.h"
 #include "engine/base/random.h"
 #include "test/lib/failing_operators.h"
@@ -44,8 +43,6 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
     result_free(&r);
 }
 
-/* ---- rejected requests ---- */
-
 /* ends: the model accepts a last frame; needs_first, needs_last: the model requires that frame. */
 static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool needs_first,
                                                bool needs_last) {
@@ -87,9 +84,8 @@ static void test_text_models_reject_images(struct rig *rig) {
     refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
 }
 
-/* ---- plans ---- */
-
-/* Default output: the model's pixel count with the image's aspect ratio, in multiples of size_step. */
+/* The default output size has the model's pixel count and the input image's aspect ratio, in multiples of
+ * size_step. */
 static void test_default_size_follows_image(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     const struct sluice_model *m = rig->model;
@@ -116,7 +112,7 @@ static void test_default_size_follows_image(struct rig *rig, bool ends) {
     json_decref(plan);
 }
 
-/* images: images of the vision stage, 0 for none; chunks: chunks of frames that the VAE encodes. */
+/* images: number of images in the vision stage; chunks: number of frame chunks that the VAE encodes. */
 static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
     struct sluice_request r = request_of(NULL, NULL);
     r.prompt = NULL;
@@ -129,8 +125,6 @@ static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
     json_decref(plan);
 }
 
-/* ---- vision encoder ---- */
-
 static char *file_of(const char *folder, const char *name, size_t *bytes) {
     static char content[2][1 << 20];
     static int which;
@@ -142,7 +136,7 @@ static char *file_of(const char *folder, const char *name, size_t *bytes) {
     return content[which];
 }
 
-/* One image at two output sizes: equal vision embeddings, different concat channels. */
+/* One input image at two output sizes gives equal vision embeddings and different concat channels. */
 static void test_vision_input_ignores_output_size(struct rig *rig, bool ends) {
     char folders[2][128];
     size_t n[2], m[2];
@@ -166,7 +160,7 @@ static void test_vision_input_ignores_output_size(struct rig *rig, bool ends) {
           "concat channels ignore the output size");
 }
 
-/* A request with images decodes a saved latent as a request without them does. */
+/* A request with input images decodes a saved latent to the same frames as a request without input images. */
 static void test_saved_latent_decodes_alike(struct rig *rig) {
     char path[128];
     struct sluice_request r = request_of(&wide, NULL);
@@ -181,7 +175,8 @@ static void test_saved_latent_decodes_alike(struct rig *rig) {
     result_free(&got);
 }
 
-/* A retry of the encoder restarts at the first frame, into which the host writes the image again. */
+/* A retry of the VAE encoder starts again at the first frame, for which the host writes the input image
+ * again. */
 static void test_encoder_retries_without_memory(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     r.no_decode = true;

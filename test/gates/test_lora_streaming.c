@@ -1,7 +1,7 @@
-/* LoRAs applied while weights stream: equal bits under every budget and plan, plans that count adapter bytes,
- * sessions that change adapters, LoRA tags in prompts, and prompt cache entries per adapter.
+/* LoRAs applied while weights stream: bit-identical results under every budget and plan, plans that count
+ * adapter bytes, sessions that change adapters, LoRA tags in prompts, prompt cache entries per adapter.
  *
- * Z-Image covers fused tensors (several products in one), SDXL covers convolutions and text encoders.
+ * Z-Image covers fused tensors (several projections in one), SDXL covers convolutions and text encoders.
  * test_loras.c checks the values. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
@@ -22,7 +22,7 @@
 
 struct random_setup {
     const char *recipe, *folder;
-    char first[160], second[160]; /* adapters */
+    char first[160], second[160]; /* paths of two adapter files */
 };
 
 static void make_adapter(const char *recipe, const char *sizes, const char *dialect, int rank,
@@ -41,8 +41,6 @@ static void make_adapter(const char *recipe, const char *sizes, const char *dial
     check(!code, "%s %s: %s (%s) %s", recipe, dialect, e.what, e.where, e.found);
 }
 
-/* ---- requests ---- */
-
 static struct sluice_request request_with(const struct sluice_lora *loras, int n) {
     struct sluice_request r = request_fox(48, 32, 2, 1, 3);
     r.no_decode = true;
@@ -54,8 +52,6 @@ static struct sluice_request request_with(const struct sluice_lora *loras, int n
 static json_int_t adapter_bytes(json_t *plan, const char *stage) {
     return number(stage_of(plan, stage), "adapter_bytes");
 }
-
-/* ---- equal bits ---- */
 
 static void test_every_plan_keeps_bits(const struct random_setup *m) {
     struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
@@ -74,7 +70,7 @@ static void test_every_plan_keeps_bits(const struct random_setup *m) {
     result_free(&want);
 }
 
-/* A strength of 1e-30 changes no bit: quantisation scales come from the base weights alone. */
+/* A LoRA strength of 1e-30 changes no bit: quantisation scales come from the base weights alone. */
 static void test_negligible_strength_changes_nothing(const struct random_setup *m, const char *type) {
     struct sluice_lora little[] = {{m->first, 1e-30}};
     struct sluice_request r = request_with(little, 0);
@@ -87,7 +83,7 @@ static void test_negligible_strength_changes_nothing(const struct random_setup *
     result_free(&got);
 }
 
-/* Weights are quantised while they are read (--type), with scales computed at the start of the run. */
+/* Weights are quantised while they are read (--type); their scales are computed at the start of the run. */
 static void test_quantised_weights_with_adapters(const struct random_setup *m, const char *type) {
     struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
     struct sluice_request r = request_with(two, 2);
@@ -109,8 +105,6 @@ static void test_quantised_weights_with_adapters(const struct random_setup *m, c
     result_free(&again);
 }
 
-/* ---- plans ---- */
-
 static json_int_t block_bytes(json_t *plan, const char *stage) {
     json_int_t bytes = 0;
     size_t i;
@@ -120,8 +114,8 @@ static json_int_t block_bytes(json_t *plan, const char *stage) {
     return bytes;
 }
 
-/* The bytes of a step grow by the adapter's bytes; plan hashes depend on the summed strength of each adapter.
- */
+/* The bytes read per step grow by the adapter's bytes; the plan hash depends on the summed strength of each
+ * adapter. */
 static void test_plan_counts_adapters(const struct random_setup *m) {
     struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}},
                        twice[] = {{m->first, 0.3}, {m->first, 0.3}};
@@ -165,9 +159,7 @@ static void test_plan_counts_adapters(const struct random_setup *m) {
     rig_close(&rig);
 }
 
-/* ---- a session changes adapters ---- */
-
-/* Returns the bytes that a new session reads for the request. */
+/* Returns the number of bytes that a new session reads for the request. */
 static json_int_t fresh_bytes(const struct random_setup *m, const struct sluice_request *request) {
     struct rig rig;
     if (!rig_open(&rig, m->folder, 2, 5)) return 0;
@@ -178,15 +170,15 @@ static json_int_t fresh_bytes(const struct random_setup *m, const struct sluice_
     return bytes;
 }
 
-/* Returns the additional bytes that a new session reads because of the adapters. */
+/* Returns the number of bytes that a new session reads in addition because of the adapters. */
 static json_int_t expected_adapter_bytes(const struct random_setup *m, struct sluice_request request) {
     json_int_t with = fresh_bytes(m, &request);
     request.n_loras = 0;
     return with - fresh_bytes(m, &request);
 }
 
-/* Checks a run after an adapter change: the bits of a new session; bytes read are the embedding rows (`rows`,
- * read in every run) and, where `reads`, the bytes of the adapters. */
+/* Runs after an adapter change and compares the bits with a new session. The run may read only embedding rows
+ * (`rows` bytes) and, if `reads`, the adapter bytes. */
 static void run_changed(struct rig *rig, const struct random_setup *m, struct sluice_request request,
                         bool reads, json_int_t rows, const char *what) {
     struct result want = run_fresh(m->folder, 2, request), got = run(rig, &request);
@@ -229,8 +221,6 @@ static void test_session_change_reads_only_adapter(const struct random_setup *m)
     rig_close(&rig);
 }
 
-/* ---- LoRA tags ---- */
-
 static void expect_same(const struct random_setup *m, struct sluice_request request,
                         const struct result *want, const char *what) {
     struct result got = run_fresh(m->folder, 2, request);
@@ -270,8 +260,6 @@ static void test_tags_equal_options(const struct random_setup *m) {
     result_free(&want);
 }
 
-/* ---- prompt cache ---- */
-
 static void test_prompt_cache_separates_adapters(const struct random_setup *m) {
     struct sluice_lora first[] = {{m->first, 0.6}}, stronger[] = {{m->first, 1}};
     struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = 64 << 20};
@@ -306,7 +294,7 @@ static void write_config(const char *folder, int alpha) {
     fclose(file);
 }
 
-/* adapter_config.json beside the adapter file may hold alpha: a changed alpha must invalidate residents and
+/* adapter_config.json beside the adapter file may hold alpha. A changed alpha must invalidate residents and
  * prompt cache. */
 static void test_changed_alpha_file_is_reread(const struct random_setup *m, const char *path) {
     char folder[160], file[200];

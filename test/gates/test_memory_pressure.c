@@ -1,6 +1,6 @@
-/* Memory pressure: another program takes memory during a run, an operator fails with MEMORY, or a stage
- * cannot start. The run evicts residents and continues with equal bits within its plan; the session's next
- * run is right too. test/lib/rig.h describes the test rig. */
+/* Memory pressure during a run: another program takes memory, an operator fails with MEMORY, or a stage
+ * cannot start. The run evicts residents and continues bit-identical within its plan; the session's next run
+ * is right too. test/lib/rig.h describes the test rig. */
 #include "engine/api/pressure.h"
 #include "test/lib/failing_operators.h"
 #include "test/lib/rig.h"
@@ -9,8 +9,6 @@
 #include "kernels/ops.h"
 
 enum { BUDGETS = 4, ROUNDS = 3 };
-
-/* ---- reserve ---- */
 
 static void test_reserve_follows_free_memory(void) {
     const uint64_t mib = 1 << 20, most = PRESSURE_RESERVE_MOST, least = PRESSURE_RESERVE_LEAST;
@@ -28,12 +26,10 @@ static void test_reserve_follows_free_memory(void) {
     check(now > 0 && now < (uint64_t)1 << 50, "implausible free memory: %llu bytes", (unsigned long long)now);
 }
 
-/* ---- the report ---- */
-
 struct replanned {
     int n;
     json_int_t bytes;
-    bool named; /* every entry names a stage and one of its steps */
+    bool named; /* every entry of the report names a stage and one of its steps */
 };
 
 static struct replanned replanned(struct rig *rig) {
@@ -53,8 +49,8 @@ static struct replanned replanned(struct rig *rig) {
     return r;
 }
 
-static struct result run_within(struct rig *rig, const struct sluice_request *request,
-                                const struct result *want, const char *what) {
+static struct result run_with_limit(struct rig *rig, const struct sluice_request *request,
+                                    const struct result *want, const char *what) {
     fault_sys_restart(&rig->fault_sys);
     struct result r = run(rig, request);
     same(want, &r, what);
@@ -64,12 +60,10 @@ static struct result run_within(struct rig *rig, const struct sluice_request *re
     return r;
 }
 
-/* ---- memory taken by another program ---- */
-
 static int n_evicted;
 
-/* Runs one request under one budget: pressure at every step or at some, for a little or all memory; then
- * without. */
+/* Runs one request under one budget: with memory pressure at every step or at some steps, for little or all
+ * memory, then without pressure. */
 static void one_budget(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *name) {
     for (int round = 0; round < ROUNDS; round++) {
@@ -77,14 +71,14 @@ static void one_budget(struct rig *rig, const struct sluice_request *request, co
         snprintf(what, sizeof what, "%s, pressure %d", name, round);
         rig->fault_sys.free_percent = round ? 50 : 100;
         rig->fault_sys.free_bytes = round == 2 ? 1 : PRESSURE_RESERVE_MOST - (300 << 10);
-        struct result r = run_within(rig, request, want, what);
+        struct result r = run_with_limit(rig, request, want, what);
         int64_t live = rig->fault_sys.sys.use.live_bytes[LINE_STORE];
         bool keep = json_is_true(json_object_get(r.plan, "keep"));
         struct replanned evicted = replanned(rig);
         n_evicted += evicted.n;
         const char *hash = json_string_value(json_object_get(r.plan, "hash"));
         rig->fault_sys.free_percent = 0;
-        struct result next = run_within(rig, request, want, what);
+        struct result next = run_with_limit(rig, request, want, what);
         check(!replanned(rig).n, "%s: eviction without pressure", what);
         check(!strcmp(hash, json_string_value(json_object_get(next.plan, "hash"))),
               "%s: the plan hash changed", what);
@@ -126,10 +120,8 @@ static void test_pressure_keeps_bits(const char *folder, const char *name, int t
     rig_close(&rig);
 }
 
-/* ---- operators without memory ---- */
-
-/* Fails some operators of a run, from the first to the last but one. The last operator converts the image to
- * bytes after the visits. */
+/* Makes some operators of a run fail. The last operator is excluded, because it converts the image to bytes
+ * after all visits. */
 static void test_failed_operator_evicts(const char *folder, bool keep) {
     enum { TRIES = 12 };
     struct rig rig;
@@ -157,7 +149,7 @@ static void test_failed_operator_evicts(const char *folder, bool keep) {
         }
         result_free(&r);
         operators_fail_at(0);
-        r = run_within(&rig, &request, &want, what);
+        r = run_with_limit(&rig, &request, &want, what);
         result_free(&r);
     }
     check(rescued >= (keep ? TRIES : TRIES / 3), "only %d of %d runs continued", rescued, TRIES);
@@ -167,8 +159,8 @@ static void test_failed_operator_evicts(const char *folder, bool keep) {
     rig_close(&rig);
 }
 
-/* Too little free memory for a library: before an operator it counts as the operator's failure; before a
- * primitive is built it ends the run. */
+/* Too little free memory for oneDNN counts as the operator's failure if found before an operator, and ends
+ * the run if found before a primitive is built. */
 static void test_library_memory_failure_evicts(const char *folder) {
     enum { TRIES = 6 };
     struct rig rig;
@@ -200,8 +192,6 @@ static void test_library_memory_failure_evicts(const char *folder) {
     rig_close(&rig);
 }
 
-/* ---- stages that fail to start ---- */
-
 /* Returns whether the report's first eviction was for this stage. */
 static bool evicted_for(struct rig *rig, const char *stage) {
     json_t *report = rig_report(rig);
@@ -211,20 +201,20 @@ static bool evicted_for(struct rig *rig, const char *stage) {
     return found;
 }
 
-/* Fails each call of a kind once, in a run with everything resident. The second try of the stage gets memory.
- */
+/* Makes each call of one kind fail once, in a run with all blocks resident. The second attempt to start the
+ * stage gets memory. */
 static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
                        enum call call, const char *name) {
     int n_denoise = 0, n_decode = 0, went_on = 0;
     for (long at = 1;; at += call == CALL_MAP && !thorough() ? 3 : 1) {
         char what[64];
         snprintf(what, sizeof what, "failing %s %ld", name, at);
-        residents_destroy(&rig->session->residents); /* left by the previous run */
+        residents_destroy(&rig->session->residents); /* frees the residents of the previous run */
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
         bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) >
-                      0; /* earlier failures belong to the store and host memory */
+                      0; /* failures before the reader threads start concern the store and host memory */
         int evicted = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {
             same(want, &r, what);
@@ -239,7 +229,7 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         }
         check_memory_released(rig, json_is_true(json_object_get(r.plan, "keep")), what);
         result_free(&r);
-        r = run_within(rig, request, want, what);
+        r = run_with_limit(rig, request, want, what);
         result_free(&r);
         if (!reached) break;
     }

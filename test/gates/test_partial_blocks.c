@@ -1,6 +1,6 @@
-/* Blocks whose bytes have arrived only in part: failures and cancellation between acquiring a block and
- * awaiting its bytes; runs whose blocks arrive in many pieces; weights that are row ranges of one tensor in
- * the file. Builds without oneDNN, so that the thread sanitizer can check it. */
+/* Blocks that have arrived only in part: failures and cancellation between acquiring a block and awaiting its
+ * bytes; blocks that arrive in many pieces; weights that are row ranges of one tensor in the file. Builds
+ * without oneDNN, so that ThreadSanitizer can check it. */
 #include "engine/run/reader.h"
 #include "kernels/paced/paced.h"
 #include "test/lib/store_fixture.h"
@@ -10,8 +10,7 @@
 
 enum { PLANS = 30, MODELS = 40, STAGING_PAGES = 4 };
 
-/* Opens a store with one block of several pieces and acquires it while a slow read of the first piece is in
- * flight. */
+/* duration of the slow read in microseconds */
 enum { SLOW_US = 500000 };
 
 static struct store *open_slow_block(bool separate, struct error *e) {
@@ -29,30 +28,33 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &place, e), OK);
     while (!atomic_load(&fault_sys.count[CALL_READ]))
-        sched_yield(); /* the block has a place in the ring; its first read has started */
+        sched_yield(); /* waits until the block has a place in the ring and its first read has started */
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
 }
 
-/* The read of the second piece fails after the acquire: awaiting the bytes returns the error. */
+/* Reading the second piece of a block fails after the acquire: awaiting the bytes returns the error. */
 static void test_failed_piece_fails_await(void **state) {
     (void)state;
     for (int separate = 0; separate < 2; separate++) {
         struct error e = {0};
         char line[1200];
         struct store *store = open_slow_block(separate, &e);
-        fault_sys_fail(&fault_sys, CALL_READ, 1, 0); /* the second read; the first has already been counted */
+        fault_sys_fail(&fault_sys, CALL_READ, 1,
+                       0); /* makes the second read fail; the first has already been counted */
         assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
         e = (struct error){0};
-        assert_int_equal(store_await(store, 0, 1, &e), IO); /* a failed store keeps failing */
+        assert_int_equal(store_await(store, 0, 1, &e),
+                         IO); /* a store that has failed returns the same error again */
         if (separate) store_release(store, 0);
         store_close(store);
         store_fixture_remove();
     }
 }
 
-/* Releasing a block waits for its read in flight, so that no other block is written over it. */
+/* Releasing a block waits for the block's read in flight, so that no other block is written into the same
+ * memory. */
 static void test_cancelled_await_waits_for_read(void **state) {
     (void)state;
     for (int separate = 0; separate < 2; separate++) {
@@ -64,12 +66,12 @@ static void test_cancelled_await_waits_for_read(void **state) {
         store_release(store, 0);
         assert_int_equal(reads_in_flight(), 0);
         store_close(store);
-        assert_int_equal(memory_checker.n_reads, 1); /* the remaining pieces are not read */
+        assert_int_equal(memory_checker.n_reads, 1); /* the remaining pieces of the block are not read */
         store_fixture_remove();
     }
 }
 
-/* Random models on a device with its own memory, with slow reads, so that readers finish in any order. */
+/* Random models on a device with its own memory; slow reads let the reader threads finish in any order. */
 static void test_reads_finish_in_any_order(void **state) {
     (void)state;
     for (int i = 0, n = 0; n < MODELS; i++) {
@@ -82,7 +84,7 @@ static void test_reads_finish_in_any_order(void **state) {
     }
 }
 
-/* Behind a bus every block arrives in pieces of a page, and operators wait for the pieces that they read. */
+/* Behind a bus every block arrives in pieces of one page; operators wait for the pieces that they read. */
 static void test_pieces_keep_bits(void **state) {
     (void)state;
     static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
@@ -122,8 +124,6 @@ static void test_pieces_keep_bits(void **state) {
     synthetic_remove();
 }
 
-/* ---- weights that are parts of one tensor ---- */
-
 enum { SHORT, LONG, BOTH, COLUMNS };
 
 static const int32_t part_dims[] = {3, 5, 8, 7};
@@ -155,7 +155,7 @@ static const struct weight_spec part_table[] = {
 
 static const struct block_kind part_kind = BLOCK_KIND("parts", "parts", part_table, part_weights, NULL);
 
-/* Compares rows of a packed weight with rows of a tensor in the file. */
+/* Compares rows of a packed weight, from `row` on, with rows of a tensor in the file, from `from` on. */
 static void assert_rows(struct tensor weight, int32_t row, const char *tensor, int32_t from, int32_t rows) {
     const struct index_entry *entry = index_find(&store_fixture.files.index, tensor);
     uint64_t row_bytes = entry->bytes / (uint64_t)entry->dim[0];
@@ -206,7 +206,7 @@ static void test_fused_tensor_parts_are_packed(void **state) {
     unbind_parts(&block);
 }
 
-/* A fused tensor whose rows are not the sum of its parts is rejected. */
+/* A fused tensor with too few rows for its parts is rejected. */
 static void test_short_fused_tensor_is_rejected(void **state) {
     (void)state;
     struct block block;
@@ -218,10 +218,8 @@ static void test_short_fused_tensor_is_rejected(void **state) {
     unbind_parts(&block);
 }
 
-/* ---- direct reads ---- */
-
-/* Direct reads go straight to staging; only the disk blocks at both ends of a piece use the bounce buffer of
- * one page. One read per page would be thousands of reads. */
+/* Direct reads go straight to staging. Only the disk blocks at both ends of a piece use the bounce buffer,
+ * which has one page; one read per page would be thousands of reads. */
 static void test_direct_reads_skip_bounce_buffer(void **state) {
     (void)state;
     one_block(5 << 20, 0);

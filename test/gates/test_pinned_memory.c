@@ -1,7 +1,7 @@
-/* Plans with a limit on pinned host memory: the unpinned part of a pool passes through staging. test/device
- * checks the copies (test_cuda_store.c, test_cuda_gate.c).
+/* Plans with a limit on pinned host memory: the unpinned part of a host pool is copied through staging.
+ * test_cuda_store.c and test_cuda_gate.c check the copies.
  *
- * SEED in the environment changes the needs. */
+ * The environment variable SEED changes the random needs. */
 #include "engine/run/timing.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
@@ -31,7 +31,7 @@ static uint64_t block_bytes(const struct stage_need *n, uint64_t *largest) {
     return all;
 }
 
-/* Disk, bus, host copies and compute take about equal time. */
+/* Makes a run_need whose disk, bus, host copies and compute take about equal time. */
 static void make_need(void) {
     memset(&need, 0, sizeof need);
     need.separate = true;
@@ -51,13 +51,14 @@ static void make_need(void) {
     }
 }
 
-/* One of two pooled blocks is pinned; the other is copied to staging each time, in parallel with the bus. */
+/* One of two pooled blocks is pinned. The other is copied to staging in each step, in parallel with the bus.
+ */
 static void test_unpinned_pool_costs_host_copies(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
     const double piece = PLAN_STAGED_PIECE / 1e9;
     static const struct {
-        double host_copy, seconds; /* seconds without the last piece */
+        double host_copy, seconds; /* seconds: predicted time without the last staged piece */
     } cases[] = {{10e9, 2.6}, {0.25e9, 3.2}, {0, 2.6}};
     memset(&need, 0, sizeof need);
     memset(&plan, 0, sizeof plan);
@@ -79,8 +80,8 @@ static void test_unpinned_pool_costs_host_copies(void **state) {
     }
 }
 
-/* Returns the bytes that the plan pins at most, with staging. Adds the stages with partly pinned pools to
- * n_limited. */
+/* Returns the largest number of bytes that the plan pins, with staging. Adds the stages with partly pinned
+ * pools to n_limited. */
 static uint64_t check_pinned(int *n_limited) {
     uint64_t staging = 0, kept = 0, most = 0;
     struct error e = {0};
@@ -98,7 +99,7 @@ static uint64_t check_pinned(int *n_limited) {
     return plan.keep ? staging + kept : most;
 }
 
-/* While staging keeps its size, a lower limit never makes a plan faster. */
+/* As long as staging keeps its size, a lower pin limit never makes a plan faster. */
 static void test_lower_pin_limit_is_never_faster(void **state) {
     (void)state;
     int limited = 0, slower = 0;
@@ -120,8 +121,9 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
             last = plan.seconds;
         }
         slower += last > first * 1.001;
-        plan_limit_pins(&need, need.interstage_bytes +
-                                   below(largest)); /* below staging: it shrinks or is not pinned */
+        plan_limit_pins(
+            &need, need.interstage_bytes +
+                       below(largest)); /* below the size of staging, which then shrinks or is not pinned */
         plan_solve(&need, ram, vram, &plan);
         check_pinned(&limited);
     }
@@ -129,7 +131,7 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
     assert_true(limited >= NEEDS && slower > 0);
 }
 
-/* Full-frame buffers in host memory are pinned, so a low limit keeps them in VRAM. */
+/* Full-frame buffers in host memory must be pinned, so a low pin limit keeps them in VRAM. */
 static void test_pin_limit_moves_full_frames_to_vram(void **state) {
     (void)state;
     struct error e = {0};
@@ -139,9 +141,9 @@ static void test_pin_limit_moves_full_frames_to_vram(void **state) {
     n->picture_bytes = 100 << 20;
     plan_limit_pins(&need, 200 << 20);
     assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);
-    plan_limit_pins(&need, 101 << 20); /* does not fit together with staging */
+    plan_limit_pins(&need, 101 << 20); /* the pin limit is too low for full-frame buffers and staging */
     assert_int_equal(n->pictures_place, PICTURES_ON_DEVICE);
-    n->pictures_place = PICTURES_ON_HOST; /* set by the request */
+    n->pictures_place = PICTURES_ON_HOST; /* as if the request set the placement */
     plan_limit_pins(&need, 99 << 20);
     plan_solve(&need, (uint64_t)1 << 40, (uint64_t)1 << 40, &plan);
     assert_int_equal(plan_check(&need, &plan, &e), BUDGET);

@@ -1,7 +1,7 @@
-/* The plan solver and its time prediction: agreement with an independent simulator, feasible plans, monotonic
+/* The plan solver and its time prediction: agreement with an independent simulator, plans that fit, monotonic
  * time, distance to brute force, speed. Pure functions: no files, no threads.
  *
- * SEED in the environment changes all random cases. */
+ * The environment variable SEED changes all random cases. */
 #include "engine/run/advice.h"
 #include "engine/run/timing.h"
 #include "engine/run/plan.h"
@@ -14,7 +14,7 @@
 #include <time.h>
 
 enum { NEEDS_MOST = 80 };
-static int needs, brute; /* numbers of random needs: in all, and per kind against brute force */
+static int needs, brute; /* numbers of random needs: in all, and of each kind compared with brute force */
 
 static uint64_t random_state;
 static struct run_need need;
@@ -37,8 +37,6 @@ static double processor_seconds(void) {
 static uint64_t page_align(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
-
-/* ---- needs ---- */
 
 static void add_blocks(struct stage_need *n, int count, double bytes, double seconds) {
     for (int i = 0; i < count; i++, n->n_blocks++) {
@@ -70,7 +68,8 @@ static uint64_t all_bytes(const struct stage_need *n) {
     return bytes;
 }
 
-/* Compute, bus and disk take about equal time, so that each is the bottleneck sometimes. */
+/* Makes a stage whose compute, bus and disk take about equal time, so that each is the bottleneck sometimes.
+ */
 static void make_stage(struct stage_need *n, int n_blocks) {
     double share = from_to(0.1, 2), uneven = from_to(0, 1);
     bool once = !below(3), sided = !below(3);
@@ -105,8 +104,6 @@ static void make_need(bool separate, int n_stages, int most_blocks) {
     for (int s = 0; s < n_stages; s++) make_stage(&need.stage[s], 1 + (int)below((uint64_t)most_blocks));
 }
 
-/* ---- time prediction ---- */
-
 static void test_prediction_matches_simulator(void **state) {
     (void)state;
     double worst = 0;
@@ -132,7 +129,8 @@ static void test_prediction_matches_simulator(void **state) {
                   100 * worst);
 }
 
-/* Extrapolating many evaluations gives the time of simulating each. */
+/* The predicted time of many evaluations is extrapolated; it equals the time of simulating each evaluation.
+ */
 static void test_extrapolation_matches_simulation(void **state) {
     (void)state;
     for (int i = 0; i < needs / 4; i++) {
@@ -152,14 +150,16 @@ static void test_extrapolation_matches_simulation(void **state) {
     }
 }
 
-/* Restricting the copier never helps; a larger ring, more residents or a larger pool never hurt. */
+/* Restricting how far copies run ahead never helps; a larger ring, more residents or a larger pool never
+ * hurt. */
 static void test_prediction_is_monotone(void **state) {
     (void)state;
     for (int i = 0; i < needs; i++) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
-        if (n->evaluations > 6) n->evaluations = 6; /* an extrapolated time is a mean */
+        if (n->evaluations > 6)
+            n->evaluations = 6; /* few evaluations, because an extrapolated time is a mean */
         memset(&plan, 0, sizeof plan);
         struct plan_stage *p = &plan.stage[0];
         for (int b = 0; b < n->n_blocks; b++) {
@@ -182,7 +182,7 @@ static void test_prediction_is_monotone(void **state) {
     }
 }
 
-/* The bound by which the solver skips plans never exceeds their predicted time. */
+/* The lower bound that the solver uses to skip plans never exceeds the plan's predicted time. */
 static void test_bound_never_exceeds_prediction(void **state) {
     (void)state;
     static struct block_stream block_stream;
@@ -207,16 +207,16 @@ static void test_bound_never_exceeds_prediction(void **state) {
     assert_true(stopped > 0);
 }
 
-/* Two blocks, each with one second of copying and one of computing. */
+/* Two blocks, each with one second of copying and one second of compute. */
 static void test_two_blocks_by_hand(void **state) {
     (void)state;
     static const struct {
         int ring, depth, no_wrap, waits;
         double seconds;
     } cases[] = {
-        {1, 0, 0, 0, 12}, /* copy, compute, copy, compute ... */
-        {2, 0, 0, 0, 7},  /* the first copy, then compute without waits */
-        {2, 0, 1, 0, 9},  /* three seconds per evaluation: each starts with an exposed copy */
+        {1, 0, 0, 0, 12}, /* copy and compute alternate */
+        {2, 0, 0, 0, 7},  /* after the first copy, compute never waits */
+        {2, 0, 1, 0, 9},  /* three seconds per evaluation, which starts with a copy that compute waits for */
         {2, 0, 0, 1, 12}, {2, 1, 0, 0, 7}, {8, 0, 0, 0, 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -230,7 +230,7 @@ static void test_two_blocks_by_hand(void **state) {
     }
 }
 
-/* Pooled blocks are read from disk once, other blocks each time; disk and bus overlap. */
+/* Pooled blocks are read from disk once, other blocks in each evaluation; disk and bus work in parallel. */
 static void test_pool_and_disk_by_hand(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
@@ -249,8 +249,6 @@ static void test_pool_and_disk_by_hand(void **state) {
     plan_set_resident(&plan.stage[0], 1, true);
     assert_float_equal(timing_predict(&need, &plan, 0).seconds, 2 + piece, 1e-6);
 }
-
-/* ---- the solver ---- */
 
 static void check_sums(uint64_t ram, uint64_t vram) {
     uint64_t residents = 0, pools = 0, ram_peak = need.base_bytes + need.host_bytes + need.open_bytes,
@@ -313,7 +311,8 @@ static void solve_twice(uint64_t ram, uint64_t vram) {
     assert_memory_equal(&plan, &other, sizeof plan);
 }
 
-/* Budgets from the minimum to everything, in uneven steps: plans fit, and more memory is never slower. */
+/* Budgets grow in uneven steps from the minimum to all blocks resident: plans fit, and more memory is never
+ * slower. */
 static void test_more_memory_is_never_slower(void **state) {
     (void)state;
     int kept = 0, plans = 0;
@@ -353,7 +352,7 @@ static void test_more_memory_is_never_slower(void **state) {
                   faster);
 }
 
-/* Small budget steps, where several plans with other residents, rings and pools are equally fast. */
+/* In small budget steps, several plans with different residents, rings and pools are equally fast. */
 static void test_ties_are_never_slower(void **state) {
     (void)state;
     double worst = 0;
@@ -372,10 +371,11 @@ static void test_ties_are_never_slower(void **state) {
         }
     }
     print_message("more memory is at most %.1g slower\n", worst);
-    assert_true(worst < 1e-8); /* TIE, twice */
+    assert_true(worst < 1e-8); /* twice the solver's tolerance TIE */
 }
 
-/* Returns the cost that replaces time where rates are unknown: a byte from disk counts as 8 over the bus. */
+/* Returns the cost that the solver minimises where rates are unknown: a byte from disk counts as 8 bytes over
+ * the bus. */
 static double bytes_to_move(void) {
     double bytes = 0;
     for (int s = 0; s < need.n_stages; s++)
@@ -388,7 +388,7 @@ static double bytes_to_move(void) {
     return bytes;
 }
 
-/* Every combination of unknown rates gives plans; more memory streams at most an eighth more. */
+/* Every combination of unknown rates gives plans; more memory streams at most an eighth more bytes. */
 static void test_unknown_rates_give_plans(void **state) {
     (void)state;
     for (int i = 0; i < needs / 2; i++) {
@@ -410,10 +410,8 @@ static void test_unknown_rates_give_plans(void **state) {
     }
 }
 
-/* ---- bad input ---- */
-
-/* Plans fit at the minimum budgets; one byte less of either memory is rejected by name; huge budgets do not
- * crash. */
+/* Plans fit at the minimum budgets, one byte less is rejected and the error names the memory, and huge
+ * budgets do not crash. */
 static void check_extremes(const char *what) {
     struct error e = {0};
     plan_solve(&need, 0, 0, &plan);
@@ -462,7 +460,7 @@ static void test_extreme_needs_do_not_crash(void **state) {
     }
 }
 
-/* Rates of 0: each alone and all together. */
+/* Sets each rate to 0, then all rates together. */
 static void test_rates_of_zero_do_not_crash(void **state) {
     (void)state;
     for (int i = 0; i < 8; i++) {
@@ -474,16 +472,14 @@ static void test_rates_of_zero_do_not_crash(void **state) {
     }
 }
 
-/* ---- against brute force ---- */
-
 static double solve_seconds(uint64_t ram, uint64_t vram) {
     double began = processor_seconds();
     plan_solve(&need, ram, vram, &plan);
     return processor_seconds() - began;
 }
 
-/* Returns the best time with these residents and this ring over all sets of pooled blocks, the rest of memory
- * being staging; at most `best`. */
+/* Returns the best time with these residents and this ring over all sets of pooled blocks, with staging in
+ * the remaining RAM; at most `best`. */
 static double best_pool(const struct block_stream *block_stream, struct plan_stage *p, uint64_t host,
                         double best) {
     const struct stage_need *n = &need.stage[0];
@@ -501,7 +497,7 @@ static double best_pool(const struct block_stream *block_stream, struct plan_sta
     }
 }
 
-/* Returns the best time within these budgets over all sets of residents, the rest of memory being the ring;
+/* Returns the best time within these budgets over all sets of residents, with the ring in the remaining VRAM;
  * at most `best`. */
 static double brute_force(uint64_t device, uint64_t host, double best) {
     static struct block_stream block_stream;
@@ -513,8 +509,8 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (block_stream_bound(&block_stream, &p) >= best) continue;
-        double seconds =
-            block_stream_timing(&block_stream, &p).seconds; /* a lower bound on a separate device */
+        double seconds = block_stream_timing(&block_stream, &p)
+                             .seconds; /* a lower bound on a device with its own memory */
         if (seconds < best) best = need.separate ? best_pool(&block_stream, &p, host, best) : seconds;
     }
     return best;
@@ -564,8 +560,6 @@ static void test_solver_is_near_brute_force(void **state) {
     compare_with_brute_force(false, 13, 16, brute);
 }
 
-/* ---- the shapes of real models ---- */
-
 static void solve_shape(enum shape shape, double resident, double rings, bool separate) {
     make_shape(shape, 28);
     need.separate = separate;
@@ -605,7 +599,7 @@ static void test_model_shapes_reach_lower_bound(void **state) {
     }
 }
 
-/* Where compute is the bottleneck the plan still uses the budget, because rates may be wrong. */
+/* Where compute is the bottleneck, the plan still uses the whole budget, because the rates may be wrong. */
 static void test_budget_is_used(void **state) {
     (void)state;
     solve_shape(QWEN, 0.9, 3, false);
@@ -615,7 +609,7 @@ static void test_budget_is_used(void **state) {
     assert_true((double)plan.stage[0].resident_bytes > 0.85 * (double)all_bytes(&need.stage[0]));
 }
 
-/* Memory too small for one more resident goes to the ring, even where compute is the bottleneck. */
+/* Memory too small for one more resident enlarges the ring, even where compute is the bottleneck. */
 static void test_remaining_memory_widens_ring(void **state) {
     (void)state;
     struct stage_need *n = one_stage(5, 1e9);
@@ -630,8 +624,6 @@ static void test_remaining_memory_widens_ring(void **state) {
     assert_true(rest < (uint64_t)2832000);
     assert_true(p->ring_bytes > least);
 }
-
-/* ---- speed ---- */
 
 static void print_time(const char *what, uint64_t ram, uint64_t vram) {
     double seconds = 0;
@@ -659,8 +651,8 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Budgets of both memories from the minimum to nearly everything; needs with many equally fast plans are
- * slowest. */
+/* Budgets of both memories grow from the minimum to nearly all bytes. Needs with many equally fast plans are
+ * the slowest to solve. */
 static void time_kind(int kind, bool separate) {
     double times[NEEDS_MOST / 20 * 49];
     int n = 0;
@@ -677,7 +669,8 @@ static void time_kind(int kind, bool separate) {
     qsort(times, (size_t)n, sizeof *times, by_value);
     print_message("120 blocks, %s, %-10s %6.2f ms, at most %6.2f of %d plans\n",
                   separate ? "separate" : "unified ", kinds[kind], 1e3 * times[n / 2], 1e3 * times[n - 1], n);
-    assert_true(times[n / 2] < 0.05); /* the specified limit, with a margin of about ten for other builds */
+    assert_true(times[n / 2] <
+                0.05); /* 50 ms: the specified limit with a margin of about ten for slow builds */
 }
 
 static void test_solver_is_fast(void **state) {
@@ -700,13 +693,11 @@ static void test_solver_is_fast(void **state) {
     print_time("flux, separate, pool of half", 12000000000, 8000000000);
 }
 
-/* ---- advice ---- */
-
 static void test_advice_is_faster(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    /* Few needs may include none that waits for memory: makes more until one does. */
+    /* Needs are random: continues until at least one waits for memory. */
     for (int i = 0; i < needs / 20 + 2 || (!n_memory && i < 100); i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);

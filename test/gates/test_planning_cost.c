@@ -1,10 +1,7 @@
-/* Cost of planning in counts: calls of device->cost and timed candidate plans. Equal images and groups of a
- * batch share results, and hopeless candidates are skipped. Counts, unlike seconds, are equal on every
- * machine. */
+/* Cost of planning, in counts that are equal on every machine: calls of device->cost and timed candidate
+ * plans. Equal images and equal groups of a batch share results, and hopeless candidates are skipped. */
 #include "engine/run/timing.h"
 #include "test/lib/rig.h"
-
-/* ---- counting ---- */
 
 static long n_costs, n_timed;
 static void (*cost_of_device)(const struct device *device, const struct op *op, struct op_cost *cost);
@@ -14,7 +11,7 @@ static void counting_cost(const struct device *device, const struct op *op, stru
     cost_of_device(device, op, cost);
 }
 
-/* The linker redirects the engine's calls to these functions (--wrap, test/check.mk). */
+/* The linker option --wrap (test/check.mk) redirects the engine's calls to these functions. */
 double __real_block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage,
                                    double enough);
 double __real_block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage);
@@ -48,12 +45,10 @@ static struct counts {
     return (struct counts){n_costs, n_timed};
 }
 
-/* ---- limits ---- */
-
 enum { GROUPINGS = 15 }; /* different group sizes of 64 images */
 
-/* Each group size has two kinds of groups (the last may be smaller); one image counts tiling, no tiling and
- * prompts. */
+/* Each group size has two kinds of groups, as the last group may be smaller. The plan of one image measures
+ * decoding with and without tiling, and the prompts. */
 static void test_batch_shares_measurements(struct rig *rig) {
     struct counts one = plan_of(rig, 1, plenty, "auto"), many = plan_of(rig, 64, plenty, "auto");
     check(many.costs <= 2 * GROUPINGS * one.costs, "%ld cost calls for 64 images, %ld for one", many.costs,
@@ -61,7 +56,7 @@ static void test_batch_shares_measurements(struct rig *rig) {
     check(many.timed <= 10000, "%ld timed plans although everything fits", many.timed);
 }
 
-/* With little memory every group size is searched, and again for the advice. */
+/* With little memory, planning times candidates of every group size, and again for the advice. */
 static void test_little_memory_limits_search(struct rig *rig) {
     json_int_t least, all;
     bounds(rig, request_fox(1024, 1024, 4, 16, 3), &least, &all);
@@ -72,7 +67,7 @@ static void test_little_memory_limits_search(struct rig *rig) {
     }
 }
 
-/* Planning auto measures the tiled decoder anyway. */
+/* VAE tiling `on` costs no more planning than `auto`, which measures the tiled decoder too. */
 static void test_auto_tiling_costs_no_more(struct rig *rig) {
     struct counts both = plan_of(rig, 1, plenty, "auto"), on = plan_of(rig, 1, plenty, "on");
     check(on.costs <= both.costs, "%ld cost calls with tiling on, %ld with auto", on.costs, both.costs);

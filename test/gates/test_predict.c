@@ -1,4 +1,4 @@
-/* `bench block --predict` against formulas of the blocks: FLOPs of products, bytes moved by passes, kernel
+/* `bench block --predict` against formulas: FLOPs of products, bytes moved by elementwise passes, kernel
  * launches and seconds. test_cuda_work.c compares the launches with the device's. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -17,7 +17,7 @@
 #include <string.h>
 
 static struct sys sys;
-static const struct cuda_card *card; /* the first */
+static const struct cuda_card *card; /* the first card of the table */
 static struct device *cuda;
 
 static struct predict_rows predict(const struct cuda_card *of, const struct predict_case *c) {
@@ -33,7 +33,7 @@ static const struct predict_case *case_of(const struct family *family) {
     const struct predict_case *cases = predict_cases(&n), *found = NULL;
     for (int i = 0; i < n; i++) {
         if (cases[i].sizes.family != family) continue;
-        assert_null(found); /* one block per family */
+        assert_null(found); /* each family has one block here */
         found = &cases[i];
     }
     assert_non_null(found);
@@ -58,8 +58,6 @@ static void assert_near(double a, double b, double share) {
     if (!(a >= b * (1 - share) && a <= b * (1 + share))) fail_msg("%.9g, not %.9g", a, b);
 }
 
-/* ---- the families ---- */
-
 #define FAMILY_ROW(name) &family_##name,
 static const struct family *const published[] = {PUBLISHED_FAMILIES(FAMILY_ROW)};
 enum { N_PUBLISHED = sizeof published / sizeof *published };
@@ -70,13 +68,16 @@ struct formula {
     double tokens, products, attention, convolutions;
 };
 
-static const double T = 4128, C = 3840, F = 10240; /* Z-Image */
+static const double T = 4128, C = 3840, F = 10240; /* Z-Image: tokens, columns, feed-forward columns */
 static const double FT = 4608, FC = 3072, FF = 12288;
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image; 64 of the tokens are text */
 static const double UT = 4096, UC = 320;
-static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824;     /* Wan, 81 frames, 512 text tokens */
-static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC; /* Stable Diffusion 3 */
-static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2; /* patches; 9 windows of 8 across and one of 2 */
+static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan with 81 frames and 512 text tokens */
+static const double ST = 4096 + 77 + 256, SC = 1536,
+                    SF = 4 * SC; /* Stable Diffusion 3: tokens, columns, feed-forward columns */
+static const double VT = 74 * 74,
+                    VW = 9 * 8 * 8 +
+                         2 * 2; /* VT: patches; VW: patches in 9 windows of 8 across and one of 2 */
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
 static void test_flops_match_formulas(void **state) {
@@ -118,7 +119,7 @@ static void test_flops_match_formulas(void **state) {
     }
 }
 
-/* A Z-Image block at 1024 x 1024: bytes that its passes move, and its launches. */
+/* Checks the bytes that elementwise passes of a Z-Image block move at 1024x1024, and the block's launches. */
 static void test_pass_bytes_and_launches(void **state) {
     (void)state;
     enum { LAUNCHES_MOST = 60 };
@@ -132,13 +133,13 @@ static void test_pass_bytes_and_launches(void **state) {
     assert_true(passes.bytes >= 10 * T * C); /* at least the residual stream, which is read and written */
 }
 
-/* Checks the rows per chunk that a device uses for `rows` rows. */
+/* Checks the number of rows per chunk that a device uses for `rows` rows. */
 static void assert_chunk(struct device *device, int32_t rows, int32_t chunk) {
     struct context x = {.device = device};
     assert_int_equal(row_chunk(&x, rows), chunk);
 }
 
-/* Chunk sizes are constants because results depend on them. A GPU uses as few chunks as possible. */
+/* Rows per chunk are constants, because results depend on them. A GPU uses as few chunks as possible. */
 static void test_chunk_sizes_are_constant(void **state) {
     (void)state;
     struct device *cpu = cpu_open(&sys, 1, &(struct error){0});
@@ -166,13 +167,15 @@ static void test_quantised_weights_add_passes_only(void **state) {
     double weights = 4 * C * C + 3 * C * F,
            more = sum_of(&rows, WORK_PASS).bytes - sum_of(&plain, WORK_PASS).bytes;
     assert_near(sum_of(&rows, WORK_PRODUCT).flops, sum_of(&plain, WORK_PRODUCT).flops, 1e-12);
-    assert_true(more >=
-                weights * (2 + 144.0 / 256)); /* read 144 bytes for 256 values, write two bytes each */
+    assert_true(
+        more >=
+        weights *
+            (2 +
+             144.0 / 256)); /* dequantisation reads 144 bytes per 256 values and writes two bytes per value */
 }
 
-/* ---- the cards ---- */
-
-/* Pass time follows memory bandwidth; products stay below the card's peak and are slower for few rows. */
+/* The time of elementwise passes follows memory bandwidth; products stay below the card's peak and are slower
+ * for few rows. */
 static void test_seconds_follow_card(void **state) {
     (void)state;
     enum { WHOLE = 4128, PARTS = 8 };
@@ -194,7 +197,7 @@ static void test_seconds_follow_card(void **state) {
     assert_null(cuda_card_named("5"));
 }
 
-/* Attention heads of 40 columns are padded to 48. */
+/* Attention pads heads of 40 columns to 48, and the prediction counts the padding. */
 static void test_padded_heads_are_counted(void **state) {
     (void)state;
     struct predict_row row = {0};
@@ -218,7 +221,6 @@ static int set_up(void **state) {
     return !cuda;
 }
 
-/* Checks that no memory is left. */
 static int tear_down(void **state) {
     (void)state;
     cuda->destroy(cuda);

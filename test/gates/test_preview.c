@@ -9,8 +9,6 @@
 
 enum { SIDE = 512, SHOWN_MOST = 64 };
 
-/* ---- recording callbacks ---- */
-
 struct shown {
     int index, step, of, width, height;
     uint64_t seed;
@@ -23,7 +21,7 @@ static struct recorder {
     uint8_t picture[SIDE * SIDE * 3]; /* pixels of the last image */
     int n_warned;
     sluice_session *cancelled; /* session to cancel after the first preview */
-    struct fault_sys *starved; /* fails the next map call after the first preview */
+    struct fault_sys *starved; /* simulated system whose next memory map call fails after the first preview */
 } recorder;
 
 static void on_preview(void *user, const struct sluice_preview *preview) {
@@ -51,7 +49,7 @@ static void on_log(void *user, int level, const char *line) {
     l->n_warned += level == SLUICE_WARNING && strstr(line, "no more previews") != NULL;
 }
 
-/* A tiny autoencoder with random weights: enough to compare images. */
+/* Returns a tiny autoencoder (TAESD) with random weights. */
 static const char *tiny_decoder(void) {
     return random_model("tiny", "taesd", "latent_channels=16,dtype=f32", 5);
 }
@@ -77,16 +75,15 @@ static struct sluice_request request_of(const char *preview) {
     return r;
 }
 
-/* ---- previews change no bit ---- */
-
-/* Returns the expected number of previews for steps 1 to `of`; the last step shows the final image. */
+/* Returns the expected number of previews for steps 1 to `of`; the last step always shows the final image. */
 static int n_expected(const struct sluice_request *r, int of) {
     int every = r->preview_every ? r->preview_every : 1, n = 0;
     for (int step = 1; step <= of; step++) n += step % every == 0 && (step < of || r->no_decode);
     return n * r->batch;
 }
 
-/* Compares with a run without previews; checks the number of previews and the image that each shows. */
+/* Compares with a run without previews; checks the number of previews and the image that each preview shows.
+ */
 static void check_previews(struct rig *rig, const char *folder, struct sluice_request r, const char *what) {
     struct sluice_request plain = r;
     plain.preview = NULL;
@@ -135,7 +132,8 @@ static void test_previews_keep_bits(const char *folder, const char *preview, int
     rig_close(&rig);
 }
 
-/* Samplers with two evaluations per step, with noise per step, and a schedule with an additional step. */
+/* Samplers with two evaluations per step, with noise in each step, and with a schedule that has one more
+ * step. */
 static void test_previews_of_every_sampler(void) {
     static const char *const names[] = {"heun", "euler_a", "pndm", "lcm", "dpm++2m_sde"};
     const char *folder = "test/golden/sd1/model";
@@ -149,7 +147,7 @@ static void test_previews_of_every_sampler(void) {
     rig_close(&rig);
 }
 
-/* Video previews: all latent frames on one contact sheet, or the decoded first frame. */
+/* Previews of videos show all latent frames on one contact sheet, or the decoded first frame. */
 static void test_previews_of_videos(void) {
     const char *one = "test/golden/wan_ti2v/model", *two = "test/golden/wan22/model";
     struct rig rig;
@@ -172,20 +170,18 @@ static void test_previews_of_videos(void) {
     rig_close(&rig);
 }
 
-/* ---- contents ---- */
-
 static uint8_t level(double value) {
     return (uint8_t)lrint(255 * fmin(fmax(value, 0), 1));
 }
 
-/* Returns the number of values that differ by more than rounding. */
+/* Returns the number of pixel values that differ by more than rounding. */
 static int n_unlike(const uint8_t *a, const uint8_t *b, int n) {
     int count = 0;
     for (int i = 0; i < n; i++) count += abs(a[i] - b[i]) > 1;
     return count;
 }
 
-/* After the last step the preview equals the projected latent. */
+/* After the last step, the latent preview shows the projection of the final latent. */
 static void test_last_latent_preview_is_final(void) {
     static uint8_t want[SIDE * SIDE * 3];
     struct rig rig;
@@ -237,7 +233,7 @@ static void test_last_decoded_preview_is_image(const char *folder, int width, in
     if (!open_recording(&rig, folder, tiny ? tiny_decoder() : NULL)) return;
     struct result compared = run(&rig, &r);
     r.no_decode = false;
-    r.preview = NULL; /* with a tiny autoencoder, which then decodes the image */
+    r.preview = NULL; /* without previews the tiny autoencoder decodes the final image */
     struct result generated = run(&rig, &r);
     check(recorder.n == 5 && generated.n_images == 1, "%s: %d previews, %d images", folder, recorder.n,
           generated.n_images);
@@ -257,7 +253,8 @@ static void test_preview_blends_inpainting(void) {
     struct rig rig;
     struct sluice_request r = request_of("latent");
     for (int i = 0; i < 48 * 32 * 3; i++) rgb[i] = (uint8_t)(i * 7);
-    for (int y = 0; y < 32; y++) memset(black + y * 48 * 3, 255, 16 * 3); /* the left third is repainted */
+    for (int y = 0; y < 32; y++)
+        memset(black + y * 48 * 3, 255, 16 * 3); /* repaints the left third of the image */
     mask.rgb = black;
     r.init_image = &init;
     r.mask = &mask;
@@ -285,8 +282,6 @@ static void test_preview_blends_inpainting(void) {
     rig_close(&rig);
 }
 
-/* ---- memory and time ---- */
-
 /* Records total live memory at every read; preview blocks are read while all other memory is in use. */
 static struct rig *observed;
 static atomic_llong most_live;
@@ -298,7 +293,7 @@ static void record_memory(void *user, long n) {
     }
 }
 
-/* Planned bytes without the bare process and library memory. */
+/* Returns the planned bytes without those of the bare process and of libraries. */
 static json_int_t planned_without_libraries(json_t *plan) {
     json_int_t most = 0;
     size_t i;
@@ -330,7 +325,8 @@ static double denoising_seconds(json_t *plan) {
     return json_number_value(json_object_get(stage_of(plan, "denoise"), "seconds"));
 }
 
-/* The minimum budget works, one byte less is rejected; the minimum of a run without previews is too small. */
+/* A run with previews fits its minimum budget, and one byte less is rejected. The minimum of a run without
+ * previews is too small. */
 static void test_previews_are_planned(const char *preview) {
     struct rig rig;
     json_int_t least, all, without;
@@ -353,7 +349,7 @@ static void test_previews_are_planned(const char *preview) {
     check(got.code == SLUICE_BUDGET, "%s: one byte below the minimum budget: %s", preview,
           sluice_code_name(got.code));
     result_free(&got);
-    if (!tiny) { /* the preview decoder differs from the VAE */
+    if (!tiny) { /* previews take additional time, because their decoder differs from the VAE */
         json_t *plan = query(&rig, &plain, NULL);
         check(denoising_seconds(plan) < denoising_seconds(want.plan),
               "%s: the plan counts no time for previews", preview);
@@ -364,8 +360,6 @@ static void test_previews_are_planned(const char *preview) {
     result_free(&want);
     rig_close(&rig);
 }
-
-/* ---- failures ---- */
 
 static void test_preview_without_memory_continues(void) {
     struct rig rig;
@@ -437,7 +431,7 @@ int main(void) {
     test_last_decoded_preview_is_image("test/golden/zimage_a/model", 160, 128, "taesd", 0);
     test_last_decoded_preview_is_image("test/golden/sdxl/model", 48, 32, "vae", 0);
     test_last_decoded_preview_is_image("test/golden/wan_vace/model", 32, 32, "vae",
-                                       1); /* with a reference frame before the video */
+                                       1); /* one reference frame precedes the video */
     test_preview_blends_inpainting();
     test_previews_are_planned("vae");
     test_previews_are_planned("taesd");

@@ -1,7 +1,7 @@
-/* The prompt cache: a hit skips the text encoder in plan and reads, gives equal bits, depends on everything
- * that changes the encoder's output, and stays within its memory limit.
+/* The prompt cache: a hit skips the text encoder, gives bit-identical results, depends on every input of the
+ * encoder, and stays within its memory limit.
  *
- * Pipelines: Z-Image (one encoder), SDXL (two encoders, pooled embedding, prompt weights), SD3 (three
+ * Pipelines: Z-Image (one text encoder), SDXL (two encoders, pooled embedding, prompt weights), SD3 (three
  * encoders). */
 #include "test/lib/rig.h"
 
@@ -11,8 +11,6 @@
 enum { FILES_MAX = 64 };
 
 static const char other[] = "two otters on a raft, by night";
-
-/* ---- bytes read of text encoders ---- */
 
 static struct ledger {
     uint64_t inode[FILES_MAX];
@@ -45,8 +43,6 @@ static void ledger_open(struct ledger *l, const struct sluice_model *model, enum
     check(l->n > 0, "the component has no files to count");
 }
 
-/* ---- sessions ---- */
-
 static bool open_with_cache(struct rig *rig, const char *folder, uint64_t bytes) {
     struct sluice_session_options options = {.threads = 2, .prompt_cache_bytes = bytes};
     if (!rig_open(rig, folder, 2, 3)) return false;
@@ -64,7 +60,6 @@ static struct sluice_request request_of(const char *prompt) {
     return r;
 }
 
-/* Runs the request in a new session without a prompt cache. */
 static struct result run_without_cache(const char *folder, const struct sluice_request *request) {
     struct rig rig;
     struct result r = {.code = -1};
@@ -85,8 +80,9 @@ static int n_texts(json_t *plan) {
     return n;
 }
 
-/* Runs the request and checks: `texts` text stages (0 for a hit), encoder bytes read only if there are text
- * stages, the queried plan, the cache limit, and the bits of a run without a cache. */
+/* Runs the request and checks the number of text stages (`texts`; 0 for a cache hit), that encoder bytes are
+ * read only in text stages, the queried plan, the cache's memory limit, and the bits of a run without a
+ * cache. */
 static void expect(struct rig *rig, const char *folder, struct sluice_request request, int texts,
                    const char *what) {
     struct result want = run_without_cache(folder, &request);
@@ -107,8 +103,6 @@ static void expect(struct rig *rig, const char *folder, struct sluice_request re
     result_free(&want);
     result_free(&got);
 }
-
-/* ---- hits and misses ---- */
 
 static void test_repeated_prompt_skips_encoder(const char *folder, int encoders) {
     struct rig rig;
@@ -138,7 +132,7 @@ static void test_repeated_prompt_skips_encoder(const char *folder, int encoders)
     rig_close(&rig);
 }
 
-/* With everything resident, the denoiser stays resident whether or not a run has a text stage. */
+/* With all blocks resident, the denoiser stays resident whether or not a run encodes its prompt. */
 static void test_hits_keep_denoiser_resident(const char *folder) {
     struct rig rig;
     struct sluice_request r = request_of(other);
@@ -157,7 +151,6 @@ static void test_hits_keep_denoiser_resident(const char *folder) {
     rig_close(&rig);
 }
 
-/* Prompt weights and clip_skip belong to the cache key. */
 static void test_prompt_weights_change_key(void) {
     const char *folder = "test/golden/sdxl/model";
     struct rig rig;
@@ -173,8 +166,6 @@ static void test_prompt_weights_change_key(void) {
     rig_close(&rig);
 }
 
-/* ---- files ---- */
-
 static char cache_folder[128];
 
 static bool open_with_files(struct rig *rig, const char *folder, const char *files) {
@@ -184,7 +175,7 @@ static bool open_with_files(struct rig *rig, const char *folder, const char *fil
     return rig_open_session(rig, &options);
 }
 
-/* Checks the request in a new session that uses the cache folder. */
+/* Runs the request in a new session that uses the cache folder, and checks its number of text stages. */
 static void expect_with_files(const char *folder, struct sluice_request request, int texts,
                               const char *what) {
     struct rig rig;
@@ -193,7 +184,7 @@ static void expect_with_files(const char *folder, struct sluice_request request,
     rig_close(&rig);
 }
 
-/* Returns the path of the only file in the cache folder, or "". */
+/* Returns the path of the only file in the cache folder, or "" if there is none. */
 static const char *only_file(void) {
     static char path[512];
     int n = 0;
@@ -222,7 +213,7 @@ static void write_whole(const char *path, const unsigned char *bytes, size_t n) 
     if (f) fclose(f);
 }
 
-/* A damaged cache file counts as a miss and is replaced by a sound one. */
+/* A damaged cache file counts as a miss and is written again. */
 static void test_damaged_file_is_replaced(void) {
     enum { PLACES = 12 };
     static unsigned char sound[FILE_BYTES], other_one[FILE_BYTES];
@@ -248,7 +239,7 @@ static void test_damaged_file_is_replaced(void) {
     write_whole(path, sound, 0);
     expect_with_files(folder, r, 1, "empty");
     expect_with_files(folder, r, 0, "replaced file");
-    /* A cache file under the name of another prompt, whose tokens are the same in another order. */
+    /* The cache file has the name of another prompt, which has the same tokens in another order. */
     remove(path);
     r.prompt = "two otters by a raft, on night";
     expect_with_files(folder, r, 1, "another prompt");
@@ -271,7 +262,7 @@ static void test_files_serve_new_sessions(const char *folder, int encoders) {
     expect_with_files(folder, r, 0, "prompt and negative prompt exchanged");
 }
 
-/* A text encoder edited in place, with its old modification time: the cache must miss. */
+/* A text encoder file is edited in place and keeps its modification time: the cache must miss. */
 static void test_edited_encoder_misses(void) {
     char folder[160], command[640];
     struct sluice_request r = request_of(other);
@@ -298,7 +289,6 @@ static void count_warnings(void *user, int level, const char *line) {
     n_warned += level == SLUICE_WARNING && strstr(line, "cannot save a prompt's embeddings") != NULL;
 }
 
-/* A cache folder that cannot be written gives a warning, not a failure. */
 static void test_unwritable_folder_only_warns(void) {
     const char *folder = "test/golden/zimage_a/model";
     struct rig rig;
@@ -311,8 +301,6 @@ static void test_unwritable_folder_only_warns(void) {
     check(n_warned > 0, "no warning about the unwritable cache folder");
     rig_close(&rig);
 }
-
-/* ---- size limit ---- */
 
 static uint64_t bytes_of_one(const char *folder) {
     struct rig rig;
@@ -328,7 +316,7 @@ static uint64_t bytes_of_one(const char *folder) {
     return bytes;
 }
 
-/* A limit of two entries: the least recently used one is dropped. */
+/* With a limit of two entries, a third entry drops the least recently used one. */
 static void test_least_recently_used_is_dropped(void) {
     const char *folder = "test/golden/zimage_a/model";
     const char *prompts[] = {"a red fox by a lake, at noon", "a red hat by a lake, at noon",
@@ -357,7 +345,8 @@ static void test_least_recently_used_is_dropped(void) {
     rig_close(&rig);
 }
 
-/* Plans count the cache: the minimum budget with it works, one byte less is rejected. */
+/* The plan counts the prompt cache: a run with the cache fits its minimum budget, and one byte less is
+ * rejected. */
 static void test_plan_counts_cache(void) {
     const char *folder = "test/golden/zimage_a/model";
     struct rig rig;
@@ -380,7 +369,8 @@ static void test_plan_counts_cache(void) {
     rig_close(&rig);
 }
 
-/* A plan made before the prompt was cached works for a hit; a plan of a hit does not work for a miss. */
+/* A plan made before the prompt was cached works for a cache hit; a plan for a hit does not work for a miss.
+ */
 static void test_older_plan_works_for_hits(const char *folder, int encoders) {
     struct rig rig;
     struct sluice_request r = request_of("a red fox in the (snow:1.3)");
@@ -410,7 +400,7 @@ static void test_older_plan_works_for_hits(const char *folder, int encoders) {
     rig_close(&rig);
 }
 
-/* Cached entries of other prompts count in the plan, byte for byte. */
+/* The plan counts the bytes of cached entries of other prompts exactly. */
 static void test_plan_counts_other_entries(void) {
     enum { VALUES = 1 << 20 };
     const uint8_t key[PROMPT_CACHE_KEY_BYTES] = "of another prompt";

@@ -1,11 +1,11 @@
-/* `--type`: weights quantised while they are read. Equal bits under every budget, memory within the plan,
- * different plans and pixels per type, sessions that change the type. test_quantise.c checks the bytes of
- * each type, test_convert.c compares with files converted beforehand. */
+/* `--type` quantises weights while they are read: bit-identical results under every budget, memory within the
+ * plan, different plans and pixels per type, sessions that change the type. test_quantise.c checks the bytes
+ * of each type; test_convert.c compares with files converted beforehand. */
 #include "test/lib/random_models.h"
 #include "test/lib/residency.h"
 
-/* A bf16 model with row lengths of 256 and others, so that quantisation blocks of 256 and of 32 values occur.
- */
+/* Returns a bf16 model whose row lengths are multiples of 256 or not, so that quantisation blocks of 256 and
+ * of 32 values occur. */
 static const char *small_checkpoint(void) {
     return random_model(
         "small", "zimage",
@@ -24,8 +24,8 @@ static struct sluice_request request_of(const char *type) {
 static const char *const types[] = {"f8_e4m3", "f8_e5m2", "q8_0", "q4_0", "q4_k", "q6_k", "f16", "f32"};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* Runs under several budgets with delayed and short reads, buffered and direct, so that pieces end anywhere.
- */
+/* Runs under several budgets with delayed and short reads, buffered and direct, so that read pieces end at
+ * any byte. */
 static struct result test_type_keeps_bits(const char *folder, const char *type, int threads, bool all) {
     struct rig rig;
     struct sluice_request request = request_of(type);
@@ -49,7 +49,7 @@ static int64_t denoiser_bytes(json_t *plan) {
     return bytes;
 }
 
-/* Latents and plan hashes differ between types; fewer bits give fewer bytes. */
+/* Latents and plan hashes differ between weight types; types with fewer bits have fewer bytes in the plan. */
 static void test_types_differ(const struct result *results) {
     for (int i = 0; i < TYPES; i++)
         for (int k = 0; k < i; k++) {
@@ -70,7 +70,7 @@ static void test_f32_is_lossless(const char *folder, const struct result *f32) {
     result_free(&stored);
 }
 
-/* request.converted plans for files that were converted beforehand; a run rejects it. */
+/* A request with `converted` plans for files that were converted beforehand; running it is an error. */
 static void test_planned_type_cannot_run(const char *folder) {
     struct rig rig;
     struct sluice_request request = request_of("q8_0");
@@ -87,7 +87,7 @@ static void test_planned_type_cannot_run(const char *folder) {
     rig_close(&rig);
 }
 
-/* A session never uses residents of one type for another. */
+/* A session never uses residents of one weight type for another. */
 static void test_session_changes_type(const char *folder, const struct result *results) {
     static const int order[] = {2, 4, 2, 0, 0, 7};
     struct rig rig;
@@ -127,7 +127,7 @@ static void test_invalid_types_are_rejected(const char *folder) {
     rig_close(&rig);
 }
 
-/* Cancels while scales are computed, before the first visit. */
+/* Cancels while quantisation scales are computed, before the first visit. */
 static void cancel_now(void *user, long n) {
     if (n == 3) sluice_cancel(user);
 }
@@ -153,8 +153,7 @@ int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
     const char *folder = small_checkpoint();
-    /* Two threads where a session with two threads is compared: on some processors the number changes bits.
-     */
+    /* The session comparison uses two threads: on some processors the thread count changes bits. */
     for (int i = 0; i < TYPES; i++)
         results[i] = test_type_keeps_bits(folder, types[i], i % 2 && i < 7 ? 1 : 2, i == 2 || i == 4);
     test_types_differ(results);

@@ -29,10 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- requests ---- */
-
-/* Varies batch, guidance, shape and prompt length: each at its minimum budget, with direct reads, and with a
- * plan that streams everything. */
+/* Runs requests with other batch sizes, guidance, shapes and prompt lengths: each at its minimum budget, with
+ * direct reads, and with a plan that streams all blocks. */
 static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
     int n = thorough() ? gate->n_shapes : (gate->n_shapes + 2) / 3;
     for (int i = 0; i < n; i++) {
@@ -53,13 +51,11 @@ static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
     }
 }
 
-/* ---- earlier runs of the session ---- */
-
 static void cancel_at(void *user, long n) {
     if (n == 40) sluice_cancel(user);
 }
 
-/* Runs a request that is cancelled at the 40th read. */
+/* Runs a request and cancels it at the 40th read. */
 static void run_cancelled(struct rig *rig, struct sluice_request request, int64_t budget, const char *what) {
     rig->fault_sys.on_read = cancel_at;
     rig->fault_sys.on_read_user = rig->session;
@@ -73,7 +69,8 @@ static void run_cancelled(struct rig *rig, struct sluice_request request, int64_
     rig->fault_sys.on_read = NULL;
 }
 
-/* Runs with another size, prompt or lanes, and cancelled runs, must not change the next run's bits. */
+/* Earlier runs with another size, prompt or number of lanes, and cancelled runs, must not change the next
+ * run's bits. */
 static void sessions_past(struct rig *rig, const char *folder, const struct gate *gate,
                           const struct result *want, json_int_t least, const char *name) {
     struct sluice_request first = gate->request, other = gate->other;
@@ -85,7 +82,7 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
         first.max_ram_bytes = i & 2 ? least : plenty;
         r = run_same(rig, &other, &elsewhere, what);
         result_free(&r);
-        if (i == 3) { /* its stage indices differ from those of the session's residents */
+        if (i == 3) { /* without decoding, stage indices differ from those of the session's residents */
             other.no_decode = true;
             r = run(rig, &other);
             same_from(&elsewhere, 0, &r, "no_decode in between");
@@ -98,8 +95,6 @@ static void sessions_past(struct rig *rig, const char *folder, const struct gate
     }
     result_free(&elsewhere);
 }
-
-/* ---- minimum budget ---- */
 
 static void minimum_budget(struct rig *rig, struct sluice_request request, const char *name) {
     json_int_t least, all;
@@ -128,7 +123,9 @@ static void minimum_budget(struct rig *rig, struct sluice_request request, const
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
-        if (!i && least == all) continue; /* opening the tokenizers needs more memory than any stage */
+        if (!i && least == all)
+            continue; /* with no larger minimum to compare: opening the tokenizers needs more memory than any
+                         stage */
         i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);
         check(strcmp(hash, json_string_value(json_object_get(b, "hash"))),
@@ -139,9 +136,7 @@ static void minimum_budget(struct rig *rig, struct sluice_request request, const
     json_decref(a);
 }
 
-/* ---- the gate ---- */
-
-/* Wide models must stream at some budgets in all stages except hoist. */
+/* Models with wide blocks must stream at some budgets in all stages except hoist. */
 static void some_budgets(struct rig *rig, struct sluice_request request, const struct result *want, bool wide,
                          const char *name) {
     struct tally t = budgets(rig, request, want, thorough_or(BUDGETS_MOST, 3), name);
@@ -185,7 +180,7 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     rig_close(&rig);
 }
 
-/* Precision changes pixels, the plan hash and the predicted time. */
+/* Another precision gives other pixels, another plan hash and another predicted time. */
 static void precisions_differ(struct rig *rig, struct sluice_request request, const struct result *bf16) {
     json_t *narrow = query(rig, &request, NULL);
     check(!strcmp(json_string_value(json_object_get(narrow, "precision")), "bf16"),
@@ -237,7 +232,7 @@ static void test_plan_never_changes_bits_in_bf16(const char *folder, const char 
     rig_close(&rig);
 }
 
-/* Returns whether a fixture runs: named on the command line, or one of the default set. */
+/* Returns whether a fixture runs: it is named on the command line, or belongs to the default set. */
 static bool is_tried(const struct fixture *f, char **names) {
     return f->gate && (f->gate->always || thorough() || *names) && fixture_is_selected(f, names);
 }

@@ -1,9 +1,9 @@
 /* The residency gate for every stored weight type: streamed or resident, quantised weights and scales give
- * equal bits within the planned memory.
+ * bit-identical results within the planned memory.
  *
- * The transformer has two layers and two refiners. Its matrices have one type, or several in turn so that
- * blocks of one kind differ in size, from safetensors or GGUF. Without THOROUGH only every fifth type runs.
- */
+ * The transformer has two layers and two refiners. Its matrices have one weight type, or several in turn so
+ * that blocks of one kind differ in size; the files are safetensors or GGUF. Without THOROUGH only every
+ * fifth type runs. */
 #include "test/lib/residency.h"
 #include "test/lib/random_models.h"
 
@@ -11,7 +11,7 @@ enum { TYPE_BUDGETS = 3, EVERY = 5, IN_BF16 = 3 };
 
 static const struct stored {
     const char *dtype;
-    enum dtype of[4]; /* types of the transformer's matrices; F32 ends the list */
+    enum dtype of[4]; /* weight types of the transformer's matrices, in turn; F32 ends the list */
 } stored[] = {
     {"f8_e4m3_rows/i8_rot256/nvfp4_tiled/mxfp8_tiled/i8/bf16",
      {DTYPE_F8_E4M3, DTYPE_I8_ROT256, DTYPE_NVFP4_TILED, DTYPE_MXFP8_TILED}},
@@ -42,7 +42,7 @@ static const struct stored {
     {"i8_rot16/i8_rot64/i8_rot256", {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256}},
 };
 
-/* Returns the number of matrices of a type in the component's blocks. */
+/* Returns the number of matrices of one weight type in the component's blocks. */
 static int count_matrices(const struct component *c, enum dtype dtype) {
     int n = 0;
     for (int b = 0; b < c->n_blocks; b++)
@@ -51,7 +51,7 @@ static int count_matrices(const struct component *c, enum dtype dtype) {
     return n;
 }
 
-/* Returns whether blocks of one kind differ in size. */
+/* Returns whether neighbouring blocks of the component differ in size. */
 static bool blocks_differ(const struct component *c) {
     for (int b = 1; b < c->n_blocks; b++)
         for (int a = 0; a < b; a++)
@@ -71,7 +71,7 @@ static void check_types(const struct rig *rig, const struct stored *s) {
           mixed ? "do not differ" : "differ");
 }
 
-/* Runs without decoding: the VAE's types do not change. */
+/* Compares runs without decoding, because the VAE's weight types are the same in every model. */
 static void test_type_keeps_bits(const struct stored *s, int threads, const char *precision) {
     struct rig rig;
     struct sluice_request request = request_fox(48, 32, 2, 1, 1);

@@ -1,6 +1,6 @@
-/* Skip-layer guidance (SLG) in the synthetic pipeline: the steps that it covers, its cost in the plan,
- * warnings when it has no effect, rejected requests. test_synthetic_pipeline.c compares its results with
- * plain loops; test_residency.c and test_batch_lanes.c check bits under plans and batches. */
+/* Skip-layer guidance (SLG) in the synthetic pipeline: the covered steps, the cost in the plan, warnings
+ * about SLG without effect, rejected requests. test_synthetic_pipeline.c compares its results with plain
+ * loops; test_residency.c and test_batch_lanes.c check bits under plans and batches. */
 #include "test/lib/gates.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -18,7 +18,8 @@ static void on_log(void *user, int level, const char *line) {
 
 static const int layers[] = {0, 1, 2, 3};
 
-/* Returns a request that skips the first n layers from `start` to `end` of the steps. */
+/* Returns a request with skip-layer guidance that skips the first n layers, active from fraction `start` to
+ * `end` of the steps. */
 static struct sluice_request request_of(int n, double start, double end) {
     struct sluice_request r = gate_synthetic.request;
     r.slg_layers = n ? layers : NULL;
@@ -31,13 +32,11 @@ static struct sluice_request request_of(int n, double start, double end) {
     return r;
 }
 
-/* ---- steps ---- */
-
 static int lanes_of(json_t *plan, const char *stage) {
     return (int)number(stage_of(plan, stage), "lanes");
 }
 
-/* Steps 0 and 1 belong to the first denoiser. Both ends of the interval are exclusive. */
+/* Steps 0 and 1 belong to the first of two denoisers. Both ends of the SLG interval are exclusive. */
 static void test_interval_selects_steps(struct rig *rig) {
     static const struct {
         double start, end;
@@ -66,8 +65,6 @@ static void test_interval_selects_steps(struct rig *rig) {
     result_free(&without);
 }
 
-/* ---- SLG without effect ---- */
-
 static void check_no_effect(struct rig *rig, struct sluice_request request, const char *why) {
     struct sluice_request plain = request;
     plain.n_slg_layers = 0;
@@ -89,8 +86,6 @@ static void test_useless_settings_warn(struct rig *rig) {
     check_no_effect(rig, request, "without guidance");
 }
 
-/* ---- plans ---- */
-
 static double flops_of(struct rig *rig, struct sluice_request request, const char *stage) {
     bool fits = false;
     json_t *plan = query(rig, &request, &fits);
@@ -108,8 +103,8 @@ static char *hash_of(struct rig *rig, struct sluice_request request, char out[HE
     return out;
 }
 
-/* The SLG lane costs one lane without the skipped layers, which are all equal. Each denoiser has two steps,
- * so half of its evaluations have the lane. */
+/* The SLG lane costs as much as one lane without the skipped layers. Half of each denoiser's two evaluations
+ * have this lane. */
 static void test_plan_counts_skipped_layers(struct rig *rig) {
     for (int k = 0; k < 2; k++) {
         const char *stage = k ? "denoise_2" : "denoise";
@@ -131,12 +126,10 @@ static void test_plan_counts_skipped_layers(struct rig *rig) {
           "plans with other SLG steps have one hash");
 }
 
-/* ---- groups ---- */
-
 enum { BATCH = 5 };
 
-/* Batches in groups, each with its own SLG lanes: every image has the bits of its seed alone; state bytes
- * stay within the plan. */
+/* Each group of a batch has its own SLG lanes: every image is bit-identical to a single run of its seed, and
+ * state bytes stay within the plan. */
 static void test_groups_keep_bits(struct rig *rig) {
     static const int groups[] = {1, 2, 3, BATCH};
     struct result single_runs[BATCH];
@@ -168,8 +161,6 @@ static void test_groups_keep_bits(struct rig *rig) {
     }
     for (int i = 0; i < BATCH; i++) result_free(&single_runs[i]);
 }
-
-/* ---- rejected requests ---- */
 
 static void check_rejected(struct rig *rig, struct sluice_request request, const char *word) {
     struct result r = run(rig, &request);

@@ -1,14 +1,13 @@
 /* Store, plan, executor and visits: bytes arrive in the right place and in time, memory stays within the
- * plan, and every failure ends cleanly. Builds without oneDNN, so that the thread sanitizer can check it.
+ * plan, every failure ends cleanly. Builds without oneDNN, so that ThreadSanitizer can check it.
  *
- * SEED in the environment changes all random cases. A wait of more than HANG_SECONDS fails the test. */
+ * The environment variable SEED changes all random cases. A wait of more than HANG_SECONDS fails the test. */
 #include "test/lib/check.h"
 #include "test/lib/store_adapters.h"
 #include "test/lib/synthetic_run.h"
 
-static int layouts, needs, stride; /* numbers of random cases; test every stride-th call that can fail */
-
-/* --- tests of the store --- */
+static int layouts, needs, stride; /* layouts, needs: numbers of random cases; stride: every stride-th call
+                                      that can fail is made to fail */
 
 static void every_layout(uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
@@ -19,7 +18,7 @@ static void every_layout(uint64_t n) {
             kept += keepable_bytes(s);
         assert_int_equal(memory_checker.pages_live, kept);
         memory_checker_restart();
-        run_whole(store_fixture.plan.keep); /* the session's next run */
+        run_whole(store_fixture.plan.keep);
         store_fixture_remove();
     }
 }
@@ -36,7 +35,7 @@ static void test_every_sliced_layout_delivers_right_bytes(void **state) {
     store_fixture_sliced = false;
 }
 
-/* Runs with the residents of the previous run and checks the bytes. */
+/* Runs again with the residents of the previous run, and checks the bytes. */
 static void run_again(void) {
     struct error e = {0};
     struct store *store = store_fixture_open(&e);
@@ -64,8 +63,8 @@ static void test_changed_adapters_read_only_their_bytes(void **state) {
     }
 }
 
-/* Blocks that stay resident or pooled in a changed plan are moved, not read again, unless moving needs more
- * memory. */
+/* Under a changed plan, blocks that stay resident or pooled are moved, not read again, unless moving needs
+ * more memory. */
 static void test_changed_plan_moves_residents(void **state) {
     (void)state;
     int moved = 0;
@@ -89,7 +88,7 @@ static void test_changed_plan_moves_residents(void **state) {
     assert_true(moved > layouts);
 }
 
-/* A run with other residents frees those of the previous run. */
+/* A run with other residents frees the residents of the previous run. */
 static void test_changed_layout_frees_residents(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
@@ -103,7 +102,7 @@ static void test_changed_layout_frees_residents(void **state) {
     }
 }
 
-/* A run with fewer stages frees the residents of missing stages. */
+/* A run with fewer stages frees the residents of the missing stages. */
 static void test_fewer_stages_free_residents(void **state) {
     (void)state;
     struct error e = {0};
@@ -128,7 +127,8 @@ static void test_fewer_stages_free_residents(void **state) {
     store_fixture_remove();
 }
 
-/* One read fails: an acquire returns its error, earlier bytes are right, and nothing hangs. */
+/* One read fails: an acquire returns the read error, bytes that arrived before are right, and nothing hangs.
+ */
 static void test_failed_read_reaches_acquire(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
@@ -138,8 +138,9 @@ static void test_failed_read_reaches_acquire(void **state) {
         long reads = atomic_load(&fault_sys.count[CALL_READ]);
         memory_checker_restart();
         if (reads)
-            fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2,
-                           0); /* the number of reads varies with short reads */
+            fault_sys_fail(
+                &fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2,
+                0); /* counts from the first half, because short reads change the number of reads */
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
         drive(store, -1, &e);
@@ -148,13 +149,13 @@ static void test_failed_read_reaches_acquire(void **state) {
         if (below(2) && store_fixture.stage >= 0) store_end_stage(store, store_fixture.stage);
         store_close(store);
         memory_checker_restart();
-        run_again(); /* after a failed run only complete blocks may stay resident */
+        run_again(); /* only complete blocks may stay resident after the failed run */
         store_fixture_remove();
     }
 }
 
-/* Closes the store at any visit, with reads in flight, with or without ending the stage and releasing the
- * block. */
+/* Closes the store at any visit while reads are in flight, with or without releasing the block and ending the
+ * stage first. */
 static void test_close_during_reads(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
@@ -198,7 +199,7 @@ static void test_tick_ends_a_wait(void **state) {
     assert_true(ended > 5);
 }
 
-/* A tick that ends a wait without setting an error must not count as success. */
+/* A tick callback that ends a wait without setting an error must not count as success. */
 static bool silent_tick(void *user) {
     (void)user;
     return false;
@@ -235,21 +236,21 @@ static void test_await_yields_only_ready(void **state) {
     store_fixture_remove();
 }
 
-/* Three threads read a block of several pieces; each byte is read by one thread (invariant I1). */
+/* Three threads read a block of several pieces; invariant I1: each byte is read by exactly one thread. */
 static void test_each_byte_is_read_once(void **state) {
     (void)state;
     for (int direct = 0; direct < 2; direct++) {
         one_block(5 << 20, 0);
         if (direct) read_directly();
         fault_sys.short_reads = true;
-        fault_sys.delay_us = 20000; /* pieces finish in any order */
+        fault_sys.delay_us = 20000; /* the pieces finish in any order */
         run_whole(false);
         assert_true(memory_checker.n_reads >= 3);
         store_fixture_remove();
     }
 }
 
-/* Residents of another block must not be reused. */
+/* The residents of one block must not be reused for a different block. */
 static void test_other_block_is_not_reused(void **state) {
     (void)state;
     one_block(1000, 0);
@@ -282,7 +283,7 @@ static void test_stall_is_counted(void **state) {
     store_fixture_remove();
 }
 
-/* A file truncated after it was opened gives CHANGED, never a signal or wrong bytes. */
+/* Truncates a file after it was opened: reading it returns CHANGED, never a signal or wrong bytes. */
 static void truncate_file(bool direct) {
     one_block(100000, 0);
     if (direct) read_directly();
@@ -322,14 +323,13 @@ static void test_failed_call_leaks_nothing(void **state) {
             residents_destroy(&store_fixture.residents);
             assert_int_equal(memory_checker.pages_live, 0);
             if (atomic_load(&fault_sys.count[call]) < n) break;
-            /* a thread that cannot start for lack of memory returns DEVICE */
+            /* The operating system reports lack of memory for a thread, for which the store returns DEVICE.
+             */
             if (call == CALL_ALLOC && e.code == DEVICE) continue;
             assert_int_equal(e.code, expected_of(call));
         }
     store_fixture_remove();
 }
-
-/* -- residents evicted during a run -- */
 
 static int64_t resident_pages(void) {
     int64_t bytes = 0;
@@ -359,7 +359,7 @@ static void test_eviction_frees_pages(void **state) {
             store_replan(store, &reduced[n], seam, &e);
             assert_ok(&e);
             smaller += memory_checker.pages_live < before && held > 0;
-            store_fixture.plan = reduced[n]; /* later stages are checked against this plan */
+            store_fixture.plan = reduced[n]; /* later stages are checked against the reduced plan */
             store_fixture.evicted = true;
             replanned++;
         }
@@ -375,8 +375,6 @@ static void test_eviction_frees_pages(void **state) {
     assert_true(replanned > layouts / 3 && smaller > layouts / 13);
 }
 
-/* --- visits --- */
-
 static void test_visit_list_grows(void **state) {
     (void)state;
     memory_checker_init(0);
@@ -389,16 +387,15 @@ static void test_visit_list_grows(void **state) {
     int n = list.n_visits;
     while (visit_add(&list, (struct visit){.block = n}, &e) == OK) n++;
     assert_int_equal(e.code, MEMORY);
-    assert_int_equal(list.n_visits, n); /* the earlier visits are still in the list */
+    assert_int_equal(list.n_visits, n); /* growing the list keeps the earlier visits */
     for (int i = 0; i < n; i++) assert_int_equal(list.visits[i].block, i);
     visit_list_destroy(&list);
     visit_list_destroy(&list);
     assert_int_equal(fault_sys_live_bytes(&fault_sys), 0);
 }
 
-/* --- the plan --- */
-
-/* equal: blocks of one size that all repeat and can stay resident, for the statistics of gaps. */
+/* Makes a random run_need; equal: all blocks have one size, repeat and can stay resident, for statistics of
+ * the gaps between residents. */
 static void make_need(struct run_need *need, bool equal) {
     memset(need, 0, sizeof *need);
     need->n_stages = 1 + (int)below(4);
@@ -442,7 +439,7 @@ static uint64_t largest_block(const struct stage_need *n, const struct plan_stag
     return most;
 }
 
-/* Recomputes every sum of the plan from the need. */
+/* Checks every sum of the plan against sums computed from the run_need. */
 static void check_plan(const struct run_need *need, const struct plan *plan) {
     uint64_t common = need->base_bytes + need->host_bytes, peak = common + need->open_bytes, kept = 0;
     for (int s = 0; s < need->n_stages; s++)
@@ -467,7 +464,7 @@ static void check_plan(const struct run_need *need, const struct plan *plan) {
     assert_int_equal(plan->ram_peak_bytes, peak);
 }
 
-/* Returns the minimum budget: nothing resident, a ring of the largest block of each stage. */
+/* Returns the minimum budget: no residents, and a ring of the largest block of each stage. */
 static uint64_t minimum_of(const struct run_need *need) {
     const struct plan_stage nothing = {0};
     uint64_t least = need->base_bytes + need->host_bytes + need->open_bytes;
@@ -501,8 +498,8 @@ static void check_refused(const struct run_need *need, uint64_t least) {
     }
 }
 
-/* Budgets from the minimum to more than everything: plans stay within them, and more memory never streams
- * much more. Returns how often it streams more; *worst is the largest ratio. */
+/* Plans for budgets from the minimum to more than all bytes: each plan fits, and more memory hardly ever
+ * streams more. Returns how often it streams more; *worst is the largest ratio. */
 static int sweep_budgets(const struct run_need *need, uint64_t least, double *worst) {
     static struct plan plan, again;
     uint64_t all = least, before[PLAN_STAGES_MAX];
@@ -552,10 +549,12 @@ static void test_plan_fits_every_budget(void **state) {
     }
     print_message("more memory, but more bytes streamed: %d times, by at most %.1f %%\n", worse,
                   100 * (worst - 1));
-    assert_true(worst <= 1.127); /* without rates a ring of two blocks may cost an eighth (plan_search.c) */
+    assert_true(
+        worst <=
+        1.127); /* without rates, a ring of two blocks may cost an eighth more traffic (plan_search.c) */
 }
 
-/* Returns the longest run of streamed blocks in `visits` visits that repeat after n. */
+/* Returns the longest run of streamed blocks in `visits` visits that repeat after n visits. */
 static int longest_gap(const struct plan_stage *p, int n, int visits) {
     int longest = 0, gap = 0;
     for (int b = 0; b < visits; b++) {
@@ -582,16 +581,15 @@ static void test_residents_are_spread(void **state) {
             int ideal = residents ? (n - residents + residents - 1) / residents : n;
             if (!residents) continue;
             assert_in_range(longest_gap(&plan.stage[s], n, n), 0, (unsigned)(2 * ideal));
-            /* one more where evaluations meet: the remaining part of a block thins out the last run */
+            /* One more where two evaluations meet: the remaining memory holds part of a block, which
+             * lengthens the last run of streamed blocks. */
             assert_in_range(longest_gap(&plan.stage[s], n, 2 * n), 0, (unsigned)(2 * ideal + 1));
         }
     }
 }
 
-/* --- the executor --- */
-
-/* Computed by hand from the forward functions in synthetic_family.c. The widest layers (number % 3 == 1) have
- * width 2 F. */
+/* The expected run_need is computed by hand from the forward functions in synthetic_family.c. Every third
+ * layer (number % 3 == 1) has the width 2 F, the others F. */
 static void test_measured_need_matches_forwards(void **state) {
     (void)state;
     synthetic_make();
@@ -605,13 +603,14 @@ static void test_measured_need_matches_forwards(void **state) {
             mixes += i % 3 != 2, scales += i % 3 == 2;
             if (i % 3 != 2) mix += 2.0 * 2.0 * (double)(t * d * f * (1 + i % 3)) + 4 * each;
         }
-        /* per value: start: timestep 2 per column, swiglu 4; scale 4; end: swiglu 4; once per run: 4 */
+        /* FLOPs per value: start block 2 per column (timestep) and 4 (swiglu); scale 4; end block 4 (swiglu);
+         * once per run 4 */
         double evaluation = mix + 2 * (double)d + 4 * each + 4 * each * (double)scales + 4 * each;
         assert_int_equal(n->n_blocks, layers + 3);
         assert_int_equal(n->state_bytes, lanes * 2 * align_up(t * d * 4, 256));
         assert_int_equal(n->activation_bytes, align_up(t * d * 4, 256) + align_up(t * 2 * f * 4, 256));
         assert_int_equal(n->workspace_bytes, 4 * (2 * f > d ? 2 * f : d));
-        /* two widths per stage, up and down: four shapes */
+        /* each stage multiplies at two widths, up and down, hence four shapes */
         assert_int_equal(n->library_bytes,
                          ARITHMETIC_HIDDEN + (2 * f > d ? 2 * f : d) + 8 * ARITHMETIC_PRIMITIVE);
         assert_true(n->flops == (double)lanes * (evaluation * synthetic_evaluations[s] + 4 * each));
@@ -637,7 +636,8 @@ static void check_events(void) {
     assert_int_equal(synthetic.n_events, n);
 }
 
-/* Every budget gives the bits of the plain loop, NaN included, and no page more than planned. */
+/* Every budget gives the bits of a plain loop over blocks, NaN included, and uses at most the planned pages.
+ */
 static void test_every_budget_keeps_bits(void **state) {
     (void)state;
     static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
@@ -669,7 +669,7 @@ static void test_every_budget_keeps_bits(void **state) {
     synthetic_remove();
 }
 
-/* Ring, residents and activations may grow or shrink from stage to stage. */
+/* Ring, residents and activations grow or shrink from stage to stage. */
 static void test_uneven_stages_keep_memory(void **state) {
     (void)state;
     synthetic_make();
@@ -685,7 +685,7 @@ static void test_uneven_stages_keep_memory(void **state) {
             synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
         if (i <
-            SYNTHETIC_STAGES) { /* a large ring in one stage only: it must be freed before the next stage */
+            SYNTHETIC_STAGES) { /* one stage has a large ring, which must be freed before the next stage */
             plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
         }
@@ -710,7 +710,8 @@ static void test_cancel_at_any_tick(void **state) {
     assert_ok(&ok);
     residents_destroy(&synthetic.residents);
     int64_t before = fault_sys_live_bytes(&fault_sys);
-    long ticks = synthetic.device.runs + synthetic.visits.n_visits; /* a lower bound: waiting adds ticks */
+    long ticks =
+        synthetic.device.runs + synthetic.visits.n_visits; /* a lower bound, because waits add ticks */
     for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};
         synthetic_reset(false);
@@ -731,8 +732,8 @@ static bool has_residents(const struct plan *plan) {
     return bytes > 0;
 }
 
-/* Each call that can fail fails once, in measuring or in the run: the error is clean and nothing leaks, or
- * the run continues with fewer residents (test_evict.c checks the bits). */
+/* Each call that can fail fails once, while measuring or during the run: the error is clean and nothing
+ * leaks, or the run continues with fewer residents (test_evict.c checks the bits). */
 static void test_failed_call_ends_run_cleanly(void **state) {
     (void)state;
     synthetic_make();

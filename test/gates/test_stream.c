@@ -1,7 +1,7 @@
-/* Streaming time against the lower bound and an independent simulator: every row of the timed table, and a
- * real run on the paced device that checks weight bytes.
+/* Streaming time against the lower bound and an independent simulator: every row of the predicted-time table,
+ * and a run on the paced device that checks weight bytes.
  *
- * test/golden/stream/table.csv holds the simulator's figures; make_table.py there has the command. */
+ * test/golden/stream/table.csv has the simulator's figures; make_table.py writes it. */
 #include "engine/bench/stream_async.h"
 
 #include "kernels/cpu/cpu.h"
@@ -22,7 +22,7 @@ enum { ROWS = 384, LAYOUTS = N_STREAM_LAYOUTS, SIMULATED = LAYOUTS - 1 };
 static struct stream_table table, again;
 
 #if defined(__SANITIZE_ADDRESS__)
-static const double compared = 0.2; /* fraction of rows computed twice, which is slow */
+static const double compared = 0.2; /* fraction of the table's rows that are computed twice, which is slow */
 #else
 static const double compared = 2;
 #endif
@@ -65,15 +65,13 @@ static int count_rows(const char *blocks, const char *layout, int percent, doubl
     return n;
 }
 
-/* Fails the test and prints the row and figure unless `good`. */
+/* Fails the test and prints the table row and the figure unless `good`. */
 static void expect(bool good, const struct stream_row *row, const char *what, double figure) {
     if (!good)
         printf("%s %s %d %% at %.0f GB/s: %.6f s, lower bound %.6f: %s %.6f\n", row->blocks, row->layout,
                row->resident_percent, row->bus / 1e9, row->seconds, row->floor_seconds, what, figure);
     assert_true(good);
 }
-
-/* ---- the table ---- */
 
 static void test_table_is_complete(void **state) {
     static const char *const blocks[] = {"zimage", "flux", "qwen_image", "uniform"};
@@ -112,12 +110,10 @@ static void test_no_row_beats_lower_bound(void **state) {
     }
 }
 
-/* ---- simulator ---- */
-
 struct figure {
     char blocks[32], layout[32];
     int percent;
-    double bus, seconds, floor; /* bus: GB/s */
+    double bus, seconds, floor; /* bus: bandwidth in GB/s */
 };
 
 static FILE *open_figures(void) {
@@ -129,7 +125,7 @@ static FILE *open_figures(void) {
     return file;
 }
 
-/* Reads the simulator's next figure and finds its row in the table. */
+/* Reads the next line of the simulator's figures and finds its row in the table. */
 static bool next_figure(FILE *file, struct figure *f, const struct stream_row **row) {
     if (fscanf(file, "%31[^,],%31[^,],%d,%lf,%lf,%lf\n", f->blocks, f->layout, &f->percent, &f->bus,
                &f->seconds, &f->floor) != 6)
@@ -193,8 +189,8 @@ static void test_peers_match_simulator(void **state) {
     assert_true(least >= 0.98 && most <= 1.02);
 }
 
-/* Where the bus is the bottleneck, streaming once per guidance branch takes twice the time of streaming once
- * per step. */
+/* Where the bus is the bottleneck, streaming the weights once per guidance branch takes twice the time of
+ * streaming once per step. */
 static void test_separate_branches_double_time(void **state) {
     double least = 9;
     int n = 0;
@@ -212,12 +208,10 @@ static void test_separate_branches_double_time(void **state) {
     assert_true(n >= 4);
 }
 
-/* ---- asynchronous host ---- */
-
-/* Times are within 3 % of the lower bound, from pool and disk, unless the prediction is worse: a ring holds
- * only whole blocks. */
+/* Checks that times are within 3 % of the lower bound, from pool and disk, unless the prediction exceeds it
+ * too: a ring holds only whole blocks. */
 static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
-    double over = r->seconds / r->floor_seconds, predicted = r->law_seconds / r->floor_seconds;
+    double over = r->seconds / r->floor_seconds, predicted = r->predicted_seconds / r->floor_seconds;
     if (over > 1.03)
         printf("%s, %d %% resident, %.2f ms per visit, %.0f us per piece, disk %.0f GB/s: %.4f of the lower "
                "bound, "
@@ -226,7 +220,7 @@ static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
                over, predicted);
     assert_true(over >= 1 - 1e-6 && over <= 1.03 * (predicted > 1.03 ? predicted : 1));
     *n_out_of_reach += predicted > 1.03;
-    /* Readers pin the chunks ahead while they read, instead of one after the other. */
+    /* Readers pin the next chunks of the host pool while they read. */
     assert_true(!r->pooled || r->first_seconds < 0.75 * r->pinning_seconds);
 }
 
@@ -245,20 +239,19 @@ static void test_async_host_reaches_lower_bound(void **state) {
     assert_true(n_out_of_reach <= 2);
 }
 
-/* ---- real run on the paced device ---- */
-
 enum { PACED_BLOCKS = 24, PACED_BLOCK_BYTES = 1 << 20, PACED_STEPS = 5 };
 static const double paced_bus = 0.4e9;
 
-/* Contents of the test file: a hash of the offset; as bf16 all values are near 0.01. */
+/* Returns the test file's content: a hash of the offset, chosen so that all values are near 0.01 as bf16. */
 static uint16_t word_at(uint64_t offset) {
     uint64_t z = offset / 2 * 0x9e3779b97f4a7c15u;
     return (uint16_t)(0x3C00 + (z >> 40) % 128);
 }
 
-/* A CPU device that checks the bytes of each weight before computing. */
+/* A CPU device that checks the bytes of each weight before it computes. */
 struct checking_device {
-    struct device device; /* first */
+    struct device
+        device; /* first member: device functions cast a struct device pointer to struct checking_device */
     struct device *cpu;
     int n_operators, n_wrong;
 };
@@ -332,8 +325,8 @@ static void paced_fixture_close(void) {
     for (int i = 0; i < N_MEMORY_LINES; i++) assert_int_equal(fixture.sys.use.live_bytes[i], 0);
 }
 
-/* Runs with memory for `more_blocks` beyond the minimum; checks weights and time over two steps. Blocks that
- * the ring held before the first of them do not cross the bus in that time. */
+/* Runs on the paced device with VRAM for `more_blocks` blocks beyond the minimum; checks weights and the time
+ * of two steps. Blocks in the ring before these steps do not cross the bus during them. */
 static void run_paced(int more_blocks, struct error *e) {
     struct stream_times times = {0};
     assert_int_equal(stream_measure(&fixture.run, &need, e), OK);

@@ -1,8 +1,8 @@
-/* An operator waits only for the weights that it reads, so copying and computing overlap within one block.
+/* An operator waits only for the weights that it reads, so copies and compute overlap within one block.
  *
- * The ring holds one block of several products, packed in the order of use. Under the virtual clock the step
- * time is compared with a plain loop over operators and pieces; the paced device measures the gain and checks
- * weight bytes. test_operators_await_every_input checks that dispatch awaits each input tensor. */
+ * The ring holds one block of several products, packed in the order of use. Under the virtual clock, the step
+ * time is compared with a plain loop over operators and pieces. The paced device measures the gain and checks
+ * weight bytes. */
 #include "engine/run/executor.h"
 #include "engine/run/timing.h"
 #include "kernels/dry/timed.h"
@@ -21,13 +21,13 @@
 
 enum { OPS = 6, BLOCKS = 5, STEPS = 6, COLUMNS = 1024, TOKENS = 64 };
 
-/* ---- a model of equal blocks ---- */
+/* Settings of the test family: whether forward_products uses the last weight first. */
 
 struct products {
     struct tensor weight[OPS];
 };
 
-/* Settings of the test family: the order in which forward_products uses the weights. */
+/* Builds a model of weights with `rows` rows each; file 0 of `sys` contains their bytes. */
 struct order {
     bool last_first;
 };
@@ -109,7 +109,8 @@ static void make_block(int b, int32_t rows) {
     fixture.list[b] = block;
 }
 
-/* Builds a model whose weights have `rows` rows each; file 0 of `sys` has their bytes. */
+/* Runs with a ring of one block, without residents or host pool. Returns the steady-state seconds per step.
+ */
 static void fixture_make(struct sys *sys, struct device *device, int32_t rows, bool last_first, int readers) {
     struct error e = {0};
     fixture = (struct fixture){.sys = sys, .visits.sys = sys, .residents = {.sys = sys, .device = device}};
@@ -163,10 +164,8 @@ static double fixture_run(const struct rates *rates, uint64_t staging_bytes) {
     return (fixture.ended[STEPS - 1] - fixture.ended[STEPS - 3]) / 2;
 }
 
-/* ---- the virtual clock ---- */
-
-/* Returns when a block is computed if its copy starts at 0 and proceeds in parts of `part` bytes; an operator
- * starts once the part with the end of its weight has arrived. */
+/* Returns the time at which a block is computed if its copy starts at 0 and proceeds in parts of `part`
+ * bytes. An operator starts when the part with the end of its weight has arrived. */
 static double block_seconds(uint64_t weight, uint64_t part, double bus, double operator, bool last_first) {
     double now = 0;
     for (int i = 0; i < OPS; i++) {
@@ -179,8 +178,9 @@ static double block_seconds(uint64_t weight, uint64_t part, double bus, double o
 }
 
 struct timed_case {
-    uint64_t weight, part; /* bytes; part: granularity of waiting, a multiple of the copy piece */
-    double load;           /* compute time divided by copy time */
+    uint64_t weight,
+        part;    /* both in bytes; part: granularity of waiting for copies, a multiple of the copy piece */
+    double load; /* compute time divided by copy time */
 };
 
 static double run_timed(const struct timed_case *c, double bus, bool last_first) {
@@ -203,7 +203,7 @@ static double run_timed(const struct timed_case *c, double bus, bool last_first)
     return seconds / no_overlap;
 }
 
-/* The packed block of the last case has more pieces than a fill has parts. */
+/* The block of the last case has more pieces than the number of parts that the store tracks per block. */
 static void test_overlap_matches_virtual_clock(void **state) {
     static const struct timed_case cases[] = {
         {20 << 20, 8 << 20, 1}, {20 << 20, 8 << 20, 0.25}, {20 << 20, 8 << 20, 4}, {64 << 20, 24 << 20, 1}};
@@ -215,25 +215,24 @@ static void test_overlap_matches_virtual_clock(void **state) {
     }
 }
 
-/* ---- the paced device ---- */
-
 enum { PACED_ROWS = 512, CHECK_STRIDE = 61 };
 static const double paced_bus = 0.3e9;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
 static const double minimum_gain =
-    0; /* sanitizers take as long as the paced bus: only the bytes are checked */
+    0; /* sanitizers take as long as the paced bus, so these builds check only the bytes */
 #else
 static const double minimum_gain = 0.15;
 #endif
 
-/* Contents of the test file: a 16-bit hash of the offset. */
+/* Returns the test file's content: a 16-bit hash of the offset. */
 static uint16_t word_at(uint64_t offset) {
     return (uint16_t)(offset / 2 * 0x9e3779b97f4a7c15u >> 40);
 }
 
-/* Checks samples of each weight's bytes, then sleeps for the time of the operator. */
+/* A device that checks samples of each weight's bytes, then sleeps for the time of the operator. */
 struct checking_device {
-    struct device device; /* first */
+    struct device
+        device; /* first member: device functions cast a struct device pointer to struct checking_device */
     double seconds;
     int n_operators, n_wrong;
 };
@@ -274,14 +273,15 @@ static double run_paced(bool last_first, int readers) {
     struct checking_device checker = {
         .device = {
             .name = "checking", .cost = cost_nothing, .prepare = prepare_nothing, .run = check_weight}};
-    checker.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus; /* the copy time of one weight */
+    checker.seconds =
+        PACED_ROWS * COLUMNS * 2 / paced_bus; /* each operator takes the copy time of one weight */
     sys_init_machine(&sys);
     sys.read_at = read_words;
     sys.identify = identify_words;
     struct device *paced = paced_open(&sys, &checker.device, paced_bus, &e);
     assert_non_null(paced);
     fixture_make(&sys, paced, PACED_ROWS, last_first, readers);
-    double seconds = fixture_run(&rates, 1 << 20); /* two buffers of half a weight */
+    double seconds = fixture_run(&rates, 1 << 20); /* staging of two buffers, each half a weight */
     assert_int_equal(checker.n_wrong, 0);
     assert_int_equal(checker.n_operators, OPS * BLOCKS * STEPS);
     paced->destroy(paced);
@@ -301,8 +301,6 @@ static void test_overlap_gains_on_paced_device(void **state) {
     }
 }
 
-/* ---- operands ---- */
-
 enum { AWAITED_MAX = 16 };
 static struct {
     const void *data[AWAITED_MAX];
@@ -320,7 +318,7 @@ static enum status run_nothing(struct device *device, const struct op *op, void 
     return e->code;
 }
 
-/* Bytes of one place: enough for every operand of this test. */
+/* One memory place of APART bytes per operand. */
 enum { APART = 1 << 10 };
 static char places[AWAITED_MAX][APART];
 
@@ -331,7 +329,7 @@ static struct tensor tensor_at_place(int i, int rank, int32_t a, int32_t b, int3
     return t;
 }
 
-/* Checks that the last operator awaited places 1 to n, once each. */
+/* Checks that the last operator awaited exactly places 1 to n, once each. */
 static void expect_awaited(int n) {
     assert_int_equal(awaited.n, n);
     for (int i = 1; i <= n; i++) {

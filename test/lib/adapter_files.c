@@ -59,7 +59,7 @@ void adapter_writer_add_f32(struct adapter_writer *w, const char *name, const fl
     adapter_writer_add(w, name, "F32", 4, rank, dim, values);
 }
 
-/* Escapes the quotes of a JSON text inside a JSON string. */
+/* Writes JSON text inside a JSON string: a backslash before each quote. */
 static void put_escaped(struct adapter_writer *w, const char *text) {
     for (; *text; text++) put(w, *text == '"' ? "\\%c" : "%c", *text);
 }

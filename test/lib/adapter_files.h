@@ -1,12 +1,12 @@
-/* Writes adapter files (safetensors) tensor by tensor. A tensor without values is a hole in a sparse file: it
- * takes no disk space. */
+/* Writes adapter files (safetensors) tensor by tensor. A tensor without values becomes a hole in the sparse
+ * file and takes no disk space. */
 #ifndef SLUICE_TEST_ADAPTER_FILES_H
 #define SLUICE_TEST_ADAPTER_FILES_H
 
 #include "engine/open/adapter_file.h"
 
 struct adapter_writer {
-    char *header; /* members of the JSON header so far */
+    char *header; /* text of the JSON header so far */
     size_t bytes, room;
     uint64_t data_bytes;
     struct {
@@ -17,7 +17,7 @@ struct adapter_writer {
 };
 
 void adapter_writer_begin(struct adapter_writer *w);
-/* type: the safetensors type name, of `size` bytes an element. data: NULL writes zeros. */
+/* Adds a tensor. type: safetensors type name; size: bytes of an element; data NULL: zeros. */
 void adapter_writer_add(struct adapter_writer *w, const char *name, const char *type, int size, int rank,
                         const int32_t *dim, const void *data);
 /* Adds an f32 tensor; the variable arguments are its dimensions, ended by 0. */

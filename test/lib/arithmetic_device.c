@@ -7,7 +7,7 @@ static float *float_row(const struct tensor *t, int64_t row) {
     return (float *)((char *)t->data + row * t->row_bytes);
 }
 
-/* Returns one weight, widened exactly to f32; f16 is not needed. */
+/* Returns one f32 or bf16 weight as f32, exactly; no test needs f16. */
 static float weight_at(const struct tensor *t, int64_t row, int64_t column) {
     const char *from = (const char *)t->data + row * t->row_bytes;
     float value;
@@ -22,20 +22,21 @@ static float weight_at(const struct tensor *t, int64_t row, int64_t column) {
     return value;
 }
 
-static void arithmetic_linear(const struct op *op, float *widened) {
+static void arithmetic_linear(const struct op *op, float *weight_row) {
     const struct tensor *in = &op->in[0], *weight = &op->in[1];
     for (int32_t n = 0; n < weight->dim[0]; n++) {
-        for (int32_t k = 0; k < weight->dim[1]; k++) widened[k] = weight_at(weight, n, k);
+        for (int32_t k = 0; k < weight->dim[1]; k++) weight_row[k] = weight_at(weight, n, k);
         for (int32_t t = 0; t < in->dim[0]; t++) {
             float sum = op->epilogue.bias.rank ? weight_at(&op->epilogue.bias, 0, n) : 0;
             if (op->epilogue.residual.rank) sum += float_row(&op->epilogue.residual, t)[n];
-            for (int32_t k = 0; k < weight->dim[1]; k++) sum += float_row(in, t)[k] * widened[k];
+            for (int32_t k = 0; k < weight->dim[1]; k++) sum += float_row(in, t)[k] * weight_row[k];
             float_row(&op->out, t)[n] = sum;
         }
     }
 }
 
-/* Adds the adapters' part: each adapter multiplies its own columns of the low-rank input, in order. */
+/* Adds the adapters' products to the output, in order; each adapter has its own columns of the low-rank
+ * input. */
 static void arithmetic_add_side(const struct op *op) {
     int32_t column = 0, row;
     struct tensor up;
@@ -73,7 +74,7 @@ static float arithmetic_element(const struct op *op, int64_t t, int32_t c) {
     case OP_TIMESTEP:
         return cosf(op->scale + (float)c);
     default:
-        return weight_at(&op->in[0], t, c); /* copy */
+        return weight_at(&op->in[0], t, c); /* the copy operator */
     }
 }
 

@@ -17,7 +17,7 @@ struct arithmetic {
 
 struct arithmetic arithmetic_make(void);
 
-/* The device's run function; tests that replace it call it for the other operators. */
+/* The device's run function. A test that replaces it for one operator calls it for the others. */
 enum status arithmetic_run(struct device *device, const struct op *op, void *workspace, struct error *e);
 
 #endif

@@ -14,7 +14,7 @@ struct eager {
     size_t workspace_bytes;
 };
 
-/* Returns an eager device over target. eager_close frees its workspace; target stays open. */
+/* eager_close frees the workspace; target stays open. */
 struct eager eager_open(struct device *target);
 void eager_close(struct eager *eager);
 
@@ -23,7 +23,7 @@ struct block_runner {
     const struct component *component;
     struct lane lane;
     const void *settings;
-    int chunk; /* chunk of frames that runner_run computes */
+    int chunk; /* index of the chunk of frames that runner_run computes */
     struct eager eager;
     struct context context;
     struct arena state, scratch;
@@ -36,7 +36,7 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
 
 void runner_close(struct block_runner *b);
 
-/* Returns a lane state tensor by the name under which the family publishes it; fails the test if there is
+/* Returns the lane's state tensor of that name, as published by the family; fails the test if there is
  * none. */
 struct tensor runner_state(const struct block_runner *b, const char *name);
 
@@ -46,7 +46,6 @@ void runner_run(struct block_runner *b, const struct block *block, float timeste
 /* Returns the block of that name; fails the test if there is none. */
 const struct block *runner_block(const struct block_runner *b, const char *name);
 
-/* Copies the values of `from` into `to`, which has the same number of elements. */
 void runner_put(struct tensor to, struct tensor from);
 
 /* Slices of a denoiser's token rows [text + image tokens, columns], where the text tokens come first. */
@@ -61,8 +60,7 @@ struct tensor runner_patches(struct block_runner *b, struct tensor latent);
 /* Reads the rows of embedding table number `table` that the lane uses. */
 void runner_read_table(struct block_runner *b, int table);
 
-/* Reads the embedding rows of these token ids for a text encoder. The lane states the positions of image
- * tokens. */
+/* Reads a text encoder's embedding rows of these token ids. The lane holds the positions of image tokens. */
 void runner_gather(struct block_runner *b, struct tensor ids);
 
 /* Runs all visits of one evaluation, in the family's order. */

@@ -15,7 +15,7 @@ float mmdit_timestep(const struct golden *g);
 
 struct block_runner *runner_open_mmdit(const struct golden *g, struct lane lane);
 
-/* Runs block `format` % number and its modulation block. */
+/* Runs the block whose name is `format` printed with `number`, and its modulation block. */
 void mmdit_run(struct block_runner *b, const char *format, int number);
 
 /* Compares the RoPE table and the first rows of both streams with the reference. The text rows must be

@@ -60,8 +60,8 @@ static int end_of(struct tensor ids, const json_t *one) {
     return i;
 }
 
-/* Token rows and the pooled row. The token rows are a column range of wider rows that also hold the pooled
- * row. */
+/* Compares token rows and pooled row. The token rows are a column range of a wider tensor, which also holds
+ * the pooled row. */
 static void test_tokens(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), pooled;
     int last = ids.dim[0] - 1;
@@ -83,7 +83,6 @@ static void test_tokens(const struct golden *g) {
     runner_close(b);
 }
 
-/* Compares the pooled row of every prompt that the reference encoded. */
 static void test_pooled(const struct golden *g) {
     json_t *cases = json_object_get(g->expect, "cases"), *one;
     size_t i;

@@ -17,11 +17,9 @@ static const struct tolerance tolerances[] = {{"rows.1", 4.27e-7, 1.3e-6},
                                               {"pooled", 5.56e-7, 1.7e-6},
                                               {0}};
 
-enum { WINDOW = 77, EVERY = 7 }; /* every 7th row is in the data */
+enum { WINDOW = 77, EVERY = 7 }; /* EVERY: the reference data hold every 7th row of a window */
 
-/* ---- opening ---- */
-
-/* One file has transformers' names, one OpenCLIP's. */
+/* One file with transformers' tensor names, one with OpenCLIP's. */
 enum { FILES = 2 };
 
 /* Returns the outputs that SD1, SD2 and SDXL use. */
@@ -34,7 +32,7 @@ static struct text_reads reads_of(const struct golden *g) {
 }
 
 /* Reads the configuration. For the OpenCLIP file only the number of heads is passed: single files have no
- * configuration, but the heads here are not 64 wide. */
+ * configuration, but this fixture's heads are not 64 wide. */
 static void read_config(const struct golden *g, bool open, struct config *config, struct error *e) {
     char path[GOLDEN_PATH + 64], json[64];
     int heads = 0;
@@ -83,8 +81,6 @@ static const struct component *file_of(const struct golden *g, int file) {
     return c->family ? c : NULL;
 }
 
-/* ---- running ---- */
-
 static struct block_runner *encode_open(const struct golden *g, int file, int clip_skip, bool pools) {
     const struct component *c = file_of(g, file);
     struct tensor ids = golden(g, "ids");
@@ -97,14 +93,14 @@ static struct block_runner *encode_open(const struct golden *g, int file, int cl
     return runner_open(g, file, lane);
 }
 
-/* Runs the encoder with one weight left zero; weight -1: with all weights. */
+/* Runs the encoder with one weight of one block set to zero; weight -1: with all weights unchanged. */
 static void encode(const struct golden *g, struct block_runner *b, int block, int weight) {
     struct visit_list list = {.sys = &golden_state.sys};
     runner_gather(b, golden(g, "ids"));
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     for (int i = 0; i < list.n_visits; i++) {
         struct packed_segment segments[BLOCK_WEIGHTS_MAX];
-        if (list.visits[i].block >= b->component->n_blocks) continue; /* the embedding table */
+        if (list.visits[i].block >= b->component->n_blocks) continue; /* this visit reads the embedding table */
         struct block copy = b->component->blocks[list.visits[i].block];
         const struct block *whole = &b->component->blocks[list.visits[i].block];
         for (int k = copy.n_segments = 0; k < whole->n_segments; k++)
@@ -122,8 +118,6 @@ static struct block_runner *encoded(const struct golden *g, int file, int clip_s
     return b;
 }
 
-/* ---- tests ---- */
-
 static void expect_rows(const struct golden *g, struct tensor text, int clip_skip) {
     char name[32];
     snprintf(name, sizeof name, "rows.%d", clip_skip);
@@ -135,7 +129,7 @@ static void expect_rows(const struct golden *g, struct tensor text, int clip_ski
     expect_close(g, name, some, truth.data);
 }
 
-/* Every clip skip that a file can serve; only the layers that it needs are visited. */
+/* Tests every clip_skip that a file can serve; only the layers that it needs are visited. */
 static void test_rows(const struct golden *g) {
     for (int file = 0; file < FILES; file++) {
         const struct component *c = file_of(g, file);
@@ -190,7 +184,7 @@ static int count_visits(const struct golden *g, int skip, bool pools) {
     return n;
 }
 
-/* Layers whose output is unused are not visited; for a pooled row all layers are. */
+/* Layers whose output is unused are not visited. A pooled row needs all layers. */
 static void test_visits(const struct golden *g) {
     const struct component *c = file_of(g, 0);
     for (int skip = c->skip_least; skip < c->skip_most; skip++) {

@@ -88,7 +88,6 @@ static void test_pixels(const struct golden *g) {
     assert_int_equal(differing, 0);
 }
 
-/* The output for every input image of the reference. */
 static void test_vision_tokens(const struct golden *g) {
     static const char *const pictures[] = {"init", "last"};
     size_t n = json_array_size(json_object_get(g->expect, "cases"));

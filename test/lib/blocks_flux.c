@@ -30,7 +30,7 @@ static struct lane lane_of(const struct golden *g) {
     return lane;
 }
 
-/* Case 0 after its first step, with embedded text: the RoPE tables are computed. */
+/* Opens case 0 after its first step, with the text embedded and the RoPE tables computed. */
 static struct block_runner *open_case(const struct golden *g) {
     struct block_runner *b = runner_open_mmdit(g, lane_of(g));
     runner_run(b, runner_block(b, "context_embedder"), 0);

@@ -39,7 +39,8 @@ static struct vision_span picture_of(const struct golden *g, size_t one, int i) 
     return span;
 }
 
-/* Opens a runner whose token rows are part of longer rows, as when tokens of the template are dropped. */
+/* Opens a runner on token ids. The lane holds each image's vision tokens and the position of its first
+ * token. */
 static struct block_runner *open_case(const struct golden *g, size_t one, struct tensor ids) {
     int32_t columns = g->model->component[slot_of(g)].text_columns, n = ids.dim[0], at = 0;
     int32_t pad = tokenizer_special(g->model->tokenizer[slot_of(g)], "<|image_pad|>");
@@ -99,7 +100,6 @@ static void expect_hidden(const struct golden *g, size_t one, const char *branch
     runner_close(b);
 }
 
-/* Compares the hidden states of every prompt that has reference data. */
 static void test_hidden(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t i = 0; i < n; i++) {

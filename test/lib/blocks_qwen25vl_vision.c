@@ -54,7 +54,7 @@ static void test_patches(const struct golden *g) {
     runner_close(b);
 }
 
-/* One layer with window attention and one with full attention. */
+/* Tests one layer with window attention and one with full attention. */
 static void test_layers(const struct golden *g) {
     static const char *const names[] = {"block.tower", "block.tower_full"};
     for (int i = 0; i < 2; i++) {
@@ -93,7 +93,6 @@ static void test_merger(const struct golden *g) {
     runner_close(b);
 }
 
-/* The tokens of every input image of the reference. */
 static void test_vision_tokens(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     for (size_t one = 0; one < n; one++)

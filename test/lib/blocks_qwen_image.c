@@ -10,8 +10,8 @@ static const struct tolerance tolerances[] = {
     {"block.velocity", 7e-7, 2.1e-6}, {0},
 };
 
-/* Sets the reference's conditioning: of its timestep and, if reference images are modulated separately, of
- * timestep 0. */
+/* Sets the reference's conditioning rows: the timestep's and, if reference images have their own modulation,
+ * that of timestep 0. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor both = golden(g, "block.temb");
     runner_put(runner_state(b, "condition"), tensor_slice(both, 0, 1));
@@ -19,7 +19,7 @@ static void put_conditioning(const struct golden *g, struct block_runner *b) {
         runner_put(runner_state(b, "clean_condition"), tensor_slice(both, 1, 1));
 }
 
-/* Case 0 after its first step, with embedded text: the RoPE tables are computed. */
+/* Opens case 0 after its first step, with the text embedded and the RoPE tables computed. */
 static struct block_runner *open_case(const struct golden *g) {
     struct block_runner *b = runner_open_mmdit(g, mmdit_lane(g));
     runner_run(b, runner_block(b, "txt_in"), 0);
@@ -53,7 +53,7 @@ static void test_dual(const struct golden *g) {
     runner_close(b);
 }
 
-/* The last block; only the rows of the generated image are used. */
+/* Tests the last block, of which only the rows of the generated image are used. */
 static void test_last(const struct golden *g) {
     struct block_runner *b = open_case(g);
     struct tensor out = golden_single(g, "block.last.out");

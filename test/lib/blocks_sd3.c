@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* measured: on the committed data, also with AVX2; no other seeds. */
+/* Measured on the committed data, also with AVX2, with no other seeds. */
 static const struct tolerance tolerances[] = {
     {"block.temb", 2.07e-6, 6.2e-6},      {"positions", 0, 0},
     {"embed.text", 6.84e-8, 2.1e-7},      {"embed.image", 6.92e-8, 2.1e-7},
@@ -23,7 +23,7 @@ static struct lane lane_of(const struct golden *g) {
     return lane;
 }
 
-/* Case 0 after its first step, with the reference's conditioning. */
+/* Opens case 0 after its first step, with the reference's conditioning. */
 static struct block_runner *open_case(const struct golden *g) {
     struct block_runner *b = runner_open_mmdit(g, lane_of(g));
     runner_put(runner_state(b, "condition"), golden(g, "block.temb"));
@@ -37,7 +37,7 @@ static void test_conditioning(const struct golden *g) {
     runner_close(b);
 }
 
-/* Positions are unmodified rows of the table; patches are added to them. */
+/* Position embeddings are rows of the table, bit for bit; patch embeddings are added to them. */
 static void test_embedders(const struct golden *g) {
     struct block_runner *b = open_case(g);
     struct tensor tokens = runner_state(b, "tokens");
@@ -50,7 +50,7 @@ static void test_embedders(const struct golden *g) {
     runner_close(b);
 }
 
-/* Tests a block of that kind; of the last one only the image rows are used. */
+/* Tests a block of that kind. Of the last block only the image rows are used. */
 static void expect_block(const struct golden *g, const char *kind, bool last) {
     char name[64], in[80], out[80];
     snprintf(name, sizeof name, "block.%s", kind);
@@ -71,17 +71,17 @@ static void test_layers(const struct golden *g) {
     expect_block(g, "last", true);
 }
 
-/* A whole forward pass over all text tokens, as expect.json describes it. */
+/* Runs one forward pass of the whole transformer, over all text tokens, as expect.json describes it. */
 static void expect_call(const struct golden *g, const json_t *call) {
     const char *name = json_string_value(json_object_get(call, "name"));
-    const json_t *left_out = json_object_get(call, "left_out");
+    const json_t *skipped = json_object_get(call, "left_out");
     char latent[64], t[64], out[64];
     snprintf(latent, sizeof latent, "case0.%s", json_string_value(json_object_get(call, "latent")));
     snprintf(t, sizeof t, "%s.t", name);
     snprintf(out, sizeof out, "%s.out", name);
     struct lane lane = lane_of(g);
-    int n = (int)json_array_size(left_out), *numbers = test_memory(sizeof *numbers * (size_t)(n + 1));
-    for (int i = 0; i < n; i++) numbers[i] = (int)json_integer_value(json_array_get(left_out, (size_t)i));
+    int n = (int)json_array_size(skipped), *numbers = test_memory(sizeof *numbers * (size_t)(n + 1));
+    for (int i = 0; i < n; i++) numbers[i] = (int)json_integer_value(json_array_get(skipped, (size_t)i));
     lane.text = golden(g, "case0.hidden.cond");
     lane.latent = golden_single(g, latent);
     lane.skip_layers = numbers;

@@ -57,7 +57,7 @@ static int layer_of(const struct golden *g, struct t5 t5) {
     return (int)json_integer_value(json_object_get(about, "layer"));
 }
 
-/* Runs the block of the layer's position table, or of the shared one. */
+/* Runs the block that makes the position bias: the layer's own, or the one shared by all layers. */
 static void visit_bias(const struct golden *g, struct block_runner *b) {
     char name[64];
     struct t5 t5 = t5_of(g);
@@ -65,7 +65,7 @@ static void visit_bias(const struct golden *g, struct block_runner *b) {
     runner_run(b, runner_block(b, name), 0);
 }
 
-/* The position bias copies values of the table: equal bits. */
+/* The position bias consists of unmodified values of the table, so the bits must be equal. */
 static void test_bias(const struct golden *g) {
     struct tensor bias = golden(g, t5_of(g).bias);
     struct block_runner *b = open_rows(g, (bias.dim[1] + 1) / 2);
@@ -87,7 +87,6 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* Compares the hidden states of every prompt that has reference data. */
 static void test_hidden(const struct golden *g) {
     size_t n = json_array_size(json_object_get(g->expect, "cases"));
     struct t5 t5 = t5_of(g);

@@ -14,10 +14,8 @@
 #include <string.h>
 
 static const struct tolerance tolerances[] = {{"frames", 6.7e-7, 1e-6}, {0}};
-/* measured: under emulation; GPU convolutions round their operands to TF32. */
+/* Measured under emulation: GPU convolutions round their operands to TF32. */
 static const struct tolerance gpu_tolerances[] = {{"frames", 7.74e-4, 2.3e-3}, {0}};
-
-/* ---- opening ---- */
 
 enum { FRAMES = 4 };
 
@@ -38,9 +36,7 @@ static const struct component *taehv_of(const struct golden *g) {
     return &g->model->component[ONLY_SLOT];
 }
 
-/* ---- decoding a video ---- */
-
-/* A lane and all frames that the decoder makes of it. */
+/* A block runner and all frames that it decodes. */
 struct video_run {
     struct block_runner *block_runner;
     struct tensor frames;
@@ -50,7 +46,7 @@ static struct tensor frames_of(struct tensor frames, int32_t first, int32_t n) {
     return tensor_slice(frames, first, n);
 }
 
-/* latent: [C, F, Y, X]. */
+/* Opens a run on a latent [C, F, Y, X]. */
 static struct video_run video_open(const struct golden *g, struct tensor latent) {
     int32_t F = latent.dim[1], side = taehv_of(g)->pixel_factor;
     int32_t dim[4] = {F > 1 ? FRAMES : 1, side * latent.dim[2], side * latent.dim[3], 3};
@@ -59,7 +55,8 @@ static struct video_run video_open(const struct golden *g, struct tensor latent)
     return (struct video_run){runner_open(g, ONLY_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
 }
 
-/* Decodes with weight number `weight` of block `without` left zero; without -1: with all weights. */
+/* Decodes all frames with weight number `weight` of block `without` set to zero; without -1: with all
+ * weights. */
 static void video_decode(struct video_run *f, int without, int weight) {
     struct block_runner *b = f->block_runner;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
@@ -88,8 +85,6 @@ static struct tensor golden_latent(const struct golden *g) {
     struct tensor in = golden(g, "video.decoder.in");
     return tensor_reshape(in, 4, in.dim + 1);
 }
-
-/* ---- tests ---- */
 
 static void test_frames(const struct golden *g) {
     struct tensor truth = vae_frames_last(golden(g, "video.decoder.out"));
@@ -126,9 +121,7 @@ static void test_influence(const struct golden *g) {
     video_close(&f);
 }
 
-/* ---- whole frames ---- */
-
-/* Returns the name of a layer's tensor, the checkpoint's or diffusers'. */
+/* Writes the tensor name of a layer's weight, as in the checkpoint or in diffusers. */
 static void name_of(bool diffusers, int layer, const char *rest, char *name, size_t bytes) {
     static const char *const words[] = {"time_grow", "conv_out"};
     int level = (layer - 3) / 6, place = (layer - 3) % 6;
@@ -136,7 +129,7 @@ static void name_of(bool diffusers, int layer, const char *rest, char *name, siz
         snprintf(name, bytes, "decoder.%d.%s", layer, rest);
     else if (layer == 1 || layer == 22)
         snprintf(name, bytes, "decoder.%s.%s", layer == 1 ? "conv_in" : "conv_out", rest);
-    else if (place < 3) /* rest is "conv.0.weight" or alike */
+    else if (place < 3) /* rest is for example "conv.0.weight" */
         snprintf(name, bytes, "decoder.blocks.%d.mem_blocks.%d.conv%d%s", level, place,
                  (rest[5] - '0') / 2 + 1, rest + 6);
     else
@@ -149,7 +142,7 @@ static struct tensor weight_of(const struct golden *g, int layer, const char *re
     return read_tensor(&taehv_of(g)->index, name);
 }
 
-/* Returns input channels [part C, part C + C) of a weight [N, 2 C, k, k]. */
+/* Returns input channels [part * C, part * C + C) of a weight [N, 2 C, k, k]. */
 static struct tensor inputs_of(struct tensor weight, int part) {
     int32_t dim[4] = {weight.dim[0], weight.dim[1] / 2, weight.dim[2], weight.dim[3]};
     struct tensor out = test_tensor(weight.dtype, 4, dim);
@@ -160,7 +153,7 @@ static struct tensor inputs_of(struct tensor weight, int part) {
     return out;
 }
 
-/* past: the previous frame; rank 0 for the first. */
+/* Computes one residual block on a whole frame. past: the previous frame; rank 0: there is none. */
 static struct tensor whole_block(struct block_runner *b, const struct golden *g, int layer, struct tensor in,
                                  struct tensor past) {
     const struct tensor none = {0};
@@ -177,7 +170,7 @@ static struct tensor whole_block(struct block_runner *b, const struct golden *g,
                            1, FINISH_RELU);
 }
 
-/* All frames of a layer's output. */
+/* All frames of a layer's output, at most WHOLE_MOST. */
 enum { WHOLE_MOST = 16 };
 struct whole {
     int n;
@@ -244,8 +237,8 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
     return out;
 }
 
-/* The bits agree with NaN in all state memory. The sizes give one band; several in the last level, in the
- * last two, in all. */
+/* Blocks and whole-frame operators give the same bits, although all state memory starts as NaN. The sizes
+ * need one band, or several in the last level, the last two levels or all levels. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][3] = {{1, 1, 1},   {3, 1, 2},   {1, 5, 120}, {2, 4, 130},
                                        {1, 33, 31}, {2, 3, 520}, {1, 9, 260}, {1, 20, 520}};

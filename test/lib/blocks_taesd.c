@@ -14,10 +14,8 @@
 #include <string.h>
 
 static const struct tolerance tolerances[] = {{"picture", 2.28e-7, 7e-7}, {0}};
-/* measured: under emulation; GPU convolutions round their operands to TF32. */
+/* Measured under emulation: GPU convolutions round their operands to TF32. */
 static const struct tolerance gpu_tolerances[] = {{"picture", 2.19e-4, 7e-4}, {0}};
-
-/* ---- opening ---- */
 
 void taesd_open(struct golden *g) {
     golden_open_component(g, (struct component){.family = &family_taesd},
@@ -33,8 +31,6 @@ void taesd_close(struct golden *g) {
 static const struct component *taesd_of(const struct golden *g) {
     return &g->model->component[ONLY_SLOT];
 }
-
-/* ---- lanes ---- */
 
 static struct lane lane_of(struct tensor latent) {
     int32_t Y = 8 * latent.dim[1], X = 8 * latent.dim[2];
@@ -54,8 +50,6 @@ static struct lane random_lane(const struct golden *g, int32_t Y, int32_t X) {
         ((float *)latent.data)[i] = (float)((double)random_below(&random, 8001) / 1000 - 4);
     return lane_of(latent);
 }
-
-/* ---- tests ---- */
 
 static void test_picture(const struct golden *g) {
     const struct component *c = taesd_of(g);
@@ -98,8 +92,6 @@ static void test_influence(const struct golden *g) {
     runner_close(b);
 }
 
-/* ---- whole pictures ---- */
-
 /* Reads a weight of layer `layer`, in diffusers' numbering, from the fixture's file. */
 static struct tensor weight_of(const struct golden *g, int layer, const char *rest) {
     bool authors = !strcmp(g->name, "taesd/authors");
@@ -138,8 +130,9 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
                            FINISH_TO_SIGNED);
 }
 
-/* The bits agree with NaN in the full-frame buffer. The sizes give one band; two and three in the last level,
- * the last of a few rows; several in all levels. */
+/* Blocks and whole-image operators give the same bits, although the full-frame buffer starts as NaN. The
+ * sizes need one band; two or three in the last level, the last one of a few rows; or several in all
+ * levels. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][2] = {{1, 1}, {2, 9}, {5, 120}, {8, 130}, {33, 31}, {4, 700}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
@@ -154,8 +147,6 @@ static void test_whole(const struct golden *g) {
         test_memory_free_to(mark);
     }
 }
-
-/* ---- full-frame buffer on device or host ---- */
 
 static void test_places(const struct golden *g) {
     static struct vae_run r;

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* measured: on the committed data only. */
+/* Measured on the committed data only. */
 static const struct tolerance tolerances[] = {
     {"block.temb", 1.23e-7, 4e-7},
     {"block.conv_in", 1.98e-7, 6e-7},
@@ -27,8 +27,6 @@ static const struct tolerance tolerances[] = {
 
 enum { SKIPS = 3, CALLS = 4 };
 
-/* ---- tensors ---- */
-
 /* Reads a reference image as [Y, X, C]. */
 static struct tensor picture(const struct golden *g, const char *name, const char *end) {
     char full[64];
@@ -42,7 +40,6 @@ static struct tensor picture(const struct golden *g, const char *name, const cha
     return to;
 }
 
-/* Copies an image to the start of a buffer that fits images of any level. */
 static struct tensor put(struct tensor to, struct tensor from) {
     assert_true(tensor_elements(&to) >= tensor_elements(&from));
     memcpy(to.data, from.data, (size_t)tensor_bytes(&from));
@@ -70,13 +67,12 @@ static struct tensor channels(struct tensor all, int32_t first, int32_t n) {
     return some;
 }
 
-/* ---- a forward pass ---- */
-
 static json_t *call_of(const struct golden *g, int call) {
     return json_array_get(json_object_get(g->expect, "unet"), (size_t)call);
 }
 
-/* The latent is the first channels of the UNet's input; the others are concatenated. */
+/* Opens a runner on a call of the reference. The lane's latent is the first channels of the UNet's input; the
+ * other channels are concatenated. */
 static struct block_runner *open_call(const struct golden *g, int call) {
     char name[32];
     snprintf(name, sizeof name, "unet.%d.in", call);
@@ -102,16 +98,14 @@ static float timestep_of(const struct golden *g, int call) {
     return (float)json_number_value(json_object_get(call_of(g, call), "t"));
 }
 
-/* ---- one block ---- */
-
-enum { BLOCKS_OF = 2 }; /* the call whose block data exist */
+enum { BLOCKS_OF = 2 }; /* the reference call whose single blocks have data */
 
 static const char *module_of(const struct golden *g, const char *name) {
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
     return json_string_value(json_object_get(about, "module"));
 }
 
-/* Opens the call with the reference's conditioning. */
+/* Opens a runner on call BLOCKS_OF, with the reference's conditioning. */
 static struct block_runner *open_blocks(const struct golden *g) {
     struct block_runner *b = open_call(g, BLOCKS_OF);
     put(runner_state(b, "condition"), golden(g, "block.temb"));
@@ -191,7 +185,7 @@ static void test_ends(const struct golden *g) {
     runner_close(b);
 }
 
-/* Whole forward passes: two sizes at two timesteps; the sizes are odd at some level. */
+/* Compares whole forward passes: two sizes, odd at some level, at two timesteps. */
 static void test_whole(const struct golden *g) {
     for (int i = 0; i < CALLS; i++) {
         char name[32], key[32];

@@ -21,7 +21,7 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* measured: under emulation; a GPU rounds operands of convolutions to TF32, those of attention and its
+/* Measured under emulation: a GPU rounds operands of convolutions to TF32, those of attention and its
  * products to bf16. */
 static const struct tolerance gpu_tolerances[] = {
     {"vae.resnet", 1.73e-4, 5e-4},
@@ -77,7 +77,7 @@ static void test_mid(const struct golden *g) {
     runner_close(b);
 }
 
-/* The whole decoder; the reference's latent is already scaled and shifted. */
+/* Compares the whole decoder. The reference's latent is already scaled and shifted. */
 static void test_decoder(const struct golden *g) {
     struct block_runner *b = open_decoder(g);
     const struct latent_format *format = &b->component->latent_format;
@@ -93,9 +93,7 @@ static void test_decoder(const struct golden *g) {
     runner_close(b);
 }
 
-/* ---- full-frame buffer on device or host ---- */
-
-/* Runs the decoder through the executor; expects the bits of the blocks run one by one. */
+/* Runs the decoder through the executor; expects the bits of `want`, from blocks run one by one. */
 static void decode_run(struct vae_run *r, struct block_runner *b, const void *want) {
     struct tensor picture = b->lane.picture;
     memset(picture.data, 0, (size_t)tensor_bytes(&picture));
@@ -131,9 +129,7 @@ static void test_places(const struct golden *g) {
     runner_close(b);
 }
 
-/* ---- a small full-frame buffer ---- */
-
-/* Decodes a latent of this size with a large or a small (tiled) full-frame buffer; its bytes go to
+/* Decodes a latent of Y x X pixels with a large or a small (tiled) full-frame buffer, whose size goes to
  * *buffer_bytes. */
 static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled,
                                uint64_t *buffer_bytes) {
@@ -158,16 +154,16 @@ static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, boo
 static void test_tiled(const struct golden *g) {
     static const int32_t sizes[][2] = {{2, 2}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
-        uint64_t kept_bytes, tiled_bytes;
+        uint64_t untiled_bytes, tiled_bytes;
         void *mark = golden_state.memory;
         int32_t Y = sizes[i][0], X = sizes[i][1];
-        struct tensor kept = decode_in(g, Y, X, false, &kept_bytes),
+        struct tensor kept = decode_in(g, Y, X, false, &untiled_bytes),
                       tiled = decode_in(g, Y, X, true, &tiled_bytes);
         assert_memory_equal(kept.data, tiled.data, (size_t)tensor_bytes(&kept));
         printf("  %-10s full-frame buffer of a latent of %dx%d: %llu bytes, tiled %llu\n", g->name, Y, X,
-               (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
-        assert_true(tiled_bytes <= kept_bytes);
-        if (Y * X >= 37 * 50) assert_true(tiled_bytes * 10 < kept_bytes * 9);
+               (unsigned long long)untiled_bytes, (unsigned long long)tiled_bytes);
+        assert_true(tiled_bytes <= untiled_bytes);
+        if (Y * X >= 37 * 50) assert_true(tiled_bytes * 10 < untiled_bytes * 9);
         test_memory_free_to(mark);
     }
 }

@@ -1,6 +1,6 @@
 /* Tests the VAE encoder on its own data (test/golden/vae_encoder.py): its moments and the influence of every
  * weight. A large and a small full-frame buffer, on the device and on the host, and images of several sizes
- * in one stage give the same bits. Pipelines with data test its blocks too. */
+ * in one stage give the same bits. Its blocks are also tested on the data of whole pipelines. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -17,7 +17,7 @@
 static const struct tolerance tolerances[] = {
     {"moments", 9.05e-7, 2.7e-6},   {"encoder", 3.49e-7, 1.1e-6},           {"encoder.resnet", 2.7e-7, 9e-7},
     {"encoder.mid", 1.73e-7, 6e-7}, {"encoder.downsampler", 1.36e-7, 5e-7}, {0}};
-/* measured: under emulation; a GPU rounds operands of convolutions to TF32, those of attention and its
+/* Measured under emulation: a GPU rounds operands of convolutions to TF32, those of attention and its
  * products to bf16. */
 static const struct tolerance gpu_tolerances[] = {{"moments", 2.89e-3, 8e-3},
                                                   {"encoder", 1.19e-3, 4e-3},
@@ -25,8 +25,6 @@ static const struct tolerance gpu_tolerances[] = {{"moments", 2.89e-3, 8e-3},
                                                   {"encoder.mid", 1.65e-3, 5e-3},
                                                   {"encoder.downsampler", 2.55e-4, 8e-4},
                                                   {0}};
-
-/* ---- opening ---- */
 
 static int encoder_slot(const struct golden *g) {
     return g->model->recipe ? recipe_slot(g->model->recipe, FAMILY_ENCODER) : ONLY_SLOT;
@@ -44,8 +42,6 @@ void vae_encoder_close(struct golden *g) {
 static const struct component *encoder_of(const struct golden *g) {
     return &g->model->component[encoder_slot(g)];
 }
-
-/* ---- lanes ---- */
 
 static struct lane lane_of(const struct golden *g, struct tensor picture, bool tiled) {
     const struct component *c = encoder_of(g);
@@ -74,8 +70,6 @@ static void assert_same(struct tensor a, struct tensor b) {
     assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&b));
 }
 
-/* ---- tests ---- */
-
 static void test_moments(const struct golden *g) {
     const struct component *c = encoder_of(g);
     assert_true(c->latent_format.n == 1 && *c->latent_format.scale == 0.7f && *c->latent_format.shift > 0 &&
@@ -92,14 +86,13 @@ static void test_moments(const struct golden *g) {
     }
 }
 
-/* ---- blocks ---- */
-
 static struct block_runner *open_parts(const struct golden *g) {
     struct tensor picture = vae_channels_last(golden_single(g, "encoder.in"));
     return runner_open(g, encoder_slot(g), lane_of(g, picture, false));
 }
 
-/* Returns the level of a block. Numbers run through all levels: a level's resnets, then its down-sampler. */
+/* Returns the level of a block. Block numbers run through all levels: a level's resnets, then its
+ * down-sampler. */
 static int level_of(const struct block_runner *b, const struct block *block) {
     int number = 0;
     sscanf(block->name, "down_blocks.%d", &number);
@@ -163,7 +156,7 @@ static void test_influence(const struct golden *g) {
     runner_close(b);
 }
 
-/* Encodes a random image with NaN in the full-frame buffer, whose bytes go to *bytes. */
+/* Encodes a random image. The full-frame buffer starts as NaN; its size goes to *bytes. */
 static struct tensor encode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled, uint64_t *bytes) {
     struct block_runner *b = runner_open(g, encoder_slot(g), random_lane(g, Y, X, tiled));
     *bytes = b->state.bytes;
@@ -177,24 +170,24 @@ static struct tensor encode_in(const struct golden *g, int32_t Y, int32_t X, boo
 static void test_tiled(const struct golden *g) {
     static const int32_t sizes[][2] = {{1, 1}, {7, 3}, {1, 33}, {37, 50}, {70, 31}, {9, 130}, {66, 66}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {
-        uint64_t kept_bytes, tiled_bytes;
+        uint64_t untiled_bytes, tiled_bytes;
         void *mark = golden_state.memory;
         int32_t Y = sizes[i][0], X = sizes[i][1];
-        struct tensor kept = encode_in(g, Y, X, false, &kept_bytes),
+        struct tensor kept = encode_in(g, Y, X, false, &untiled_bytes),
                       tiled = encode_in(g, Y, X, true, &tiled_bytes);
         assert_same(kept, tiled);
         printf("  %-10s full-frame buffer for moments of %dx%d: %llu bytes, tiled %llu\n", g->name, Y, X,
-               (unsigned long long)kept_bytes, (unsigned long long)tiled_bytes);
-        assert_true(tiled_bytes <= kept_bytes);
+               (unsigned long long)untiled_bytes, (unsigned long long)tiled_bytes);
+        assert_true(tiled_bytes <= untiled_bytes);
         if (encoder_of(g)->pixel_factor == 8 && Y * X >= 37 * 50)
-            assert_true(tiled_bytes * 10 < kept_bytes * 9);
+            assert_true(tiled_bytes * 10 < untiled_bytes * 9);
         test_memory_free_to(mark);
     }
 }
 
 enum { LANES = 3 };
 
-/* Runs a stage with images of these sizes; each has the bits that it has alone. */
+/* Runs a stage with images of several sizes; each must have the bits of the stage with that image only. */
 static void run_lanes(struct vae_run *r, struct device *device, const struct lane *alone, bool on_host) {
     const uint64_t plenty = (uint64_t)1 << 40;
     plan_solve(&r->need, plenty, plenty, &r->plan);

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* A block's tolerance is larger: some 480 of its 512 rows of keys and values are equal, and sums of equal
- * numbers round to one side. */
+/* The tolerance of blocks is larger: some 480 of their 512 rows of keys and values are equal, and sums of
+ * equal numbers are all rounded in one direction. */
 static const struct tolerance tolerances[] = {
     {"block.e", 4.75e-6, 1.5e-5},
     {"block.e6", 5.18e-8, 1.6e-7},
@@ -34,8 +34,6 @@ static int number_in(const json_t *object, const char *key) {
     return (int)json_integer_value(json_object_get(object, key));
 }
 
-/* ---- lanes ---- */
-
 /* Returns the prompt's rows, padded with zeros to TEXT_ROWS. */
 static struct tensor padded_text(const struct golden *g) {
     struct tensor hidden = golden(g, "case0.hidden.cond");
@@ -44,7 +42,8 @@ static struct tensor padded_text(const struct golden *g) {
     return text;
 }
 
-/* Returns the vision encoder's rows of the first frame, followed by those of the last; rank 0: none. */
+/* Returns the vision encoder's rows of the first frame, then those of the last frame; rank 0: the case has
+ * none. */
 static struct tensor vision_rows(const struct golden *g) {
     if (!has_golden(g, "case0.seen.init")) return (struct tensor){0};
     struct tensor first = golden(g, "case0.seen.init"), last = {0};
@@ -64,7 +63,7 @@ static void put_frame(struct tensor latent, struct tensor frame) {
                sizeof(float) * (size_t)pixels);
 }
 
-/* Returns case 0 at this latent, with its concatenated channels. */
+/* Returns the lane of case 0 at this latent, with its concatenated channels. */
 static struct lane lane_at(const struct golden *g, const char *latent) {
     struct lane lane = {
         .text = padded_text(g), .image = vision_rows(g), .latent = test_copy(golden_single(g, latent))};
@@ -94,8 +93,8 @@ static float timestep_of(const struct golden *g, const char *name) {
     return *(float *)golden(g, name).data;
 }
 
-/* Sets the reference's conditioning: of the timestep and, before it, of the clean frames' timestep 0 if there
- * are clean frames. */
+/* Sets the reference's conditioning rows: the timestep's and, before it, that of timestep 0 for clean frames,
+ * if there are any. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor e = golden(g, "block.e"), e6 = golden(g, "block.e6");
     int32_t last = e.dim[0] - 1;
@@ -105,8 +104,6 @@ static void put_conditioning(const struct golden *g, struct block_runner *b) {
     runner_put(runner_state(b, "clean_condition"), tensor_slice(e, 0, 1));
     runner_put(runner_state(b, "clean_modulation"), tensor_slice(e6, 0, 1));
 }
-
-/* ---- tests ---- */
 
 static void expect_rows(const struct golden *g, const char *name, struct tensor rows, const char *truth) {
     struct tensor all = golden(g, truth);
@@ -128,8 +125,8 @@ static void test_conditioning(const struct golden *g) {
     runner_close(b);
 }
 
-/* Runs the text embedder and, if the lane has image rows, the image embedder. The text's padding rows follow
- * the prompt's. */
+/* Runs the text embedder and, if the lane has image rows, the image embedder. The text is padded after the
+ * prompt's rows. */
 static void run_embedders(struct block_runner *b) {
     runner_run(b, runner_block(b, "condition_embedder.text_embedder"), 0);
     if (b->lane.image.rank) runner_run(b, runner_block(b, "condition_embedder.image_embedder"), 0);
@@ -188,8 +185,8 @@ static void expect_final(const struct golden *g, struct block_runner *b, const c
     runner_close(b);
 }
 
-/* Compares the final layers on normal and on small values. The small rows are those of a one-frame video that
- * is one patch high. */
+/* Compares the final layers on normal and on small values. The rows of small values are those of a one-frame
+ * video that is one patch high. */
 static void test_final(const struct golden *g) {
     struct tensor small = golden_single(g, "block.final_small.in");
     struct lane lane = lane_at(g, "case0.latent_001");

@@ -24,8 +24,7 @@ static int32_t n_caption_rows(const struct block_runner *b) {
     return runner_state(b, "caption").dim[0];
 }
 
-/* Returns the padded image rows of a state tensor that also holds the caption's rows; caption_rows returns
- * those. */
+/* Returns the padded image rows of a state tensor that also holds the caption's rows (caption_rows). */
 static struct tensor image_rows(const struct block_runner *b, const char *name) {
     struct tensor all = runner_state(b, name);
     return tensor_slice(all, 0, all.dim[0] - n_caption_rows(b));
@@ -48,7 +47,7 @@ static struct block_runner *open_lane(const struct golden *g, struct tensor text
     return runner_open(g, recipe_slot(g->model->recipe, FAMILY_DENOISER), lane);
 }
 
-/* Case 0 at step 1, with embedded caption: the RoPE tables are computed. */
+/* Opens case 0 at step 1, with the caption embedded and the RoPE tables computed. */
 static struct block_runner *open_case(const struct golden *g) {
     struct block_runner *b =
         open_lane(g, golden(g, "case0.hidden.cond"), golden_single(g, "case0.latent_001"));
@@ -85,8 +84,8 @@ static void test_caption(const struct golden *g) {
     struct block_runner *b = open_case(g);
     expect_close(g, "rope.image", image_rows(b, "rope"), golden(g, "rope.image").data);
     expect_close(g, "rope.caption", caption_rows(b, "rope"), golden(g, "rope.caption").data);
-    /* The reference holds the linear layer's rows, whose padding differs; the refiner's input has the
-     * engine's padding. */
+    /* Padding is compared in the refiner's input only: the reference's linear layer pads differently than the
+     * engine. */
     struct tensor text = tensor_slice(runner_state(b, "caption"), 0, b->lane.text.dim[0]);
     expect_close(g, "embed.caption.out", text, golden(g, "embed.caption.out").data);
     expect_close(g, "context_refiner.in", runner_state(b, "caption"),
@@ -175,7 +174,7 @@ static void negate(struct tensor t) {
     for (int64_t i = 0; i < tensor_elements(&t); i++) ((float *)t.data)[i] *= -1;
 }
 
-/* Whole forward passes: two timesteps at two sizes. */
+/* Compares whole forward passes at two timesteps and two sizes. */
 static void test_transformer(const struct golden *g) {
     json_t *calls = json_object_get(g->expect, "transformer"), *call;
     size_t i;

@@ -12,7 +12,6 @@ __attribute__((format(printf, 2, 3))) bool check(bool good, const char *format, 
  * kind. */
 bool thorough(void);
 
-/* Returns the number of open file descriptors of this process. */
 int count_open_files(void);
 
 /* Prints the totals; returns the exit status for main. */

@@ -5,15 +5,14 @@
 #include "test/lib/layout_checks.h"
 
 struct decoded_images {
-    unsigned char *rgb; /* frame by frame; freed by the caller */
+    unsigned char *rgb; /* pixels, frame by frame; freed by the caller */
     int width, height, frames;
     char decoder[16]; /* family of the tiny decoder that was used, or "none" */
 };
 
-/* Decodes a latent file. */
 struct decoded_images decode_images(options from, const char *latent);
-/* truth: [frames, height, width, 3] or more frames; nominal range -1 to 1. A value between two 8-bit levels
- * may be rounded to either. */
+/* Compares with reference pixels [frames or more, height, width, 3] in the nominal range -1 to 1. A value
+ * between two 8-bit levels may be rounded to either. */
 void decoded_images_expect(const struct decoded_images *decoded, int height, int width, const float *truth,
                            const char *what);
 /* Writes a latent file [1, C, Y, X] or [1, C, F, Y, X]; returns its path. */

@@ -10,8 +10,6 @@ const char *const shape_words[N_SHAPES + 1] = {"circle", "square", "triangle", "
 static const int palette[N_COLOURS][3] = {{215, 30, 35},  {40, 165, 60},  {35, 75, 220}, {250, 225, 40},
                                           {250, 140, 20}, {150, 40, 180}, {20, 20, 20},  {245, 245, 245}};
 
-/* ---- colours ---- */
-
 /* A pixel's colour is clear if the second nearest palette colour is this much farther away. A mixture of two
  * colours (a blurred edge, an undecided model) belongs to neither. */
 static const double clear_ratio = 1.2;
@@ -32,10 +30,8 @@ static int colour_class(const uint8_t *rgb) {
     return second > clear_ratio * clear_ratio * first ? best : UNCLEAR;
 }
 
-/* ---- masks ---- */
-
-/* label: colour class of each pixel; mask: pixels of one colour; part: pixels of one component; spare: the
- * other buffer of a pass. */
+/* label: colour class of each pixel; mask: pixels of one colour; part: pixels of one component; spare: second
+ * buffer of erosion and dilation. */
 struct workspace {
     int width, height, n;
     uint8_t *label, *mask, *part, *spare;
@@ -43,7 +39,7 @@ struct workspace {
 };
 
 struct box {
-    int x0, y0, x1, y1; /* half-open ranges */
+    int x0, y0, x1, y1; /* pixels [x0, x1) of rows [y0, y1) */
 };
 
 static bool workspace_open(struct workspace *c, const struct picture *p) {
@@ -51,7 +47,7 @@ static bool workspace_open(struct workspace *c, const struct picture *p) {
     uint8_t *bytes = calloc((size_t)n, 4 + sizeof(int));
     *c = (struct workspace){p->width, p->height, n, NULL, NULL, NULL, NULL, NULL};
     if (!bytes) return false;
-    c->stack = (int *)(void *)bytes; /* first, because it must be aligned */
+    c->stack = (int *)(void *)bytes; /* the stack comes first: int must be aligned */
     c->label = bytes + (size_t)n * sizeof(int);
     c->mask = c->label + n;
     c->part = c->mask + n;
@@ -94,8 +90,6 @@ static int flood(const struct workspace *c, int start) {
     return n;
 }
 
-/* ---- shapes ---- */
-
 /* Standard deviations of a shape's pixels around its centroid, for the shapes as draw.py draws them with
  * half-side 1 and y down. */
 static const double shape_spread[N_SHAPES][2] = {
@@ -127,7 +121,6 @@ static bool in_template(int shape, double x, double y) {
     }
 }
 
-/* Extent of a component: box, centroid, standard deviations, number of pixels. */
 struct extent {
     struct box box;
     double x, y, spread_x, spread_y;
@@ -198,8 +191,6 @@ static struct detected_region describe(const struct workspace *c, int colour) {
     if (p.overlap < least_overlap || is_stretched(&e, p.shape)) p.shape = NO_SHAPE;
     return p;
 }
-
-/* ---- the reader ---- */
 
 /* Components below this share of the image are not shapes; the smallest drawn shape takes 2.4 %. */
 static const double least_share = .008;

@@ -21,8 +21,6 @@ int word_index(const char *word, const char *const *words, int n) {
     return UNSAID;
 }
 
-/* ---- captions ---- */
-
 __attribute__((format(printf, 2, 3))) static void append(char *text, const char *format, ...) {
     size_t n = strlen(text);
     va_list args;
@@ -57,11 +55,10 @@ void caption(const struct scene *s, char text[CAPTION_MAX]) {
     append(text, " on %s %s background", article(background), background);
 }
 
-/* ---- score of a reading ---- */
-
 const char *const aspect_words[N_ASPECTS] = {"background", "colour", "side", "shape", "count"};
 
-/* The detected shapes of a group's colour: their number, how many have its shape, their mean position. */
+/* Detected shapes of a group's colour: their number, the number that also have the group's shape, their mean
+ * position. */
 struct found {
     int n, n_shape;
     double dx, dy;

@@ -14,7 +14,7 @@ enum { N_SIZES = 2, GROUPS_MAX = 2, COUNT_MAX = 3, CAPTION_MAX = 160, UNSAID = -
 extern const char *const size_words[N_SIZES];
 extern const char *const place_words[N_PLACES];
 extern const char *const relation_words[N_RELATIONS];
-/* Position of each group of a relation: the second is opposite the first. */
+/* Position of each group of a relation; the second group is opposite the first. */
 extern const enum place relation_sides[N_RELATIONS][GROUPS_MAX];
 
 struct group {
@@ -22,17 +22,13 @@ struct group {
 };
 
 struct scene {
-    int background, relation, n_groups; /* relations have n_groups 2 */
+    int background, relation, n_groups; /* n_groups is 2 in a scene with a relation */
     struct group group[GROUPS_MAX];
 };
 
 int word_index(const char *word, const char *const *words, int n);
 
-/* ---- captions ---- */
-
 void caption(const struct scene *s, char text[CAPTION_MAX]);
-
-/* ---- score of a reading ---- */
 
 enum aspect { BACKGROUND, COLOUR, SIDE, SHAPE, COUNT, N_ASPECTS };
 
@@ -42,8 +38,8 @@ struct score {
     int asked[N_ASPECTS], right[N_ASPECTS];
 };
 
-/* Returns one scene's score, with the definitions of draw.py's score(), except that a missing group has no
- * right shape (there 0 > 0 is false as well). Every group must have a colour. */
+/* Returns one scene's score, as draw.py's score() defines it; a missing group has no right shape. Every group
+ * must have a colour. */
 struct score score_scene(const struct scene *s, const struct reading *r);
 void score_add(struct score *to, const struct score *from);
 double score_percent(const struct score *s, enum aspect aspect);

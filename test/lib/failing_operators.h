@@ -12,8 +12,8 @@ long operators_counted(void);
 void operators_fail_at(long at);
 void operators_end(struct rig *rig);
 
-/* Runs the request once as it is, then with one operator failing each time, at positions spread over the run.
- * At least half of these runs must succeed, with the same result. */
+/* Runs the request once without faults, then with one operator failing each time, at positions spread over
+ * the run. At least half of these runs must succeed, with the same result. */
 void operators_fail_in_turn(struct rig *rig, const struct sluice_request *request);
 
 #endif

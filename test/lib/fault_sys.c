@@ -52,8 +52,8 @@ static void reset_peaks(struct sys *sys) {
 static int faulty_thread_start(struct sys *sys, struct sys_thread **thread, void (*body)(void *),
                                void *argument) {
     struct fault_sys *w = (struct fault_sys *)sys;
-    /* The readers start after the memory kept by an earlier run is freed: from here on the peaks must stay
-     * within the plan. */
+    /* Reader threads start after memory kept by an earlier run is freed: from here on peaks must stay within
+     * the plan. */
     if (!atomic_load(&w->count[CALL_THREAD])) reset_peaks(sys);
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
@@ -123,7 +123,7 @@ static int64_t faulty_write(struct sys *sys, int file, const void *from, size_t 
     return w->machine.write(sys, file, from, bytes);
 }
 
-/* Does not flush: it would only take time. */
+/* Does not flush, which would only cost time. */
 static int faulty_flush(struct sys *sys, int file) {
     struct fault_sys *w = (struct fault_sys *)sys;
     (void)file;
@@ -135,7 +135,7 @@ static int faulty_rename(struct sys *sys, const char *from, const char *to) {
     return fails(w, CALL_RENAME) ? -EACCES : w->machine.rename(sys, from, to);
 }
 
-/* Called by the running thread only. */
+/* Only the running thread calls this function. */
 static uint64_t faulty_free_bytes(struct sys *sys) {
     struct fault_sys *w = (struct fault_sys *)sys;
     bool little = w->n_free++ && (int)(random_next_atomic(&w->random) % 100) < w->free_percent;

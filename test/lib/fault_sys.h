@@ -32,22 +32,22 @@ struct fault_sys {
     struct sys sys;     /* first member: the functions cast the engine's pointer back to struct fault_sys */
     struct sys machine; /* the real system calls; their memory use is counted in sys.use above */
     bool short_reads, interrupts, poison;
-    int delay_us; /* random delay of each read, up to this */
+    int delay_us; /* longest random delay of a read */
     atomic_ullong random;
     atomic_long count[N_CALLS];
     enum call fail;
     enum fault fault;
     atomic_long fail_at; /* number of the first failing call, from 1; 0: none */
-    long fail_more;      /* further calls that fail after it */
+    long fail_more;      /* number of calls that fail after the first */
     void (*on_read)(void *user, long n);
     void *on_read_user;
-    /* Free memory that the system reports: plenty, but free_bytes with a chance of free_percent when the run
-     * asks between two evaluations. The first question comes from the run's start and always gets plenty. */
+    /* Free memory that the system reports: plenty at the start of a run. Between two evaluations it reports
+     * free_bytes with a chance of free_percent %, else plenty. */
     uint64_t free_bytes;
     int free_percent;
     long n_free;
-    /* Releases of ring slots, and groups of them without an allocation in between. One group is the inside of
-     * a stage. */
+    /* Numbers of released ring slots, and of groups of releases without an allocation in between. All
+     * releases inside one stage are one group. */
     atomic_long n_discards, n_groups;
     atomic_bool in_group;
 };
@@ -55,7 +55,7 @@ struct fault_sys {
 /* splitmix64 (Steele et al. 2014), on an atomic state */
 uint64_t random_next_atomic(atomic_ullong *state);
 
-/* Returns a random part of `bytes`, from random number r: whole blocks for a file opened with O_DIRECT. */
+/* Returns a random part of `bytes`, chosen by r; whole blocks if the file is opened with O_DIRECT. */
 size_t fault_sys_shorten(int file, size_t bytes, uint64_t r);
 
 int64_t fault_sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
@@ -65,8 +65,8 @@ void fault_sys_init(struct fault_sys *w, uint64_t seed);
 /* Restarts the counts and peaks; no call fails. */
 void fault_sys_restart(struct fault_sys *w);
 
-/* Restarts the counts; call number `at` fails (0: none), and the `more` calls after it. LONG_MAX: all of
- * them. */
+/* Restarts the counts. Call number `at` and the `more` calls after it fail. at 0: none; more LONG_MAX:
+ * all. */
 void fault_sys_fail(struct fault_sys *w, enum call call, long at, long more);
 
 /* Returns the live bytes of all memory lines. */

@@ -11,8 +11,8 @@
 static const struct suite *const zimage[] = {&blocks_zimage, &blocks_vae, NULL};
 static const struct suite *const flux[] = {&blocks_flux, &blocks_clip, &blocks_t5, &blocks_vae, NULL};
 static const struct suite *const unet[] = {&blocks_unet, &blocks_vae, NULL};
-/* SDXL's fixture has a VAE whose first two levels are equally wide, unlike any published VAE's, so that
- * tiling gains nothing. Its VAE suites are left out. */
+/* No VAE suites for SDXL: the first two levels of its fixture's VAE are equally wide, unlike any published
+ * VAE's, so tiling saves nothing. */
 static const struct suite *const unet_blocks[] = {&blocks_unet, NULL};
 static const struct suite *const qwen_image[] = {&blocks_qwen_image, &blocks_qwen25vl, &blocks_vae,
                                                  &blocks_vae_encoder, NULL};
@@ -33,8 +33,9 @@ static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
 #define TAESD       .blocks = taesd, .open = taesd_open, .close = taesd_close
 #define TAEHV       .blocks = taehv, .open = taehv_open, .close = taehv_close
 
-/* Worst pixels of Qwen-Image's VAE: a norm divides pixels whose three or four channels nearly vanish by their
- * size. measured: under emulation; PyTorch with the same roundings (TF32, bf16 in attention) is off by 11. */
+/* Larger tolerances for Qwen-Image's VAE: a norm divides pixels whose three or four channels nearly vanish by
+ * their size. Measured under emulation; PyTorch with the same roundings (TF32, bf16 in attention) is off by
+ * 11. */
 static const struct tolerance few_channels[] = {
     {"decoded", 6.05e-3, 1.5e-2},
     {"decoded, free-running", 1.59e-2, 4e-2},
@@ -43,10 +44,8 @@ static const struct tolerance few_channels[] = {
     {0},
 };
 
-/* SD3 latents are 1.5305 times the VAE's output, Flux's 0.3611 times. */
+/* SD3 needs a larger tolerance: its latents are 1.5305 times the VAE's output, Flux's 0.3611 times. */
 static const struct tolerance large_latents[] = {{"latent_000 with an input image", 9.63e-4, 2.9e-3}, {0}};
-
-/* ---- stored weights ---- */
 
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"
 
@@ -89,8 +88,6 @@ static const struct stored qwen_gguf = {
 static const struct stored wan_gguf = {
     .flags = &(const struct model_paths){
         .diffusion_model = "diffusion_models/wan.gguf", .t5xxl = "text_encoders/umt5.gguf", .vae = "vae"}};
-
-/* ---- the rows ---- */
 
 #define PIPELINE(row, suites) .name = row, .blocks = suites, .pipeline = true
 

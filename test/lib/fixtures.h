@@ -27,25 +27,24 @@ struct tolerance;
 
 /* Weight files as published on model hubs (GGUF, fp8, ComfyUI). */
 struct stored {
-    const struct model_paths *flags;      /* path of each part by its flag, relative to model/ */
-    const char *text_encoder, *tokenizer; /* folders below model/ that stand for these folders of the Hugging
-                                             Face layout, or NULL */
+    const struct model_paths *flags;      /* path of each component's file by its flag, relative to model/ */
+    const char *text_encoder, *tokenizer; /* folders below model/ that replace the Hugging Face folders of these names, or NULL */
 };
 
 struct fixture {
-    const char *name;                  /* also the folder of its reference data in test/golden */
+    const char *name;                  /* name of the fixture and of its reference data's folder in test/golden */
     const struct suite *const *blocks; /* suites of block tests, ended by NULL; NULL: no reference data */
     bool pipeline;                     /* has reference data of whole runs */
     const struct tolerance *gpu_tolerances; /* GPU tolerances that override those of the suites, or NULL */
-    const struct stored *stored;            /* the reference data are of runs from these files, or NULL */
-    bool has_adapters;                      /* the reference data are of runs with adapters */
-    const struct gate *gate;                /* residency test; NULL: not run */
-    const struct layouts *layouts;          /* file layouts made from its model, or NULL */
+    const struct stored *stored;            /* weight files of the reference's runs; NULL: those in model/ */
+    bool has_adapters;                      /* the reference's runs use adapters */
+    const struct gate *gate;                /* requests of the residency test; NULL: not tested */
+    const struct layouts *layouts;          /* file layouts made from the fixture's model, or NULL */
     const struct expected_recipe *expected; /* what opening and inspecting its folder must report, or NULL */
-    const struct invalid_models *invalid_models; /* invalid models made from its model, or NULL */
+    const struct invalid_models *invalid_models; /* invalid models made from the fixture's model, or NULL */
     const char *(*model)(
         void); /* writes the model and returns its folder; NULL: the model is in the reference data */
-    /* For data without a whole model in model/: opens and closes what is there. */
+    /* Open and close reference data that have no whole model in model/; NULL for all others. */
     void (*open)(struct golden *g);
     void (*close)(struct golden *g);
 };

@@ -13,8 +13,6 @@
     "an old harbour at dawn, fishing boats, gulls over the mole, mist on the water, oil on canvas, 1890, "   \
     "\xe2\x98\x83"
 
-/* ---- Z-Image ---- */
-
 #define SHAPE(width_, height_, batch_, cfg_scale_, prompt_, negative_prompt_)                                \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = prompt_,                                     \
@@ -37,8 +35,6 @@ const struct gate gate_zimage = {ZIMAGE, .threads = 2, .always = true, .in_bf16 
                                  .cuda = CUDA_AND_THEN_LOST};
 const struct gate gate_zimage_wide = {
     ZIMAGE, .threads = 1, .wide = true, .no_decode = true, .in_bf16 = true, .cuda = CUDA_EVERYTHING};
-
-/* ---- Flux.1 ---- */
 
 enum { SIDE_MOST = 128 };
 static uint8_t noise_rgb[SIDE_MOST * SIDE_MOST * 3];
@@ -97,8 +93,6 @@ const struct gate gate_flux_fill = {
 const struct gate gate_flux_wide = {
     .request = REQUEST(SCHNELL(2), .guidance = 3.5), .other = REQUEST(DRAWN), .threads = 2, .wide = true};
 
-/* ---- Qwen-Image ---- */
-
 #define GUIDED(batch_) .steps = 2, .batch = batch_, .cfg_scale = 2.5
 #define EDITING(n)     .references = references, .n_references = n
 
@@ -116,8 +110,6 @@ const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2
                                          .threads = 2,
                                          .always = true,
                                          .cuda = CUDA_BUDGETS_AND_PLANS};
-
-/* ---- Stable Diffusion ---- */
 
 /* PNDM keeps four tensors per image; a mask adds two on the host. */
 #define MASKED(batch_) FROM_PICTURE(batch_), .cfg_scale = 1, .mask = &mask
@@ -141,9 +133,7 @@ const struct gate gate_refiner = {.request = REQUEST(FROM_PICTURE(2), .cfg_scale
                                   .other = REQUEST(FROM_PICTURE(1), .cfg_scale = 1),
                                   .threads = 2};
 
-/* ---- WAN ---- */
-
-/* With 5 frames each half of a VAE works in two chunks. */
+/* With 5 frames the VAE encoder and decoder each work in two chunks. */
 #define VIDEO(frames_, batch_, cfg_scale_)                                                                   \
     .steps = 2, .frames = frames_, .batch = batch_, .cfg_scale = cfg_scale_
 #define FROM_FRAME     .init_image = &picture, .strength = 1
@@ -174,7 +164,7 @@ const struct gate gate_wan_ti2v = {.request = WIDER(VIDEO(5, 2, 2.5), FROM_FRAME
                                    .other = WIDER(VIDEO(5, 1, 1)),
                                    .threads = 1,
                                    .always = true};
-/* Each of the two steps uses another expert. */
+/* The two steps use different experts. */
 const struct gate gate_wan22 = {.request = REQUEST(VIDEO(5, 2, 2.5), .cfg_scale_low = 4),
                                 .other = REQUEST(VIDEO(5, 1, 2.5), .cfg_scale_low = 1),
                                 .threads = 1,
@@ -183,15 +173,13 @@ const struct gate gate_wan22_i2v = {.request = REQUEST(VIDEO(5, 1, 2.5), BETWEEN
                                     .other = REQUEST(VIDEO(5, 1, 1), FROM_FRAME),
                                     .threads = 2};
 
-/* A control video, and two reference images. */
+/* Control input of VACE: a control video, and two reference images. */
 static const struct sluice_picture *const leading[] = {&picture, &end_picture, &picture, &picture,
                                                        &end_picture};
 const struct gate gate_wan_vace = {
     .request = REQUEST(VIDEO(5, 1, 2.5), .control = leading, .n_control = 5, .mask = &mask, EDITING(1)),
     .other = REQUEST(VIDEO(5, 2, 1), EDITING(2)),
     .threads = 1};
-
-/* ---- Stable Diffusion 3 ---- */
 
 /* Skip-layer guidance in the second of three evaluations only. */
 static const int middle_layer[] = {1};
@@ -210,8 +198,6 @@ const struct gate gate_sd35_large = {.request = REQUEST(FROM_PICTURE(2), .cfg_sc
                                      .other = REQUEST(GUIDED(2)),
                                      .threads = 2,
                                      .always = true};
-
-/* ---- the synthetic pipeline ---- */
 
 static const struct sluice_picture small_wide = {.struct_size = sizeof small_wide,
                                                  .width = 8,

@@ -6,23 +6,22 @@
 
 #include <stdbool.h>
 
-/* How much test_cuda_gate.c runs of the fixture; CUDA_AND_THEN_LOST ends with a lost GPU. */
+/* Extent of the fixture's tests in test_cuda_gate.c; CUDA_AND_THEN_LOST also loses the GPU at the end. */
 enum cuda_extent { NOT_ON_CUDA, CUDA_BUDGETS_AND_PLANS, CUDA_EVERYTHING, CUDA_AND_THEN_LOST };
 
 struct gate {
     struct sluice_request request; /* with input images, if its recipe takes them */
-    struct sluice_request other;   /* run by the same session in between */
+    struct sluice_request other;   /* another request, run by the same session in between */
     const struct sluice_request
         *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
     int n_shapes;
     int threads;
-    bool always;    /* also run by make check: one fixture per recipe, and one whose every stage streams */
+    bool always;    /* also in make check, which runs one fixture per recipe and one that streams in every stage */
     bool wide;      /* weights outweigh activations, so that every stage streams at some budgets */
     bool no_decode; /* also run without decoding: the least budget is lower and more blocks stream */
     bool in_bf16;   /* also run with weights in the published types of text encoders and transformers */
     enum cuda_extent cuda;
-    bool small; /* small enough that a real GPU runs the request itself; other fixtures run a smaller request
-                   there */
+    bool small; /* a real GPU runs `request` itself; other fixtures run a smaller request there */
 };
 
 extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_schnell, gate_flux_kontext,

@@ -11,8 +11,6 @@
 
 struct golden_state golden_state;
 
-/* ---- a component without a pipeline ---- */
-
 void golden_open_component(struct golden *g, struct component component, bool configured) {
     struct sys *sys = &golden_state.sys;
     struct config config = {0};
@@ -40,8 +38,6 @@ void golden_close_component(struct golden *g) {
     component_destroy(&g->model->component[ONLY_SLOT]);
     free(g->model);
 }
-
-/* ---- memory and tensors of one test ---- */
 
 bool on_gpu(void) {
     return golden_state.device->memory;
@@ -119,8 +115,6 @@ struct tensor golden_single(const struct golden *g, const char *name) {
     return tensor_reshape(t, t.rank - 1, t.dim + 1);
 }
 
-/* ---- comparing ---- */
-
 double distance(const float *a, const float *truth, int64_t n) {
     double difference = 0, size = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -141,7 +135,7 @@ double largest_difference(const float *a, const float *b, int64_t n) {
     return largest;
 }
 
-/* Returns the tensor's row, or the empty row at the table's end. */
+/* Returns the tensor's row of the tolerance table, or the empty row at its end. */
 static const struct tolerance *tolerance_of(const struct tolerance *table, const char *tensor) {
     while (table->tensor && strcmp(table->tensor, tensor)) table++;
     return table;
@@ -174,8 +168,7 @@ static void error_extremes(const float *a, const float *truth, int64_t n, double
 /* Compares with tolerances of 1.5 times PyTorch's bf16 error.
  *
  * The tolerated mean error is at least 4 standard deviations of the mean of n unbiased errors of that size.
- * The tolerated maximum is at least 4 times their rms, which is not unusual, while the maximum of few errors
- * says little. */
+ * The tolerated maximum is at least 4 times their rms: a maximum measured over few errors is too small. */
 static void expect_like_bf16(const struct golden *g, const char *name, const json_t *known, const float *a,
                              const float *truth, int64_t n) {
     double l2 = json_real_value(json_object_get(known, "l2")), largest, bias;
@@ -222,9 +215,6 @@ void expect_close(const struct golden *g, const char *name, struct tensor t, con
     expect_values(g, name, "", t.data, truth, tensor_elements(&t));
 }
 
-/* ---- opening ---- */
-
-/* Opens the model as every other program does. */
 static void open_model(struct golden *g) {
     char path[GOLDEN_PATH + 16];
     struct error e = {0};
@@ -234,7 +224,6 @@ static void open_model(struct golden *g) {
     assert_ok(&e);
 }
 
-/* Opens the fixture's data without the model. */
 static void open_data(struct golden *g, const struct fixture *f) {
     const char *folder = getenv("GOLDEN");
     char path[GOLDEN_PATH + 32], line[1024];
@@ -247,7 +236,7 @@ static void open_data(struct golden *g, const struct fixture *f) {
     snprintf(path, sizeof path, "%s/bf16.json", g->path);
     g->bf16 = json_load_file(path, 0, NULL);
     snprintf(path, sizeof path, "%s/reference.safetensors", g->path);
-    if (access(path, R_OK) && folder) return; /* GOLDEN folders may lack fixtures */
+    if (access(path, R_OK) && folder) return; /* a folder named by GOLDEN may lack fixtures */
     safetensors_open(&golden_state.sys, path, &g->tensors, &e);
     if (e.code != OK) printf("%s\n", error_line(&e, line, sizeof line));
 }
@@ -257,8 +246,6 @@ static void close_data(struct golden *g) {
     json_decref(g->bf16);
     index_destroy(&g->tensors);
 }
-
-/* ---- running ---- */
 
 enum { RUNS_MAX = 512, LABEL = 96 };
 
@@ -333,7 +320,6 @@ void golden_end(void) {
     golden_state.device->destroy(golden_state.device);
 }
 
-/* True if the names select the suite or the fixture; no names select all. */
 static bool is_selected(const struct suite *suite, const struct fixture *fixture, char **names) {
     if (!*names) return true;
     while (*names && strcmp(*names, suite->name) && strcmp(*names, fixture->name)) names++;

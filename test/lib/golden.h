@@ -1,5 +1,5 @@
-/* Opens each fixture's reference tensors (test/golden), reads them by name and compares them with the
- * engine's results, each within its own tolerance. golden_main runs all suites over all fixtures.
+/* Reads each fixture's reference tensors (test/golden) by name and compares the engine's results with them,
+ * each within its own tolerance. golden_main runs all suites over all fixtures.
  *
  * A GPU computes in bf16: it runs the tests of that precision and those with GPU tolerances. GOLDEN=DIR reads
  * other data than the committed ones: make.py --seed N --out DIR draws other sizes. */
@@ -33,10 +33,10 @@ struct golden {
     struct sluice_model *model; /* opened by the first test that runs */
 };
 
-/* Tolerance of one tensor, as relative L2 error. measured: the worst of the committed data and of seeds 3 and
- * 4, with AVX-512 and with DNNL_MAX_CPU_ISA=AVX2. most: about three times that, and never above the project's
- * limits (1e-5 a block, 2e-5 the final latent). An error equal to most passes, so 0 asks for equal bits. An
- * empty row ends a table. */
+/* Tolerance of one tensor, a relative L2 error. measured: worst error on the committed data and on seeds 3
+ * and 4, with AVX-512 and with DNNL_MAX_CPU_ISA=AVX2. most: about three times that, at most 1e-5 for a block
+ * and 2e-5 for the final latent. An error equal to most passes, so 0 demands equal bits. An empty row ends a
+ * table. */
 struct tolerance {
     const char *tensor;
     double measured, most;
@@ -63,33 +63,29 @@ extern struct golden_state {
     struct sys sys;
     struct device *device;
     struct golden data[FIXTURES_MAX]; /* in the order of fixtures[] */
-    /* Of the running test: */
+    /* State of the running test: */
     const struct tolerance *tolerances;
     int misses;
     enum precision precision;
-    void *memory; /* allocations of test_memory; each starts with a pointer to the one before */
+    void *memory; /* allocations of test_memory; each starts with a pointer to the previous one */
 } golden_state;
-
-/* ---- a component without a pipeline ---- */
 
 /* Slot of the component that golden_open_component opens. */
 enum { ONLY_SLOT = 0 };
 
 /* Opens the fixture's only component and binds it; all of its tensors must be known. `c` gives the family and
- * the settings that no file holds. configured: the folder has a config.json. PyTorch's bf16 errors are
- * unknown for it. */
+ * the settings that no file holds. configured: its folder has a config.json. bf16 tests have no PyTorch
+ * errors to compare with. */
 void golden_open_component(struct golden *g, struct component c, bool configured);
 void golden_close_component(struct golden *g);
 
-/* ---- memory and tensors of one test ---- */
-
 bool on_gpu(void);
 
-/* Device-accessible memory, zeroed, aligned to ARENA_ALIGN. */
+/* Returns zeroed memory that the device can access, aligned to ARENA_ALIGN. */
 void *device_bytes(size_t bytes);
 void device_bytes_free(void *memory, size_t bytes);
 
-/* Zeroed memory, freed at the end of the test. */
+/* Returns zeroed memory, freed at the end of the test. */
 void *test_memory(size_t bytes);
 /* Frees everything allocated since golden_state.memory had the value `mark`; NULL frees all. */
 void test_memory_free_to(void *mark);
@@ -99,31 +95,26 @@ struct tensor test_copy(struct tensor t);
 struct tensor read_tensor(const struct tensor_index *index, const char *name);
 bool has_golden(const struct golden *g, const char *name);
 struct tensor golden(const struct golden *g, const char *name);
-/* As golden(), without the leading batch dimension of 1. */
+/* Like golden(), without the leading batch dimension of 1. */
 struct tensor golden_single(const struct golden *g, const char *name);
-
-/* ---- comparing ---- */
 
 /* Relative L2 distance from `truth`; INFINITY if a value is not finite. */
 double distance(const float *a, const float *truth, int64_t n);
 double largest_difference(const float *a, const float *b, int64_t n);
 
-/* Prints a row of the error table and counts an error above the tolerance. The test fails at its end, so that
- * all rows are printed. */
+/* Prints a row of the error table and counts errors above the tolerance. A test with such errors fails only
+ * at its end, so that all rows are printed. */
 void expect_error(const struct golden *g, const char *name, const char *detail, double error);
-/* Compares n packed values. */
 void expect_values(const struct golden *g, const char *name, const char *detail, const float *a,
                    const float *truth, int64_t n);
 void expect_close(const struct golden *g, const char *name, struct tensor t, const float *truth);
-
-/* ---- running ---- */
 
 /* Opens the device; prints the error if that fails. */
 bool golden_begin(void);
 void golden_end(void);
 
-/* Runs the suites that suites_of returns for each fixture (NULL: none). `names`, from the program's
- * arguments, selects fixtures or suites; empty: all. Returns the exit status for main. */
+/* Runs the suites that suites_of returns for each fixture (NULL: none). `names`, the program's arguments,
+ * select fixtures or suites; empty: all. Returns the exit status for main. */
 int golden_main(const char *group, const struct suite *const *(*suites_of)(const struct fixture *f),
                 char **names);
 

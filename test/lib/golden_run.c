@@ -8,8 +8,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- cases ---- */
-
 const char *text_of(const json_t *c, const char *key) {
     return json_string_value(json_object_get(c, key));
 }
@@ -26,8 +24,6 @@ char *case_tensor(const json_t *c, const char *tail, char *out) {
     snprintf(out, NAME, "case%d.%s", number_of(c, "index"), tail);
     return out;
 }
-
-/* ---- runs through the public API ---- */
 
 static void collect_image(void *user, const struct sluice_image *image) {
     struct album *album = user;
@@ -87,7 +83,7 @@ struct tensor read_dump(struct public_run *p, const char *file, const char *name
     return t;
 }
 
-/* Each frame of a video is a file of its own. */
+/* Each frame of a video is a dump file of its own. */
 struct tensor read_decoded(struct public_run *p, int frames) {
     struct tensor all = {0};
     for (int i = 0; i < frames; i++) {
@@ -113,7 +109,6 @@ static const struct sluice_picture *picture_of(const struct golden *g, const jso
     return picture;
 }
 
-/* Sets the control video. */
 static void set_control(const struct golden *g, const json_t *c, struct sluice_request *r) {
     char full[NAME];
     if (!has_golden(g, case_tensor(c, "picture.control", full))) return;
@@ -131,7 +126,6 @@ static void set_control(const struct golden *g, const json_t *c, struct sluice_r
     r->n_control = all.dim[0];
 }
 
-/* Sets skip-layer guidance. */
 static void set_skip_layers(const json_t *c, struct sluice_request *r) {
     const json_t *layers = json_object_get(c, "slg_layers");
     int n = (int)json_array_size(layers), *skipped = test_memory(sizeof *skipped * (size_t)(n + 1));
@@ -161,7 +155,7 @@ static void set_images(const struct golden *g, const json_t *c, struct sluice_re
     if (json_object_get(c, "strength")) r->strength = json_number_value(json_object_get(c, "strength"));
 }
 
-/* Sets the adapters, whose files are in the fixture's folder. */
+/* Sets the adapters; their files are in the fixture's folder. */
 static void set_adapters(const struct golden *g, const json_t *c, struct sluice_request *r) {
     const json_t *adapters = json_object_get(c, "adapters");
     int n = (int)json_array_size(adapters);
@@ -196,11 +190,11 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     r.seed = (uint64_t)json_integer_value(json_object_get(c, "seed"));
     r.batch = number_of(c, "batch");
     r.flow_shift =
-        json_number_value(json_object_get(c, "flow_shift")); /* null gives 0: the model's default */
+        json_number_value(json_object_get(c, "flow_shift")); /* JSON null gives 0: the model's default */
     r.guidance = json_number_value(json_object_get(c, "guidance"));
     if (json_object_get(c, "frames")) r.frames = number_of(c, "frames");
-    r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: cfg_scale */
-    r.sampler = text_of(c, "sampler");                                        /* null: the model's default */
+    r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* JSON null gives 0: the same as cfg_scale */
+    r.sampler = text_of(c, "sampler");                                        /* JSON null gives NULL: the model's default */
     set_skip_layers(c, &r);
     set_images(p->golden, c, &r);
     set_control(p->golden, c, &r);
@@ -208,13 +202,11 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     return r;
 }
 
-/* ---- results ---- */
-
 bool has_high_guidance(const json_t *c) {
     return golden_state.precision == PRECISION_F32 && json_number_value(json_object_get(c, "guidance")) > 10;
 }
 
-/* Expects zeros in the padding rows after the prompt's. */
+/* Expects zeros from element `from` on: the padding after the prompt's rows. */
 static void expect_zeros(struct tensor ours, int64_t from) {
     for (int64_t i = from; i < tensor_elements(&ours); i++) assert_true(((float *)ours.data)[i] == 0);
 }
@@ -235,7 +227,7 @@ void expect_dump(struct public_run *p, const json_t *c, const char *file, const 
     expect_values(g, tolerance, detail, ours.data, truth.data, n);
 }
 
-/* Compares token ids. The dumps number only the encoders that the model has. */
+/* Compares token ids. Dump names number only the text encoders that the model has. */
 static void expect_tokens(struct public_run *p, const json_t *c, const char *lane, const char *end) {
     static const char *const places[] = {"", "_2", "_3"};
     int n = 0;

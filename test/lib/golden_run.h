@@ -6,8 +6,6 @@
 
 enum { TAIL = 32, NAME = 64, PATH = 1024, IMAGES_MAX = 24 };
 
-/* ---- cases ---- */
-
 const char *text_of(const json_t *c, const char *key);
 
 int number_of(const json_t *c, const char *key);
@@ -16,8 +14,6 @@ bool is_image(const json_t *c);
 
 /* Writes the name of a case's tensor, such as "case3.hidden.cond", to out[NAME]. */
 char *case_tensor(const json_t *c, const char *tail, char *out);
-
-/* ---- runs through the public API ---- */
 
 /* Images, or the frames of all videos, in the order of delivery. */
 struct album {
@@ -38,7 +34,7 @@ void assert_public(int code, const struct sluice_error *error);
 
 const char *model_path(const struct golden *g, char *path);
 
-/* Opens a session on those parts, and an empty folder for its dumps. images: collect the decoded images. */
+/* Opens a session on these files, with an empty folder for its dumps. images: also collect decoded images. */
 struct public_run *open_parts(const struct golden *g, const struct sluice_model_options *from, bool images);
 
 struct public_run *open_run(const struct golden *g, const char *model, bool images);
@@ -53,10 +49,8 @@ struct tensor read_decoded(struct public_run *p, int frames);
 
 struct sluice_request request_of(struct public_run *p, const json_t *c);
 
-/* ---- results ---- */
-
 /* True for a guidance above 10 in f32. The guidance embedding takes angles of 1000 * guidance * frequency,
- * and PyTorch's frequencies are an ulp off in places (its exp is). From a guidance of 12 on this error
+ * and some of PyTorch's frequencies are an ulp off, because of its exp. From a guidance of 12 on this error
  * dominates the latent's difference. */
 bool has_high_guidance(const json_t *c);
 

@@ -53,7 +53,7 @@ static const struct invalid_model rows[] = {
     {CLIP, CONFIG("num_attention_heads", "3"), REFUSED(SHAPE, "width 20, 3 heads")},
 };
 
-/* CLIP with 75 positions, although the pipeline pads to 77 tokens. */
+/* Refuses a CLIP with 75 positions: the pipeline pads prompts to 77 tokens. */
 static void test_positions(void) {
     struct rig rig;
     struct tensor_set *p = tensor_set_copy(layouts_part("text_encoder"), "");

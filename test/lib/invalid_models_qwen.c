@@ -12,7 +12,7 @@ static void make_qwen_image_2_1(struct tensor_set *p) {
     invalid_models_add_marker(p, "txt_in.text_norm.weight");
 }
 
-/* A ControlNet: the transformer's blocks without an output layer. */
+/* Makes a ControlNet: the transformer's blocks without an output layer. */
 static void make_controlnet(struct tensor_set *p) {
     invalid_models_add_marker(p, "controlnet_blocks.0.weight");
     tensor_set_drop(p, "proj_out.");
@@ -24,7 +24,7 @@ static void make_128_channels(struct tensor_set *p) {
     layouts_resize(p, "proj_out.weight", 0, 128);
 }
 
-/* A VAE with another number of colour channels, like Qwen-Image-Layered's. */
+/* Gives the VAE another number of colour channels, as Qwen-Image-Layered's has. */
 static void make_image_channels(struct tensor_set *p, int32_t colours) {
     layouts_resize(p, "decoder.conv_out.weight", 0, colours);
     layouts_resize(p, "decoder.conv_out.bias", 0, colours);
@@ -82,7 +82,7 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "a Qwen-Image ControlNet")},
     {TRANSFORMER, .change = make_128_channels, .what = "128 latent channels per patch",
      REFUSED(UNSUPPORTED, "Mage-Flow", "128 input channels")},
-    /* A transformer of 5 latent channels. */
+    /* This fixture has 5 latent channels, so 20 channels per patch of four pixels. */
     {TRANSFORMER, SHAPED("img_in.weight", 1, 24),
      REFUSED(UNSUPPORTED, "24 input channels, proj_out with 20 output")},
     {TRANSFORMER, SHAPED("proj_out.weight", 0, 22),

@@ -18,7 +18,7 @@ static void sees_as_qwen3(struct tensor_set *p) {
     rename_all(p, "visual.", "merger.ln_q", "merger.norm");
 }
 
-/* Qwen3-VL's language model, with the names that transformers 5 uses in memory. */
+/* Gives the language model the names of Qwen3-VL's in memory of transformers 5. */
 static void make_qwen3_names(struct tensor_set *p) {
     rename_all(p, "model.", "model.", "model.language_model.");
     rename_all(p, "model.", "q_proj.bias", "q_norm.weight");
@@ -76,7 +76,8 @@ static const struct invalid_model rows[] = {
      REFUSED(MISSING, "'visual.merger.mlp.2.weight'")},
 };
 
-/* Qwen2 has the same tensors. The configuration in a folder is trusted: its model_type decides. */
+/* Qwen2 has the same tensors as this language model; model_type in the folder's configuration tells them
+ * apart. */
 static void test_qwen2(void) {
     static const char *const words[] = {"unsupported text encoder", "\"qwen2\"", "\"qwen2_5_vl\"", NULL};
     static const char config[] = "{\"model_type\": \"qwen2\"}";

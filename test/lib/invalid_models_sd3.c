@@ -1,5 +1,5 @@
-/* Invalid models that resemble Stable Diffusion 3.5 medium, whose fixture has a second attention in blocks 0
- * and 2 of four. */
+/* Invalid models that resemble Stable Diffusion 3.5 medium. Blocks 0 and 2 of the fixture's four blocks have
+ * a second attention. */
 #include "test/lib/layouts.h"
 
 #include <stdio.h>

@@ -28,13 +28,13 @@ static void make_fps_embedding(struct tensor_set *p) {
     invalid_models_add_marker(p, "fps_embedding.weight");
 }
 
-/* A VAE of two levels, too few to resample time between levels. */
+/* Reduces the VAE to two levels, too few to resample time between levels. */
 static void make_two_levels(struct tensor_set *p) {
     tensor_set_drop(p, "decoder.up_blocks.2.");
     tensor_set_drop(p, "decoder.up_blocks.3.");
 }
 
-/* Time is also doubled between the two levels nearest to the image. */
+/* Also doubles the frames between the two levels nearest to the image. */
 static void make_third_time_conv(struct tensor_set *p) {
     invalid_models_add_marker(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
 }
@@ -63,7 +63,7 @@ static const struct invalid_model rows[] = {
      REFUSED(UNSUPPORTED, "Fun-Control", "'ref_conv.", "T2V, I2V, FLF2V, TI2V or VACE")},
     {TRANSFORMER, .change = make_fps_embedding, .what = "SkyReels",
      REFUSED(UNSUPPORTED, "SkyReels", "'fps_embedding.")},
-    /* input channels: noise, a control latent and an image latent */
+    /* 15 input channels: noise, a control latent and an image latent of 5 channels each */
     {TRANSFORMER, SHAPED("patch_embedding.weight", 1, 15),
      REFUSED(UNSUPPORTED, "Fun-Control", "15 input channels, 5 output channels", "5 (T2V), or 14 (I2V)")},
     {TRANSFORMER, CONFIG("attention_head_dim", "7"),

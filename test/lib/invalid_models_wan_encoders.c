@@ -10,18 +10,18 @@ static void rename_gate(struct tensor_set *p) {
     rename_part(tensor_set_find(p, "encoder.block.0.layer.1.DenseReluDense.wi_0.weight"), "wi_0", "wi");
 }
 
-/* T5's bias: one table of relative positions shared by all layers. */
+/* Gives umT5 the position bias of T5: one table shared by all layers. */
 static void share_bias(struct tensor_set *p) {
     tensor_set_drop(p, BIAS("1"));
     tensor_set_drop(p, BIAS("2"));
 }
 
-/* A position table for an image that is not square. */
+/* Leaves positions for an image that is not square. */
 static void drop_position_row(struct tensor_set *p) {
     layouts_resize(p, "vision_model.embeddings.position_embedding.weight", 0, 13);
 }
 
-/* Image token positions for 20 rows, which fit neither one nor two images of 17 rows. */
+/* Adds positions for 20 image tokens, which fit neither one nor two images of 17 tokens. */
 static void set_other_image_positions(struct tensor_set *p) {
     enum { ROWS = 20, COLUMNS = 24 };
     static const float places[ROWS * COLUMNS];

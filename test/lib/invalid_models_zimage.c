@@ -34,7 +34,7 @@ static void test_shapes(void) {
     tensor_set_free(q);
 }
 
-/* A tokenizer with fewer ids than the embedding table has rows, by more than padding explains. */
+/* Refuses a tokenizer with so few ids that padding does not explain the embedding table's further rows. */
 static void test_rows(void) {
     struct sluice_error e;
     check(!sluice_checkpoint_write(

@@ -4,8 +4,6 @@ struct result expected_result;
 struct sluice_request expected_request;
 char captured_log[LOG_BYTES];
 
-/* ---- runs ---- */
-
 static void on_log(void *user, int level, const char *line) {
     size_t n = strlen(captured_log);
     (void)user, (void)level;
@@ -36,7 +34,7 @@ void expect_same_result(options from, const char *what) {
     r.max_ram_bytes = least;
     got = run(&rig, &r);
     same(&expected_result, &got, what);
-    /* If opening takes more memory than any stage, the least budget leaves room to keep residents. */
+    /* Opening may take more memory than any stage: then even the least budget keeps residents. */
     check_memory_released(&rig, json_is_true(json_object_get(got.plan, "keep")), what);
     result_free(&got);
     rig_close(&rig);

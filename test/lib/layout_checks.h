@@ -8,12 +8,10 @@
 
 typedef struct model_paths options;
 
-extern struct result expected_result; /* what every layout must give for expected_request */
+extern struct result expected_result; /* result of expected_request that every layout must give */
 extern struct sluice_request expected_request;
 
-/* ---- runs ---- */
-
-/* The log of the last session that rig_open_paths opened. */
+/* Log of the last session that rig_open_paths opened. */
 enum { LOG_BYTES = 4096 };
 extern char captured_log[LOG_BYTES];
 
@@ -23,8 +21,8 @@ bool rig_open_paths(struct rig *rig, options from, const char *what);
  */
 void expect_same_result(options from, const char *what);
 
-/* Expects that opening fails with this code and exit code, with an error line that contains each of these
- * words, and leaks nothing. */
+/* Expects that opening fails with this code and exit code and an error line with each of `words`, and leaks
+ * nothing. */
 void expect_refused_as(options from, enum status code, int exit_code, const char *what,
                        const char *const *words);
 
@@ -38,7 +36,7 @@ size_t count(json_t *root, const char *key);
 
 void copy_file(const char *from, const char *to);
 
-/* Lets the n-th allocation fail while the model opens, for growing n: always MEMORY, and nothing leaks. */
+/* Fails the n-th allocation of opening the model, for growing n; expects MEMORY each time, and no leak. */
 void expect_allocation_failures(options from);
 
 #endif

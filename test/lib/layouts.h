@@ -13,26 +13,26 @@
 enum { LAYOUT_PARTS = 5, EXTRA_TENSORS_MAX = 5 };
 
 struct layout_part {
-    const char *component; /* its folder in the Hugging Face layout */
+    const char *component; /* name of its folder in the Hugging Face layout */
     const char *file;      /* its file name in the layout with one file per part */
-    size_t flag;           /* offset in options of the flag that selects its file */
+    size_t flag;           /* offset in struct options of the flag that selects the file */
     /* Converts to the checkpoint's tensor names; NULL: the names are the same. */
     struct tensor_set *(*to_checkpoint)(const struct tensor_set *of);
-    const char *prefix; /* prefix of names in its own file, if the file has a tensor called prefix_if */
+    const char *prefix; /* prefix of tensor names in a file of its own, if the file has a tensor called prefix_if */
     const char *prefix_if;
-    const char *found_text;                /* name in the error when this part is passed for another slot */
-    const char *expected_text, *flag_text; /* words of the error when another part is passed for this slot */
+    const char *found_text;                /* how the error names this component when it is passed for another slot */
+    const char *expected_text, *flag_text; /* words of the error when another component is passed for this slot */
 };
 
-/* Expected part in errors about slots that several families fit. */
+/* Names of the expected component in errors about slots that several families fit. */
 #define EXPECTED_TRANSFORMER "transformer (zimage, flux, unet, qwen_image, wan or sd3)"
 #define EXPECTED_LLM         "text encoder (qwen3 or qwen25vl)"
 #define EXPECTED_VAE         "autoencoder (vae_kl, vae_wan or vae_wan22)"
 
 struct all_in_one {
     const char *prefix[LAYOUT_PARTS];
-    const char *key[LAYOUT_PARTS];               /* metadata key of each part's configuration */
-    const char *extra_tensor[EXTRA_TENSORS_MAX]; /* extra tensors that such files hold, unused */
+    const char *key[LAYOUT_PARTS];               /* metadata key of each component's configuration */
+    const char *extra_tensor[EXTRA_TENSORS_MAX]; /* names of tensors that such files also hold; the engine ignores them */
 };
 
 /* Layouts of a family; several fixtures share them. */
@@ -43,41 +43,40 @@ struct layout_family {
     int n_all;
 };
 
-/* Layouts of a fixture. */
 struct layouts {
     const struct layout_family *family;
     const char *tokenizer_model; /* a model folder whose tokenizers the fixture uses; NULL: its own */
     const char *tokenizer;       /* subfolder of the tokenizer; NULL: none */
-    int width, height, frames;   /* frames 0 is 1 */
+    int width, height, frames;   /* size of the test request; frames 0: one image */
     double guidance, flow_shift;
-    bool no_configs;            /* its files have no configuration: sizes are the published ones */
-    const char *warnings[2];    /* texts that the log must contain about assumed values */
-    const char *folder_warning; /* text that the log must contain for the folder; NULL: nothing is logged */
-    const char *two_in_file;    /* part whose file holds two parts, so that convert needs --part; or NULL */
-    bool one_file;              /* also test everything in one file */
-    bool wrong_slots;           /* also test each part in the slot of another */
-    void (*const *extra_tests)(void); /* further tests, ended by NULL */
+    bool no_configs;            /* the files have no configuration, so published sizes apply */
+    const char *warnings[2];    /* warnings about assumed values that the log must contain */
+    const char *folder_warning; /* warning that the log must contain for the Hugging Face folder; NULL: the log must be empty */
+    const char *two_in_file;    /* component whose file holds two components, so that convert needs --part; or NULL */
+    bool one_file;              /* also test a file with all components */
+    bool wrong_slots;           /* also test each component's file in the slot of another */
+    void (*const *extra_tests)(void); /* further tests of the fixture, ended by NULL */
 };
 
-/* Expected recipe, T5 token limit and number of reference images of a fixture's folder. */
+/* Recipe, T5 token limit and number of reference images that opening a fixture's folder must give. */
 struct expected_recipe {
     const char *recipe;
     int t5_tokens, references;
 };
 
-/* An invalid model: a part of a fixture with one change. */
+/* An invalid model: one component of a fixture with one change. */
 struct invalid_model {
     const char *component;
-    const char *key, *value; /* sets this key of its configuration */
-    const char *tensor;      /* gives this tensor n in this dimension; n 0 removes tensors with this prefix */
+    const char *key, *value; /* configuration key to change, and its new value */
+    const char *tensor;      /* tensor whose dimension becomes n; n 0 removes all tensors with this prefix */
     int dimension;
     int32_t n;
-    void (*change)(struct tensor_set *p); /* or applies this function */
+    void (*change)(struct tensor_set *p); /* or a function that makes the change */
     enum status code;
     const char *what, *words[4];
 };
 
-/* Members of a row: the change, and the expected error. */
+/* Members of a row of struct invalid_model: the change, and the expected error. */
 #define CONFIG(k, v)       .key = k, .value = v
 #define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
 #define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
@@ -89,7 +88,7 @@ struct invalid_models {
     const struct layout_family *family;
     const struct invalid_model *rows;
     int n_rows;
-    void (*const *extra_tests)(void); /* further tests, ended by NULL */
+    void (*const *extra_tests)(void); /* further tests of the family, ended by NULL */
 };
 
 extern const struct layout_family layouts_of_zimage, layouts_of_flux, layouts_of_sd1, layouts_of_qwen,
@@ -103,12 +102,10 @@ extern const struct invalid_models invalid_models_zimage, invalid_models_flux, i
     invalid_models_qwen, invalid_models_qwen25vl, invalid_models_wan, invalid_models_wan_encoders,
     invalid_models_sd3;
 
-/* ---- the current fixture ---- */
-
 struct layout_model {
     const struct layout_family *family;
     const char *folder, *tokenizer;
-    bool no_configs; /* as in struct layouts */
+    bool no_configs; /* the files have no configuration */
     struct tensor_set *part[LAYOUT_PARTS];
 };
 extern struct layout_model current_model;
@@ -118,32 +115,31 @@ void layouts_free(void);
 
 struct tensor_set *layouts_part(const char *component);
 
-/* The same with the checkpoint's tensor names. */
+/* Returns a component with the checkpoint's tensor names. */
 struct tensor_set *layouts_checkpoint_part(const char *component);
 
-/* Sets the path of a part's file. */
+/* Sets the component's flag to this file. */
 void layouts_set_path(options *from, const char *component, const char *path);
 
-/* Writes each part into its own file; configs: with its configuration in the metadata. */
+/* Writes each component to its own file. configs: with its configuration in the metadata. */
 void layouts_write_parts(const char *const *paths, bool configs);
 
-/* Returns options that select the files written by layouts_write_parts under the parts' file names. */
+/* Returns options for files that layouts_write_parts wrote under the usual file names of the components. */
 options layouts_part_files(void);
 
-/* Writes everything into one file; returns the number of tensors. */
+/* Writes all components into one file; returns the number of tensors. */
 int layouts_write_all(const char *path, const struct all_in_one *one);
 
-/* Checkpoint names of VAEs: Flux's, and the VAE shared by WAN and Qwen-Image. */
+/* Return VAEs with the checkpoint names of Flux's VAE, and of the VAE that WAN and Qwen-Image share. */
 struct tensor_set *layouts_vae_to_checkpoint(const struct tensor_set *of);
 struct tensor_set *layouts_wan_vae_to_checkpoint(const struct tensor_set *of);
-/* Checkpoint names of WAN's transformers. */
 struct tensor_set *layouts_wan_to_checkpoint(const struct tensor_set *of);
 
 /* Changes one dimension of a tensor; new values are zeros. */
 void layouts_resize(struct tensor_set *p, const char *name, int dimension, int32_t n);
 
-/* Writes p as that part of the current model; returns options that take all other parts from its folder.
- * Frees p. */
+/* Writes p as that component of the current model and frees p. Returns options that take all other components
+ * from the model's folder. */
 options layouts_replace_part(const char *component, struct tensor_set *p);
 
 #endif

@@ -5,8 +5,6 @@
 
 #include "engine/open/prompt.h"
 
-/* ---- checkpoint names ---- */
-
 /* Fuses q, k and v into one tensor; in single blocks the feed-forward input too. */
 static void fuse_all(struct tensor_set *p, struct item *item) {
     if (strstr(item->name, ".attn.to_q.")) {
@@ -68,8 +66,8 @@ static void name_other(struct item *item) {
     RENAME(item, names);
 }
 
-/* The names of the Flux checkpoint and of ComfyUI. Inverse of diffusers 0.42, single_file_utils.py,
- * convert_flux_transformer_checkpoint_to_diffusers. */
+/* Gives the tensors the names of the Flux checkpoint, which ComfyUI uses too. Inverse of diffusers 0.42,
+ * single_file_utils.py, convert_flux_transformer_checkpoint_to_diffusers. */
 static struct tensor_set *flux_to_checkpoint(const struct tensor_set *of) {
     struct tensor_set *p = tensor_set_copy(of, "");
     for (int i = 0; i < p->n; i++) fuse_all(p, &p->item[i]);
@@ -113,10 +111,8 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_flux = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-/* ---- the layouts ---- */
-
-/* Opens files without a recipe name; expects this recipe, and this number of reference images, where the
- * shapes are those of a recipe with them. */
+/* Opens files whose names mention no recipe. Expects this recipe, and this maximum number of reference
+ * images. */
 static void opens_as(options from, const char *recipe, int references) {
     sluice_model *m = NULL;
     struct sluice_error e;
@@ -226,7 +222,7 @@ static const char *copy_of_golden(const char *fixture) {
     return folder;
 }
 
-/* Flags override parts of a folder: a missing part comes from its flag's file, and so does a damaged one. */
+/* Flags override components of a folder: a flag's file replaces a missing or a damaged component. */
 static void test_overrides(void) {
     char command[3 * TENSOR_SET_PATH];
     const char *folder = copy_of_golden("flux_a");
@@ -241,8 +237,6 @@ static void test_overrides(void) {
                                  .t5xxl = temporary_path("t5xxl.safetensors")},
                        "a folder and two flags");
 }
-
-/* ---- refused models ---- */
 
 static void test_uses(void) {
     struct tensor_set *qwen = tensor_set_from_component("test/golden/zimage_a/model", "text_encoder");
@@ -345,8 +339,6 @@ static void test_schedules(void) {
     refuse_schedule(folder, "{\"_class_name\": \"DDIMScheduler\"}", UNSUPPORTED, "\"DDIMScheduler\"");
 }
 
-/* ---- what the recipe determines ---- */
-
 /* Token ids of both encoders: special tokens, padding, truncation, and the position of the pooled token. */
 static void test_tokens(void) {
     static const char text[] = "a red fox in the snow";
@@ -391,8 +383,6 @@ static void test_tokens(void) {
     }
     sluice_model_close(m);
 }
-
-/* ---- the rows ---- */
 
 static void (*const extra_tests[])(void) = {
     test_names,      test_unnamed,   test_folders,   test_overrides, test_uses,

@@ -2,8 +2,6 @@
  * The transformer has diffusers' names in every layout. */
 #include "test/lib/layouts.h"
 
-/* ---- VAE: checkpoint names ---- */
-
 static void rename_resnet(struct item *t) {
     rename_part(t, ".norm1.", ".residual.0.");
     rename_part(t, ".conv1.", ".residual.2.");
@@ -47,8 +45,6 @@ struct tensor_set *layouts_wan_vae_to_checkpoint(const struct tensor_set *of) {
     return p;
 }
 
-/* ---- parts ---- */
-
 static const struct layout_part parts[] = {
     {"transformer", "qwen_image.safetensors", offsetof(options, diffusion_model), NULL, NULL, NULL,
      "transformer (qwen_image)", EXPECTED_TRANSFORMER, "for --diffusion-model"},
@@ -65,8 +61,6 @@ static const struct all_in_one all_in_one[] = {
 };
 
 const struct layout_family layouts_of_qwen = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
-
-/* ---- the VAE in other files ---- */
 
 /* GGUF-like files of at most four axes merge the leading axes of five-axis kernels. */
 static void test_merged_kernels(void) {
@@ -89,8 +83,6 @@ static void test_missing_scale(void) {
                    META, "no latent scale", WORDS("'latents_mean'", "0", "5"));
     tensor_set_free(p);
 }
-
-/* ---- the layouts ---- */
 
 static void test_folders(void) {
     static const char *const inner[] = {"comfy_qwen", "comfy_qwen/diffusion_models",

@@ -3,8 +3,6 @@
  * store shift and scale of some norms in the other order. */
 #include "test/lib/layouts.h"
 
-/* ---- checkpoint names ---- */
-
 static void fuse(struct tensor_set *p, struct item *item) {
     static const char *const heads[][3] = {{".attn.to_q.", ".attn.to_k.", ".attn.to_v."},
                                            {".attn2.to_q.", ".attn2.to_k.", ".attn2.to_v."},
@@ -49,7 +47,8 @@ static void rename_sd3_to_checkpoint(struct item *item) {
     for (int i = 0; i < COUNT_OF(names); i++) rename_part(item, names[i][0], names[i][1]);
 }
 
-/* True for norms of two rows per column: the final norm, and the text norm of the last block. */
+/* True for modulations with two values per column, shift and scale: the final norm, and the text norm of the
+ * last block. */
 static bool has_two_parts(const struct item *item, int32_t columns) {
     bool norm = strstr(item->name, "norm_out.linear.") || strstr(item->name, ".norm1_context.linear.");
     return norm && item->dim[0] == 2 * columns;
@@ -66,8 +65,6 @@ static struct tensor_set *transformer_to_checkpoint(const struct tensor_set *of)
     tensor_set_drop(p, "-");
     return p;
 }
-
-/* ---- the parts ---- */
 
 #define TRANSFORMER(file)                                                                                    \
     {                                                                                                        \
@@ -115,8 +112,6 @@ static const struct all_in_one without_t5[] = {
 const struct layout_family layouts_of_sd3 = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 const struct layout_family layouts_of_sd35 = {parts_without_t5, COUNT_OF(parts_without_t5), without_t5,
                                               COUNT_OF(without_t5)};
-
-/* ---- the layouts ---- */
 
 /* diffusers' names in one file, and each prefix that published files have. */
 static void test_names(void) {

@@ -3,8 +3,6 @@
  * tensors. */
 #include "test/lib/layouts.h"
 
-/* ---- checkpoint names ---- */
-
 struct renaming {
     const char *from, *to;
 };
@@ -101,7 +99,7 @@ static void transpose(struct item *item) {
     item->data = turned;
 }
 
-/* Fuses q, k and v into one tensor outside any submodule. */
+/* Fuses q, k and v into one tensor that belongs to no submodule. */
 static void fuse_heads(struct tensor_set *p, struct item *item) {
     static const char *const parts[] = {".k_proj.", ".v_proj."};
     for (int i = 0; i < 2 && strstr(item->name, ".q_proj."); i++) {
@@ -136,8 +134,6 @@ static struct tensor_set *openclip_to_checkpoint(const struct tensor_set *of) {
     return p;
 }
 
-/* ---- the parts ---- */
-
 #define UNET                                                                                                 \
     {                                                                                                        \
         "unet", "unet.safetensors", offsetof(options, diffusion_model), unet_to_checkpoint, NULL, NULL,      \
@@ -159,8 +155,8 @@ static struct tensor_set *openclip_to_checkpoint(const struct tensor_set *of) {
             "autoencoder (vae_kl)", EXPECTED_VAE, "for --vae"                                                \
     }
 
-/* Extra tensors of published files: averaged weights with flat names, the latent scale, CLIP's temperature.
- * All unused. */
+/* Extra tensors of published files, which the engine ignores: averaged weights with flat names, the latent
+ * scale, CLIP's temperature. */
 #define EXTRA_TENSORS                                                                                        \
     {                                                                                                        \
         "model_ema.diffusion_modeltime_embed0weight", "model_ema.decay", "scale_factor",                     \
@@ -182,8 +178,6 @@ static const struct all_in_one sdxl_one[] = {
 const struct layout_family layouts_of_sd1 = {sd1_parts, COUNT_OF(sd1_parts), sd1_one, COUNT_OF(sd1_one)};
 static const struct layout_family layouts_of_sdxl = {sdxl_parts, COUNT_OF(sdxl_parts), sdxl_one,
                                                      COUNT_OF(sdxl_one)};
-
-/* ---- the layouts ---- */
 
 static void (*const extra_tests[])(void) = {NULL};
 

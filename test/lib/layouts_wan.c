@@ -1,8 +1,6 @@
 /* File layouts of WAN: the Hugging Face folder, ComfyUI's split files, one file with everything; checkpoint
- * names; two denoisers in files told apart by name or by flag. */
+ * names; two denoisers in two files, distinguished by name or by flag. */
 #include "test/lib/layouts.h"
-
-/* ---- transformer: checkpoint names ---- */
 
 struct tensor_set *layouts_wan_to_checkpoint(const struct tensor_set *of) {
     static const char *const parts[][2] = {
@@ -40,8 +38,6 @@ struct tensor_set *layouts_wan_to_checkpoint(const struct tensor_set *of) {
     return p;
 }
 
-/* ---- text encoder: checkpoint names ---- */
-
 static struct tensor_set *text_to_checkpoint(const struct tensor_set *of) {
     static const char *const names[][2] = {
         {"shared.", "token_embedding."},
@@ -59,8 +55,6 @@ static struct tensor_set *text_to_checkpoint(const struct tensor_set *of) {
         for (int k = 0; k < COUNT_OF(names); k++) rename_part(&p->item[i], names[k][0], names[k][1]);
     return p;
 }
-
-/* ---- parts ---- */
 
 #define TEXT_PART                                                                                            \
     {                                                                                                        \
@@ -88,8 +82,6 @@ static const struct all_in_one all_in_one[] = {
 };
 
 const struct layout_family layouts_of_wan = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
-
-/* ---- the transformer in other files ---- */
 
 /* GGUF-like files of at most four axes merge the leading axes of five-axis kernels and drop leading axes of
  * size 1. */
@@ -123,8 +115,6 @@ static void test_authors_config(void) {
     expect_same_result(layouts_replace_part("transformer", p), "the authors' configuration");
 }
 
-/* ---- the layouts ---- */
-
 static void test_folders(void) {
     static const char *const inner[] = {"comfy_wan", "comfy_wan/diffusion_models", "comfy_wan/text_encoders",
                                         "comfy_wan/vae"};
@@ -151,8 +141,6 @@ const struct layouts layouts_wan = {.family = &layouts_of_wan,
                                     .wrong_slots = true,
                                     .extra_tests = extra_tests};
 
-/* ---- two denoisers ---- */
-
 static const struct layout_part experts[] = {
     {"transformer", "wan2.2_t2v_high_noise.safetensors", offsetof(options, high_noise),
      layouts_wan_to_checkpoint, NULL, NULL, "transformer (wan)", EXPECTED_TRANSFORMER,
@@ -165,7 +153,7 @@ static const struct layout_part experts[] = {
 };
 static const struct layout_family layouts_of_experts = {experts, COUNT_OF(experts), NULL, 0};
 
-/* Two experts told apart by their file names. */
+/* The file names of two experts distinguish them. */
 static void test_expert_names(void) {
     static const char *const inner[] = {"comfy_wan22", "comfy_wan22/diffusion_models",
                                         "comfy_wan22/text_encoders", "comfy_wan22/vae"};

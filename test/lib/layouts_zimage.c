@@ -2,8 +2,6 @@
  * file formats and number formats, which are refused by name. */
 #include "test/lib/layouts.h"
 
-/* ---- the layouts ---- */
-
 static struct tensor_set *named_as_checkpoint(const struct tensor_set *of, int split) {
     struct tensor_set *p = tensor_set_copy(of, "");
     rename_zimage_to_checkpoint(p, split);
@@ -14,7 +12,7 @@ static struct tensor_set *zimage_to_checkpoint(const struct tensor_set *of) {
     return named_as_checkpoint(of, -1);
 }
 
-/* Text encoders have both styles of names: as released, and as transformers 5 saves them. */
+/* Text encoder files have two styles of names: as released, and as transformers 5 saves them. */
 static const struct layout_part parts[] = {
     {"transformer", "fused.safetensors", offsetof(options, diffusion_model), zimage_to_checkpoint, NULL, NULL,
      "transformer (zimage)", EXPECTED_TRANSFORMER, "for --diffusion-model"},
@@ -102,7 +100,7 @@ static void test_folders(void) {
     expect_same_result(
         (options){.model = temporary_path("comfy"), .diffusion_model = temporary_path("fused.safetensors")},
         "the flag chooses");
-    /* Files of a Hugging Face folder in folders of other names, each with its config.json. */
+    /* The Hugging Face layout with other folder names, each folder with its config.json. */
     mkdir(temporary_path("renamed"), 0777);
     char path[TENSOR_SET_PATH];
     static const char *const folders[][2] = {{"transformer", "a"}, {"text_encoder", "b"}, {"vae", "c"}};
@@ -117,8 +115,6 @@ static void test_folders(void) {
     check(strstr(captured_log, "flow shift") && !strstr(captured_log, "config.json for"),
           "only the schedule is assumed: %s", captured_log);
 }
-
-/* ---- refused models ---- */
 
 static void test_missing(void) {
     const char *part[3] = {temporary_path("qwen.safetensors"), temporary_path("fused.safetensors"),
@@ -245,8 +241,8 @@ static void test_inspect_one(void) {
     expect_refused((options){.model = temporary_path("foreign.safetensors")}, MISSING, "an unknown file",
                    WORDS("no 'transformer' and 'vae' (", "of no known component", "'foreign.",
                          "--diffusion-model and --vae with the transformer and autoencoder"));
-    /* The same among known parts: the missing part is reported before the missing tokenizer, with the number
-     * of tensors that may be it. */
+    /* With other known components in the folder, the error names the missing component, not the missing
+     * tokenizer, and counts the tensors that may belong to it. */
     char others[TENSOR_SET_NAME];
     snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
     mkdir(temporary_path("foreign"), 0777);
@@ -275,8 +271,6 @@ static void test_inspect_one(void) {
 static void test_without_memory(void) {
     expect_allocation_failures((options){.model = temporary_path("loose")});
 }
-
-/* ---- the rows ---- */
 
 static void (*const extra_tests[])(void) = {
     test_mixed,     test_override,     test_folders,     test_missing,        test_foreign,

@@ -15,8 +15,6 @@
 struct fault_sys fault_sys;
 struct memory_checker memory_checker;
 
-/* ---- counting, under the lock ---- */
-
 static void memory_checker_report(const char *what) {
     if (!memory_checker.violation[0])
         snprintf(memory_checker.violation, sizeof memory_checker.violation, "%s", what);
@@ -87,7 +85,7 @@ static void address_space(int64_t bytes) {
     pthread_mutex_unlock(&memory_checker.lock);
 }
 
-/* Adds a read to the log when it begins; read_ended fills in its bytes. NULL: the log is full. */
+/* Logs a read that begins; read_ended fills in its bytes. Returns NULL if the log is full. */
 static struct read_log *read_begins(int file, int64_t offset) {
     struct read_log *read = NULL;
     pthread_mutex_lock(&memory_checker.lock);
@@ -102,8 +100,6 @@ static void read_ended(struct read_log *read, int64_t bytes) {
     if (read && bytes > 0) read->bytes = bytes;
     pthread_mutex_unlock(&memory_checker.lock);
 }
-
-/* ---- functions of struct sys ---- */
 
 static void *checked_map(struct sys *sys, enum memory_line line, size_t bytes) {
     void *memory = memory_checker.below.map(sys, line, bytes);

@@ -23,11 +23,11 @@ struct read_log {
     int64_t offset, bytes;
 };
 
-/* The sys that the engine gets, with its faults. */
+/* The fault-injecting sys that the engine uses. */
 extern struct fault_sys fault_sys;
 
 extern struct memory_checker {
-    struct sys below; /* fault_sys.sys as fault_sys_init leaves it */
+    struct sys below; /* functions of fault_sys.sys before the checker replaces them */
     pthread_mutex_t lock;
     struct span spans[SPANS_MAX];
     int n_spans;

@@ -1,4 +1,4 @@
-/* Paths of a test's model, one member per flag: shorter than lists of flag and path. */
+/* Paths of a test's model, one member per flag, which is shorter than lists of flag and path. */
 #ifndef SLUICE_TEST_MODEL_PATHS_H
 #define SLUICE_TEST_MODEL_PATHS_H
 
@@ -17,7 +17,7 @@ struct model_paths {
     struct sluice_model_options options;
 };
 
-/* Borrows from's strings and storage. */
+/* Returns options with these paths; they borrow the strings and storage of `from`. */
 const struct sluice_model_options *model_options(struct model_paths *from);
 
 #endif

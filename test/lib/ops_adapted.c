@@ -28,7 +28,7 @@ const struct low_rank *adapted_chain(struct low_rank *chain, const struct factor
     return n ? chain : NULL;
 }
 
-/* The operands of a case. rows: the multiplied part of the weight. */
+/* The operands of a case. rows: the slice of the weight that is multiplied. */
 struct adapted {
     struct low_rank chain[FACTORS_MOST];
     struct tensor in, weight, rows, out, bias;
@@ -58,8 +58,8 @@ static double as_is(double value) {
     return value;
 }
 
-/* Adds the adapters' part of one input row to the outputs of the multiplied weight rows. `up` has the f32
- * values of its type and scale. */
+/* Adds the adapters' products for one input row to the outputs. `up` is read as f32, in its type and with its
+ * scale. */
 static void add_factors(const struct adapted *a, const double *row, double *to, double (*as)(double)) {
     double (*low_rank_as)(double) = low_rank_rounded ? as : as_is;
     for (const struct low_rank *f = a->weight.adapters; f; f = f->next) {
@@ -75,7 +75,7 @@ static void add_factors(const struct adapted *a, const double *row, double *to, 
     }
 }
 
-/* Products of all rows, before bias and everything after it. */
+/* Returns the products of all rows, before the bias is added. */
 static double *adapted_truth(const struct adapted *a, enum activation activation, double (*as)(double)) {
     int32_t n = a->rows.dim[0], k = a->rows.dim[1];
     double *truth = op_truth(&a->out), *row = pool_alloc(sizeof *row * (size_t)k);
@@ -119,7 +119,7 @@ void case_adapted_few(const struct adapted_case *c) {
     for (int64_t i = 0; i < tensor_elements(&a.out) && b->bias; i++) truth[i] += load(&a.bias, 0, i % n);
     op_linear_few(&x, a.out, a.in, a.rows, a.bias, b->activation);
     op_expect(OP_LINEAR_FEW, &a.out, truth);
-    /* Rule R4: a row alone has the same bits. */
+    /* A row computed alone has the same bits (rule R4 in kernels/README.md). */
     struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
     op_linear_few(&x, lone, tensor_slice(a.in, b->t - 1, 1), a.rows, a.bias, b->activation);
     assert_memory_equal(lone.data, (char *)a.out.data + (b->t - 1) * a.out.row_bytes,

@@ -19,18 +19,18 @@ struct adapted_case {
     int32_t first, rows; /* rows of the weight that are multiplied; rows 0: all */
 };
 
-/* True if the device rounds in * down^T and `up` too, besides the product's own operands. */
+/* True if the device also rounds in * down^T and `up`, besides the operands of the base product. */
 extern bool low_rank_rounded;
 
 /* Gives the context scratch memory, valid until the next case. */
 void adapted_scratch(void);
-/* Returns random factors for such a weight, valid until the next case, or NULL for none. chain: room for as
- * many. */
+/* Returns random factors for this weight, valid until the next case; NULL: the case has none. chain: room for
+ * as many. */
 const struct low_rank *adapted_chain(struct low_rank *chain, const struct factors *factors,
                                      const struct tensor *weight);
 
 void case_adapted(const struct adapted_case *c);
-/* With an activation before the product, without residual. */
+/* Like case_adapted, with an activation before the product and without residual. */
 void case_adapted_few(const struct adapted_case *c);
 
 #endif

@@ -1,7 +1,5 @@
 #include "test/lib/ops_cases.h"
 
-/* --- comparing --- */
-
 double op_gate(enum op_kind kind, int64_t n) {
     return (n < 64 ? 10 : 3) * op_errors[kind].known;
 }
@@ -57,8 +55,6 @@ double activated(enum activation activation, double v) {
     }
 }
 
-/* --- one case of each operator --- */
-
 void case_epilogue(struct linear_case c) {
     int32_t t = c.t, n = c.n, k = c.k, gap = c.gap;
     case_begin();
@@ -108,7 +104,7 @@ void case_linear_few(int32_t t, int32_t n, int32_t k, enum dtype dtype, int gap,
         }
     op_linear_few(&x, out, in, weight, b, activation);
     op_expect(OP_LINEAR_FEW, &out, truth);
-    /* Rule R4: a row alone has the same bits. */
+    /* A row computed alone has the same bits (rule R4 in kernels/README.md). */
     struct tensor lone = tensor_random(DTYPE_F32, SHAPE(1, n), 0, 1);
     op_linear_few(&x, lone, tensor_slice(in, t - 1, 1), weight, b, activation);
     assert_memory_equal(lone.data, (char *)out.data + (t - 1) * out.row_bytes, (size_t)n * sizeof(float));
@@ -122,7 +118,7 @@ struct attention_operands {
     struct tensor q, k, v, bias; /* bias is optional */
 };
 
-/* as: rounding of operands and of the softmax's numerators. */
+/* Computes one row of one head. `as` rounds the operands and the softmax's numerators. */
 static void attention_row(const struct attention_case *c, const struct attention_operands *o, int32_t row,
                           int32_t head, double (*as)(double), double *to) {
     int32_t keys = c->causal ? c->s - c->t + row + 1 : c->s, key_head = head / (c->heads / c->key_heads);
@@ -431,8 +427,6 @@ void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most) {
     }
     assert_int_equal(problem.code, OK);
 }
-
-/* --- random cases --- */
 
 int random_bool(void) {
     return random_int(0, 1);

@@ -5,8 +5,6 @@
 
 #include "test/lib/ops_operands.h"
 
-/* --- comparing --- */
-
 /* Relative L2 errors: the largest known for the device, and the largest of this run. 0: the bits must be
  * equal. The program defines op_errors. */
 struct op_error {
@@ -18,12 +16,9 @@ extern struct op_error op_errors[N_OP_KINDS];
 /* Returns the tolerance for n values: higher for few, where one sum that nearly cancels dominates. */
 double op_gate(enum op_kind kind, int64_t n);
 double activated(enum activation activation, double v);
-/* Allocates as many doubles as the tensor has values, until the next case. */
+/* Allocates as many doubles as the tensor has values; they are valid until the next case. */
 double *op_truth(const struct tensor *t);
-/* Compares out with truth, in row-major order. */
 void op_expect(enum op_kind kind, const struct tensor *out, const double *truth);
-
-/* --- one case of each operator --- */
 
 enum residual { RESIDUAL_NONE, RESIDUAL_APART, RESIDUAL_OUT };
 
@@ -62,7 +57,7 @@ void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_d
 void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
                    bool in_place);
 
-/* The norm followed by an activation. */
+/* An RMS norm followed by an activation. */
 void case_normed_activation(int32_t t, int32_t c, int gap, enum activation activation, bool in_place);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
@@ -70,10 +65,10 @@ enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
 void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place);
 
-/* The statistics, then the norm with those statistics. */
+/* The group statistics, then the norm that uses them. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 void case_rope_table(const struct rope_options *o);
-/* Two grids over three axes; one axis as in published models. */
+/* RoPE tables: two grids over three axes; one axis, as in published models. */
 void case_rope_grids(void);
 void case_rope_published(void);
 void case_rope_kinds(void);
@@ -89,14 +84,14 @@ struct rope_case {
 
 void case_rope(struct rope_case c);
 
-/* place of out: 0 separate, 1 in a, 2 in b. */
+/* place: where the output is: 0 separate, 1 in a, 2 in b. */
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation);
 
-/* place of out: 0 separate, 1 in a, 2 in b, which then is f32 and shaped like a. */
+/* place: where the output is: 0 separate, 1 in a, 2 in b, which is then f32 and shaped like a. */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
-/* Pixel patches in a token order. rows and columns count patches. */
+/* Patches of pixels in a token order; rows and columns count patches. */
 void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
 void case_walks(void);
 void case_timestep(int32_t d, float t, enum timestep_form form);
@@ -114,25 +109,24 @@ struct conv_case {
 
 void case_conv(struct conv_case c);
 
-/* With cropping, stride and leading zero padding; a strided case has no norm, upsampling or residual. */
+/* A convolution with cropping, stride and leading zero padding. A strided case has no norm, upsampling or
+ * residual. */
 void case_conv_sized(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
-/* rows and columns of the coarser image. place of out: 0 separate and nothing is added, 1 separate, 2 in the
- * addend. */
+/* rows, columns: size of the coarser image. place: 0 nothing is added, 1 the output is separate from the
+ * addend, 2 it is in the addend. */
 void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_shortcuts(void);
 
-/* Rule R4 (kernels/README.md): a row has the same bits alone and among as many rows as there are steps. Short
- * K are tested because each K splits its sum differently. */
+/* Rule R4 (kernels/README.md): a row has the same bits alone and among 7 to `most` rows. Short K are tested
+ * because each K splits its sum differently. */
 void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most);
-
-/* --- random cases --- */
 
 int random_bool(void);
 enum dtype random_dtype(void);
 
-/* Mostly small, sometimes up to most. */
+/* Returns a mostly small, sometimes larger random number, at most `most`. */
 int32_t random_size(int32_t most);
 void random_case(void);
 

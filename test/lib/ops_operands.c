@@ -72,7 +72,7 @@ uint32_t bits_of(float value) {
     return bits;
 }
 
-/* Rounds towards zero; only for values that are normal in f16. */
+/* Rounds an f32 to f16 towards zero; only for values that are normal in f16. */
 static uint16_t narrow_f16(float value) {
     uint32_t bits = bits_of(value);
     int exponent = (int)(bits >> 23 & 255) - 112;

@@ -1,7 +1,7 @@
 /* Cases of the operators for token positions: RoPE tables, patches, timesteps. */
 #include "test/lib/ops_cases.h"
 
-/* Returns the rank of a token: by window, then block, then position in the block. */
+/* Returns a token's place in the order: by window, then block, then position in the block. */
 static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns, int32_t row,
                          int32_t column) {
     int32_t window = walk.window ? walk.window : rows > columns ? rows : columns;
@@ -54,7 +54,7 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
 }
 
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
-    int32_t size[3] = {1, 1, 1}, position[3]; /* first axis (1 if there are only two), rows, columns */
+    int32_t size[3] = {1, 1, 1}, position[3]; /* extent of the first axis (1 if there are only two), rows and columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
     for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
     struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);

@@ -51,7 +51,7 @@ void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct 
     op_expect(OP_REPEAT_UP, &out, truth);
 }
 
-/* Wan 2.2's channel ratios, small, and others; also the first frame of a video alone. */
+/* Tests Wan 2.2's channel ratios at small sizes, other ratios, and the first frame of a video alone. */
 void case_shortcuts(void) {
     static const struct {
         int32_t rows, columns, c, n;

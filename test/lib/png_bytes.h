@@ -33,10 +33,10 @@ void png_palette_of(unsigned i, unsigned char rgb[3]);
 void png_put_palette(struct bytes *b, unsigned n);
 void png_put_deflated(struct bytes *b, const void *from, size_t n);
 
-/* The compressed rows, in IDAT chunks of at most `most` bytes. */
+/* Appends the compressed rows, in IDAT chunks of at most `most` bytes. */
 void png_put_idat(struct bytes *b, struct kind k, size_t most);
 
-/* A valid file up to its IDAT. */
+/* Appends the start of a valid file, up to its IDAT. */
 void png_put_start(struct bytes *b, struct kind k);
 struct bytes png_make(struct kind k);
 

@@ -95,7 +95,7 @@ static void expect_same(enum dtype dtype, const struct results *r, const char *w
     }
 }
 
-/* Returns the type of a vector stored with such weights: tiled scales do not apply to vectors, and blocks
+/* Returns the type of a vector stored beside such a matrix: tiled scales do not apply to vectors, and blocks
  * must fill the vector. */
 static enum dtype vector_type(enum dtype dtype, int32_t n) {
     enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
@@ -162,7 +162,7 @@ static void same_norms(enum dtype dtype, int32_t rows, int32_t columns) {
     expect_same(dtype, &r, "group_norm");
 }
 
-/* Convolutions: kernels have rows of 1 or 3 values, which end inside a block. */
+/* Tests convolutions: their kernels have rows of 1 or 3 values, which end inside a block. */
 static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t kernel) {
     case_begin();
     if (dtype_tiled_values(dtype) || dtype_is_rotated(dtype)) return;

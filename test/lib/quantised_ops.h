@@ -7,7 +7,7 @@
 #include "test/lib/ops_operands.h"
 #include "test/lib/quantised_vectors.h"
 
-extern bool small_operands; /* for slow devices */
+extern bool small_operands; /* tests use small operands, for slow devices */
 
 void same_linear(enum dtype dtype, int32_t t, int32_t n, int32_t k);
 void same_everywhere(enum dtype dtype);

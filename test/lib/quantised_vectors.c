@@ -48,8 +48,6 @@ void quantised_canonical_nan(float *values, int64_t n) {
         if (isnan(values[i])) memcpy(&values[i], &nan, sizeof nan);
 }
 
-/* --- sweeps --- */
-
 static unsigned char sweep_noise(uint32_t i) {
     i *= 0x9e3779b1u;
     i = (i ^ i >> 15) * 0x85ebca77u;

@@ -21,7 +21,7 @@ enum { N_QUANTISED = 22 };
 /* Every type with blocks or scales. */
 extern const enum dtype quantised_types[N_QUANTISED];
 
-/* Allocates tensors; the including program sets and frees it. */
+/* Allocates tensors. The including program sets this function and frees the memory. */
 extern void *(*quantised_alloc)(size_t bytes);
 
 struct quantised {
@@ -34,11 +34,10 @@ struct quantised quantised_read(enum dtype dtype);
 /* Replaces NaNs by the NaN of the reference files. */
 void quantised_canonical_nan(float *values, int64_t n);
 
-/* --- sweeps --- */
+enum { SWEEP_BLOCKS = 1 << 12 }; /* blocks in one piece of a sweep */
 
-enum { SWEEP_BLOCKS = 1 << 12 }; /* blocks in one piece */
-
-/* Position of a block's scales: f16 indices (second: dmin; -1: none), or `bytes` leading bytes. */
+/* Where a block has its scales: indices of f16 values (the second is dmin; -1: none), or the first `bytes`
+ * bytes. */
 struct sweep {
     int f16[2], bytes;
     uint32_t blocks; /* blocks of the whole sweep */
@@ -46,7 +45,7 @@ struct sweep {
 
 struct sweep sweep_of(enum dtype dtype);
 
-/* Piece i of a type's sweep as a tensor; rank 0 after the last. */
+/* Returns one piece of a type's sweep as a tensor; rank 0 after the last piece. */
 struct tensor sweep_piece(enum dtype dtype, uint32_t piece);
 
 #endif

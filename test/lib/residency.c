@@ -8,8 +8,6 @@ int thorough_or(int thoroughly, int n) {
     return thorough() ? thoroughly : n;
 }
 
-/* ---- memory use within the plan ---- */
-
 static json_int_t largest(json_t *plan, const char *key) {
     json_int_t most = 0;
     size_t i;
@@ -64,8 +62,6 @@ struct result run_same(struct rig *rig, const struct sluice_request *request, co
     return r;
 }
 
-/* ---- budgets ---- */
-
 static void note_plan(struct tally *t, json_t *plan) {
     char *text = t->residents[t->n];
     size_t at = 0, i, k;
@@ -113,8 +109,6 @@ struct tally budgets(struct rig *rig, struct sluice_request request, const struc
     return t;
 }
 
-/* ---- direct reads ---- */
-
 void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name) {
     json_int_t least, all;
@@ -130,13 +124,11 @@ void direct_reads(struct rig *rig, struct sluice_request request, const struct r
     }
 }
 
-/* ---- edited plans ---- */
-
 static json_int_t pages(json_int_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
-/* Bytes that stream in a stage: its largest streamed block, and all. */
+/* Streamed bytes of a stage: its largest streamed block, and all streamed blocks. */
 struct flow {
     json_int_t largest, whole;
 };
@@ -163,8 +155,8 @@ static json_int_t ring_of(struct flow flow, int edit, atomic_ullong *random) {
            pages((json_int_t)(random_next_atomic(random) % (uint64_t)(flow.whole - flow.largest + 1)));
 }
 
-/* Choices of an edited plan. tiles: the small full-frame buffer is smaller than the large one, so that tiling
- * can be chosen. */
+/* Choices of an edited plan. tiles: the plan may choose VAE tiling, because the small full-frame buffer is
+ * smaller than the large one. */
 struct edits {
     atomic_ullong random;
     bool tiles;
@@ -191,7 +183,7 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
     json_int_t ring = ring_of(edit_residents(stage, percents[edit % 5], random), edit, random);
     if (ring_less && ring >= ring_less) ring -= ring_less;
     json_object_set_new(stage, "ring_bytes", json_integer(ring));
-    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* each depth with each ring size */
+    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* every depth occurs with every ring size */
     json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     json_object_set_new(stage, "waits", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     if (json_object_get(stage, "vae_tiling") && edits->tiles)
@@ -200,17 +192,17 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
 
 static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_less) {
     static const int bounces[] = {0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
-                                  PLAN_BOUNCE}; /* one page: test_direct_io.c */
+                                  PLAN_BOUNCE}; /* test_direct_io.c tests one page */
     size_t i;
     json_t *stage;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, edits, ring_less);
     json_object_set_new(
         plan, "bounce_bytes",
-        json_integer(bounces[(edit + edit / 5) % 4])); /* each size with each share of residents */
-    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* each value follows each value */
+        json_integer(bounces[(edit + edit / 5) % 4])); /* every size occurs with every share of residents */
+    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* each value follows itself and the other */
 }
 
-/* How often the denoiser streamed with each value, to check that every choice was really used. */
+/* How often the denoiser streamed with each value of a choice: shows that every choice was really used. */
 struct variety {
     int depth[3], no_wrap[2], waits[2], direct[2], tiled[2];
 };
@@ -266,7 +258,7 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     struct edits edits = edits_of(rig, request, 77);
     struct variety variety = {0};
     json_t *plan = query(rig, &request, NULL);
-    request.max_ram_bytes = 0; /* the plan contains its budget */
+    request.max_ram_bytes = 0; /* the edited plan contains its budget */
     for (int i = 0; i < n; i++) {
         char what[64];
         snprintf(what, sizeof what, "%s edited plan %d", name, i);
@@ -292,8 +284,6 @@ void edited_plans(struct rig *rig, struct sluice_request request, const struct r
     json_decref(plan);
 }
 
-/* ---- batch ---- */
-
 void batch_against_seeds(struct rig *rig, struct sluice_request request, json_int_t least, const char *name) {
     uint64_t seed = request.seed;
     request.batch = 3;
@@ -315,8 +305,6 @@ void batch_against_seeds(struct rig *rig, struct sluice_request request, json_in
     }
     result_free(&all);
 }
-
-/* ---- a new session ---- */
 
 struct result run_fresh(const char *folder, int threads, struct sluice_request request) {
     struct rig rig;

@@ -8,19 +8,15 @@
 
 enum { BUDGETS_MOST = 10, EDITS_ALL = 16 };
 
-/* Returns the first if THOROUGH is set, else the second. */
+/* Returns `thoroughly` if THOROUGH is set, else n. */
 int thorough_or(int thoroughly, int n);
-
-/* ---- memory use within the plan ---- */
 
 /* Runs the request; expects the hashes of `want` and peaks within the plan. The caller frees the result. */
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *what);
 
-/* ---- budgets ---- */
-
-/* Over several budgets: at how many each stage streamed, and how many different sets of residents were
- * planned. */
+/* Results over several budgets: at how many each stage streamed, and how many different sets of residents
+ * were planned. */
 struct tally {
     int n_stages, streams[PLAN_STAGES_MAX];
     char stage[PLAN_STAGES_MAX][32], residents[BUDGETS_MOST][2048];
@@ -33,27 +29,19 @@ int tally_of(const struct tally *t, const char *stage);
 struct tally budgets(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                      const char *name);
 
-/* ---- direct reads ---- */
-
 /* Runs with direct reads on and off in turn, from the least budget to all resident. */
 void direct_reads(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name);
 
-/* ---- edited plans ---- */
-
 /* Runs with every block streaming through the smallest ring. */
 void edited_plan(struct rig *rig, struct sluice_request request, const struct result *want, const char *what);
 
-/* Runs under n edited plans; n of EDITS_ALL and more vary every choice of a plan. */
+/* Runs under n randomly edited plans; n of at least EDITS_ALL varies every choice of a plan. */
 void edited_plans(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                   const char *name);
 
-/* ---- batch ---- */
-
 /* Expects that image k of a batch of three is the image of seed + k. */
 void batch_against_seeds(struct rig *rig, struct sluice_request request, json_int_t least, const char *name);
-
-/* ---- a fresh session ---- */
 
 /* Runs the request with a new model and session. */
 struct result run_fresh(const char *folder, int threads, struct sluice_request request);

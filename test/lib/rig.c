@@ -2,8 +2,6 @@
 
 #include "test/lib/device.h"
 
-/* ---- model and session ---- */
-
 bool rig_open_session(struct rig *rig, struct sluice_session_options *options) {
     if (!options->device) options->device = test_device();
     struct sluice_error e;
@@ -38,8 +36,6 @@ void rig_close(struct rig *rig) {
     rig->session = NULL;
     rig->model = NULL;
 }
-
-/* ---- runs ---- */
 
 int read_hashes(json_t *list, char (*to)[HEX]) {
     int n = (int)json_array_size(list);
@@ -137,8 +133,6 @@ bool sample_latent(const struct sluice_model_options *from, struct sluice_reques
     sluice_model_close(rig.model);
     return !r.code;
 }
-
-/* ---- requests ---- */
 
 struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale) {
     return (struct sluice_request){.struct_size = sizeof(struct sluice_request),

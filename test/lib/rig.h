@@ -14,8 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- model and session ---- */
-
 struct rig {
     struct fault_sys fault_sys;
     sluice_model *model;
@@ -26,12 +24,10 @@ bool rig_open_session(struct rig *rig, struct sluice_session_options *options);
 
 bool rig_open(struct rig *rig, const char *folder, int threads, uint64_t seed);
 
-/* Checks that the run freed its memory. Only kept residents (keep) may outlive it. */
+/* Checks that the run freed its memory. With `keep`, residents may outlive the run. */
 void check_memory_released(struct rig *rig, bool keep, const char *what);
 
 void rig_close(struct rig *rig);
-
-/* ---- runs ---- */
 
 enum { IMAGES = 8, HEX = 65 };
 
@@ -49,28 +45,26 @@ json_t *rig_report(struct rig *rig);
 /* Returns the sum of a number over the stages of the last run's report. */
 json_int_t rig_stages_sum(struct rig *rig, const char *key);
 
-/* Copies a list of hashes; returns their number. */
+/* Copies a list of hashes; returns the number of hashes. */
 int read_hashes(json_t *list, char (*to)[HEX]);
 
 void result_free(struct result *r);
 
-/* latent: a file to decode; NULL: run from the prompt. */
+/* latent: a file to decode; NULL: run the whole request. */
 struct result run_or_decode(struct rig *rig, const struct sluice_request *request, const char *latent);
 
 struct result run(struct rig *rig, const struct sluice_request *request);
 
-/* Checks that `got` succeeded and that its image 0 is image `first` of want, its next one the next, by
- * hashes. */
+/* Checks that `got` succeeded and that its images have the hashes of those of `want`, from image `first`
+ * on. */
 bool same_from(const struct result *want, int first, const struct result *got, const char *what);
 
 bool same(const struct result *want, const struct result *got, const char *what);
 
-/* Hashes the latent of the request, run on the CPU without decoding by a model opened for it alone. Fails if
- * the model has unknown tensors. */
+/* Hashes the request's final latent, from a CPU run without decoding on a newly opened model. Fails if the
+ * model has unknown tensors. */
 bool sample_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
                    const char *what);
-
-/* ---- requests ---- */
 
 /* A short prompt and negative prompt, seed 42, with a budget above any need. */
 struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale);

@@ -9,7 +9,7 @@
 
 enum { SAMPLER_STEPS_MAX = 64, SAMPLER_CALLS_MAX = 2 * SAMPLER_STEPS_MAX, SAMPLER_VALUES = 4 * 5 * 7 };
 
-/* A grid and the points at which the denoiser is called. */
+/* A sampling grid and the points at which the denoiser is called. */
 struct sampler_run {
     struct sampling sampling;
     double shift;
@@ -23,7 +23,7 @@ struct sampler_run {
     int n_calls;
 };
 
-/* Returns a JSON object as a configuration. Strings are borrowed from the object. values: an array of
+/* Returns a JSON object as a configuration, which borrows the object's strings. values: an array of
  * CONFIG_KEYS_MAX. */
 enum { CONFIG_KEYS_MAX = 40 };
 struct config sampler_run_config(json_t *object, struct config_value *values);
@@ -31,14 +31,14 @@ struct config sampler_run_config(json_t *object, struct config_value *values);
 /* Returns the sampling that a scheduler_config.json object and a request's choices give. */
 struct sampling sampler_run_sampling(json_t *config, const struct sampling_choice *choice);
 
-/* Fills the grid of n steps and the denoiser calls. */
+/* Fills the grid of n steps and the list of denoiser calls. */
 void sampler_run_fill(struct sampler_run *c, int n);
 
 /* Samples n steps from the noise of seed n. strength above 0: starts from an image. sample: SAMPLER_VALUES
  * values. */
 void sampler_run_execute(struct sampler_run *c, int n, double strength, float *sample);
 
-/* Returns the largest difference, divided by the root mean square of the reference. */
+/* Returns the largest difference divided by the reference's root mean square. */
 double relative_max_difference(const float *a, const float *truth);
 
 /* Opens and closes the reference tensors in test/golden/samplers/NAME. */

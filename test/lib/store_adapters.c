@@ -11,7 +11,7 @@ static const struct index_entry *random_vector(int32_t values, enum dtype dtype)
     return entry;
 }
 
-/* Returns a random run of `values` values of such a vector, or two runs in reverse order. */
+/* Returns `values` consecutive values of a random vector, or two runs of values in reverse order. */
 static struct factor random_values(int32_t values, enum dtype dtype) {
     const struct index_entry *entry = random_vector(values, dtype);
     struct factor f = {.name = entry->name,
@@ -95,8 +95,6 @@ void store_fixture_keep_fewer(void) {
     plan_evaluate(&store_fixture.need, &store_fixture.plan);
 }
 
-/* ---- kept parts ---- */
-
 static bool stays_in(const struct plan *plan, int s, int b, bool pool) {
     return pool ? plan_is_pooled(&plan->stage[s], b) : plan_is_resident(&plan->stage[s], b);
 }
@@ -108,7 +106,8 @@ static bool is_visited(int s, int b) {
     return false;
 }
 
-/* Returns the offset of a part under a plan; b = the number of blocks gives the total. */
+/* Returns the offset of a block's part among the kept parts of a stage; b = number of blocks: their total
+ * size. */
 static uint64_t kept_offset(const struct plan *plan, int s, int b, bool pool, enum packed_part part) {
     uint64_t at = 0;
     for (int i = 0; i < b; i++)
@@ -127,7 +126,7 @@ bool store_fixture_kept(int s, int b, bool pool, enum packed_part part) {
     if (part == PACKED_ADAPTER && !store_fixture.same_adapters[s]) return false;
     uint64_t was = page_align(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
              is = page_align(kept_offset(&store_fixture.plan, s, n, pool, part));
-    for (int i = 0; i < n; i++) { /* parts may move up by at most the growth of the total */
+    for (int i = 0; i < n; i++) { /* a kept part may move up by at most the growth of the total */
         uint64_t from = kept_offset(&store_fixture.last_plan, s, i, pool, part),
                  to = kept_offset(&store_fixture.plan, s, i, pool, part);
         if (is_kept(s, i, pool) && to > from + (is > was ? is - was : 0)) return false;

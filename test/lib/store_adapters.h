@@ -1,19 +1,19 @@
-/* Adapters for store_fixture's blocks: random adapter bytes, and what one run keeps for the next. */
+/* Adapters for the blocks of store_fixture: random adapter bytes, and the memory that one run keeps for the
+ * next. */
 #ifndef SLUICE_TEST_STORE_ADAPTERS_H
 #define SLUICE_TEST_STORE_ADAPTERS_H
 
 #include "test/lib/store_fixture.h"
 
 /* Rebinds every block. Each weight is replaced with a chance of `percent` %, by values from elsewhere in the
- * files. The rings grow to fit the streamed blocks. store_fixture.same_adapters tells whether a stage's
- * adapters are as before. */
+ * files. The rings grow to fit the streamed blocks. Sets store_fixture.same_adapters for stages whose
+ * adapters stay the same. */
 void store_fixture_change_adapters(uint64_t percent);
 /* Removes one resident and one pooled block per stage from the plan. */
 void store_fixture_keep_fewer(void);
-/* True if the last run left this part of a block in memory and the plan keeps it there, as a resident or in
- * the pool. */
+/* True if the last run left the given part of a block in memory and the plan keeps it there, as a resident or
+ * in the pool. */
 bool store_fixture_kept(int stage, int block, bool pool, enum packed_part part);
-/* Destroys the blocks. */
 void store_fixture_remove_adapters(void);
 
 #endif

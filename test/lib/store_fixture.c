@@ -6,8 +6,6 @@
 
 enum { READS = 4096, SIDE = 3 };
 
-/* --- random files, blocks, visits and plan --- */
-
 static const struct block_kind raw_kind = {
     .name = "raw",
     .format = "raw.%d",
@@ -29,7 +27,7 @@ static const struct block_kind raw_kind = {
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
-/* The same weights as the last of a kernel's slices. */
+/* A weight that is the last of the four slices of a kernel. */
 #define SLICED(i, ...)                                                                                       \
     {                                                                                                        \
         .offset = (i) * sizeof(struct tensor), .names = {"raw.%d." #i}, .rank = 4, .dim = {i, 3, 4, 4},      \
@@ -89,8 +87,8 @@ static void make_blocks(int s, int n_blocks) {
     need->n_blocks = n_blocks;
 }
 
-/* Visits blocks in order, evaluation by evaluation; some are left out, some visited two or three times in a
- * row. */
+/* Visits blocks in order, evaluation by evaluation. Some blocks are skipped, some visited two or three times
+ * in a row. */
 static void make_visits(int s) {
     struct error e = {0};
     int evaluations = 1 + (int)below(4), n = store_fixture.stages[s].n_blocks;
@@ -222,8 +220,6 @@ void one_block(int32_t elements, uint64_t ring_bytes) {
     memory_checker_restart();
 }
 
-/* --- driving the store --- */
-
 static bool store_fixture_tick(void *user) {
     struct error *e = user;
     double now = fault_sys.sys.clock(&fault_sys.sys);
@@ -313,7 +309,7 @@ static enum status use_packed(struct store *store, int visit, const struct packe
     return e->code;
 }
 
-/* Returns the bytes held of a stage's parts: those begun in this run, or kept from the last. */
+/* Returns the memory held by a stage's parts: those begun in this run, or kept from the last run. */
 static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint64_t planned) {
     uint64_t held = 0, all = 0;
     for (int p = 0; p < PACKED_PARTS; p++) {
@@ -435,7 +431,7 @@ static void check_reads(bool second_run, const struct store_counters *counters) 
     for (int i = 0; i < n; i++) all += expected[i].bytes;
     for (int i = 0; i < n; i++) direct += is_direct(expected[i].file) ? expected[i].bytes : 0;
     for (int i = 0; i < memory_checker.n_reads; i++) moved += memory_checker.reads[i].bytes;
-    if (!fault_sys.short_reads && !direct) assert_int_equal(moved, all); /* short reads are repeated */
+    if (!fault_sys.short_reads && !direct) assert_int_equal(moved, all); /* the rest of a short read is read again */
     /* The order is not checked for direct reads through staging: their pieces overlap by a block. */
     if (store_fixture.readers <= 1 && !(store_fixture.separate && store_fixture.direct))
         check_order(expected, n);
@@ -456,7 +452,7 @@ void run_whole(bool second_run) {
     assert_int_equal(drive(store, -1, &e), e.code ? -1 : store_fixture.visits.n_visits);
     assert_ok(&e);
     struct store_counters counters = store_count(store);
-    if (!store_fixture_sliced) check_reads(second_run, &counters); /* strided reads are up to the reader */
+    if (!store_fixture_sliced) check_reads(second_run, &counters); /* the reader decides how to split strided reads */
     if (!store_fixture.separate) assert_int_equal(counters.bytes_moved, counters.bytes_read);
     store_end_stage(store, store_fixture.stage);
     store_close(store);
@@ -468,14 +464,12 @@ void run_whole(bool second_run) {
         if (takes > most) most = takes;
     }
     if (second_run)
-        most += (int64_t)page_align((uint64_t)most / 64) + 2 * PLAN_PAGE; /* one step of moved data */
+        most += (int64_t)page_align((uint64_t)most / 64) + 2 * PLAN_PAGE; /* memory for one step of moving kept data */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
-    for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until they change */
+    for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until store_fixture_change_adapters */
     store_fixture.last_plan = store_fixture.plan;
 }
-
-/* -- residents evicted during a run -- */
 
 uint64_t page_align(uint64_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;

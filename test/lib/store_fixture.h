@@ -21,14 +21,14 @@ struct raw_weights {
 extern struct store_fixture {
     struct synthetic_files files;
     struct block base[STAGES][BLOCKS];   /* base weights, without adapters */
-    struct block blocks[STAGES][BLOCKS]; /* the same, some with adapters: see store_adapters.h */
-    bool same_adapters[STAGES];          /* the adapters are those of the last run */
+    struct block blocks[STAGES][BLOCKS]; /* the same blocks, some with adapters: see store_adapters.h */
+    bool same_adapters[STAGES];          /* the stage has the adapters of the last run */
     const struct block *list[STAGES][BLOCKS];
-    int32_t dims[STAGES][BLOCKS][5]; /* elements of each part, 0: absent; then 1; then the kernel's size */
+    int32_t dims[STAGES][BLOCKS][5]; /* elements of each part (0: absent), then 1, then the kernel's size */
     struct store_stage stages[STAGES];
     struct visit_list visits;
     struct run_need need;
-    struct plan plan, last_plan; /* last_plan: of the last complete run */
+    struct plan plan, last_plan; /* last_plan: plan of the last complete run */
     struct residents residents;
     uint64_t random;
     int readers;
@@ -36,7 +36,7 @@ extern struct store_fixture {
     bool separate;             /* the device has its own memory */
     bool evicted;              /* residents were evicted during the run: the store holds less than planned */
     int stage;                 /* the current stage of drive(), or -1 */
-    struct packed_place place; /* of the current visit */
+    struct packed_place place; /* packed block of the current visit */
     const struct block *block;
     int ticks_left; /* ticks until store_acquire is cancelled; below 0: until the hang limit */
     double began;
@@ -48,14 +48,14 @@ uint64_t below(uint64_t n);
 void store_fixture_make(uint64_t seed);
 void store_fixture_remove(void);
 
-/* Makes one block of `elements` f32 in a stage of its own, visited once. ring_bytes: ring space beyond the
- * block. */
+/* Makes one block of `elements` f32 values in a stage of its own, visited once. ring_bytes: ring space beyond
+ * the block's size. */
 void one_block(int32_t elements, uint64_t ring_bytes);
 
-/* Makes a plan with random residents and with rings from exactly the largest block to everything. */
+/* Makes a plan with random residents, and rings of any size from the largest block to all streamed blocks. */
 void make_plan(bool keep);
 
-/* Opens the files for direct reads; one in `odds` refuses. */
+/* Opens the files for direct reads; one file in `odds` refuses. */
 void store_fixture_open_direct(uint64_t odds);
 
 /* Opens the device with its own memory for fixtures that have one. */
@@ -71,9 +71,9 @@ struct store *store_fixture_open(struct error *e);
 int drive_from(struct store *store, int at, int stop, struct error *e);
 int drive(struct store *store, int stop, struct error *e);
 
-/* Returns the file contents of the source from byte `at` on. */
+/* Returns the file contents of the source, from byte `at` on. */
 const unsigned char *source_contents(const struct byte_source *source, uint64_t at);
-/* Checks bytes [from, to) of the packed block. */
+/* Checks bytes [from, to) of the packed block against the files' contents. */
 void check_packed(const struct block *block, const struct packed_place *place, uint64_t from, uint64_t to);
 
 /* Runs all visits and checks reads, counters and pages. */
@@ -84,13 +84,12 @@ int64_t keepable_bytes(int s);
 
 uint64_t page_align(uint64_t bytes);
 
-/* ---- residents evicted during a run ---- */
-
-/* Returns the index of the first visit, from `from` on, of an evaluation after a stage's first; -1 if there
- * is none. */
+/* Returns the index of the first visit, at or after `from`, of an evaluation that is not its stage's first;
+ * -1 if there is none. */
 int next_evaluation_start(int from);
 
-/* Makes a reduced plan: fewer residents in every stage, and rings that hold what now streams. */
+/* Makes a reduced plan: fewer residents in every stage, and rings large enough for the blocks that now
+ * stream. */
 void reduced_plan(struct plan *reduced);
 
 #endif

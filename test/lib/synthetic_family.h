@@ -15,7 +15,7 @@ extern const struct block_kind synthetic_kind_once, synthetic_kind_scale, synthe
 
 extern const struct family synthetic_family;
 
-/* Opens a component with dims {columns D, feed-forward width F, rows T, layers}; its files go to *f. */
+/* Opens a component with dims {columns D, feed-forward width F, rows T, layers}; *f gets its weight files. */
 enum status synthetic_open(struct sys *sys, const int32_t *dims, uint64_t seed, struct synthetic_files *f,
                            struct component *c, struct error *e);
 

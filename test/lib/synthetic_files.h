@@ -22,7 +22,7 @@ void synthetic_files_begin(struct synthetic_files *f, struct sys *sys, uint64_t 
 void synthetic_files_add(struct synthetic_files *f, const char *name, enum dtype dtype, int rank,
                          const int32_t *dim);
 
-/* Writes the files and opens them for the index. */
+/* Writes the files and opens them for reads through the index. */
 void synthetic_files_end(struct synthetic_files *f);
 
 /* Removes the files. Does not free the index: a component that owns it does. */

@@ -46,7 +46,7 @@ struct mlp_weights {
     struct tensor norm, up, up_bias, down, down_bias;
 };
 
-enum { WIDTH, FEED_FORWARD, LAYERS, VOCABULARY, COLOURS, K3 }; /* indices in dims */
+enum { WIDTH, FEED_FORWARD, LAYERS, VOCABULARY, COLOURS, K3 }; /* indices in a component's dims */
 
 #define MLP(prefix)                                                                                          \
     NORM(mlp_weights, norm, prefix "norm.weight"),                                                           \
@@ -92,8 +92,7 @@ static void synthetic_declare(const struct component *c, struct lane *lanes, int
     }
 }
 
-/* ---- synthetic_text: a text encoder in two slots; text rows and pooled row come from different layers ----
- */
+/* synthetic_text: a text encoder in two slots. Text rows and pooled row come from different layers. */
 
 static const struct weight_spec text_table[] = {
     WEIGHT(table_weights, rows, "text.embedding.weight", 2, VOCABULARY, WIDTH)};
@@ -153,7 +152,7 @@ const struct family family_synthetic_text =
     FAMILY(synthetic_text, FAMILY_TEXT, "synthetic text encoder", "model_type", synthetic_state,
            .derive = text_derive, .declare = synthetic_declare, .reads = {.tokens = true});
 
-/* ---- synthetic_llm: a text encoder without layers ---- */
+/* synthetic_llm: a text encoder without layers. */
 
 static const struct weight_spec llm_table[] = {
     WEIGHT(table_weights, rows, "llm.embedding.weight", 2, VOCABULARY, WIDTH)};
@@ -187,7 +186,7 @@ const struct family family_synthetic_llm =
     FAMILY(synthetic_llm, FAMILY_TEXT, "synthetic LLM", "model_type", synthetic_state, .derive = llm_derive,
            .declare = synthetic_declare);
 
-/* ---- synthetic_vision: a vision encoder with one token per four pixels ---- */
+/* synthetic_vision: a vision encoder with one token per four pixels. */
 
 static const struct weight_spec vision_in_table[] = {
     WEIGHT(linear_weights, weight, "vision.in.weight", 4, WIDTH, COLOURS, K3, K3),
@@ -257,7 +256,7 @@ const struct family family_synthetic_vision =
            .n_picture_settings = COUNT_OF(vision_settings), .declare = synthetic_declare,
            .vision_grid = vision_grid_of);
 
-/* ---- synthetic_denoiser: a denoiser with cross-attention to the text ---- */
+/* synthetic_denoiser: a denoiser with cross-attention to the text. */
 
 enum { DIM = 0, TEXT = 6, POOLED, LATENT, FREQUENCIES, POSITIONS, TWO_DIM };
 
@@ -498,7 +497,7 @@ const struct family family_synthetic_denoiser =
            .derive = denoiser_derive, .declare = denoiser_declare, .rows = denoiser_rows,
            .check_lanes = denoiser_check_lanes);
 
-/* ---- synthetic_video_vae: a decoder in which each latent frame depends on the one before ---- */
+/* synthetic_video_vae: a decoder in which each latent frame depends on the previous one. */
 
 struct causal_in_weights {
     struct tensor weight, bias;
@@ -575,7 +574,7 @@ static void video_vae_forward_in(struct context *x, const void *weights, const s
               (struct epilogue){.bias = w->bias, .activation = ACTIVATION_GELU_TANH});
 }
 
-/* Goes through the frames from the last to the first, so that each adds the unmodified frame before it. */
+/* Visits the frames from the last to the first, so that each adds the unmodified previous frame. */
 static void video_vae_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_time_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
@@ -643,7 +642,7 @@ static void video_vae_derive(struct component *c) {
     c->latent_format = video_vae_format;
 }
 
-/* All lanes share one state, one after another. */
+/* All lanes share one state, which they use one after another. */
 static void video_vae_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                               struct arena *pictures, bool *ok) {
     struct causal_state first = {0};
@@ -667,8 +666,6 @@ static const struct dimension synthetic_video_vae_dimensions[] = {
 const struct family family_synthetic_video_vae =
     FAMILY(synthetic_video_vae, FAMILY_DECODER, "synthetic decoder", "_class_name", causal_state,
            .derive = video_vae_derive, .declare = video_vae_declare, .chunks = video_vae_chunks);
-
-/* ---- schedule and sampler ---- */
 
 /* Sigmas fall from 8 by a constant factor each step: to 1 before the last of four steps. */
 static void synthetic_fill_schedule(const struct schedule_options *options, struct grid *grid) {
@@ -719,9 +716,7 @@ static const struct sampler synthetic_sampler = {.name = "synthetic",
                                                  .evaluation_point = evaluation_point,
                                                  .update = synthetic_update};
 
-/* ---- the recipe ---- */
-
-/* Returns the width, by which the two encoders are told apart: the second is wider. */
+/* Returns the encoder's width, which distinguishes the two text encoders: the second is wider. */
 static int text_width(const struct tensor_index *view) {
     const struct index_entry *entry = index_find(view, "text.norm.weight");
     return entry ? entry->dim[0] : 0;

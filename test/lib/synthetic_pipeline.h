@@ -13,7 +13,7 @@
 SYNTHETIC_FAMILIES(DECLARE_FAMILY)
 SYNTHETIC_RECIPES(DECLARE_RECIPE)
 
-/* In the order of their stages. */
+/* Slots of the synthetic recipe, in the order of their stages. */
 enum synthetic_slot {
     SYNTHETIC_TEXT,
     SYNTHETIC_TEXT_2,

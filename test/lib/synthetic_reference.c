@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* ---- matrices ---- */
-
 struct matrix {
     int rows, columns;
     double *at;
@@ -95,8 +93,6 @@ static struct matrix layer_norm(struct matrix in, const double *scale, const dou
     }
     return out;
 }
-
-/* ---- encoders ---- */
 
 static void mlp(const struct component *c, const char *prefix, int layer, struct matrix x) {
     static const char *const names[] = {"norm.weight", "up.weight", "up.bias", "down.weight", "down.bias"};
@@ -217,8 +213,6 @@ static struct matrix condition(const struct synthetic_input *in, int prompt, str
     return text;
 }
 
-/* ---- denoisers ---- */
-
 /* RoPE: rotates the pairs of each head's values by the row number. */
 static void rotate(struct matrix m) {
     int head = m.columns / SYNTHETIC_HEADS;
@@ -324,8 +318,6 @@ static struct matrix denoised(const struct synthetic_input *in, const double *x,
     return out;
 }
 
-/* ---- the video decoder ---- */
-
 /* Decodes all latent frames at once: [frames, 3, 2 Y, 2 X]. */
 static void decode_video(const struct synthetic_input *in, const double *latent, const int32_t *dim,
                          double *frames) {
@@ -354,8 +346,6 @@ static void decode_video(const struct synthetic_input *in, const double *latent,
             frames[(frame * 3 + i % 3) * picture.rows + i / 3] = picture.at[i];
     }
 }
-
-/* ---- the whole pipeline ---- */
 
 static void random_normals(struct generator *g, double *to, int n) {
     float *values = malloc((size_t)n * sizeof *values);

@@ -14,17 +14,17 @@ struct synthetic_input {
     struct {
         const int32_t *ids;
         int n;
-    } tokens[3][2]; /* by slot and prompt */
+    } tokens[3][2]; /* token ids by slot and prompt */
 };
 
 struct synthetic_reference {
-    int32_t rows, columns; /* of the first prompt's conditioning */
+    int32_t rows, columns; /* size of the first prompt's conditioning */
     double *text, *pooled; /* [rows, columns], [columns] */
     double *latent;        /* [C, F, Y, X] */
     double *frames;        /* [frames, 3, height, width] */
 };
 
-/* Aborts the program without memory. */
+/* Aborts the program if there is no memory. */
 void synthetic_reference_open(struct synthetic_reference *truth, const struct synthetic_input *input);
 void synthetic_reference_close(struct synthetic_reference *truth);
 

@@ -42,24 +42,24 @@ extern struct synthetic {
     long ticks, cancel_at; /* tick at which the run is cancelled; 0: never */
     double done;
     int events[EVENTS],
-        n_events; /* log of the hooks: the index of a visit that ended an evaluation, or -1 - stage */
+        n_events; /* log of the callbacks: index of the visit that ended an evaluation, or -1 - stage */
     /* Changes a visit's weights before the plain loop computes it; NULL: unchanged. */
     void (*change_weights)(const struct visit *visit, void *weights);
 } synthetic;
 
-/* Hooks of the run. */
+/* Callbacks of the run. */
 enum status synthetic_evaluation_ended(void *user, const struct visit *visit, struct error *e);
 enum status synthetic_stage_ended(void *user, int stage, struct error *e);
 
-/* Resets the lanes to the start of a run; nan: with a NaN in one latent. */
+/* Resets the lanes to the start of a run. nan: one latent contains a NaN. */
 void synthetic_reset(bool nan);
 
 void synthetic_make(void);
-/* Measures what a run of the current stages needs. */
+/* Sets synthetic.need from a dry run of the current stages. */
 void synthetic_measure(void);
 void synthetic_remove(void);
 
-/* Runs through the executor with synthetic.plan; resets the counters first. */
+/* Resets the counters and runs through the executor with synthetic.plan. */
 void synthetic_execute(struct error *e);
 
 /* Runs as a plain loop over blocks, without store, plan or executor. */

@@ -180,8 +180,6 @@ void rename_vae_to_checkpoint(struct tensor_set *p) {
     }
 }
 
-/* ---- files ---- */
-
 const char *temporary_path(const char *name) {
     static char paths[16][TENSOR_SET_PATH];
     static int next;

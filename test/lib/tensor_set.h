@@ -33,7 +33,7 @@ struct item *tensor_set_find(struct tensor_set *p, const char *name);
 
 char *read_whole_file(const char *path);
 
-/* Reads a file or a component's folder, without the configuration. */
+/* Reads a file, or a component's folder without its configuration. */
 struct tensor_set *tensor_set_from_file(const char *path);
 /* Reads a component of a model folder with its configuration. */
 struct tensor_set *tensor_set_from_component(const char *model, const char *component);
@@ -48,10 +48,10 @@ void rename_part(struct item *item, const char *from, const char *to);
 /* Appends the rows of tensor `name` to `to`; the emptied tensor is renamed "-". */
 void join_rows(struct tensor_set *p, struct item *to, const char *name);
 
-/* The same for the tensor whose name has `other` in place of `from`. */
+/* Like join_rows, for the tensor whose name has `other` in place of `from`. */
 void join_named(struct tensor_set *p, struct item *to, const char *from, const char *other);
 
-/* Swaps shift and scale of a norm, which diffusers stores in the other order. */
+/* Swaps shift and scale of a norm: diffusers stores them in the other order. */
 void swap_halves(struct item *item);
 
 void tensor_set_drop(struct tensor_set *p, const char *prefix);
@@ -64,8 +64,6 @@ void rename_zimage_to_checkpoint(struct tensor_set *p, int split);
 /* Renames a VAE to the Flux checkpoint's names: decoder levels in reverse order, projections as 1x1
  * convolutions. */
 void rename_vae_to_checkpoint(struct tensor_set *p);
-
-/* ---- files ---- */
 
 const char *temporary_path(const char *name);
 

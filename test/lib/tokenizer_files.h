@@ -44,11 +44,10 @@ void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32
 void expect_open_failure(const char *path, enum status code, const char *text_in_error);
 void compare_cases(const char *model, const char *cases);
 
-/* Fails each allocation of opening and encoding once: always MEMORY, and nothing leaks. */
+/* Fails each allocation of opening and encoding once; expects MEMORY and no leak. */
 void expect_memory_failures(const char *path, const char *text);
 
-/* Encodes texts of each unit repeated up to 10^6 bytes; ten times the text may take at most forty times as
- * long. */
+/* Encodes each unit repeated up to 10^6 bytes. Ten times the text may take at most forty times as long. */
 void expect_linear_time(struct tokenizer *t, const char *const *units);
 
 /* Writes a file into the test's folder; text NULL removes it. */

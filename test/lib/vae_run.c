@@ -5,8 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* ---- images ---- */
-
 struct tensor vae_channels_last(struct tensor t) {
     int32_t C = t.dim[0], Y = t.dim[1], X = t.dim[2];
     struct tensor out = test_tensor(DTYPE_F32, 3, (int32_t[]){Y, X, C});
@@ -54,8 +52,6 @@ void vae_expect_picture(const struct golden *g, const char *name, struct tensor 
     for (int i = 0; i < 3; i++) assert_int_equal(ours.dim[i], out.dim[i]);
     expect_close(g, name, ours, out.data);
 }
-
-/* ---- a run ---- */
 
 static bool vae_run_goes_on(void *user, const struct visit *visit, double done, struct error *e) {
     (void)user, (void)visit, (void)done;

@@ -7,8 +7,6 @@
 #include "kernels/paced/paced.h"
 #include "test/lib/block_runner.h"
 
-/* ---- images ---- */
-
 /* [C, Y, X] to [Y, X, C]. */
 struct tensor vae_channels_last(struct tensor t);
 /* [1, C, N, Y, X] to [N, Y, X, C]. */
@@ -21,8 +19,6 @@ void vae_put_picture(struct block_runner *b, struct tensor picture, int level);
 /* Returns the block of a reference module: "decoder.up_blocks.0.upsamplers.0" is block
  * "up_blocks.0.upsample". */
 const struct block *vae_block_of(const struct block_runner *b, const char *module);
-
-/* ---- a run ---- */
 
 struct vae_run {
     const struct block *blocks[PLAN_PICTURE_BLOCKS_MAX];
@@ -38,7 +34,7 @@ struct vae_run {
 /* Measures a run over the caller's lanes. */
 void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *lanes, int n_lanes,
                      struct device *device);
-/* The same for one lane in chunks of frames. */
+/* Like vae_run_measure, for one lane in chunks of frames. */
 void vae_run_measure_chunks(struct vae_run *r, const struct component *c, struct lane *lane, int n_chunks,
                             struct device *device);
 

@@ -29,8 +29,6 @@ static struct sluice_model *open_model(const char *folder) {
     return model;
 }
 
-/* ---- an adapter file of one module ---- */
-
 /* One tensor of the file; its name is the module's with this ending. */
 struct file_tensor {
     const char *end;
@@ -80,8 +78,6 @@ static const struct adapter_part *denoiser_part(const struct sluice_model *m,
     return &match->part[recipe_slot(m->recipe, FAMILY_DENOISER)];
 }
 
-/* ---- products ---- */
-
 static float *read_factor(const struct factor *f, int64_t *n) {
     struct error e = {0};
     *n = 1;
@@ -107,8 +103,6 @@ static void multiply(const struct adapted_weight *w, double *out, int64_t *colum
     free(up);
     free(down);
 }
-
-/* ---- formulas, on the file's tensor values ---- */
 
 static double at2(const struct file_tensor *g, int i, int k) {
     int columns = 1;
@@ -287,8 +281,6 @@ static void test_product_equals_formula(struct form *f) {
     adapter_match_destroy(&match);
     adapter_close(a);
 }
-
-/* ---- bias and norm differences ---- */
 
 #define QKV_BIAS "diffusion_model.double_blocks.0.img_attn.qkv"
 

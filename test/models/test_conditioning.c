@@ -32,8 +32,6 @@ static void make_models(void) {
         folders[i] = random_model(models[i].family, models[i].family, models[i].sizes, 7);
 }
 
-/* ---- runs ---- */
-
 enum { COND, UNCOND, POOLED, POOLED_UNCOND, N_TENSORS };
 
 struct texts {
@@ -112,8 +110,6 @@ static void expect_usage_error(struct rig *rig, struct sluice_request request, c
     check(r.code == SLUICE_USAGE, "%s: %d, %s", what, r.code, r.error.what);
     result_free(&r);
 }
-
-/* ---- tests ---- */
 
 enum { WINDOW = 77 };
 

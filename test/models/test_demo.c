@@ -54,8 +54,6 @@ static int finish(void) {
     return n_failed != 0;
 }
 
-/* ---- the reader, checked on reference drawings (models/demo_train/drawings.py) ---- */
-
 #define DRAWINGS "test/golden/demo/"
 enum { SHEET_ACROSS = 12, FIELDS = 6, LINE_MAX_BYTES = 512 };
 
@@ -157,8 +155,6 @@ static void test_reader_misreads_reference_drawings(void) {
     check(100 * result.n_read >= 99 * result.n, "only %d drawings were read without an error", result.n_read);
 }
 
-/* ---- held-out prompts ---- */
-
 static int draw_below(uint64_t *state, int n) {
     return (int)random_below(state, (uint64_t)n);
 }
@@ -232,8 +228,6 @@ static struct scene prompt_scene(int i) {
     return s;
 }
 
-/* ---- drawing ---- */
-
 static struct demo {
     sluice_model *model;
     sluice_session *session;
@@ -304,8 +298,6 @@ static bool demo_open(const char *folder) {
     return !status;
 }
 
-/* ---- scores ---- */
-
 enum row { ROW_SINGLE, ROW_MANY, ROW_ONE_GROUP, ROW_PAIR, ROW_ALL, N_ROWS };
 static const char *const row_words[N_ROWS] = {"one shape", "two or three", "one group", "two groups", "all"};
 
@@ -352,8 +344,6 @@ static struct table test_scores_reach_shipped_model(void) {
     }
     return t;
 }
-
-/* ---- guidance, steps, negative prompt, seed ---- */
 
 static void test_guidance_improves_colour(const struct table *usual) {
     struct sluice_request request = demo.defaults;

@@ -32,8 +32,6 @@ enum { PATH = 256, NAME = 128, TENSORS_MAX = 256 };
 static struct sys sys;
 static char folder[] = "/tmp/sluice-models-XXXXXX";
 
-/* ---- rewriting files ---- */
-
 /* Writes a tensor's new name, or "" to leave it out. */
 typedef void (*renaming)(const char *name, char to[NAME]);
 
@@ -113,8 +111,6 @@ static struct gguf_metadata number(const char *key, enum gguf_kind kind, double 
     return (struct gguf_metadata){.key = key, .kind = kind, .number = value};
 }
 
-/* ---- architectures ---- */
-
 /* The family that a file's content identifies; NULL: none. */
 static void expect_family(const char *path, const struct family *family) {
     struct contents contents;
@@ -191,8 +187,6 @@ static void test_g39_text_encoders(void **state) {
                          UNSUPPORTED, "no known component");
 }
 
-/* ---- metadata ---- */
-
 /* Opens Z-Image with an encoder of that architecture and one more metadata pair; the tokenizer comes from
  * another file. */
 static enum status open_with(const struct gguf_metadata *pair, struct error *e) {
@@ -240,8 +234,6 @@ static void test_unsupported_settings_refused(void **state) {
     assert_int_equal(open_with(&word, &e), META);
 }
 
-/* ---- tokenizers ---- */
-
 static void test_embedded_tokenizer_preferred(void **state) {
     (void)state;
     char real[4096], *json = NULL;
@@ -265,8 +257,6 @@ static void test_t13_tokenizer_larger_than_embedding(void **state) {
     struct model_paths o = {.model = "test/golden/zimage_b/model", .tokenizer = QWEN3};
     expect_model_failure(o, SHAPE, "651 in the tokenizer");
 }
-
-/* ---- names ---- */
 
 static void drop_one(const char *name, char to[NAME]) {
     keep_name(strcmp(name, "blk.0.attn_v.weight") ? name : "", to);

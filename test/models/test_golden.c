@@ -62,8 +62,6 @@ static void expect_equal_bits(struct tensor truth, const float *ours) {
                      (double)((float *)truth.data)[i]);
 }
 
-/* ---- tokens ---- */
-
 /* encoder: index and slot of the text encoder. */
 static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder, int slot,
                        const char *lane) {
@@ -123,8 +121,6 @@ static void test_text_layer(const struct golden *g) {
     block_destroy(&golden_state.sys, &rows);
     runner_close(b);
 }
-
-/* ---- schedule and noise ---- */
 
 static void expect_schedule(const struct golden *g, const char *prefix, struct schedule_options options) {
     char name[NAME];
@@ -225,8 +221,6 @@ static void test_noise(const struct golden *g) {
     expect_error(g, "noise.randn", "", worst);
 }
 
-/* ---- runs through the public header ---- */
-
 /* Compares the tensors dumped under that name, which belong to the first image of the batch. */
 static void expect_image_dumps(struct public_run *p, const json_t *c, const char *dump) {
     static const char *const pictures[] = {"init",          "last",          "masked",
@@ -261,8 +255,6 @@ static void test_hidden_states(const struct golden *g) {
     }
     close_run(p);
 }
-
-/* ---- pictures ---- */
 
 /* Images may differ by one step of 255, in few values. */
 static void expect_pictures(struct public_run *p, const json_t *c, const char *worst_tolerance,

@@ -278,8 +278,6 @@ static void test_malformed_adapters_refused(void) {
     }
 }
 
-/* ---- numbers that are not finite ---- */
-
 static const char *write_pair(double alpha, float value) {
     static char path[128];
     float down[72] = {0};
@@ -409,8 +407,6 @@ static void test_many_unmatched_tensors_are_fast(void) {
     check(match_refusing_leaks(zimage, path, true, &match, &e) == OK && match.n_unmatched > MODULES - 100,
           "%d modules: %s, %d unmatched", MODULES, e.what, match.n_unmatched);
 }
-
-/* ---- faults ---- */
 
 /* Uses every kind of adapter, bias and norm differences, and peft's configuration. */
 static const char *write_everything(void) {

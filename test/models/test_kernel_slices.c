@@ -68,8 +68,6 @@ static const struct block_kind kind =
 static struct sys sys;
 static char folder[64], path[96];
 
-/* ---- files ---- */
-
 static unsigned char bias[O * 4], kernel[FILE_VALUES * 4], both[FILE_VALUES * 4];
 
 static void fill(unsigned char *to, enum dtype dtype, int values) {
@@ -108,8 +106,6 @@ static void write_file(enum layout layout, enum dtype dtype) {
         gguf_write_made(&sys, path, metadata, layout == GGUF_FLATTENED ? 3 : 1, tensors, 3, NULL, &e);
     assert_ok(&e);
 }
-
-/* ---- the expected packed block ---- */
 
 /* Copies the last temporal slice of n kernels, ordered by output, input, row and column. */
 static void slice_of(const unsigned char *from, size_t element, int first, int n, unsigned char *to) {
@@ -240,8 +236,6 @@ static void test_converted_slice_bits(void **state) {
         index_destroy(&index);
     }
 }
-
-/* ---- errors ---- */
 
 static void expect_refused_bind(const int32_t *other, enum status code, const char *word) {
     struct block_ref ref = {.kind = &kind};

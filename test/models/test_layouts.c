@@ -5,8 +5,6 @@
 #include "engine/convert/convert.h"
 #include "test/lib/layouts.h"
 
-/* ---- each component in a file of its own ---- */
-
 static void test_split_files_give_same_latent(const struct layouts *l) {
     const char *paths[LAYOUT_PARTS];
     for (int i = 0; i < l->family->n_parts; i++) paths[i] = l->family->parts[i].file;
@@ -49,8 +47,6 @@ static void test_single_file_gives_same_latent(const struct layouts *l) {
         json_decref(root);
     }
 }
-
-/* ---- converted components ---- */
 
 /* One component converted to the other file format, with unchanged types and its configuration, gives the
  * same latent. */
@@ -118,8 +114,6 @@ static void test_inspect_finds_components(const struct fixture *f) {
           "%s: inspect finds no VAE encoder", fixture);
     sluice_model_close(m);
 }
-
-/* ---- the rows ---- */
 
 static bool read_model(const struct fixture *f) {
     static char tokenizer[TENSOR_SET_PATH], folder[TENSOR_SET_PATH];

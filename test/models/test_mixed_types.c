@@ -62,8 +62,6 @@ static void test_by_flags(const struct golden *g) {
     close_run(p);
 }
 
-/* ---- in Hugging Face's folders ---- */
-
 static void link_part(const struct golden *g, const char *folder, const char *to, const char *part) {
     char from[PATH], real[PATH_MAX], name[PATH];
     snprintf(from, sizeof from, "%s/model/%s", g->path, part);

@@ -19,8 +19,6 @@ static const char *const words[ENCODERS] = {"no CLIP-L text encoder (--clip_l)",
                                             "no T5 text encoder (--t5xxl): 256 zero embeddings"};
 static struct tensor_set *part[ENCODERS], *transformer, *vae;
 
-/* ---- prompt embeddings ---- */
-
 struct prompt_inputs {
     float *text, *pooled;
     int rows, columns, pooled_columns;
@@ -126,8 +124,6 @@ static void test_absent_encoder_gives_zero_embeddings(void) {
     }
     prompt_inputs_free((struct prompt_inputs *)&all);
 }
-
-/* ---- single-file checkpoints ---- */
 
 /* Writes the checkpoints that are shared: without encoders, with both CLIPs, with all three; Stability AI's
  * prefixes. */
@@ -243,16 +239,14 @@ static void test_clip_found_by_file_name(void) {
     }
 }
 
-/* ---- projections ---- */
-
 /* Writes one CLIP with its class in the configuration, with or without a text projection. */
 static const char *write_clip(int i, const char *class, bool projection) {
-    static const char said_class[] = "CLIPTextModelWithProjection";
-    const char *at = strstr(part[i]->config, said_class), *path = temporary_path("clip.safetensors");
+    static const char class_name[] = "CLIPTextModelWithProjection";
+    const char *at = strstr(part[i]->config, class_name), *path = temporary_path("clip.safetensors");
     char config[4096];
     if (!check(at, "%s", part[i]->config)) exit(finish());
     snprintf(config, sizeof config, "%.*s%s%s", (int)(at - part[i]->config), part[i]->config, class,
-             at + strlen(said_class));
+             at + strlen(class_name));
     struct tensor_set *p = tensor_set_copy(part[i], "");
     if (!projection) tensor_set_drop(p, "text_projection");
     write_tensor_set(p, path, config);
@@ -286,8 +280,6 @@ static void test_text_projection_used_or_missing(void) {
                    WORDS("text_projection", "clip.safetensors"));
 }
 
-/* ---- invalid combinations ---- */
-
 static void rewiden(struct tensor_set *p, int32_t width) {
     struct item *item = tensor_set_find(p, "text_model.embeddings.token_embedding.weight");
     item->bytes = item->bytes / (size_t)item->dim[1] * (size_t)width;
@@ -320,8 +312,6 @@ static void test_encoder_of_wrong_width_refused(void) {
     expect_refused(from, SHAPE, "another CLIP",
                    WORDS("text features", "CLIP text encoder", "as in the transformer"));
 }
-
-/* ---- folders ---- */
 
 #define NULLED(part)                                                                                         \
     "sed -i '/\"" part "\"/,/]/{s/\"transformers\"/null/;s/\"[A-Z].*\"/null/}' model_index.json"

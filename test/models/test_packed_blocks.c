@@ -64,8 +64,6 @@ static const struct block_kind table =
 static const struct block_kind convolving =
     BLOCK_KIND("conv", "conv", convolution, weights, NULL, .update_rate = UPDATE_PER_EVALUATION);
 
-/* ---- the file ---- */
-
 static unsigned char tile_code(int64_t row, int64_t block) {
     return (unsigned char)((row * 7 + block * 13 + 1) & 127);
 }
@@ -123,8 +121,6 @@ static void make(struct file_of_one_tensor *m, enum dtype dtype, bool row_scales
     if (dtype_tiled_values(dtype)) add_tiles(&m->entry);
 }
 
-/* ---- packed block ---- */
-
 static enum status bind(struct file_of_one_tensor *m, const struct block_kind *kind, const int32_t *dims,
                         struct block *block, struct error *e) {
     struct block_ref ref = {.kind = kind};
@@ -173,8 +169,6 @@ static void check_rows(const struct file_of_one_tensor *m, const struct tensor *
                        int64_t from, int64_t n) {
     for (int64_t r = 0; r < n; r++) check_row(m, t, first + r, from + r);
 }
-
-/* ---- slices ---- */
 
 static const struct {
     enum dtype dtype;
@@ -295,8 +289,6 @@ static void test_embedding_lookup_rows(void **state) {
         block_destroy(&sys, &whole_table);
     }
 }
-
-/* ---- errors ---- */
 
 static void expect(struct file_of_one_tensor *m, const struct block_kind *kind, const int32_t *dims,
                    enum status code, const char *word) {

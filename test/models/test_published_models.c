@@ -24,8 +24,6 @@ static const struct published_model *checked_publication(const struct recipe *r)
     return NULL;
 }
 
-/* ---- download sources ---- */
-
 static bool has_flag(const struct recipe *r, const char *flag) {
     for (int i = 0; r->slot[i].family; i++)
         if (r->slot[i].flag && !strcmp(r->slot[i].flag, flag)) return true;
@@ -50,8 +48,6 @@ static void test_source_flags_exist(const struct hf_source *s) {
               s->repository);
     }
 }
-
-/* ---- references ---- */
 
 /* A pipeline fixture: its recipe, and the program that made its data, such as "diffusers 0.42.1". */
 struct compared {

@@ -87,8 +87,6 @@ static void test_unsupported_values_refused(void **state) {
     expect_refused(FILE_OF("PNDMScheduler", ""), false, "skip_prk_steps");
 }
 
-/* ---- flow matching ---- */
-
 /* The schedule of Wan's recipes. */
 static const struct sampling flow_of_class = {.prediction = &prediction_flow_timestep,
                                               .schedule = &schedule_flow_unipc,
@@ -223,8 +221,6 @@ static void test_infinite_bound_accepted(void **state) {
     remove(path);
     assert_ptr_equal(s.sampler, &sampler_dpmpp_2m);
 }
-
-/* ---- prediction types from tensors of the file ---- */
 
 static bool has_one_of(void *user, const char *name) {
     for (const char *const *mark = user; *mark; mark++)

@@ -42,8 +42,6 @@ static struct sampler_run sampler_run_of(json_t *c) {
     return sampler_run;
 }
 
-/* ---- grids ---- */
-
 static void expect_grids(json_t *c) {
     static float timesteps[1024], sigmas[1024];
     struct sampler_run sampler_run = sampler_run_of(c);
@@ -81,8 +79,6 @@ static void test_timesteps_and_sigmas_bit_for_bit(void **state) {
     printf("%zu schedulers\n", json_array_size(cases));
     assert_true(json_array_size(cases) > 150);
 }
-
-/* ---- latents ---- */
 
 static double expect_latents(json_t *c) {
     const char *name = json_string_value(json_object_get(c, "name"));

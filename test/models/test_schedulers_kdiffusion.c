@@ -104,8 +104,6 @@ static void test_named_samplers(void **state) {
     assert_true(k > 50 && worst < 2e-5);
 }
 
-/* ---- refusals ---- */
-
 static void expect_refused(struct sampling s, struct sampling_choice choice, const char *what) {
     struct error e = {0};
     char line[1024];

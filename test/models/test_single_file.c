@@ -53,8 +53,6 @@ static void write_file(const struct sluice_model *m, const char *path) {
     free(text);
 }
 
-/* ---- inspect ---- */
-
 static bool has_component(const json_t *inspected, const char *family) {
     size_t i;
     json_t *component;

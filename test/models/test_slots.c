@@ -127,7 +127,7 @@ static void test_required_encoder_missing(void) {
         struct component_file file;
         const char *named;
         int n_none, missing;
-        enum status left_out;
+        enum status absent;
     } of[] = {{{0}, NULL, 0, 2, OK},
               {PART(.prefix = "one."), NULL, 0, 0, OK},
               {PART(.prefix = "two."), NULL, 0, 0, OK},
@@ -146,7 +146,7 @@ static void test_required_encoder_missing(void) {
         files.opened[0].path = path;
         int n = pipeline_missing(&files, &either, missing);
         check(n == of[i].missing, "row %zu: %d missing", i, n);
-        check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].left_out,
+        check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].absent,
               "absent %zu: %s", i, e.what);
     }
     struct sluice_part part = {"--first", "./none"};

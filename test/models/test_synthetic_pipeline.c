@@ -14,8 +14,6 @@
 #include <math.h>
 #include <sys/stat.h>
 
-/* ---- against plain loops ---- */
-
 /* Reads a tensor that a run dumped. Freed by the caller. */
 static void *read_dumped(const char *folder, const char *name, int *n) {
     char path[192];
@@ -107,8 +105,6 @@ static void test_guidance_of_each_denoiser(struct rig *rig, struct sluice_reques
     }
 }
 
-/* ---- slots ---- */
-
 static struct result run_parts(const struct sluice_model_options *from, struct sluice_request request,
                                const char *what) {
     struct rig rig = {0};
@@ -185,8 +181,6 @@ static void test_components_by_prefix(struct rig *rig, const char *folder, struc
     result_free(&r);
 }
 
-/* ---- the run ---- */
-
 static void test_hoisting_does_not_change_bits(struct rig *rig, struct sluice_request request,
                                                const struct result *want) {
     json_int_t least, all;
@@ -251,8 +245,6 @@ static void test_invalid_sizes_refused(struct rig *rig, struct sluice_request re
     result_free(&r);
 }
 
-/* ---- memory ---- */
-
 static int evicted(struct rig *rig) {
     json_t *report = rig_report(rig);
     int n = (int)json_array_size(json_object_get(report, "replanned"));
@@ -304,8 +296,6 @@ static void test_operator_without_memory_recomputed(struct rig *rig, struct slui
     result_free(&first);
 }
 
-/* ---- plan and report ---- */
-
 static void test_plan_and_report_stages(struct rig *rig, const struct sluice_request *request,
                                         const struct result *r) {
     static const char *const stages[] = {"text",    "text_2",  "text_3",    "vision", "hoist",
@@ -353,8 +343,6 @@ static void test_inspect_lists_components(const char *folder) {
     json_decref(json);
     sluice_free(text);
 }
-
-/* ---- preprocessor_config.json ---- */
 
 /* Returns the height of the vision encoder's input, or 0 and the error. */
 static int vision_side_read(const char *folder, const char *file, const char *text, struct error *e) {

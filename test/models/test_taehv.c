@@ -9,8 +9,6 @@
 #define GOLDEN "test/golden/"
 #define TINIES GOLDEN "taehv/"
 
-/* ---- frames ---- */
-
 /* Reorders [1, 3, F, Y, X] to [F, Y, X, 3]; freed by the caller. */
 static float *colours_last(const struct item *t) {
     int64_t n = (int64_t)t->dim[2] * t->dim[3] * t->dim[4];
@@ -111,8 +109,6 @@ static void test_plan_does_not_change_frames(const char *model, const char *tiny
     result_free(&want);
     rig_close(&rig);
 }
-
-/* ---- invalid files ---- */
 
 static const char *changed(const struct tensor_set *tiny, const char *without, const char *added) {
     static const float values[4];

@@ -32,8 +32,6 @@ static void test_image_equals_reference(const char *name) {
     tensor_set_free(p);
 }
 
-/* ---- names ---- */
-
 /* Names of TAESD's authors: the clamp of the latent counts as a layer. */
 static struct tensor_set *named_as_checkpoint(const struct tensor_set *of, const char *prefix) {
     static const char before[] = "decoder.layers.";
@@ -94,8 +92,6 @@ static void test_tensor_names(const struct tensor_set *tiny) {
     tensor_set_free(vae);
     expect_readable(p, tiny->config, "together with a VAE");
 }
-
-/* ---- where tiny decoders are found ---- */
 
 static const char *tiny_path(void) {
     return temporary_path("tiny.safetensors");
@@ -186,8 +182,6 @@ static void test_model_without_vae(void) {
                    WORDS("no 'vae'", "tiny decoder", "--taesd"));
 }
 
-/* ---- another model's tiny decoder, known by its name only ---- */
-
 static void expect_warning_for_name(const char *name, const char *warning) {
     struct rig rig;
     char path[TENSOR_SET_PATH];
@@ -210,8 +204,6 @@ static void test_name_of_other_model_warned(void) {
     expect_warning_for_name("models--madebyollin--TAESDXL", "has \"taesdxl\"");
     expect_warning_for_name("taesd3_and_taef1", NULL);
 }
-
-/* ---- invalid files ---- */
 
 static const char *without_layer(const struct tensor_set *tiny, const char *layer, const char *added) {
     struct tensor_set *p = tensor_set_copy(tiny, "");

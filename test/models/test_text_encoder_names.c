@@ -16,8 +16,6 @@ static void make_folder(void) {
         7);
 }
 
-/* ---- names ---- */
-
 static void transpose(struct item *t) {
     uint16_t *from = (uint16_t *)(void *)t->data, *to = malloc(t->bytes);
     int32_t rows = t->dim[0], columns = t->dim[1];

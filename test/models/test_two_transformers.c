@@ -94,8 +94,6 @@ static void test_transformers_by_flag(void) {
              "--high-noise-diffusion-model with a folder of one transformer");
 }
 
-/* ---- by file names ---- */
-
 static void test_transformers_by_file_name(void) {
     static const char *const names[][2] = {
         {"split_files/diffusion_models/wan2.2_t2v_high_noise_14B_fp8_scaled.safetensors",
@@ -144,8 +142,6 @@ static void test_ambiguous_file_names_refused(void) {
     from.high_noise = FIXTURE "/model/transformer";
     expect_same_result(from, "high noise by flag, low noise in a folder");
 }
-
-/* ---- Hugging Face's folder ---- */
 
 static const char *edited_index(const char *from, const char *to) {
     static char text[4096];

@@ -32,8 +32,6 @@ static const struct kind {
     {"taehv/bf16", MODEL, "config.json", &family_taehv, NULL, false},
 };
 
-/* ---- encoder or decoder, and one run of it ---- */
-
 struct half {
     const struct kind *kind;
     bool encodes;
@@ -121,8 +119,6 @@ static void half_set_length(struct half *h, int32_t frames) {
     }
 }
 
-/* ---- stage callbacks ---- */
-
 static enum status chunk_begins(void *user, const struct visit *visit, struct error *e) {
     struct half *h = user;
     const struct frame_chunk *chunk = &h->chunks[visit->evaluation];
@@ -185,8 +181,6 @@ static void each_half(void (*body)(struct half *h)) {
         component_destroy(&h.component);
     }
 }
-
-/* ---- tests ---- */
 
 static void check_reference(struct half *h) {
     struct tensor whole = {0};

@@ -11,8 +11,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/* ---- memory compared with the decoder's ---- */
-
 struct vae_memory {
     uint64_t full_frame, scratch, workspace;
 };
@@ -134,8 +132,6 @@ static void test_tiny_decoder_memory(void **state) {
     check_tiny_memory(&family_taesd, &family_vae_kl, 1, 6);
     check_tiny_memory(&family_taehv, &family_vae_wan, 2, 2);
 }
-
-/* ---- encoders that do not fit ---- */
 
 /* Changes one dimension of a tensor in the index before it is bound. */
 static void expect_shape_refused(const char *tensor, int place, int32_t dim, const char *what) {

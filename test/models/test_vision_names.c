@@ -9,8 +9,6 @@ static const char folder[] = "test/golden/qwen_edit_plus/model";
 
 enum { ROWS = 2, COLUMNS = 3, PIXELS = 28, TOKENS = 11, FIRST = 4 };
 
-/* ---- files ---- */
-
 static void rename_front(struct tensor_set *p, const char *from, const char *to) {
     for (int i = 0; i < p->n; i++)
         if (!strncmp(p->item[i].name, from, strlen(from))) rename_part(&p->item[i], from, to);
@@ -141,8 +139,6 @@ static const char *write_layout(void (*name)(struct tensor_set *p), const char *
     tensor_set_free(p);
     return path;
 }
-
-/* ---- outputs of both ---- */
 
 struct encoder_outputs {
     float *vision, *text;

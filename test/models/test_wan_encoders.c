@@ -17,8 +17,6 @@ static void make_folder(void) {
                      5);
 }
 
-/* ---- runs ---- */
-
 enum { SIDE_X = 70, SIDE_Y = 45 };
 
 /* Computes the latent of one image-to-video step. */
@@ -38,8 +36,6 @@ static void expect_latent(struct model_paths from, const char *wanted, const cha
     char found[HEX];
     if (draw_video(from, found, what)) check(!strcmp(wanted, found), "%s: the latent differs", what);
 }
-
-/* ---- names ---- */
 
 struct names {
     const char *from, *to;
@@ -106,8 +102,6 @@ static void name_as_authors(struct tensor_set *p) {
     add_leading_axes(tensor_set_find(p, "pos_embedding"), 1);
 }
 
-/* ---- vision encoders ---- */
-
 static const uint16_t ones[4096];
 
 static void add_ones(struct tensor_set *p, const char *name, int rows, int columns) {
@@ -151,8 +145,6 @@ static void test_vision_encoder_names(const char *wanted) {
         tensor_set_free(named);
     }
 }
-
-/* ---- text encoders ---- */
 
 static void name_as_gguf(struct tensor_set *p) {
     static const struct names names[] = {{"shared.", "token_embd."},
@@ -234,8 +226,6 @@ static void test_text_encoder_names(const char *wanted) {
     }
     free(spiece);
 }
-
-/* ---- image preprocessing ---- */
 
 static struct vision_grid vision_grid_of(const char *clip, int width, int height) {
     struct sluice_model *model = NULL;

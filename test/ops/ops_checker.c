@@ -4,8 +4,6 @@
 #include <malloc.h>
 #include <sys/mman.h>
 
-/* --- heap use of libraries --- */
-
 #if defined(__has_feature)
 #if __has_feature(address_sanitizer)
 #define __SANITIZE_ADDRESS__ 1
@@ -73,8 +71,6 @@ enum { COUNTS_HEAP = 0 };
 int64_t heap_live;
 static int64_t heap_peak;
 #endif
-
-/* --- the checking device --- */
 
 enum { CANARY = 4096 };
 
@@ -146,7 +142,9 @@ static enum status checker_run(struct device *device, const struct op *op, void 
     }
     size_t bytes = (size_t)((tensor_rows(&op->out) - 1) * op->out.row_bytes) +
                    (size_t)tensor_columns(&op->out) * (size_t)dtype_bits(op->out.dtype) / 8;
-    char *before = pool + pool_used; /* out may be an input: restored before the second run */
+    char *before =
+        pool +
+        pool_used; /* saves the output, which may also be an input, and restores it before the second run */
     assert_true(pool_used + bytes <= POOL_BYTES);
     memcpy(before, op->out.data, bytes);
     uint64_t first = run_guarded(checker.two, op);
@@ -184,7 +182,8 @@ int ops_tear_down(void **state) {
            "of the prediction\n",
            checker.calls, (long long)checker.primitive_most[0], (long long)checker.primitive_most[1],
            checker.hidden_most);
-    /* If a library bypassed this file's malloc, both limits would always hold. */
+    /* A library that bypasses this file's malloc would use no counted heap: checks that some use was counted.
+     */
     assert_true(!COUNTS_HEAP || checker.primitive_most[0] > 0);
     return 0;
 }

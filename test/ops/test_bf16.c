@@ -1,6 +1,6 @@
-/* Products in bf16: rounding of operands, errors compared with PyTorch, other operators unchanged in f32, and
- * no whole converted copies of weights. test_blocks.c and test_golden.c cover blocks and models in bf16,
- * test_residency.c equal bits under budgets. */
+/* Products in bf16: rounding of operands, errors compared with PyTorch, other operators unchanged in f32, no
+ * whole converted copies of weights. test_blocks.c and test_golden.c cover blocks and models in bf16,
+ * test_residency.c their bits under budgets. */
 #include "test/ops/ops_checker.h"
 
 #include <jansson.h>
@@ -25,7 +25,8 @@ static void assert_no_problem(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* Rounds to bf16 by comparing the distances to both neighbours: independent of the engine's method. */
+/* Rounds to bf16 by comparing the distances to both neighbouring values, independently of the engine's
+ * method. */
 static double nearest_bf16(double value) {
     if (value == 0 || !isfinite(value)) return value;
     int exponent;
@@ -34,15 +35,14 @@ static double nearest_bf16(double value) {
     return nearbyint(value / unit) * unit;
 }
 
-/* Returns an operand value as a product reads it: rounded to bf16. */
+/* Returns an operand value rounded to bf16, as a bf16 product reads it. */
 static double load_rounded(const struct tensor *t, int64_t row, int32_t column) {
     double value = load(t, row, column);
     return x.precision == PRECISION_BF16 ? nearest_bf16(value) : value;
 }
 
-/* ---- rounding ---- */
-
-/* Values next to rounding limits: ties, neighbours of ties, the largest values; no f32 subnormals. */
+/* Returns the i-th test value next to a rounding limit: ties, neighbours of ties, the largest values; no f32
+ * subnormals. */
 static float edge(int i) {
     static const uint32_t tails[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
     static const uint32_t heads[] = {0x3f80, 0x3f81, 0xbf80, 0x4049, 0xc2fe, 0x7f7e, 0xff7e, 0x0080, 0x3fff};
@@ -50,7 +50,7 @@ static float edge(int i) {
     return (union float_bits){.bits = heads[i / n % 9] << 16 | tails[i % n]}.value;
 }
 
-/* A row with one value times a weight of 1 gives the rounded value. */
+/* A row with one nonzero value times a weight of 1 gives the value rounded to bf16. */
 static void test_operands_are_rounded_to_nearest(void **state) {
     (void)state;
     enum { VALUES = 54 };
@@ -65,7 +65,7 @@ static void test_operands_are_rounded_to_nearest(void **state) {
     for (int i = 0; i < VALUES; i++) value[i] = edge(i);
     value[VALUES] = NAN, value[VALUES + 1] = INFINITY;
     value[VALUES + 2] =
-        (union float_bits){.bits = 0x7f800001}.value; /* a NaN whose upper half is that of infinity */
+        (union float_bits){.bits = 0x7f800001}.value; /* a NaN whose upper half is the bits of infinity */
     op_linear(&x, out, in, weight, (struct epilogue){0});
     assert_no_problem();
     for (int i = 0; i < VALUES; i++) {
@@ -85,7 +85,7 @@ struct linear_case {
     bool bias, residual;
 };
 
-/* Returns the error against f64 sums of rounded operands, which is the error of the f32 sum. Bias and
+/* Returns the error against f64 sums of the rounded operands, which leaves the error of the f32 sum. Bias and
  * residual are not rounded. */
 static double product_error(struct linear_case c) {
     pool_used = 0;
@@ -121,7 +121,7 @@ static void test_product_error_is_small(void **state) {
         {3, 1100, 129, DTYPE_BF16, 0, true, true},  {65, 96, 640, DTYPE_F32, 1, false, false},
         {129, 70, 2049, DTYPE_F16, 0, true, false}, {2, 200, 9001, DTYPE_BF16, 0, false, false},
     };
-    static const double gate = 1.5e-6; /* measured: f32 5.9e-7, bf16 2.3e-7 */
+    static const double gate = 1.5e-6; /* relative error; measured: f32 5.9e-7, bf16 2.3e-7 */
     for (int p = 0, n = supports_bf16() ? 2 : 1; p < n; p++) {
         double most = 0;
         x.precision = precisions[p];
@@ -135,9 +135,8 @@ static void test_product_error_is_small(void **state) {
     }
 }
 
-/* ---- errors compared with PyTorch ---- */
-
-/* Returns value i of a seed, from 0, like test/golden/bf16.py (splitmix64, Steele et al. 2014). */
+/* Returns value i (from 0) of a splitmix64 sequence (Steele et al. 2014), as test/golden/bf16.py generates
+ * it. */
 static float splitmix_value(uint64_t seed, uint64_t i) {
     uint64_t z = (i + 1 + (seed << 32)) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -208,9 +207,8 @@ static void test_error_matches_pytorch(void **state) {
     json_decref(rows);
 }
 
-/* ---- operators that stay in f32 ---- */
-
-/* Small products of conditioning rows, and all operators between products, give the bits of f32. */
+/* In precision bf16, small products of conditioning rows and all operators other than products give the bits
+ * of f32. */
 static void test_other_operators_stay_f32(void **state) {
     (void)state;
     if (!supports_bf16()) return;
@@ -234,10 +232,8 @@ static void test_other_operators_stay_f32(void **state) {
     assert_memory_equal(hash[0], hash[1], sizeof hash[0]);
 }
 
-/* ---- memory ---- */
-
-/* Besides input rows and per-thread results, a workspace holds at most one panel of weights per thread: 2 MiB
- * of f32 or 1 MiB of bf16; none where the stored type is the multiplied type. */
+/* A workspace holds at most one panel of converted weights per thread (2 MiB of f32 or 1 MiB of bf16),
+ * besides input rows and per-thread results; none if the stored type is the multiplied type. */
 static void test_weights_are_converted_by_panels(void **state) {
     (void)state;
     enum { T = 64, N = 10240, K = 3840, THREADS = 2, PANEL = 2 << 20, SLACK = 1 << 20 };
@@ -262,9 +258,7 @@ static void test_weights_are_converted_by_panels(void **state) {
         }
 }
 
-/* ---- refusals ---- */
-
-/* device->unsupported follows from the instruction sets that oneDNN may use; test/program/command_line.sh
+/* device->unsupported depends on the instruction sets that oneDNN may use; test/program/command_line.sh
  * limits them. */
 static void test_unsupported_follows_instruction_sets(void **state) {
     (void)state;

@@ -1,5 +1,5 @@
-/* `bench block` at tiny sizes: measured rows, FLOPs against formulas, and cancellation. Speed is not tested,
- * because machines differ. */
+/* `bench block` at tiny sizes: measured rows, FLOPs against formulas, cancellation. Speed differs between
+ * machines and is not tested. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -46,11 +46,11 @@ static const struct bench_block_case decoder_case = {.name = "decoder",
                                                                .picture_side = 8 * SIDE,
                                                                .type = DTYPE_BF16}};
 
-/* Progress callback state: cancels at a chosen round. */
+/* State of the progress callback, which cancels at a chosen round. */
 struct listener {
     int calls, refuse_at;
     char last[64];
-    int rounds; /* different progress texts so far */
+    int rounds; /* number of different progress texts so far */
 };
 
 static bool on_progress(void *user, double fraction, const char *what) {
@@ -91,7 +91,7 @@ static const json_t *row_of(const struct bench *bench, const char *what) {
     return NULL;
 }
 
-/* Checks that every row exists, takes time, and has the share of its seconds. */
+/* Checks that every row of the report exists, takes time, and has its share of the seconds. */
 static void check_rows(const struct bench *bench, const char *const *whats, int n) {
     assert_int_equal(json_array_size(bench->rows), n);
     for (int i = 0; i < n; i++) {
@@ -116,11 +116,11 @@ static void test_block_rows_match_formulas(void **state) {
     assert_true(fabs(number(row_of(&bench, "library"), "flops") / products - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "attention"), "flops") / attention - 1) < 1e-12);
     assert_true(fabs(number(row_of(&bench, "all"), "flops") / (products + attention) - 1) < 1e-12);
-    assert_int_equal(l.rounds, 3); /* one warm-up, two measured */
+    assert_int_equal(l.rounds, 3); /* one warm-up round and two measured rounds */
     json_decref(bench.rows);
 }
 
-/* Types with blocks of 32 values and with separate scales, compared with bf16. */
+/* Weight types with blocks of 32 values and with separate scales, compared with bf16. */
 static void test_weight_types_are_measured(void **state) {
     static const enum dtype types[] = {DTYPE_Q8_0, DTYPE_F8_E4M3, DTYPE_NVFP4_TILED};
     (void)state;
@@ -167,8 +167,8 @@ static void test_adapter_changes_result(void **state) {
     device->destroy(device);
 }
 
-/* FLOPs: conv_in, per resnet two convolutions and a shortcut where channels grow, upsampling at the new size,
- * conv_out; in the middle block four projections and attention. */
+/* Returns the FLOPs of a VAE decoder: conv_in, two convolutions per resnet and a shortcut where channels
+ * grow, upsampling at the new size, conv_out, and the middle block's four projections and attention. */
 static double decoder_convolutions(void) {
     double flops = 0, pixels = SIDE * SIDE;
     const double width[4] = {16, 16, 8, 8};

@@ -1,7 +1,8 @@
-/* Convolutions and group statistics computed in pieces give the bits of the whole. A convolution may write
- * over its own input if it starts conv_lead bytes before it; a smaller distance is rejected.
+/* Convolutions and group statistics computed in pieces give the bits of the whole. A convolution may
+ * overwrite its own input if its output starts conv_lead bytes before the input; a smaller distance is
+ * rejected.
  *
- * SEED in the environment changes all random cases. */
+ * The environment variable SEED changes all random cases. */
 #include "engine/base/random.h"
 #include "test/lib/block_runner.h"
 
@@ -32,9 +33,8 @@ static void assert_same(struct tensor a, struct tensor b) {
     assert_memory_equal(a.data, b.data, (size_t)tensor_bytes(&a));
 }
 
-/* ---- distance between output and input ---- */
-
-/* Returns the needed lead over all possible bands: any position, any height up to `band`. */
+/* Returns the smallest sufficient lead (distance in bytes from output to input) over all bands of up to
+ * `band` rows at any position. */
 static int64_t lead_needed(int32_t rows, int32_t band, int halo, int up, int64_t in_row, int64_t out_row) {
     int64_t most = 0;
     for (int32_t end = 1; end <= rows; end++)
@@ -46,13 +46,13 @@ static int64_t lead_needed(int32_t rows, int32_t band, int halo, int up, int64_t
     return most;
 }
 
-/* conv_lead is at least the needed lead, and larger only by rows that image edges save. */
+/* conv_lead is at least the needed lead, and exceeds it only by rows that image edges save. */
 static void test_lead_is_sufficient(void **state) {
     (void)state;
     for (int i = 0; i < 10 * CASES; i++) {
         int up = between(1, 2), halo = between(0, 2);
         int32_t rows = up * between(1, 100), columns = between(60, 3000), band = conv_band_rows(columns);
-        rows -= between(0, up - 1); /* cropped after upsampling */
+        rows -= between(0, up - 1); /* the upsampled rows may be cropped */
         int64_t in_row = between(1, 9), out_row = between(1, 9);
         int64_t needed = lead_needed(rows, band, halo, up, in_row, out_row);
         int64_t lead = conv_lead(rows, columns, halo, up, in_row, out_row);
@@ -61,8 +61,6 @@ static void test_lead_is_sufficient(void **state) {
     }
     assert_true(conv_band_rows(1) == 8192 && conv_band_rows(1024) == 8 && conv_band_rows(1 << 14) == 4);
 }
-
-/* ---- convolutions ---- */
 
 struct conv {
     struct tensor in, weight, out;
@@ -77,7 +75,7 @@ static struct tensor conv_out(const struct tensor *in, int32_t channels, const s
         (int32_t[]){conv_size(in->dim[0], o, o->cut_row), conv_size(in->dim[1], o, o->cut_column), channels});
 }
 
-/* The image is wide enough for several bands; conv_band_rows keeps their rows few. */
+/* Makes a convolution of an image so wide that it is computed in several bands of few rows. */
 static struct conv make_conv(int up) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24, 32, 64};
     int32_t X = between(100, COLUMNS_MOST / up), Y = between(1, 60),
@@ -100,7 +98,7 @@ static void run_conv(const struct conv *c, struct tensor out, struct tensor in, 
     op_conv2d(&x, out, in, c->weight, epilogue, c->options);
 }
 
-/* A convolution with so many weights that threads compute panels of outputs, in bands of one or several
+/* Makes a convolution with so many weights that threads compute panels of outputs, in bands of one or several
  * pieces. */
 static struct conv make_panels(void) {
     int32_t C = 8 * between(116, 130), N = 288, dim[] = {N, C, 3, 3};
@@ -112,7 +110,7 @@ static struct conv make_panels(void) {
     return c;
 }
 
-/* Computes any rows of the result, from the whole input or from the needed rows only. */
+/* Computes any rows of the convolution, from the whole input or from the needed rows only. */
 static void test_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
@@ -137,21 +135,20 @@ static void test_pieces_equal_whole(void **state) {
     }
 }
 
-/* Copies a tensor into `memory` at an offset and returns it there. */
 static struct tensor copy_to(char *memory, struct tensor t, int64_t at) {
     memcpy(memory + at, t.data, (size_t)tensor_bytes(&t));
     t.data = memory + at;
     return t;
 }
 
-/* The output overlaps the input, or the residual. */
+/* The output overwrites the convolution's input, or the residual. */
 static void test_output_may_overlap_input(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
         struct conv c = make_conv(between(1, 2));
         struct epilogue e = c.epilogue;
         bool residual = between(0, 1);
-        const struct tensor *over = residual ? &c.out : &c.in; /* the overwritten tensor */
+        const struct tensor *over = residual ? &c.out : &c.in; /* the overwritten tensor: residual or input */
         if (residual) c.epilogue.residual = filled(3, c.out.dim);
         int halo = residual ? 0 : c.weight.dim[2] / 2, up = residual ? 1 : c.options.upsample;
         int64_t in_row = tensor_bytes(over) / over->dim[0], out_row = tensor_bytes(&c.out) / c.out.dim[0];
@@ -167,7 +164,8 @@ static void test_output_may_overlap_input(void **state) {
         run_conv(&c, out, in, e);
         assert_ok(&problem);
         assert_same(c.out, out);
-        if (lead < tensor_bytes(&out)) { /* otherwise the tensors do not overlap */
+        if (lead <
+            tensor_bytes(&out)) { /* with a lead of the output's size or more the tensors do not overlap */
             out.data = memory + 4;
             run_conv(&c, out, in, e);
             assert_int_equal(problem.code, INTERNAL);
@@ -176,8 +174,6 @@ static void test_output_may_overlap_input(void **state) {
         test_memory_free_to(NULL);
     }
 }
-
-/* ---- stride 2 ---- */
 
 static struct conv make_strided(void) {
     static const int32_t channels[] = {3, 4, 8, 10, 16, 24, 32, 64};
@@ -193,7 +189,7 @@ static struct conv make_strided(void) {
     return c;
 }
 
-/* Pieces give the rows of the whole, except the row next to the padded side. */
+/* Pieces of a strided convolution give the bits of the whole, except in the row next to the padded side. */
 static void test_strided_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {
@@ -214,7 +210,8 @@ static void test_strided_pieces_equal_whole(void **state) {
     }
 }
 
-/* Returns the lead at which every band, also of one row, ends before the input rows still to be read. */
+/* Returns the lead at which every band, even of one row, is written before the input rows that are still to
+ * be read. */
 static int64_t strided_lead(const struct conv *c) {
     int64_t in_row = tensor_bytes(&c->in) / c->in.dim[0], out_row = tensor_bytes(&c->out) / c->out.dim[0];
     int64_t most = 0;
@@ -225,7 +222,8 @@ static int64_t strided_lead(const struct conv *c) {
     return most;
 }
 
-/* The output starts at the input, or before it where rows grow; a smaller distance is rejected. */
+/* The output of a strided convolution starts at its input, or before it where rows grow; a smaller distance
+ * is rejected. */
 static void test_strided_output_may_overlap_input(void **state) {
     int longer = 0;
     (void)state;
@@ -248,8 +246,6 @@ static void test_strided_output_may_overlap_input(void **state) {
     }
     assert_true(longer > 0 && longer < CASES);
 }
-
-/* ---- statistics ---- */
 
 static void test_statistics_pieces_equal_whole(void **state) {
     (void)state;

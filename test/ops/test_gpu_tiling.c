@@ -93,7 +93,7 @@ static void test_panels_are_bounded(void **state) {
     }
 }
 
-/* Checks that the parts of a workspace are aligned to 256 and do not overlap. */
+/* Checks that the parts of a workspace are aligned to 256 bytes and do not overlap. */
 static void assert_consecutive(const uint64_t *offset, const uint64_t *bytes, int n, uint64_t end) {
     for (int i = 0; i < n; i++) {
         assert_int_equal(offset[i] % 256, 0);

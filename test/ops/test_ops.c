@@ -1,14 +1,14 @@
 /* CPU operators against independent arithmetic in f64, and the guarantees of device.h for every call.
  *
- * All calls go through the checking device of ops_checker.h; a case only describes operands and expected
- * values. SEED in the environment repeats a random run. */
+ * All calls go through the checking device of ops_checker.h; a test case only describes operands and expected
+ * values. The environment variable SEED repeats a random run. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/ops_cases.h"
 
 #include <time.h>
 
-/* Measured with AVX-512, AVX2 and SSE4.1, 2 threads. */
+/* Largest errors of each operator, measured with AVX-512, AVX2 and SSE4.1 and two threads. */
 struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {6.11e-07, 0},     [OP_LINEAR_FEW] = {2.99e-07, 0},
     [OP_ATTENTION] = {9.11e-07, 0},  [OP_RMS_NORM] = {6.11e-08, 0},
@@ -20,8 +20,6 @@ struct op_error op_errors[N_OP_KINDS] = {
     [OP_ADD] = {2.88e-08, 0},        [OP_MEAN_DOWN] = {5e-08, 0},
 };
 
-/* --- tables of cases --- */
-
 static void test_linear(void **state) {
     (void)state;
     case_linear(1, 1, 1, DTYPE_F32, 0, false, RESIDUAL_NONE);
@@ -29,12 +27,13 @@ static void test_linear(void **state) {
     case_linear(7, 36, 20, DTYPE_F16, 0, true, RESIDUAL_APART);
     case_linear(33, 130, 77, DTYPE_F32, 3, false, RESIDUAL_OUT);
     case_linear(100, 320, 512, DTYPE_BF16, 0, false, RESIDUAL_OUT);
-    case_linear(17, 200, 10240, DTYPE_BF16, 0, true, RESIDUAL_OUT); /* panels of 64, the last one of 8 */
+    case_linear(17, 200, 10240, DTYPE_BF16, 0, true,
+                RESIDUAL_OUT); /* weight panels of 64 outputs, the last one of 8 */
     case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
     case_linear(3, 70, 20000, DTYPE_F16, 0, false, RESIDUAL_NONE);
     case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
     case_linear(33, 576, 1040, DTYPE_F16, 0, true,
-                RESIDUAL_OUT); /* packed: 65 tiles of 16, the last one odd */
+                RESIDUAL_OUT); /* packed weights: 1040 columns are 65 tiles of 16, an odd number */
 }
 
 static void test_epilogue(void **state) {
@@ -43,8 +42,10 @@ static void test_epilogue(void **state) {
         {1, 1, 1, DTYPE_F32, 0, false, true, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
         {33, 130, 77, DTYPE_F32, 3, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
         {33, 130, 77, DTYPE_F16, 3, true, true, ACTIVATION_GELU_ERF, RESIDUAL_APART},
-        {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE}, /* direct */
-        {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE, RESIDUAL_NONE},      /* direct */
+        {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH,
+         RESIDUAL_NONE}, /* oneDNN writes directly to the output */
+        {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE,
+         RESIDUAL_NONE}, /* oneDNN writes directly to the output */
         {17, 200, 10240, DTYPE_BF16, 0, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
         {7, 36, 20, DTYPE_F16, 0, true, true, ACTIVATION_SILU, RESIDUAL_APART},
         {33, 576, 1040, DTYPE_F16, 2, false, false, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
@@ -89,7 +90,7 @@ static void test_attention(void **state) {
     }
 }
 
-/* Bucket limits of transformers 5.23 with PyTorch 2.15: first[i] is the first distance of bucket i + 1. */
+/* Bucket limits of transformers 5.23 with PyTorch 2.15: first[i] is the smallest distance in bucket i + 1. */
 static void test_relative_bias_buckets_match_transformers(void **state) {
     (void)state;
     static const struct {
@@ -98,7 +99,8 @@ static void test_relative_bias_buckets_match_transformers(void **state) {
     } tables[] = {
         {32,
          128,
-         {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}}, /* T5: 16, 32 and 64 are bucket limits */
+         {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64,
+          91}}, /* T5, where 16, 32 and 64 are bucket limits */
         {8, 20, {1, 2, 7}},
         {16, 1000, {1, 2, 3, 4, 16, 64, 252}},
         {64, 128, {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
@@ -113,7 +115,7 @@ static void test_relative_bias_buckets_match_transformers(void **state) {
         }
     assert_int_equal(distance_bucket(INT32_MIN, 32, 128), 15);
     assert_int_equal(distance_bucket(INT32_MAX, 32, 128), 31);
-    /* Distances where f32 gives another bucket than exact arithmetic. */
+    /* Distances where f32 arithmetic gives another bucket than exact arithmetic. */
     static const int32_t edges[][4] = {{72, 50, 30, 26},   {72, 392, 84, 26}, {92, 164, 107, 41},
                                        {96, 81, 36, 31},   {96, 81, 54, 39},  {108, 125, 45, 35},
                                        {116, 282, 119, 47}};
@@ -199,8 +201,8 @@ static void test_conv(void **state) {
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
         {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},  /* one band of 13 rows */
-        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* bands of 27 and 10 rows */
-        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* bands of 4, 4 and 1 rows */
+        {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* two bands, of 27 and 10 rows */
+        {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* three bands, of 4, 4 and 1 rows */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
@@ -208,7 +210,8 @@ static void test_conv(void **state) {
         {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true,
          RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
         {7, 9, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
-        {5, 9, 96, 96, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT}, /* Qwen-Image's */
+        {5, 9, 96, 96, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true,
+         RESIDUAL_OUT}, /* first convolution of Qwen-Image's VAE */
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {37, 300, 3, 8, 3, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_NONE},
         {1, 1, 1, 1, 3, DTYPE_F32, 2, PIXEL_NORM, ACTIVATION_NONE, false, RESIDUAL_NONE},
@@ -216,7 +219,8 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
-/* Finishing steps, plain output, padding or a residual; in bands, the last one short. */
+/* Convolution epilogues, without epilogue, with padding or a residual, in bands of which the last one is
+ * short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -229,7 +233,7 @@ static void test_conv_finish(void **state) {
     case_conv_sized(c, relu);
 }
 
-/* Upsampling cropped to odd sizes: the convolution reads zeros beyond the crop. */
+/* Upsampling is cropped to odd sizes: the convolution reads zeros beyond the crop. */
 static void test_conv_cut(void **state) {
     (void)state;
     struct conv_case c = {7, 5, 12, 20, 3, DTYPE_BF16, 2, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -238,12 +242,12 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_column = true});
     case_conv_sized(c, both);
     c = (struct conv_case){1, 1, 8, 8, 3, DTYPE_F32, 2, 0, ACTIVATION_NONE, false, RESIDUAL_OUT};
-    case_conv_sized(c, both); /* one pixel remains */
+    case_conv_sized(c, both); /* cropping leaves one pixel */
     c = (struct conv_case){19, 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU, true, RESIDUAL_APART};
-    case_conv_sized(c, both); /* bands of 13 rows; the last one is cropped */
+    case_conv_sized(c, both); /* bands of 13 rows, the last one cropped */
 }
 
-/* So many weights that panels of outputs are repacked one after another. */
+/* A convolution with so many weights that panels of outputs are repacked one after another. */
 static void test_conv_panels(void **state) {
     (void)state;
     case_conv((struct conv_case){3, 5, 920, 288, 3, DTYPE_F16, 1, 4, ACTIVATION_SILU, true, RESIDUAL_APART});
@@ -252,7 +256,7 @@ static void test_conv_panels(void **state) {
     case_conv_sized(
         (struct conv_case){5, 7, 920, 288, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         (struct conv_options){.stride = 2, .pad_before = 1});
-    /* The outputs do not fill whole panels. */
+    /* 280 outputs do not fill whole panels. */
     case_conv((struct conv_case){2, 3, 1000, 280, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE});
 }
 
@@ -280,8 +284,6 @@ static void test_conv_strided(void **state) {
     }
 }
 
-/* --- random cases --- */
-
 static void test_random(void **state) {
     (void)state;
     const char *seed = getenv("SEED");
@@ -293,13 +295,11 @@ static void test_random(void **state) {
     }
 }
 
-/* --- the rest --- */
-
 static void test_exp(void **state) {
     (void)state;
     double worst = 0;
     for (int sign = 0; sign < 2; sign++)
-        for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) { /* up to 87 */
+        for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) { /* inputs from 0 to 87 */
             union float_bits f = {.bits = bits | (uint32_t)sign << 31};
             double truth = exp((double)f.value), ulp = ldexp(1, ilogb(truth) - 23);
             worst = fmax(worst, fabs((double)exp_f32(f.value) - truth) / ulp);
@@ -309,14 +309,15 @@ static void test_exp(void **state) {
     assert_true(isnan(exp_f32(NAN)));
 }
 
-/* Errors are relative to |x|, because below -6 the result is nearly 0. */
+/* Activation errors are relative to |x|, because below -6 the result is nearly 0. */
 static void test_activations(void **state) {
     (void)state;
     static float (*const of[])(float) = {NULL, silu_f32, gelu_tanh_f32, gelu_quick_f32, gelu_erf_f32};
     for (int a = ACTIVATION_SILU; a <= ACTIVATION_GELU_ERF; a++) {
         double worst = 0;
         for (int sign = 0; sign < 2; sign++)
-            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u; bits += 97) { /* 2^-100 to 2^63 */
+            for (uint32_t bits = 0x0d800000u; bits < 0x5f000000u;
+                 bits += 97) { /* inputs from 2^-100 to 2^63 */
                 union float_bits f = {.bits = bits | (uint32_t)sign << 31};
                 double x_f64 = f.value, wrong = fabs((double)of[a](f.value) - activated(a, x_f64));
                 worst = fmax(worst, wrong / fabs(x_f64));
@@ -499,7 +500,7 @@ static void test_context_tensor(void **state) {
     x.scratch = NULL;
 }
 
-/* No convolution or product of a family may use oneDNN's slow reference code. */
+/* No convolution or product of any family may use oneDNN's slow reference code. */
 static void test_no_reference_code(void **state) {
     (void)state;
     enum { CHANNELS = 10 };
@@ -539,8 +540,8 @@ static int64_t heap_left_by_device(void) {
     return heap_live - before;
 }
 
-/* Closing a device frees everything prepared. oneDNN 3.2 keeps some bytes after the first device (11 KB with
- * AVX-512, 34 KB with AVX2), so the second device is checked. */
+/* Closing a device frees everything that it prepared. oneDNN 3.2 keeps some bytes after the first device (11
+ * KB with AVX-512, 34 KB with AVX2), so the second device is checked. */
 static void test_close_frees_everything(void **state) {
     (void)state;
     heap_left_by_device();

@@ -1,12 +1,12 @@
-/* Products and convolutions with adapters against f64; rows without an adapter keep the bits of the base
- * weight. test/gates/test_lora_streaming.c covers whole runs. */
+/* Products and convolutions with LoRA-style adapters against f64; rows without an adapter keep the bits of
+ * the base weight. test/gates/test_lora_streaming.c covers whole runs. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/ops_adapted.h"
 
 #include "kernels/cpu/weights.h"
 
-/* Measured with AVX-512, AVX2 and SSE4.1, 2 threads. */
+/* Largest errors of each operator, measured with AVX-512, AVX2 and SSE4.1 and two threads. */
 struct op_error op_errors[N_OP_KINDS] = {
     [OP_LINEAR] = {6.48e-07, 0},
     [OP_LINEAR_FEW] = {4.81e-07, 0},
@@ -24,31 +24,32 @@ static const struct adapted_case cases[] = {
      ONE(4, 36, DTYPE_F16, 0.8f),
      0,
      0},
-    /* Three panels of 128, the last one of 44; rank 13 is no multiple of any block size. */
+    /* Three panels of 128 weight rows, the last one of 44; rank 13 is no multiple of any block size. */
     {{300, 300, 77, DTYPE_BF16, 3, true, true, ACTIVATION_GELU_TANH, RESIDUAL_OUT},
      ONE(13, 300, DTYPE_BF16, -0.5f),
      0,
      0},
-    {{33, 576, 1040, DTYPE_BF16, 0, false, false, ACTIVATION_NONE, RESIDUAL_OUT}, /* packed */
+    {{33, 576, 1040, DTYPE_BF16, 0, false, false, ACTIVATION_NONE, RESIDUAL_OUT}, /* packed base weights */
      {{16, 0, 576, DTYPE_BF16, 0.3f}, {64, 0, 576, DTYPE_F16, 1}},
      0,
      0},
-    {{2, 200, 9001, DTYPE_F16, 0, true, false, ACTIVATION_GELU_ERF, RESIDUAL_NONE}, /* panels of 64 */
+    {{2, 200, 9001, DTYPE_F16, 0, true, false, ACTIVATION_GELU_ERF,
+      RESIDUAL_NONE}, /* weight panels of 64 rows */
      {{8, 0, 200, DTYPE_F32, 2}, {1, 0, 200, DTYPE_F32, 1}},
      0,
      0},
-    /* Parts of a fused weight that meet within panels; rows 300 to 320 have no adapter. */
+    /* Adapters of parts of a fused weight start and end within panels; rows 300 to 320 have no adapter. */
     {{19, 400, 64, DTYPE_F32, 2, true, false, ACTIVATION_SILU, RESIDUAL_NONE},
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      0,
      0},
-    /* Rows of a fused weight outside the first adapter. */
+    /* Only rows of the fused weight that the first adapter does not cover. */
     {{19, 400, 64, DTYPE_F32, 0, false, true, ACTIVATION_NONE, RESIDUAL_APART},
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      160,
      200},
     {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK,
-      RESIDUAL_NONE}, /* the residual is out itself */
+      RESIDUAL_NONE}, /* the output tensor is also the residual */
      ONE(16, 96, DTYPE_BF16, 1),
      0,
      0},
@@ -90,7 +91,8 @@ static void test_random(void **state) {
     }
 }
 
-/* Rounds to bf16 by comparing the distances to both neighbours: independent of the engine's method. */
+/* Rounds to bf16 by comparing the distances to both neighbouring values, independently of the engine's
+ * method. */
 static double nearest_bf16(double value) {
     if (value == 0) return value;
     int exponent;
@@ -99,7 +101,8 @@ static double nearest_bf16(double value) {
     return nearbyint(value / unit) * unit;
 }
 
-/* Base and down products round their input; the intermediate result is not rounded. */
+/* In precision bf16, the base product and the `down` product round their input to bf16; the input of the `up`
+ * product is not rounded. */
 static void test_bf16_rounds_inputs_only(void **state) {
     (void)state;
     if (checker.two->unsupported[PRECISION_BF16]) {
@@ -112,8 +115,6 @@ static void test_bf16_rounds_inputs_only(void **state) {
     x.precision = PRECISION_F32;
     operand_rounding = NULL;
 }
-
-/* ---- bits ---- */
 
 struct call {
     struct tensor out, in, weight, bias;
@@ -135,7 +136,7 @@ static void run(const struct call *c, struct tensor weight, bool few) {
     assert_int_equal(problem.code, OK);
 }
 
-/* No adapter, one for other rows, and one of strength 0 give equal bits. */
+/* No adapter, an adapter for other rows, and an adapter of strength 0 give equal bits. */
 static void test_unchanged_rows_keep_bits(void **state) {
     (void)state;
     for (int few = 0; few < 2; few++) {
@@ -161,7 +162,7 @@ static void test_unchanged_rows_keep_bits(void **state) {
     }
 }
 
-/* A quantised base weight and its dequantised f32 values give equal bits. */
+/* With an adapter, a quantised base weight and its dequantised f32 values give equal bits. */
 static void test_quantised_base_equals_f32(void **state) {
     (void)state;
     enum { T = 21, N = 200, K = 128 };
@@ -172,7 +173,7 @@ static void test_quantised_base_equals_f32(void **state) {
     unsigned char *to = blocks.data;
     for (int64_t i = 0; i < tensor_bytes(&blocks); i++) to[i] = (unsigned char)random_bits();
     for (int64_t i = 0; i < tensor_bytes(&blocks); i += dtype_block_bytes(DTYPE_Q8_0))
-        to[i + 1] = 0x20; /* f16 scales of about 1/128 */
+        to[i + 1] = 0x20; /* upper bytes of f16 scales of about 1/128 */
     weights_widen(wide.data, &blocks, 0, N);
     struct low_rank chain[FACTORS_MOST];
     blocks.adapters = wide.adapters =
@@ -186,16 +187,15 @@ static void test_quantised_base_equals_f32(void **state) {
     }
 }
 
-/* ---- waiting and cost ---- */
-
 static bool clear_if_awaited(void *user, const struct tensor *tensor) {
-    struct low_rank *awaited = user; /* data pointers become NULL once awaited */
+    struct low_rank *awaited =
+        user; /* the test's copy: awaiting a factor sets its data pointer to NULL here */
     if (tensor->data == awaited->down.data) awaited->down.data = NULL;
     if (tensor->data == awaited->up.data) awaited->up.data = NULL;
     return true;
 }
 
-/* The operator awaits both factors and counts their FLOPs. */
+/* The operator awaits both adapter factors and counts their FLOPs. */
 static void test_factors_are_awaited_and_counted(void **state) {
     (void)state;
     enum { T = 9, N = 40, K = 96, RANK = 4 };
@@ -209,13 +209,13 @@ static void test_factors_are_awaited_and_counted(void **state) {
         run(&c, c.weight, few);
         x.await = NULL;
         assert_true(!awaited.down.data && !awaited.up.data);
-        double added = few ? T * N : 0; /* a separate operator adds the result */
+        double added = few ? T * N : 0; /* a separate operator adds the adapter's result */
         assert_true(x.flops == 2.0 * T * (N * K + RANK * (N + K)) + added);
     }
 }
 
-/* A product of few outputs is one panel and one thread; split by rows it uses two threads and their memory.
- */
+/* A product with few outputs is one panel for one thread. With op.skinny its rows are split: it uses two
+ * threads and the memory of both. */
 static void test_skinny_product_uses_two_threads(void **state) {
     (void)state;
     for (int skinny = 0; skinny < 2; skinny++) {
@@ -230,15 +230,13 @@ static void test_skinny_product_uses_two_threads(void **state) {
     }
 }
 
-/* ---- convolutions ---- */
-
 struct conv_shape {
     int32_t rows, columns, c, n, k;
     struct conv_options options;
     bool normed, residual;
 };
 
-/* Returns the base kernel plus the product of the factors. */
+/* Returns the base convolution kernel plus the product of the adapter factors. */
 static struct tensor merged_kernel(const struct tensor *weight) {
     struct tensor m = tensor_random(DTYPE_F32, weight->rank, weight->dim, 0, 1);
     int64_t values = tensor_elements(weight) / weight->dim[0], k = tensor_columns(weight);
@@ -295,12 +293,13 @@ static void test_convolutions_match_merged_kernel(void **state) {
         {4, 6, 8, 16, 3, {.upsample = 2}, true, false},
         {7, 5, 8, 12, 3, {.upsample = 2, .cut_row = true}, false, true},
         {7, 9, 8, 12, 3, {.upsample = 1, .stride = 2, .pad_before = 1}, false, false},
-        {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true}, /* bands of 13 rows */
+        {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true}, /* several bands of at most 13 rows
+                                                                          */
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);
 }
 
-/* The output overlaps the input: the adapter's product is computed first. */
+/* The output overlaps the input, so the adapter's product must be computed first. */
 static void test_overlapping_convolution_matches(void **state) {
     (void)state;
     enum { Y = 40, X = 512, C = 8 };
@@ -318,15 +317,14 @@ static void test_overlapping_convolution_matches(void **state) {
     later.data = (char *)over.data + lead;
     memcpy(later.data, in.data, (size_t)tensor_bytes(&in));
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);
-    /* Bypasses the checking device, which repeats calls: the first call overwrites the input. */
+    /* Calls the device directly, because the checking device repeats calls and the first call overwrites the
+     * input. */
     x.device = checker.two;
     op_conv2d(&x, over, later, weight, (struct epilogue){0}, o);
     x.device = &checker.device;
     assert_int_equal(problem.code, OK);
     assert_memory_equal(over.data, out.data, (size_t)tensor_bytes(&out));
 }
-
-/* ---- refusals ---- */
 
 static void test_invalid_factors_are_rejected(void **state) {
     (void)state;
@@ -358,7 +356,8 @@ static void test_invalid_factors_are_rejected(void **state) {
     expect_error_text("operator conv2d: invalid adapter's up");
 }
 
-/* Other operators reject weights with adapters, but accept rows of them that no adapter changes. */
+/* Operators other than products and convolutions reject weights with adapters, but accept rows that no
+ * adapter changes. */
 static void test_other_operators_reject_adapters(void **state) {
     (void)state;
     struct call c = call_random(3, 40, 32);

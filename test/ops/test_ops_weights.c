@@ -13,8 +13,8 @@ static void test_stored_types_equal_f32(void **state) {
         same_everywhere(quantised_types[i]), same_convolutions(quantised_types[i]);
 }
 
-/* Panels of 64 outputs with a narrower last one; multiples of 64 and of 16, which may be packed; rows with a
- * short last part. */
+/* Covers weight panels of 64 outputs with a narrower last one, sizes that oneDNN may pack (multiples of 64
+ * and of 16), and rows whose last part is short. */
 static void test_panels_of_stored_types_equal_f32(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {

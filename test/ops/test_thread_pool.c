@@ -1,5 +1,5 @@
-/* Thread pool: each item runs once, no member runs twice at a time, a call does not wait for threads that
- * have not started, and no work continues after the call. Members write plain memory, so the thread sanitizer
+/* Thread pool: each item runs once, no member runs two items at a time, a call does not wait for threads that
+ * have not started, no work continues after the call. Members write unsynchronised memory, so ThreadSanitizer
  * finds races. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +23,7 @@ struct counted {
     atomic_bool *inside;
     atomic_int *wrong;
     int64_t n;
-    int members, slow; /* slow: every slow-th item yields to other threads */
+    int members, slow; /* members: number of pool threads; slow: every slow-th item yields to other threads */
 };
 
 static void count_items(const void *context, int64_t first, int64_t end, int member) {
@@ -53,15 +53,13 @@ static void test_every_item_once(void **state) {
     static const int64_t counts[] = {0, 1, 2, 3, 7, 64, 1001, ITEMS_MAX};
     for (int members = 1; members <= MEMBERS_MAX; members += members < 3 ? 1 : 3) {
         struct thread_pool *thread_pool = thread_pool_open(&machine, members, &problem);
-        run_counted(thread_pool, 100, 0); /* no thread has been started */
+        run_counted(thread_pool, 100, 0); /* no thread of the pool has started yet */
         assert_int_equal(thread_pool_start(thread_pool, &problem), OK);
         for (int round = 0; round < 300; round++) run_counted(thread_pool, counts[round % 8], round % 4);
         thread_pool_close(thread_pool);
     }
     assert_int_equal(sys_memory_use(&machine).live_bytes[LINE_HOST], 0);
 }
-
-/* --- threads that do not start --- */
 
 static int start_none(struct sys *sys, struct sys_thread **thread, void (*body)(void *), void *argument) {
     (void)sys, (void)body, (void)argument;
@@ -93,7 +91,7 @@ static void test_failed_starts_are_retried(void **state) {
     assert_non_null(strstr(problem.what, "thread 4 of 8"));
     assert_non_null(strstr(problem.expected, "-t 3"));
     run_counted(thread_pool, 1000, 3);
-    int tries = 1; /* later tries start the missing threads; two of three starts succeed */
+    int tries = 1; /* later calls start the missing threads; two of three starts succeed */
     do problem = (struct error){0};
     while (thread_pool_start(thread_pool, &problem) != OK && ++tries < 9);
     assert_int_equal(tries, 3);

@@ -1,4 +1,4 @@
-/* Converted weights may be packed, f32 weights are read in place: equal values must give equal bits. */
+/* oneDNN may pack converted weights but reads f32 weights in place: equal values must give equal bits. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -26,7 +26,7 @@ static struct tensor make(enum dtype dtype, int32_t rows, int32_t columns) {
     return t;
 }
 
-/* Random signs and mantissas, magnitudes within a factor of 16. */
+/* Returns a tensor of random signs and mantissas, with magnitudes within a factor of 16. */
 static struct tensor random_halves(enum dtype dtype, int32_t rows, int32_t columns) {
     struct tensor t = make(dtype, rows, columns);
     uint16_t *to = t.data, exponents = dtype == DTYPE_BF16 ? 0x3f80 - 0x180 : 0x3c00 - 0xc00;
@@ -45,7 +45,7 @@ static struct tensor random_floats(int32_t rows, int32_t columns) {
     return t;
 }
 
-/* Runs one product with the workspace that cost() asks for. */
+/* Runs one product with a workspace of the size that cost() returns. */
 static void run_linear(struct device *device, struct tensor out, struct tensor in, struct tensor weight) {
     struct error e = {0};
     struct dry dry;
@@ -85,7 +85,7 @@ static void test_packed_weights_keep_bits(void **state) {
     }
 }
 
-/* Packing places every value correctly, on any instruction set; oneDNN packs only on some. */
+/* Packing places every value correctly with any instruction set, although oneDNN packs only with some. */
 static void test_packing_places_every_value(void **state) {
     (void)state;
     for (int i = 0; i < 6; i++) {

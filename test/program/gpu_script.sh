@@ -70,7 +70,7 @@ check "overlap" has "$day" '"part": "bench.overlap", "status": "done", .*"budget
 if python3 -c 'import torch, sys; sys.exit(not torch.cuda.is_available())' 2>/dev/null; then
     check "PyTorch" has "$day" '"part": "bench.torch.flux.cudnn", "status": "done"'
 else
-    check "PyTorch is reported as missing" has "$day" '"part": "bench.torch.flux.cudnn", "status": "skipped", .*"reason": "no PyTorch that sees a GPU"'
+    check "PyTorch is reported as missing" has "$day" '"part": "bench.torch.flux.cudnn", "status": "skipped", .*"reason": "no PyTorch that can use a GPU"'
 fi
 check "Flux" has "$day" '"part": "bench.flux.all.b1", "status": "done", .*"latent_sha256"'
 check "loading" has "$day" '"part": "bench.load", "status": "done", .*"page_cache"'

@@ -1,2 +1,2 @@
-# A block loads values while some of its threads still read keys.
+# Fault: a block of threads loads values while some of its threads still read keys.
 /__syncthreads(); \/\* v has arrived/d

@@ -1,2 +1,2 @@
-# Truncating tensor cores keep only as many bits as bf16.
+# Fault: truncating tensor cores keep only as many fraction bits as bf16.
 s/BITS_KEPT = 23/BITS_KEPT = 7/

@@ -1,2 +1,2 @@
-# The kernel processes one channel too many.
+# Fault: the kernel processes one channel too many.
 s/if (c >= channels) return;/if (c > channels) return;/

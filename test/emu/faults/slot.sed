@@ -1,2 +1,2 @@
-# A ring slot is refilled before its last visit has ended.
+# Fault: a ring slot is refilled before its last visit has ended.
 s/\*piece = (struct piece){f, from, to, event, buffer, /*piece = (struct piece){f, from, to, 0, buffer, /

@@ -1,5 +1,5 @@
-/* See cases.h. Every case has two streams and the same four arrays. A faulty kernel is a template instance
- * whose correct instance is a case too. */
+/* The cases of cases.h. Every case has two streams and the same four arrays. A faulty kernel is a template
+ * instance; the correct instance of the template is also a case. */
 #include "test/emu/self/cases.h"
 
 #include "emu.h"
@@ -11,8 +11,6 @@
 
 static const unsigned FULL = 0xFFFFFFFF;
 enum { THREADS = 64, BLOCKS = 6, N = BLOCKS * THREADS };
-
-/* ---- a device with two streams, and N floats in every array ---- */
 
 static cudaStream_t compute, copies;
 static cudaEvent_t event;
@@ -58,7 +56,7 @@ static void order(cudaStream_t first, cudaStream_t then) {
     need(cudaStreamWaitEvent(then, event, 0));
 }
 
-/* Downloads and compares with the expected elements. */
+/* Downloads the result and compares it with the expected elements; returns CASE_RIGHT or CASE_WRONG. */
 static int judge(float (*expected)(int i)) {
     download(compute);
     need(cudaStreamSynchronize(compute));
@@ -66,8 +64,6 @@ static int judge(float (*expected)(int i)) {
         if (host_out[i] != expected(i)) return CASE_WRONG;
     return CASE_RIGHT;
 }
-
-/* ---- barriers of a block ---- */
 
 static float reversed(int i) {
     return (float)(i / THREADS * THREADS + THREADS - 1 - i % THREADS);
@@ -81,7 +77,8 @@ template <bool BARRIER> __global__ static void reverse(float *to, const float *f
     to[base + t] = tile[THREADS - 1 - t];
 }
 
-/* In each round a thread takes its neighbour's value, with a barrier before and after the read. */
+/* In each round a thread takes its neighbour's value; FIRST and SECOND enable the barriers before and after
+ * the read. */
 template <bool FIRST, bool SECOND> __global__ static void rotate(float *to, const float *from) {
     SMEM_DYN(float, tile);
     int base = blockIdx.x * THREADS, t = threadIdx.x;
@@ -132,15 +129,14 @@ template <int KIND> static int run_divergent() {
     return CASE_RIGHT;
 }
 
-/* More blocks than the emulator has shared memories, in several launches: must not look like a race. */
+/* Runs more blocks than the emulator has shared memories, in several launches: reusing shared memory must not
+ * look like a race. */
 static int run_many() {
     upload(compute);
     for (int launches = 0; launches < 30; launches++)
         LAUNCH((rotate<true, true>), BLOCKS, THREADS, THREADS * sizeof(float), compute, out, in);
     return judge(rotated);
 }
-
-/* ---- warps ---- */
 
 template <bool BARRIER> __global__ static void warp_rotate(float *to, const float *from) {
     SMEM_ARRAY(float, tile, THREADS);
@@ -194,7 +190,9 @@ template <int KIND> __global__ static void absent(float *to) {
     int t = threadIdx.x;
     float value = (float)t;
     if (KIND == 0 && t % 32 < 20) value = __shfl_xor_sync(FULL, value, 1);
-    if (KIND == 1) value = __shfl_xor_sync(FULL, value, 1); /* in a block of 40 threads */
+    if (KIND == 1)
+        value =
+            __shfl_xor_sync(FULL, value, 1); /* the block has 40 threads, so its second warp is incomplete */
     if (KIND == 2 && t % 32 < 16) value = __shfl_sync(0xFFFF, value, 20);
     to[t] = value;
 }
@@ -204,8 +202,6 @@ template <int KIND> static int run_absent() {
     need(cudaStreamSynchronize(compute));
     return CASE_RIGHT;
 }
-
-/* ---- tensor cores and asynchronous copies ---- */
 
 enum { SIDE = 16 };
 
@@ -246,7 +242,7 @@ template <bool COMMIT_WAIT, bool BARRIER> static int run_product() {
     return CASE_RIGHT;
 }
 
-/* Without the barrier the next tile overwrites one that slower lanes still read. */
+/* Without BARRIER the next tile overwrites a tile that slower lanes still read. */
 template <bool BARRIER> __global__ static void early(float *to, const float *from) {
     SMEM_ARRAY(float, tile, THREADS);
     int t = threadIdx.x;
@@ -273,8 +269,6 @@ template <bool BARRIER> static int run_early() {
     LAUNCH(early<BARRIER>, 1, THREADS, 0, compute, out, in);
     return judge(summed);
 }
-
-/* ---- addresses ---- */
 
 enum { NO_FAULT, SHARED_BY_ONE, DYNAMIC_BY_ONE, GLOBAL_BY_ONE, GLOBAL_FAR, GLOBAL_BEFORE, LOCAL_BY_ONE };
 
@@ -332,8 +326,6 @@ static int run_collide(int blocks, int stride) {
     return CASE_RIGHT;
 }
 
-/* ---- streams ---- */
-
 __global__ static void twice(float *to, const float *from) {
     int i = blockIdx.x * THREADS + threadIdx.x;
     to[i] = 2 * from[i];
@@ -347,7 +339,8 @@ static void launch_twice() {
     LAUNCH(twice, BLOCKS, THREADS, 0, compute, out, in);
 }
 
-/* Two uploads into one array on the copy stream, each followed by a kernel. */
+/* Uploads an array on the copy stream, runs a kernel on the compute stream, then overwrites the array on the
+ * copy stream. The parameters enable the waits between the streams. */
 static int run_streams(bool first_wait, bool second_wait, bool last_wait) {
     upload(copies);
     if (first_wait) order(copies, compute);
@@ -393,8 +386,6 @@ static int run_pageable() {
     if (pageable[N - 1] != doubled(N - 1)) return CASE_WRONG;
     return emu_read_counts().pageable_copies == 2 ? result : CASE_WRONG;
 }
-
-/* ---- rejected calls ---- */
 
 static int run_default_stream() {
     LAUNCH(twice, BLOCKS, THREADS, 0, (cudaStream_t)0, out, in);
@@ -445,8 +436,6 @@ static int run_freed_early() {
     return CASE_RIGHT;
 }
 
-/* ---- mapped memory ---- */
-
 static int run_mapped(bool touch_after) {
     size_t granule;
     CUmemAllocationProp prop = {};
@@ -480,8 +469,6 @@ static int run_mapped(bool touch_after) {
     return result;
 }
 
-/* ---- injected failures ---- */
-
 static int run_failures() {
     void *memory;
     emu_fail(EMU_MALLOC, 2, cudaErrorMemoryAllocation);
@@ -514,8 +501,6 @@ static int run_failures() {
     cudaGetLastError();
     return right ? CASE_RIGHT : CASE_WRONG;
 }
-
-/* ---- table of cases ---- */
 
 static const struct {
     const char *name;

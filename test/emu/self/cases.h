@@ -1,4 +1,4 @@
-/* Small CUDA programs for the emulator: correct ones, and ones with one fault each. */
+/* Small CUDA programs for testing the emulator: correct programs, and programs with one fault each. */
 #ifndef SLUICE_EMU_SELF_CASES_H
 #define SLUICE_EMU_SELF_CASES_H
 
@@ -8,7 +8,8 @@ extern "C" {
 
 enum { CASE_RIGHT = 0, CASE_WRONG = 3, CASE_UNKNOWN = 4 };
 
-/* Runs a case; returns CASE_RIGHT or CASE_WRONG, unless the emulator or a sanitizer ends the process. */
+/* Runs the named case; returns CASE_RIGHT or CASE_WRONG, unless the emulator or a sanitizer ends the process.
+ */
 int case_run(const char *name);
 
 #ifdef __cplusplus

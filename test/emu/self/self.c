@@ -1,6 +1,6 @@
 /* Self-test of the emulator. Each case runs in its own process in three thread orders. Correct cases must
- * pass in all; faults must be found in at least one, by the emulator, a wrong result or the sanitizer, as the
- * table says. */
+ * pass in all orders; faults must be found in at least one order by the emulator, a wrong result or the
+ * sanitizer, as the table lists. */
 #include "test/emu/self/cases.h"
 
 #include <stdbool.h>
@@ -22,11 +22,11 @@ enum { BUILD = 0 };
 #define ADDRESS "AddressSanitizer"
 #define WRONG   "wrong result"
 
-/* Expected report without sanitizer, with ASan and UBSan, with TSan; NULL: this build does not find the
- * fault. */
+/* Cases with the expected report without sanitizer, with ASan and UBSan, and with TSan; NULL: this build does
+ * not find the fault. */
 static const struct expectation {
     const char *name, *found[3];
-    const char *variable, *value; /* environment variable */
+    const char *variable, *value; /* environment variable of the case, and its value */
 } table[] = {
     {"clean reverse", {0}, 0, 0},
     {"clean rotate", {0}, 0, 0},
@@ -86,8 +86,8 @@ static const struct expectation {
     {"unmapped", {"not mapped", ADDRESS, "ThreadSanitizer: SEGV"}, 0, 0},
 };
 
-/* Runs the case in its own process; its stderr goes to text. Returns its exit status, or 128 plus the signal.
- */
+/* Runs the case in its own process; the process's stderr goes to `text`. Returns the exit status, or 128 plus
+ * the signal. */
 static int run_alone(const char *self, const struct expectation *x, const char *order, char *text,
                      size_t bytes) {
     int pipe_ends[2];
@@ -123,9 +123,9 @@ static bool case_holds(const char *self, const struct expectation *x) {
     int found = 0;
     for (int i = 0; i < 3 && (clean || !found); i++) {
         int status = run_alone(self, x, orders[i], text, sizeof text);
-        const char *says = x->found[BUILD];
+        const char *expected_text = x->found[BUILD];
         bool known = status != CASE_UNKNOWN && status != 127;
-        if (clean ? status == 0 : known && status && says && strstr(text, says))
+        if (clean ? status == 0 : known && status && expected_text && strstr(text, expected_text))
             found++;
         else if (clean || !known || (status && status != CASE_WRONG))
             printf("%s, %s: status %d\n%s", x->name, orders[i], status, text);
