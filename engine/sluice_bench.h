@@ -33,15 +33,16 @@ SLUICE_API int sluice_checkpoint_families(char **json, struct sluice_error *erro
 enum { SLUICE_ADAPTER_RANK_MAX = 1024 };
 struct sluice_adapter_options {
     size_t struct_size;
-    const char *family; /* as for sluice_checkpoint_write */
-    /* Sizes, as for sluice_checkpoint_write; dtype (f32, f16, bf16) is the factors' type. */
+    const char *family; /* model family, as for sluice_checkpoint_write */
+    /* Dimensions of the base model, as for sluice_checkpoint_write, but "dtype=f32|f16|bf16" sets the type of
+     * the adapter's factors. */
     const char *dimensions;
     /* Tensor naming: "diffusers", "kohya", "comfy"...; an unknown one is a USAGE error that lists them. */
     const char *dialect;
     int rank;
-    bool text_encoders; /* also for text encoders, if the dialect has names for them */
+    bool text_encoders; /* also write factors for text encoders, if the dialect has names for them */
     uint64_t seed;
-    /* Returning false cancels with CANCELLED. May be NULL. */
+    /* Called while writing; returning false ends it with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction);
     void *user;
 };
@@ -58,8 +59,9 @@ struct sluice_bench_options {
     int threads; /* 0: number of physical cores */
     /* bus: folder for a temporary file to read, unlinked at once; NULL: the working directory. */
     const char *folder;
-    const char *file;  /* bus: existing file to read instead; NULL: none */
-    const char *saved; /* text of an earlier rates file, whose entries the measured ones replace; NULL */
+    const char *file; /* bus: existing file to read instead; NULL: none */
+    const char
+        *saved; /* text of an earlier rates file, in which measured rates replace old ones; NULL: none */
     /* Called about once a second. what: the measurement. False cancels with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;

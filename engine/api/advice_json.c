@@ -5,7 +5,8 @@
 
 #include "engine/run/advice.h"
 
-/* A change that saves less than this is within the error of the rates and is not listed. */
+/* Largest predicted time, as a share of the present time, for which a change is listed; smaller savings are
+ * within the error of the rates. */
 static const double HELPS = 0.98;
 
 enum { ADVISED_BATCH = 4 };

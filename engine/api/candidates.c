@@ -16,8 +16,8 @@ static uint64_t candidates_gathered_bytes(const struct job *job) {
     return bytes;
 }
 
-/* Heap bytes of a run, rounded up: descriptors (visits, fills, lists), input images and the caller's pixels,
- * which last through the run, and the device's table of primitives. */
+/* Heap bytes of a run, rounded up: descriptors (visits, ring fills, lists), input images, the caller's
+ * pixels, and the device's table of oneDNN primitives. */
 static uint64_t candidates_host_bytes(const struct job *job, const struct layout *l) {
     uint64_t a_visit = 384, a_token = 32, tokens = 0, pictures = 0;
     for (int i = 0; i < SLOTS_MAX * PROMPTS_MAX; i++)
@@ -40,7 +40,8 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                     1 << 16);
 }
 
-/* Bytes that writing the images takes during the decode stage (image_bytes_a_pixel of the request). */
+/* Bytes that the on_image callback needs to save images during the decode stage (image_bytes_a_pixel of the
+ * request). */
 static uint64_t candidates_image_bytes(const struct job *job, const struct stage_kind *kind) {
     const struct sluice_request *r = &job->request;
     if (kind != &stage_decode || r->no_decode || !r->image_bytes_a_pixel) return 0;
@@ -51,8 +52,8 @@ static uint64_t candidates_image_bytes(const struct job *job, const struct stage
 bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes) {
     if (choice_is(direct_io, "on")) return true;
     if (choice_is(direct_io, "off")) return false;
-    /* Direct reads from three quarters of the memory on; a quarter is left to processes. Larger weights, read
-     * in a cycle, would be dropped from the page cache before they are read again. */
+    /* A model above 3/4 of the memory is read past the page cache: every step reads all weights in the same
+     * order, so the cache would evict each weight before its next use. */
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
 }
 
@@ -64,7 +65,8 @@ static uint64_t candidates_model_bytes(const struct layout *l) {
     return bytes;
 }
 
-/* Seconds to fill each block beyond reading its packed bytes: other bytes of the file, type conversion. */
+/* Computes seconds of each block's load that a read of its bytes in memory does not cover: other bytes in the
+ * file, and the conversion of --type. */
 static void candidates_measure_fills(const struct job *job, const struct stage *stage,
                                      const struct rates *rates, struct stage_need *need) {
     for (int i = 0; i < need->n_blocks; i++) {
@@ -89,8 +91,8 @@ static struct run_need *candidates_need(const struct job *job, const struct layo
     return need;
 }
 
-/* Limits pinned memory to what the system allows, found by trying the most that a plan could pin. Fails with
- * DEVICE if the trial breaks the device. */
+/* Limits pinned memory to what the system allows: tries to pin the most that a plan could use. Fails with
+ * DEVICE if that attempt leaves the device unusable. */
 static enum status candidates_limit_pins(const struct job *job, struct run_need *need, struct error *e) {
     const struct device_memory *own = job->device->memory;
     uint64_t requested = PLAN_STAGING, largest = 0, budget = (uint64_t)job->request.max_ram_bytes;
@@ -104,7 +106,7 @@ static enum status candidates_limit_pins(const struct job *job, struct run_need 
             if (n->block_bytes[i] > largest) largest = n->block_bytes[i];
         }
     }
-    requested += 4 * largest; /* plus four staging buffers */
+    requested += 4 * largest; /* four staging buffers, each as large as the largest block */
     if (budget && requested > budget) requested = budget;
     uint64_t allowed = own->pinnable(job->device, requested);
     if (allowed < requested) plan_limit_pins(need, allowed);
@@ -130,7 +132,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     need->interstage_bytes = align_up(l->interstage.peak, PLAN_PAGE);
     if (job_reads_direct(job->request.direct_io, candidates_model_bytes(l), machine_memory_bytes("")))
         need->bounce_bytes = PLAN_BOUNCE;
-    /* Largest temporary memory of the phases before the run, which follow one another. */
+    /* The phases before the run follow one another: open_bytes is the largest of their temporary memory. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
     if (job->context.adapters && job->context.adapters->open_bytes > need->open_bytes)
@@ -138,8 +140,8 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     return candidates_limit_pins(job, need, e);
 }
 
-/* Bit set of spans to hoist: those whose rows for all calls take less memory than the weights that they
- * replace. Many steps of a small model would cost more than they save. Depends on the request only. */
+/* Bit set of spans (job->spans) to hoist: a span is hoisted if its precomputed timestep rows take less memory
+ * than the weights that compute them. Depends on the request only. */
 static unsigned candidates_hoisted(const struct job *job, struct error *e) {
     struct layout plain, all = {0};
     unsigned hoisted = 0;
@@ -191,7 +193,7 @@ static uint64_t candidates_vae_peak(const struct layout *l, const struct run_nee
     return peak;
 }
 
-/* The next number of groups that makes the largest group smaller; 0: none. */
+/* Returns the next larger number of image groups with a smaller largest group; 0: none. */
 static int candidates_next_groups(int batch, int groups) {
     int largest = (batch + groups - 1) / groups;
     return largest > 1 ? (batch + largest - 2) / (largest - 1) : 0;
@@ -203,7 +205,7 @@ struct candidates {
     int n;
 };
 
-/* Appends the job's need in this layout; returns the peak memory of the VAE stages. */
+/* Appends the job's memory need in this layout to job->needs; returns the peak memory of the VAE stages. */
 static uint64_t candidates_add(struct candidates *c, struct layout_choice choice, struct error *e) {
     struct job *job = c->job;
     struct layout l = {0};
@@ -236,13 +238,15 @@ static void candidates_add_groups(struct candidates *c, struct layout_choice cho
         candidates_add(c, choice, e);
 }
 
-/* Allocates the lists of needs. Their length is known first, because a run's heap bytes include it. */
+/* Allocates job->needs and job->choices. Sets n_needs before any dry run, because a run's heap bytes include
+ * these lists. */
 static enum status candidates_begin(struct candidates *c, int n_ways, struct error *e) {
     struct job *job = c->job;
     int most = job->decode_only ? 1 : job->batch;
     job->n_needs = 0;
     for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
-    size_t n_max = (size_t)job->n_needs + 1; /* one more: candidates_add_tiled drops one */
+    size_t n_max =
+        (size_t)job->n_needs + 1; /* one spare: candidates_add_tiled appends two candidates and keeps one */
     job->needs = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->needs);
     job->choices = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->choices);
     return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory to plan the run");

@@ -4,11 +4,12 @@
 
 #include <string.h>
 
-/* Parts of the concat channels, in order. encoded.reference of a control video is one of the first two. */
+/* Parts of VACE's concat channels, in order. For a control video encoded.reference is PART_INACTIVE or
+ * PART_REACTIVE. */
 enum { PART_INACTIVE, PART_REACTIVE, PART_MASK };
 
-/* Frame i of the control video at the output size: the caller's pixels, or read and resized into
- * layout.control_rgb. */
+/* Gets frame i of the control video at the output size: the caller's pixels if they have that size, else read
+ * and resized into layout.control_rgb. */
 static enum status control_video_read(const struct job *job, int32_t i, struct sluice_picture *picture,
                                       struct error *e) {
     struct tensor rgb = job->layout.control_rgb;
@@ -73,7 +74,8 @@ static void control_video_put_mask(const struct job *job, struct tensor to, int3
         }
 }
 
-/* Without a control video one grey video is encoded and used for both parts. */
+/* Without a control video one grey video is encoded; its latent becomes the inactive and the reactive part.
+ */
 void control_video_finish(const struct job *job) {
     struct tensor inactive = control_video_part(job, PART_INACTIVE),
                   reactive = control_video_part(job, PART_REACTIVE),

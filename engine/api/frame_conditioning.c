@@ -23,8 +23,8 @@ void frame_conditioning_fill(const struct job *job, const struct frame_chunk *ch
     }
 }
 
-/* The first latent frame covers one video frame, every later one `factor` frames. Its channels all repeat
- * the mask value of video frame 0. */
+/* The first latent frame covers one video frame, each later one `factor` frames. All `factor` mask channels
+ * of the first latent frame repeat the value of video frame 0. */
 void frame_conditioning_mask(const struct job *job) {
     const struct tensor *concat = job->layout.concat;
     int32_t factor = concat->dim[0] - job->C;

@@ -17,7 +17,7 @@ enum status check_finite(struct tensor t, const char *what, const char *stage, i
     if (!bad) return OK;
     error_set(e, NONFINITE, "%s contains NaN or infinite values", what);
     step < 0 ? error_where(e, "stage %s", stage) : error_where(e, "stage %s, step %d", stage, step + 1);
-    return error_found(e, "%lld of %lld", (long long)bad, (long long)n);
+    return error_found(e, "%lld of %lld values", (long long)bad, (long long)n);
 }
 
 static enum status seed_generators(struct initial_latents *init, struct error *e) {
@@ -110,7 +110,8 @@ enum status initial_latents_fill_input(const struct job *job, int i, int chunk, 
     return OK;
 }
 
-/* Writes an image's latent to `to`: the encoder's mean, or if drawn a sample with that image's noise. */
+/* Writes an image's latent to `to`: the mean of the encoder's output or, if drawn is true, a random sample
+ * from the image's generator. */
 static void take_latent(struct initial_latents *init, int image, struct tensor moments, bool drawn,
                         struct tensor to) {
     const struct component *c = model_component(init->job->model, FAMILY_ENCODER);
@@ -207,7 +208,8 @@ static enum status finish_concat(const struct job *job, int i, struct error *e) 
     return job->request.dump ? dump_save(job->sys, job->request.dump, "concat", *job->layout.concat, e) : OK;
 }
 
-/* Stores an encoder mean that all images share: references, first and last frames, control videos. */
+/* Stores the latent of a picture that all images share (reference, first or last frame, control video): the
+ * encoder's mean, without noise. */
 static enum status take_shared(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
     bool control = encoded->kind == ENCODED_CONTROL || encoded->kind == ENCODED_REFERENCE_FRAME;

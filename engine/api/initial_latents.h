@@ -21,9 +21,9 @@ struct initial_latents {
  * SHAPE, NONFINITE, MEMORY and errors of reading. */
 enum status initial_latents_open(struct initial_latents *init, struct job *job, const char *latent_file,
                                  struct error *e);
-/* Call before and after the encoder runs on one chunk of encoded picture i (chunk 0 for a still image):
- * writes its input frames; stores its output. Returns the status of the frame-reading callback, MEMORY, or
- * NONFINITE. */
+/* One chunk of encoded picture i (chunk 0 of a still image): initial_latents_fill_input writes the encoder's
+ * input frames before its evaluation, initial_latents_take_encoded stores its output. Return the status of
+ * the frame-reading callback, MEMORY, or NONFINITE. */
 enum status initial_latents_fill_input(const struct job *job, int i, int chunk, struct error *e);
 enum status initial_latents_take_encoded(struct initial_latents *init, int i, int chunk, struct error *e);
 void initial_latents_close(struct initial_latents *init);

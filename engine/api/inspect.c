@@ -149,7 +149,7 @@ static void mark_vae_encoder_used(const struct component *decoder, const struct 
     component_destroy(&c);
 }
 
-/* Names of missing tensors. reported: the message that the list has already. */
+/* List of messages on missing tensors. reported: a message already in the list, which is not repeated. */
 struct missing_names {
     json_t *list;
     const char *reported, *prefix;
@@ -164,7 +164,7 @@ static void add_missing(void *user, const char *name) {
         json_decref(line);
 }
 
-/* What is shown of a component: path, display name, recipe and slot. */
+/* A component to describe: path, display name, recipe and slot. */
 struct shown {
     const struct recipe *recipe; /* NULL: unknown */
     int slot;
@@ -190,7 +190,8 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
         if (failure.code != OK) add_line(to->missing, &failure);
         if (failure.code != OK) component_list_missing(c, add_missing, &names, e);
         if (!c->family || c->blocks)
-            list_unknown_tensors(c, to->unknown); /* unbound components: all tensors would be unknown */
+            list_unknown_tensors(
+                c, to->unknown); /* not for unbound components: all their tensors would count as unknown */
         json = component_json(c, &config, shown->name, origin, to->tensors);
         json_push(to->components, json);
     }
@@ -239,8 +240,8 @@ static void inspect_absent(const struct component_files *files, int slot, struct
     json_push(to->notes, json_string(line));
 }
 
-/* Slots that are never listed as missing: the VAE encoder (it is in the decoder's files), extra slots, and
- * the VAE decoder if there is a tiny autoencoder. */
+/* True for slots that are never listed as missing: the VAE encoder (it is in the decoder's files), the tiny
+ * autoencoder, and the VAE decoder if a tiny autoencoder is given. */
 static bool inspect_is_optional(const struct component_files *files, const struct slot *slot) {
     if (slot->family->kind == FAMILY_DECODER) return component_files_find_tiny(files);
     return slot->family->kind == FAMILY_ENCODER || slot_is_extra(slot);
@@ -356,8 +357,8 @@ static void inspect_texts(struct sys *sys, const struct sluice_model_options *o,
     if (tokenizer_check_flag(&search, &failure) != OK) add_line(to->missing, &failure);
 }
 
-/* Chooses among recipes with the same denoiser but different slots. Reports errors, except MEMORY, with the
- * denoiser. */
+/* Chooses among recipes with the same denoiser but different slots. Fails only with MEMORY; other errors are
+ * reported when the denoiser is described. */
 static void resolve_recipe(struct sys *sys, const struct component_files *files, struct findings *to,
                            struct error *e) {
     struct error failure = {0};

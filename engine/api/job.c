@@ -13,7 +13,8 @@ char *job_numbered(const char *name, int i, char out[16]) {
     return out;
 }
 
-/* Vision token counts of the pictures in this text encoder's prompt. Returns the number of pictures. */
+/* Writes the number of vision tokens of each picture in this text encoder's prompt. Returns the number of
+ * pictures. */
 static int job_count_vision_tokens(const struct job *job, int slot, int32_t tokens[LANE_REFERENCES_MAX]) {
     int n = 0;
     if (!job->model->recipe->slot[slot].text.image_prompt.pad) return 0;
@@ -136,7 +137,8 @@ static void job_fill_grid(struct job *job) {
     job->n_steps -= first;
 }
 
-/* Denoiser of a step: 1 for timesteps below the boundary of a two-denoiser model (Wan 2.2), else 0. */
+/* Index of a step's denoiser: 1 for timesteps below the boundary of a two-denoiser model (Wan 2.2), else 0.
+ */
 static int job_span_of(const struct sluice_model *m, float timestep) {
     return m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
 }
@@ -228,7 +230,8 @@ static void job_set_decode_only(struct job *job, const int32_t *latent_dim) {
     r->steps = 1;
 }
 
-/* True if the latent and a chunk's frames fit 32-bit element counts, and the chunk lists their arrays. */
+/* True if the sizes of a latent channel and of a chunk's frames fit in 32 bits, and the numbers of chunks are
+ * within FRAME_CHUNKS_MAX. */
 static bool job_within_limits(const struct job *job, const struct component *decoder) {
     int64_t latent = (int64_t)job->F * job->Y * job->X;
     int64_t chunk = (int64_t)job->request.width * job->request.height * component_frame_factor(decoder);
@@ -346,12 +349,12 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
         layout_close(job->sys, &job->layout);
         return layout_open(job, job->choices[i], NULL, &job->layout, e);
     }
-    error_set(e, BUDGET, "this request cannot run with the plan's groups and VAE tiling");
+    error_set(e, BUDGET, "this request cannot run with the image groups and VAE tiling of the plan file");
     error_found(e, "%d groups of %d images, vae_tiling %s", groups, job->batch, tiled ? "on" : "off");
     return error_expected(e, "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request");
 }
 
-/* Parts of prompt_embeds that no encoder writes stay zero. */
+/* Clears a prompt embedding: parts that no encoder writes must be zero. */
 static void zero_tensor(struct tensor t) {
     if (t.rank) memset(t.data, 0, (size_t)tensor_bytes(&t));
 }

@@ -31,7 +31,7 @@ struct encoded {
     int slot;
     int reference;            /* index among the encoded pictures of this kind */
     struct picture_size size; /* size in pixels at which the picture is encoded */
-    int32_t columns, rows;    /* vision encoders: grid of tokens */
+    int32_t columns, rows;    /* vision encoders: grid of vision tokens */
     int n_chunks; /* chunks of frames, one evaluation each: job->n_encoded_chunks, or 1 for an image */
 };
 
@@ -50,7 +50,7 @@ struct denoiser_call {
     int step, evaluation; /* index of the step, and of the evaluation within the step; from 0 */
     bool ends_step;
     struct grid_point at; /* sigma and timestep of the sample */
-    float input_scale;    /* factor on the sample in the denoiser's input */
+    float input_scale;    /* the denoiser reads the sample times this factor */
     double scale;         /* guidance scale; 1: no guidance, no unconditional lane */
     double slg_scale;     /* skip-layer guidance scale; 0: off */
 };
@@ -60,7 +60,8 @@ struct job_span {
     int slot, first_call, n_calls;
     int n_prompts; /* prompts with lanes: 2 with guidance (positive, negative), else 1 */
     double scale;
-    int first_slg_call, n_slg_calls; /* calls with skip-layer guidance lanes, counted from first_call */
+    int first_slg_call, n_slg_calls; /* range of calls with skip-layer guidance lanes; first_slg_call counts
+                                        from first_call */
 };
 /* Number of guidance branches, each a lane of every image: one per prompt, one for skip-layer guidance. */
 static inline int job_span_branches(const struct job_span *span) {
@@ -74,7 +75,8 @@ enum {
     PICTURE_MASK,
     PICTURE_REFERENCES,
     PICTURE_VISION =
-        PICTURE_REFERENCES + LANE_REFERENCES_MAX, /* copies for vision encoders that need another size */
+        PICTURE_REFERENCES + LANE_REFERENCES_MAX, /* second copies of pictures that a vision encoder reads at
+                                                     another size than the VAE */
     PICTURES_MAX = PICTURE_VISION + LANE_REFERENCES_MAX
 };
 
@@ -102,13 +104,14 @@ struct job {
     enum precision precision; /* precision of text encoders and denoiser */
     enum dtype weights;       /* --type of text encoder and denoiser weights; N_DTYPES: not converted */
 
-    int n_prompts, batch;  /* number of prompts (0 is positive, 1 negative) and of images */
+    int n_prompts, batch;  /* number of prompts (index 0: positive, 1: negative); number of images */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
     int32_t C, F, Y, X;    /* latent dimensions; F includes the reference frames */
     int n_texts, text_slot[SLOTS_MAX]; /* slots of the text encoders, in order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits prompt_cache_hits;
-    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] blocks of embedding rows in use; or NULL */
+    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] blocks with the embedding rows that the request
+                                          reads; or NULL */
     struct sampling sampling;          /* the model's sampling with the request's choices */
     double terminal;                   /* terminal value of the schedule (schedule_options.terminal) */
     struct noise_table *noise;         /* noise levels by timestep; owned; NULL for flow models */
@@ -158,32 +161,33 @@ int job_branches(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
 bool job_blends_mask(const struct job *job);
-/* In job_loras.c. Removes the prompts' <lora:...> tags into job->tags; loads the request's adapters and
- * weight type into the session; returns a slot's component with both applied. */
+/* In job_loras.c. job_extract_lora_tags moves the prompts' <lora:...> tags to job->tags. job_make_components
+ * builds the session's components with the request's adapters and weight type; job_component returns the one
+ * of a slot. */
 enum status job_extract_lora_tags(struct job *job, struct error *e);
 enum status job_make_components(struct job *job, struct error *e);
 const struct component *job_component(const struct job *job, int slot);
-/* In job_pictures.c. Copies the request's input images; adds placeholders that a plan needs; computes how
- * images are fitted to the output size; lists the pictures to encode. */
+/* In job_pictures.c, called in this order: copy the request's input images; add placeholder images that only
+ * a plan uses; compute how images are fitted to the output size; list the pictures to encode. */
 void job_copy_pictures(struct job *job);
 void job_assume_pictures(struct job *job);
 void job_fit_pictures(struct job *job, enum fit fit);
 void job_list_encoded(struct job *job);
-/* The input image from which an encoded picture is made, after fitting and before. For a masked picture: the
- * mask; for a video: its first frame. */
+/* The input image from which an encoded picture is made: job_fitted_picture after fitting, job_input_picture
+ * before. For the masked image it is the mask, for a video the first frame. */
 const struct sluice_picture *job_fitted_picture(const struct job *job, const struct encoded *encoded);
 const struct sluice_picture *job_input_picture(const struct job *job, const struct encoded *encoded);
 /* True if the vision encoder resizes the fitted picture once more. */
 bool job_resizes(const struct job *job, const struct encoded *encoded);
-/* Temporary bytes for reading the input images one at a time, without their pixels. */
+/* Temporary bytes for reading the input images one at a time, excluding the resulting pixels. */
 uint64_t job_reading_bytes(const struct job *job);
 /* Bytes of the control video during the run: the caller's pixels, and buffers for reading one frame. */
 uint64_t job_control_bytes(const struct job *job);
 /* Reads and fits the input images, after the plan is known to fit. Returns the status of the image-reading
  * callback, or MEMORY. */
 enum status job_read_pictures(struct job *job, struct error *e);
-/* Writes the positions of vision tokens in a prompt of the text encoder in this slot, and their grids; leaves
- * the rows tensors empty. */
+/* Writes the position and token grid of each picture in a prompt of the text encoder in this slot; leaves
+ * vision_span.rows empty. */
 void job_list_vision_spans(const struct job *job, int slot, int prompt,
                            struct vision_span vision_spans[LANE_REFERENCES_MAX]);
 /* Rows that the encoder in this slot contributes to a prompt's prompt_embeds. */

@@ -20,7 +20,7 @@ enum status job_extract_lora_tags(struct job *job, struct error *e) {
     return e->code;
 }
 
-/* Frees the adapters' components before the base components that they refer to change. */
+/* Frees components with adapters before their base components change, because they refer to base weights. */
 enum status job_make_components(struct job *job, struct error *e) {
     struct requantised *r = job->context.requantised;
     struct session_adapters *a = job->context.adapters;

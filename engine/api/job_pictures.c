@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Index of the input picture behind an encoded one; for the masked image that is the mask. A vision encoder
- * has a picture of its own where it needs another size than the VAE. */
+/* Index in job->picture of the source of an encoded picture; for the masked image and control videos, the
+ * mask. A vision encoder that needs another size than the VAE has its own copy. */
 static int picture_index_of(const struct job *job, const struct encoded *encoded) {
     int vision = PICTURE_VISION + encoded->reference;
     switch (encoded->kind) {
@@ -95,7 +95,8 @@ void job_assume_pictures(struct job *job) {
     if (recipe->concat == CONCAT_I2V) job_assume_frames(job);
 }
 
-/* Leaves a list of too many references as it is; request_resolve refuses it later. */
+/* Copies no references if there are more than LANE_REFERENCES_MAX: request_resolve refuses that request
+ * later. */
 void job_copy_pictures(struct job *job) {
     struct sluice_request *r = &job->request;
     r->init_image = job_copy_picture(job, PICTURE_INIT, r->init_image);

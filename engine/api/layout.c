@@ -36,8 +36,8 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
     return p;
 }
 
-/* Makes prompt_embeds and pooled_projections. A text encoder writes directly into the tensor that its output
- * fills, else into a separate tensor. */
+/* Makes prompt_embeds and pooled_projections. A text encoder writes directly into such a tensor if its output
+ * fills the whole tensor, else into a separate one. */
 static void layout_texts(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct recipe *recipe = job->model->recipe;
     for (int prompt = 0; prompt < job->n_prompts; prompt++) {

@@ -148,7 +148,7 @@ static void put_adapters(const struct job *job, int s, json_t *json) {
     json_put(json, "adapter_flops", json_real(job->need->stage[s].adapter_flops));
 }
 
-/* Adds predicted times; null without rates. */
+/* Adds predicted times to a plan's JSON; their values are null if no rates are available. */
 static void put_times(json_t *json, double seconds, double floor_seconds, int bound) {
     static const char *const names[N_BOUNDS] = {"compute", "bus", "disk"};
     bool known = seconds > 0;
@@ -157,7 +157,8 @@ static void put_times(json_t *json, double seconds, double floor_seconds, int bo
     json_put(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
-/* Limits on the reader threads that only an edited plan sets: read-ahead depth, no ring wrap, waiting. */
+/* Optional keys of a stage that restrict its reader threads: read-ahead depth, no ring wrap, waiting. The
+ * planner never writes them; a plan edited by hand may. */
 static const struct {
     const char *key;
     size_t offset;
@@ -247,7 +248,7 @@ static const char *plan_name(const struct job *job) {
     return job->request.plan_name ? job->request.plan_name : "plan";
 }
 
-/* Sets the error's place: the plan file, and the stage or block in it, or NULL. */
+/* Sets where the error is: the plan file, and the stage in it (where; NULL: none). */
 static enum status set_plan_place(const struct job *job, const char *where, struct error *e) {
     return where ? error_where(e, "%s, %s", plan_name(job), where) : error_where(e, "%s", plan_name(job));
 }
@@ -305,8 +306,8 @@ static enum status check_same_request(const struct job *job, const json_t *their
     size_t prompts = json_array_size(json_object_get(theirs, "tokens"));
     if (prompts && (int)prompts != job->n_prompts) {
         plan_mismatch(job, e, "guidance (--cfg-scale) differs", NULL);
-        error_found(e, "a plan with %s", prompts > 1 ? "guidance" : "cfg-scale 1");
-        error_expected(e, "a plan with %s", job->n_prompts > 1 ? "guidance" : "cfg-scale 1");
+        error_found(e, "a plan with %s", prompts > 1 ? "guidance" : "no guidance (--cfg-scale 1)");
+        error_expected(e, "a plan with %s", job->n_prompts > 1 ? "guidance" : "no guidance (--cfg-scale 1)");
     }
     return e->code;
 }
@@ -315,7 +316,7 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
                                struct error *e) {
     const struct stage *stage = &job->layout.stages[s];
     if ((int)json_array_size(blocks) != stage->n_blocks) {
-        plan_mismatch(job, e, "another number of blocks", stage->name);
+        plan_mismatch(job, e, "the number of blocks differs", stage->name);
         error_found(e, "%d blocks", (int)json_array_size(blocks));
         return error_expected(e, "%d blocks", stage->n_blocks);
     }
@@ -326,7 +327,7 @@ static enum status read_blocks(const struct job *job, int s, json_t *blocks, str
         if (!name || !json_is_boolean(resident))
             return plan_invalid(job, e, "a block lacks \"name\" or \"resident\"", stage->name);
         if (strcmp(name, stage->blocks[i]->name)) {
-            plan_mismatch(job, e, "another block", stage->name);
+            plan_mismatch(job, e, "the names of blocks differ", stage->name);
             error_found(e, "block \"%.100s\"", name);
             return error_expected(e, "block \"%s\"", stage->blocks[i]->name);
         }
@@ -374,7 +375,7 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     if (!name || !json_is_integer(ring) || json_integer_value(ring) < 0 || !json_is_array(blocks))
         return plan_invalid(job, e, "a stage lacks \"name\", \"ring_bytes\" or \"blocks\"", name);
     if (strcmp(name, p->name)) {
-        plan_mismatch(job, e, "another stage", NULL);
+        plan_mismatch(job, e, "the names of stages differ", NULL);
         error_found(e, "stage \"%.100s\"", name);
         return error_expected(e, "stage \"%s\"", p->name);
     }
@@ -459,7 +460,7 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     plan_solve(job->need, bytes ? bytes : machine_default_budget(),
                device_bytes ? device_bytes : device_default_budget(job->device), &job->plan);
     if ((int)json_array_size(stages) != job->layout.n_stages) {
-        plan_mismatch(job, e, "another number of stages", NULL);
+        plan_mismatch(job, e, "the number of stages differs", NULL);
         error_found(e, "%d stages", (int)json_array_size(stages));
         return error_expected(e, "%d stages", job->layout.n_stages);
     }

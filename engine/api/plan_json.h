@@ -10,9 +10,9 @@
 json_t *plan_json(const struct job *job);
 
 /* Reads a plan for this job from JSON text. Taken from the text: residents, pooled blocks, ring and staging
- * sizes, keep, direct reads, groups, VAE tiling and, unless the request sets one, the budget. The rest
- * follows from the job. Fails with META or JSON if the text is no plan, with BUDGET if it is the plan of
- * another request, model or device. */
+ * sizes, keep (whether residents stay for later stages), direct reads, image groups, VAE tiling and, unless
+ * the request sets one, the budget. The rest follows from the job. Fails with META or JSON if the text is no
+ * plan, with BUDGET if it is the plan of another request, model or device. */
 enum status plan_read(struct job *job, const char *text, struct error *e);
 /* Sets job->plan: the request's plan file if it has one, else a new plan for the budgets. */
 enum status plan_take(struct job *job, struct error *e);

@@ -17,7 +17,7 @@ enum status preview_run_open(struct job *job, struct error *e) {
     if (!job->preview_job) return error_set(e, MEMORY, "no memory for previews");
     if (job_open(job->preview_job, &place, &request, (int32_t[]){1, job->C, 1, job->Y, job->X}, e) != OK)
         return e->code;
-    /* The parent job's plan counts the memory for opening the model. */
+    /* The parent job's plan already counts the temporary memory of opening the model. */
     job->preview_job->need->open_bytes = 0;
     plan_least(job->preview_job->need, 0, 0, &job->preview_job->plan);
     return OK;

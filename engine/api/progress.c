@@ -202,7 +202,8 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
  * dry runs; 0x0: none. */
 static void progress_quarter_size(const struct running *r, int *width, int *height) {
     double quarter = job_flops(r->job) / 4 * 1.05;
-    int low = 0, high = 16; /* low: at most a quarter, or 0; high: more than a quarter */
+    int low = 0,
+        high = 16; /* sizes in sixteenths: `low` needs at most a quarter of the work (or is 0), `high` more */
     *width = *height = 0;
     while (high - low > 1) {
         int w, h, middle = (low + high) / 2;
@@ -263,7 +264,7 @@ void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enu
     session_log(r->session, SLUICE_WARNING, messages[reason], size_text(bytes, size));
 }
 
-/* 0 on devices with memory of their own: evicting their weights frees no host memory. */
+/* Returns 0 for devices with memory of their own: evicting their weights frees no host memory. */
 uint64_t progress_pressure_reserve(const struct sluice_session *s, const struct job *job) {
     if (s->device->memory) return 0;
     return pressure_reserve(s->sys->free_bytes(s->sys), s->report.base_bytes, job->plan.ram_peak_bytes);

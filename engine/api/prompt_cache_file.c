@@ -18,7 +18,7 @@ static char *path_of(const struct prompt_cache_location *place) {
     return path_join(place->sys, place->folder, name);
 }
 
-/* Lists the tensors that exist; returns how many. */
+/* Lists the tensors "text" and "pooled" if the encoder has them; returns their number. */
 static int list_tensors(const struct prompt_embeds *tensors, struct named_tensor named[TENSORS]) {
     int n = 0;
     if (tensors->text.rank) named[n++] = (struct named_tensor){"text", tensors->text};

@@ -94,8 +94,8 @@ static void sum_entry_bytes(const struct job *job, uint64_t *cached, uint64_t *a
         }
 }
 
-/* Hits are at the front of the list and so are evicted last. Either all entries of the job fit the limit, or
- * none is added. */
+/* Looking up a hit moves it to the front of the list, so hits are evicted last. Either all entries of the job
+ * fit the memory limit, or none is added. */
 void prompt_cache_find_hits(struct job *job) {
     struct prompt_cache_hits *r = &job->prompt_cache_hits;
     struct prompt_cache *c = job->context.prompt_cache;

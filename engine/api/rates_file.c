@@ -8,8 +8,8 @@
 #include <string.h>
 
 /* Rates of one CPU thread: about a third of `bench ops -t 1` on a Zen 5 EPYC with AVX-512 (194, 175, 236
- * GFLOP/s, 27 GB/s: bench/LOG.md); a desktop with AVX2 reaches them. Low, because ending early is better than
- * ending late. */
+ * GFLOP/s, 27 GB/s: bench/LOG.md); a desktop with AVX2 reaches them. Chosen low, so that runs rather end
+ * earlier than predicted. */
 static const struct op_rates thread_rates = {
     .per_second = {[CLASS_LINEAR] = 60e9, [CLASS_ATTENTION] = 50e9, [CLASS_CONV] = 70e9, [CLASS_BYTES] = 8e9},
 };
@@ -23,9 +23,9 @@ static void assume_bf16(struct op_rates *rates) {
     rates->per_second[CLASS_LINEAR_BF16] = bf16_share * rates->per_second[CLASS_LINEAR];
 }
 
-/* A SATA disk, a copy within one memory channel, and the slowest common desktop link (PCIe Gen3 x8). A thread
- * then does 120 FLOPs per byte read; a Zen 5 EPYC does 90 (bench/LOG.md). Plans with default rates therefore
- * keep a block too many resident rather than wait for it. */
+/* Default rates: a SATA disk, a copy within one memory channel, and the slowest common desktop link (PCIe
+ * Gen3 x8). At these rates a thread computes 120 FLOPs per byte read (a Zen 5 EPYC: 90, bench/LOG.md), so
+ * plans keep a block too many resident rather than wait for it. */
 enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
 
 /* Two memory channels saturate at about four threads. */

@@ -308,7 +308,8 @@ static double shift_of_size(const struct request_resolver *s) {
     return shift < SHIFT_MAX ? shift : SHIFT_MAX;
 }
 
-/* Frames of the control video, cut to the model's limit and 1 + a multiple of the VAE's temporal factor. */
+/* Number of control video frames to use: at most the model's limit, rounded down to 1 + a multiple of the
+ * VAE's temporal factor. */
 static int control_frames(const struct request_resolver *s) {
     int factor = component_frame_factor(model_decoder(s->model));
     int frames = (s->request->n_control - 1) / factor * factor + 1, most = s->model->recipe->frames_max;

@@ -46,8 +46,8 @@ struct picture_size request_output_size(const struct request_resolver *s);
 /* Checks the input images of a request whose sizes and counts are resolved. */
 enum status request_check_pictures(struct request_resolver *s, struct error *e);
 
-/* Fail with USAGE: a flag's value is invalid; a value is outside its range, NaN included (inside: OK); a flag
- * has no meaning for this model. */
+/* Fail with USAGE. request_bad_value: a flag's value is invalid. request_check_range: a value is outside its
+ * range or NaN; else OK. request_not_for_model: this model does not support the flag. */
 enum status request_bad_value(struct error *e, const char *flag, double found, const char *expected);
 enum status request_check_range(const char *flag, double found, double least, double most, struct error *e);
 enum status request_not_for_model(const struct request_resolver *s, const char *flag, const char *expected,

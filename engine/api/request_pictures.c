@@ -229,7 +229,7 @@ enum status request_check_pictures(struct request_resolver *s, struct error *e) 
     bool control = s->model->recipe->concat == CONCAT_CONTROL;
     if (!(r->init_image || refers || control) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
     const struct component *decoder = model_component(s->model, FAMILY_DECODER);
-    bool tiny = !decoder->family; /* a tiny decoder has no encoder */
+    bool tiny = !decoder->family; /* the tiny autoencoder (TAESD) is loaded without an encoder */
     error_set(e, MISSING, "the %s has no %s, which is needed to read %s", tiny ? "model" : "autoencoder",
               tiny ? "autoencoder" : "encoder",
               control ? "a control video (grey without --control)" : "input images");

@@ -17,12 +17,13 @@ struct running {
     const struct visit *visit; /* visit at the last call of progress_tick */
     struct processor_time time_at_stage, time_at_step;
     double began, stage_began, step_began, last_progress;
-    double done, all; /* FLOPs finished, FLOPs of the whole run */
+    double done, all; /* done: FLOPs finished; all: FLOPs of the whole run */
     double done_at_stage;
-    double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
-    double planned_seconds; /* predicted for the stages after text, from measured rates; 0 without rates */
-    bool no_previews;       /* previews are off: out of memory, or NaN */
-    uint64_t reserve;       /* free memory in bytes below which residents are evicted */
+    double rate; /* FLOPs a second, measured before the run; 0 if unknown */
+    double
+        planned_seconds; /* predicted seconds of the stages after the text stages; 0 without measured rates */
+    bool no_previews;    /* previews are off: out of memory, or NaN */
+    uint64_t reserve;    /* free memory in bytes below which residents are evicted */
 };
 
 #endif

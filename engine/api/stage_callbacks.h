@@ -10,8 +10,8 @@ enum status on_prompts_cached(struct running *r, struct error *e);
 /* After a text or vision encoder stage: checks its output for NaN, applies prompt weights, stores it in the
  * prompt cache and copies it into place. */
 enum status on_text_stage_end(struct running *r, int stage, struct error *e);
-/* Encoding stages. Before an evaluation: writes its input frames. After an evaluation: stores the encoded
- * latent. After the stage: dumps the latents. */
+/* Image encoding stages: on_encode_begin writes an evaluation's input frames, on_encode_end stores the
+ * encoded latent, on_encode_stage_end dumps the latents. */
 enum status on_encode_begin(struct running *r, int stage, int evaluation, struct error *e);
 enum status on_encode_end(struct running *r, int stage, int evaluation, struct error *e);
 enum status on_encode_stage_end(struct running *r, int stage, struct error *e);

@@ -40,7 +40,7 @@ static enum status check_inputs_spared(const struct conversion *c, struct error 
     if (!read) return OK;
     error_set(e, USAGE, "the output is one of the input files");
     error_where(e, "%s", c->options->output);
-    return error_expected(e, "another name");
+    return error_expected(e, "another output name");
 }
 
 /* Fails early if the disk has too little free space. */

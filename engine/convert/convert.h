@@ -13,7 +13,7 @@
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
 
-/* Values converted at a time, rounded to whole rows, at least one row. */
+/* Number of tensor values converted at a time; rounded to whole rows, at least one row. */
 enum { CONVERT_VALUES = 1 << 20 };
 
 /* A tensor of the output. A weight's auxiliary tensors precede it: its quantisation format, then its scale or
@@ -29,9 +29,10 @@ struct converted {
 
 /* Buffers for the rows that are being converted. */
 struct convert_buffers {
-    char *stored, *scales, *out; /* stored bytes of some rows, all scales of the tensor, converted rows */
+    char *stored, *scales,
+        *out; /* stored: input bytes of some rows; scales: all scales of the tensor; out: converted rows */
     float *numbers;
-    int64_t values;          /* capacity of the buffers in values */
+    int64_t values;          /* capacity of the buffers, in tensor values */
     uint64_t out_at, out_to; /* range of bytes in `out` that are not written yet */
     int item;                /* index of the current tensor; -1 before the first */
     int64_t row;             /* next row of the current tensor */
@@ -43,14 +44,15 @@ struct conversion {
     bool to_gguf;
     char *place; /* path of the first input, or of the component in a pipeline's folder; owned */
     struct tensor_index whole;
-    const struct family *family;     /* family of the component; NULL: unknown tensors */
-    const struct family *denoiser;   /* denoiser in the same file, which determines the pipelines; or NULL */
+    const struct family *family; /* family of the component; NULL: unknown tensors */
+    const struct family
+        *denoiser; /* denoiser family in the same file, from which the pipeline follows; NULL: none */
     const char *architecture;        /* the family's general.architecture; "": none */
     const char *prefix;              /* prefix of tensor names in the input, dropped in the output */
-    int view;                        /* view number of the component to convert */
-    const struct block_kind **kinds; /* block kind of each entry, or NULL */
-    bool *auxiliary;                 /* the entry only belongs to a quantised weight (scales, format) */
-    struct merge *merge;             /* adapters to merge; NULL: none */
+    int view;                        /* number of the index view (index_view) with the component's tensors */
+    const struct block_kind **kinds; /* block kind of each tensor in the input; NULL: belongs to no block */
+    bool *auxiliary; /* per input tensor: true if it only belongs to a quantised weight (scales, format) */
+    struct merge *merge; /* adapters to merge; NULL: none */
     struct config config;
     bool config_is_file; /* config is a config.json next to the files */
     /* Metadata of a GGUF input, copied to a GGUF output. */

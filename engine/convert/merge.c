@@ -12,10 +12,11 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Row ranges of a tensor that make up a weight, in the weight's order. */
+/* Row ranges of a stored tensor (such as a fused qkv) that make up one weight, in the weight's order. */
 struct row_parts {
     int n;
-    struct merged_run at[WEIGHT_SLICES_MAX]; /* from: rows of the tensor; to: rows of the weight */
+    struct merged_run
+        at[WEIGHT_SLICES_MAX]; /* each run maps rows of the tensor (`from`) to rows of the weight (`to`) */
 };
 
 static struct row_parts parts_of(const struct weight_name *name) {
@@ -30,8 +31,8 @@ static struct row_parts parts_of(const struct weight_name *name) {
     return p;
 }
 
-/* Maps rows of the adapter's tensor to rows of the base tensor; both make up the same weight. Returns the
- * number of row runs. */
+/* Maps rows of the adapter's tensor to rows of the base tensor; both store the same weight. Returns the
+ * number of row ranges written to `runs`. */
 static int join_parts(const struct row_parts *adapter, const struct row_parts *base,
                       struct merged_run runs[MERGED_RUNS_MAX]) {
     int n = 0;
@@ -51,7 +52,7 @@ static bool same_weight(const struct weight_name *x, const struct weight_name *y
     return x->spec == y->spec && x->ref.kind == y->ref.kind && x->ref.number == y->ref.number;
 }
 
-/* The name entry of a weight in the naming that the base model's files use. */
+/* Finds the weight in the name table under its tensor name in the base model's files; NULL: not found. */
 static const struct weight_name *base_name(const struct weight_names *names, const struct weight_name *name,
                                            const char *of_entry) {
     int n = 0;
@@ -68,8 +69,8 @@ static enum status fail_slice(const struct index_entry *entry, const struct comp
 }
 
 static enum status fail_scale(const struct adapter *a, const struct change *c, struct error *e) {
-    error_set(e, META, "strength times scale of '%.*s' of the adapter is too large", c->module->name_bytes,
-              c->module->name);
+    error_set(e, META, "the strength of an adapter times the scale of its module '%.*s' is too large",
+              c->module->name_bytes, c->module->name);
     return error_where(e, "%s", a->index.sources[0].path);
 }
 

@@ -150,7 +150,8 @@ static void add_piece_to_row(const struct merged_values *v, int64_t columns, int
     }
 }
 
-/* Quantised rows may be parts of the tensor's rows, or several: first and n need not be whole rows. */
+/* If quantisation blocks cross the tensor's rows, callers pass one block at a time: first and n need not be
+ * multiples of the row length. */
 void merge_add(const struct merge *m, int64_t first, int64_t n, float *numbers) {
     while (n > 0) {
         int64_t row = first / m->columns, column = first % m->columns;

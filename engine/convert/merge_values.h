@@ -23,11 +23,12 @@ struct merged_piece {
     const struct index_entry *entry; /* base tensor that is changed */
     const struct merged_adapter *adapter;
     const struct change *change;
-    int order;       /* position in the order of additions */
+    int order;       /* adapters that change the same tensor are added in this order */
     int64_t columns; /* values per row of the base tensor */
     double scale;
     int n_runs;
-    struct merged_run runs[MERGED_RUNS_MAX]; /* from: rows of the adapter's tensor; to: of the base's */
+    struct merged_run runs[MERGED_RUNS_MAX]; /* maps rows of the adapter's tensor (`from`) to rows of the base
+                                                tensor (`to`) */
 };
 
 /* Factors of a piece in f32. Vector: values in half[0].down. LoRA: up and down in half[0]. LoHa: up and down
@@ -43,7 +44,7 @@ struct merge {
     int n_adapters;
     struct merged_piece *pieces; /* sorted by base tensor, then order */
     int n_pieces;
-    struct merged_values *loaded; /* factors for the tensor of merge_load */
+    struct merged_values *loaded; /* factors of all pieces that change the tensor of the last merge_load */
     int n_loaded;
     int64_t columns; /* values per row of the loaded tensor */
 };

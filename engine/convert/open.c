@@ -61,7 +61,7 @@ static enum status open_files(struct conversion *c, struct error *e) {
     return e->code;
 }
 
-/* The first recipe and slot for a component, preferably of a pipeline with the denoiser of its file. */
+/* The first recipe and slot for a component, preferably in a pipeline whose denoiser is in the same file. */
 static const struct recipe *part_place(const struct conversion *c, const struct family *family,
                                        const char *prefix, int *slot) {
     const struct recipe *recipe = c->denoiser ? models_find_slot(family, prefix, c->denoiser, slot) : NULL;
@@ -104,7 +104,8 @@ static enum status fail_part(const struct conversion *c, const struct contents *
     return error_expected(e, "--part with one of %s", names);
 }
 
-/* Chooses the component to convert. Drops its prefix from names if the file has other components. */
+/* Chooses the component to convert. If the file has other components, drops the chosen one's prefix from its
+ * tensor names. */
 static enum status choose_part(struct conversion *c, const struct contents *contents, struct error *e) {
     const char *name = c->options->part;
     int chosen = contents->n == 1 ? 0 : -1;
@@ -139,7 +140,6 @@ static enum status find_kinds(struct conversion *c, const struct component *comp
     return OK;
 }
 
-/* Opens the adapters to merge, if any. */
 static enum status merge_into(struct conversion *c, const struct tensor_index *view, struct error *e) {
     const struct sluice_convert_options *o = c->options;
     struct merge_subject subject = {.sys = c->sys,

@@ -25,7 +25,7 @@ struct rules {
 };
 
 static enum status convert_fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
-    error_set(e, USAGE, "unknown type, or not available in this file format");
+    error_set(e, USAGE, "unknown type, or a type that this output format cannot store");
     error_where(e, "%s", where);
     error_found(e, "%s", found);
     return error_expected(e, "%s",
@@ -103,7 +103,8 @@ static int find_rule(const struct rules *rules, const char *name, struct error *
             pcre2_match(rules->code[i], (PCRE2_SPTR)name, strlen(name), 0, 0, rules->data, rules->context);
         if (found >= 0) return i;
         if (found == PCRE2_ERROR_NOMATCH) continue;
-        error_set(e, USAGE, "a rule takes too long to match a tensor name");
+        error_set(e, USAGE,
+                  "the regular expression of a rule takes too long to match a tensor name: simplify it");
         error_where(e, "--rule \"%s\"", rules->text[i]);
         error_found(e, "%s", name);
         return -1;

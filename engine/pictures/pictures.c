@@ -32,7 +32,7 @@ static uint8_t grey_of(const uint8_t *rgb) {
     return (uint8_t)((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }
 
-/* A mask pixel repaints from half of white (127.5) on. */
+/* True if this mask pixel's region is repainted: its grey is at least half of white (127.5). */
 static bool repaints(const uint8_t *rgb) {
     return grey_of(rgb) >= 128;
 }

@@ -17,7 +17,8 @@ enum resampler {
     TORCH_BICUBIC,  /* PyTorch 2.15's bicubic interpolate with antialias of uint8 on a CPU */
 };
 
-/* A crop of a picture that is resampled to `whole`: `size` pixels from (x, y), inside it. */
+/* Resize, then crop: the picture is resampled to `whole`; the result is `size` pixels from (x, y) of that,
+ * inside it. */
 struct picture_part {
     enum resampler by;
     struct picture_size whole;
@@ -25,8 +26,8 @@ struct picture_part {
     struct picture_size size;
 };
 
-/* One direction of a resampling: `from` input and `to` output values, of which n from `first` on are
- * computed. */
+/* One axis of a resampling, from `from` input values to `to` output values; only outputs `first` to first + n
+ * - 1 are computed. */
 struct direction {
     int from, to, first, n;
     enum resampler by;
@@ -43,7 +44,7 @@ struct resampling {
     bool down_first;
     int taps_across, taps_down;
     int taken, made;
-    struct window next;     /* input rows of the next output row; its weights are weights_down */
+    struct window next; /* input rows under the kernel of the next output row; their weights: weights_down */
     struct window *windows; /* [across.n] input columns of each output column */
     int32_t *weights;       /* [across.n * taps_across] weights of each output column */
     int32_t *weights_down;  /* [taps_down] weights of the next output row */

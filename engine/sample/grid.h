@@ -27,8 +27,9 @@ enum grid_form { GRID_FLOW, GRID_VARIANCE_EXPLODING, GRID_VARIANCE_PRESERVING };
 struct grid_point {
     float timestep;      /* training timestep; 0 at the end of the run */
     float sigma;         /* flow: the noise factor; else noise / signal, at most FLT_MAX */
-    float signal, noise; /* factors of image and standard noise in the sample */
-    float input_scale;   /* factor on the denoiser's input, unless the prediction type has one */
+    float signal, noise; /* sample = signal * image + noise * standard noise */
+    float input_scale; /* the denoiser reads the sample times this factor, unless the prediction type has its
+                          own */
 };
 
 struct grid_step {
@@ -37,7 +38,7 @@ struct grid_step {
 
 struct grid {
     enum grid_form form;
-    int n, n_total;         /* steps to run; steps including those that img2img skips */
+    int n, n_total;         /* n: steps that run; n_total: with the steps that img2img skips */
     struct grid_step *step; /* array for the requested steps + GRID_EXTRA_STEPS; owned by the caller */
     float init_noise_sigma; /* standard deviation of the initial noise of text-to-image */
     int timestep_stride; /* timesteps that every step spans (DDIM, PNDM); 0: steps go from point to point */

@@ -17,7 +17,7 @@ struct sampling {
     const struct prediction *prediction;
     const struct schedule *schedule;
     const struct sampler *sampler;
-    struct schedule_options grid; /* all options but n, shift and table, which the request determines */
+    struct schedule_options grid; /* schedule options except n, shift and table, which each request sets */
     struct training_noise noise;  /* training noise levels; eps and v models only */
     struct solver solver;
     /* Stable Diffusion 1 and 2: steps_offset is 1 and clip_sample false whatever scheduler_config.json says,

@@ -94,7 +94,7 @@ static double kl_optimal(const struct schedule_options *o, int i) {
     return tan(part * atan(fmax(min_sigma(o), 1e-6)) + (1 - part) * atan(max_sigma(o)));
 }
 
-/* Arctangent curve around a pivot, scaled to the range from..to. */
+/* Arctangent curve around a pivot, scaled to run from `from` to `to`. */
 static double tangent(int i, int n, double slope, double pivot, double from, double to) {
     double first = atan(slope * pivot), last = atan(-slope * (n - 1 - pivot)), range = first - last;
     if (fabs(range) < 1e-8) return n == 1 ? from : from + (to - from) * i / (n - 1);

@@ -9,10 +9,10 @@ enum {
     READS_FINAL_SIGMA = 1 << 1,   /* key final_sigmas_type */
     READS_ENDS = 1 << 2,          /* keys sigma_min, sigma_max */
     READS_CONTINUOUS = 1 << 3,    /* key timestep_type */
-    READS_DPM = 1 << 4,           /* algorithm_type and related keys */
+    READS_DPM = 1 << 4,           /* key algorithm_type and the other DPM-Solver++ keys */
     READS_UNIPC = 1 << 5,
     READS_DEIS = 1 << 15,
-    READS_PRK = 1 << 6,       /* skip_prk_steps, false by default */
+    READS_PRK = 1 << 6,       /* key skip_prk_steps, false by default */
     READS_ALPHA_ONE = 1 << 7, /* key set_alpha_to_one */
     READS_CLIP = 1 << 8,      /* key clip_sample */
     READS_DISTILLED = 1 << 9, /* key original_inference_steps */
@@ -22,7 +22,7 @@ enum {
     STABLE_BETAS = 1 << 13,   /* beta_start and beta_end default to Stable Diffusion's */
     SCALED_BETAS = 1 << 14,   /* beta_schedule is scaled_linear by default */
     READS_VARIANCE = 1 << 16, /* key variance_type */
-    READS_FLOW = 1 << 17,     /* use_flow_sigmas, flow matching */
+    READS_FLOW = 1 << 17,     /* key use_flow_sigmas and the other keys of flow matching */
 };
 
 struct scheduler_class {
