@@ -56,12 +56,11 @@ SLUICE_API int sluice_adapter_write(const struct sluice_adapter_options *options
 
 struct sluice_bench_options {
     size_t struct_size;
-    int threads; /* 0: number of physical cores */
+    int threads; /* CPU threads; 0: number of physical cores */
     /* bus: folder for a temporary file to read, unlinked at once; NULL: the working directory. */
     const char *folder;
-    const char *file; /* bus: existing file to read instead; NULL: none */
-    const char
-        *saved; /* text of an earlier rates file, in which measured rates replace old ones; NULL: none */
+    const char *file;  /* bus: existing file to read instead; NULL: none */
+    const char *saved; /* text of an earlier rates file to update with the measured rates; NULL: none */
     /* Called about once a second. what: the measurement. False cancels with CANCELLED. May be NULL. */
     bool (*on_progress)(void *user, double fraction, const char *what);
     void *user;

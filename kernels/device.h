@@ -80,7 +80,7 @@ struct device_memory {
      * errors. */
     void (*move)(struct device *device, void *to, const void *from, size_t bytes);
 
-    /* The function pointers below may be NULL: the device then has nothing to do there. */
+    /* Optional functions from here on: NULL if the device needs no such step. */
 
     /* Allocates the physical memory of a whole run; commit() then only maps it, and fails beyond it. A later
      * call with another size grows or shrinks the allocation. Also loads the code of prepared operators.

@@ -431,7 +431,7 @@ void op_group_statistics(struct context *x, struct tensor out, struct tensor in,
     if (before.sums.rank) ops_check_tensor(&c, "sums", &before.sums, F64, 2, DIMS(groups, 2));
     if (before.sums.rank) check_packed(&c, "sums", &before.sums);
     check_true(&c, before.rows >= 0 && (before.sums.rank || !before.rows), "rows before", &in,
-               "none without sums");
+               "0 unless running sums are given");
     ops_dispatch(&c, &(struct op){.kind = OP_GROUP_STATISTICS,
                                   .out = out,
                                   .in = {in, before.sums},
@@ -655,7 +655,7 @@ static void check_stride(struct check *c, const struct tensor *in, const struct 
     check_true(c, o->pad_before == 0 || (o->pad_before == 1 && o->stride == 2), "before", in,
                "0, or 1 with stride 2");
     check_true(c, o->upsample == 2 || (!o->cut_row && !o->cut_column), "cut", in,
-               "no cut without upsample 2");
+               "cut_row and cut_column only with upsample 2");
     if (o->stride != 2) return;
     check_true(c, o->pad_before || (in->dim[0] % 2 == 0 && in->dim[1] % 2 == 0), "in", in,
                "even rows and columns for stride 2");
@@ -679,16 +679,16 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
     int64_t columns = conv_size(in.dim[1], &options, options.cut_column);
     ops_check_tensor(&c, "out", &out, F32, 3, DIMS(-1, columns, weight.dim[0]));
     check_true(&c, first >= 0 && (options.stride != 2 || !first) && first + out.dim[0] <= rows, "out", &out,
-               "rows of the result");
+               "a band of rows within the result");
     check_packed(&c, "out", &out);
     check_epilogue(&c, &out, &e.bias, &e.residual);
     check_true(&c, !e.gate.rank && e.activation == ACTIVATION_NONE, "epilogue", &e.gate,
-               "bias and residual only");
+               "only bias and residual");
     check_conv_overlap(&c, &out, &in, &e.residual, &options, weight.dim[2] / 2);
     if (options.norm.statistics.rank) check_group_norm(&c, &options.norm, in.dim[2]);
     check_vector(&c, "pixel norm", &options.pixel_norm.weight, in.dim[2], true);
     check_true(&c, !options.norm.statistics.rank || !options.pixel_norm.weight.rank, "pixel norm", &in,
-               "one norm");
+               "either a group norm or a pixel norm");
     check_adapters(&c, &weight);
     if (c.ok && weight.adapters) {
         low_rank_conv(x, &(struct conv_call){out, in, weight, e, options}, weight.adapters);

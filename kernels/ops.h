@@ -82,7 +82,7 @@ struct epilogue {
 struct modulation {
     struct tensor scale;        /* modulation scale [C]; the norm is multiplied by 1 + scale */
     struct tensor gate;         /* gate vector [C]; the norm is multiplied by tanh(gate) */
-    struct tensor base;         /* shape of out; the gated norm is added to it; may alias out */
+    struct tensor base;         /* tensor of out's shape to which the gated norm is added; may alias out */
     enum activation activation; /* activation of the norm; only without gate and base */
 };
 
@@ -172,7 +172,8 @@ struct shortcut {
 
 /* Running sums for the group statistics of an image that is processed in bands from the top. */
 struct rows_before {
-    struct tensor sums; /* f64 [groups,2], kept by the caller between bands; absent: in is the whole image */
+    struct tensor sums; /* running sums, f64 [groups,2], kept by the caller between bands; absent: `in` is the
+                           whole image */
     int32_t rows;       /* number of image rows before this band; 0 resets sums */
 };
 
@@ -250,15 +251,16 @@ struct op {
                   * on the shape alone */
 };
 
-/* weight has no gaps between rows (in all operators). Rows of in and out may be strided. in and out may be
- * operands (top of the file). out must not alias in. */
+/* weight has no gaps between rows (in all operators). Rows of `in` and `out` may be strided, and both may
+ * have the rounded type (context_operand). `out` must not alias `in`. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
-/* Like op_linear for a few rows; the activation applies to in. The bits of a row do not depend on T. */
+/* Like op_linear for a few rows, but the activation applies to `in`. The bits of a row do not depend on T,
+ * the number of rows. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All may be operands; k and v must have
- * the same type. out may alias q, but not k or v. */
+/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All four may have the rounded type
+ * (context_operand); k and v must have the same type. out may alias q, but not k or v. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct attention_options heads);
 /* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as in
@@ -267,34 +269,39 @@ void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
                       struct distance_buckets buckets);
 /* Returns the bucket of a distance (key - query), on the host, for op_relative_bias. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
-/* weight [C]. Rows of out and in have a multiple of C values; each run of C values is normed separately, so
- * [T,H*D] with weight [D] norms heads. out may alias in or base, or be an operand. */
+/* weight [C]. Rows of out and in have a multiple of C values; each group of C values is normed separately, so
+ * [T,H*D] with weight [D] norms heads. `out` may alias `in` or `base`, or have the rounded type
+ * (context_operand). */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
-/* Layer norm of each row of in. out may alias in, or be an operand. */
+/* Layer norm of each row of `in`. `out` may alias `in`, or have the rounded type (context_operand). */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps);
-/* Adds rows in order from the top, so an image in bands gives the same bits as the whole image. */
+/* Computes group statistics. Adds rows in order from the top, so an image in bands gives the same bits as the
+ * whole image. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
-/* The angle is position * frequency in double, rounded to f32 as in diffusers: true of Z-Image (double
- * frequencies) and Qwen-Image (f32 frequencies: the product in f32 is equal). Wan's angle stays double. */
+/* Computes a RoPE table. The angle is position * frequency in double, rounded to f32 as in diffusers: true of
+ * Z-Image (double frequencies) and Qwen-Image (f32 frequencies: the product in f32 is equal). Wan's angle
+ * stays double. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* in, out [T,H*D], strided; table [T,D/2,2]; D at most 512. out may alias in, or be an operand. */
+/* in, out [T,H*D], strided; table [T,D/2,2]; D at most 512. `out` may alias `in`, or have the rounded type
+ * (context_operand). */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
-/* Rows may be strided (halves of one product). out may alias a or b, or be an operand. The activation applies
- * to a; for GEGLU pass the second half of the product as a. */
+/* Gated linear unit. Rows may be strided (halves of one product). `out` may alias a or b, or have the rounded
+ * type (context_operand). The activation applies to a; for GEGLU pass the second half of the product as a. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
 /* b has a's shape or is one row that is added to every row of a; any weight type. Rows may be strided. out
  * may alias a, or b if b has a's shape. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
-/* Copies in to out, converting its type. Rows may be strided; out may be an operand. */
+/* Copies `in` to `out`, converting the type. Rows may be strided; `out` may have the rounded type
+ * (context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
 /* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one pixel
@@ -325,8 +332,8 @@ int32_t conv_band_rows(int32_t columns);
  * and out_row. rows, columns: size of out; halo: input rows read above and below, or the sum over several
  * convolutions in sequence. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
-/* in: the later frame; before: the earlier frame, absent (zeros) before a video's first frame. base has out's
- * shape and may alias out, or is absent. All images may be the same band of rows. */
+/* `in`: the later frame; `before`: the earlier frame, absent (zeros) before a video's first frame. base has
+ * out's shape and may alias out, or is absent. All images may be the same band of rows. */
 void op_mean_down(struct context *x, struct tensor out, struct tensor in, struct tensor before,
                   struct tensor base, struct shortcut shortcut);
 void op_repeat_up(struct context *x, struct tensor out, struct tensor in, struct tensor base,

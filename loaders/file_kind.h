@@ -4,7 +4,7 @@
 
 enum { FILE_KIND_BYTES = 8 };
 
-/* Supported weight formats, for messages. */
+/* Supported weight formats, text for messages. */
 #define READABLE_WEIGHTS "safetensors (f32, f16, bf16, fp8, int8, nvfp4, mxfp8) or GGUF"
 
 /* Describes the foreign file format that starts with these bytes; NULL: the file may be safetensors. */

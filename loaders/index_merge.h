@@ -4,7 +4,7 @@
 
 #include "loaders/loaders.h"
 
-/* Entries and name bytes of all parts so far; starts as zeros. */
+/* Number of entries, and bytes of their names, of all parts added so far; initially zeros. */
 struct index_size {
     int n_entries;
     uint64_t name_bytes;

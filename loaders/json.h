@@ -14,7 +14,7 @@
 
 #include "engine/base/error.h"
 
-/* Size of a document in bytes above which freeing it makes sys->trim worthwhile. */
+/* Size of a JSON document in bytes above which sys->trim should follow its release. */
 enum { JSON_LARGE_BYTES = 1 << 20 };
 
 /* Number of failed JSON allocations on this thread. Jansson drops a member when memory is short, and the
@@ -28,7 +28,7 @@ void json_count_failure(int failed);
  * or if allocations have failed since failures_before. */
 char *json_to_text(json_t *root, size_t flags, unsigned failures_before);
 
-/* Part of the text of a file; borrows everything. */
+/* A part of a file's JSON text; all pointers are borrowed. */
 struct json_text {
     const char *path;
     const char *text;
@@ -56,8 +56,8 @@ char json_first_char(const struct json_text *value);
 json_t *json_string_of(const char *text);
 
 struct json_member {
-    struct json_text name;  /* name with quotes and escapes */
-    struct json_text value; /* value delimited by nesting and quotes only; json_decode validates it */
+    struct json_text name;  /* name as in the file, with quotes and escapes */
+    struct json_text value; /* text of the value, found by counting brackets and quotes; json_decode validates it */
 };
 
 struct json_walk {

@@ -22,7 +22,7 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
  * more than 1 MB, 64 levels, 65,536 values, or 255 bytes in a key including enclosing names. DUP: duplicate
  * keys, also after flattening. UTF8: invalid UTF-8. JSON: other invalid JSON, such as NaN. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
-/* config_read of the object at the key `member`; config->path stays NULL if the file has none. */
+/* config_read of the object at the key `member`; config->path stays NULL if the file has no such member. */
 enum status config_read_member(struct sys *sys, const char *path, const char *member, struct config *config,
                                struct error *e);
 
@@ -31,7 +31,7 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
-/* BADMAGIC for a file that starts like a known binary format, naming that format and the expected one. */
+/* Fails with BADMAGIC if a file starts like a known binary format; the error names that format and the expected one. */
 enum status file_check_text(struct sys *sys, const char *path, const char *expected, struct error *e);
 
 /* UNSUPPORTED if weights of this view use a recognised but unsupported quantisation: the packing of another

@@ -8,13 +8,13 @@ enum quantised_kind { QUANTISED_NOT, QUANTISED_SINGLE, QUANTISED_NVFP4, QUANTISE
 
 struct quantised_format {
     enum quantised_kind kind;
-    enum dtype stored; /* type of the weight's bytes in the file */
+    enum dtype stored; /* element type of the weight in the file */
     const char *name;
-    bool rotated; /* columns are rotated (ConvRot) in groups of `group`; 0: the usual size */
+    bool rotated; /* columns are rotated (ConvRot) in groups of `group` columns; 0: the default size */
     int64_t group;
 };
 
-/* Fills form[i] for entry i (all zero before) from the metadata and from `comfy_quant` tensors, which take
+/* Fills form[i] (zeroed by the caller) with the quantisation of index entry i, from the metadata and from `comfy_quant` tensors, which take
  * precedence. META, LIMIT, DUP, MISSING, UNSUPPORTED. */
 enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,
                                    struct error *e);

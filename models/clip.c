@@ -20,7 +20,7 @@ enum { HEAD = 64 }; /* head size of all published models */
 struct clip_settings {
     struct clip_layer_settings layer;
     int layers;
-    int hidden_state_from_end; /* token rows are hidden_states[-1 - n] in lanes without clip_skip */
+    int hidden_state_from_end; /* token rows: hidden_states[-1 - this value] if a lane has no clip_skip */
     int n_absent_layers; /* number of last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
     bool normed;         /* apply the final norm to token rows of any layer */
     bool projected;
@@ -28,7 +28,7 @@ struct clip_settings {
 
 struct clip_state {
     struct tensor tokens; /* [T, width] */
-    struct tensor pooled; /* [1, width], pooled row before the projection; rank 0 without projection */
+    struct tensor pooled; /* [1, width]: pooled row before the projection; rank 0 without projection */
 };
 
 struct embedding_weights {
@@ -88,7 +88,7 @@ static const struct weight_spec clip_projection_table[] = {
      .init_scale = 1},
 };
 
-/* OpenCLIP stores text_projection transposed; stable-diffusion.cpp does so under transformers' name. */
+/* text_projection stored transposed: by OpenCLIP, and by stable-diffusion.cpp under transformers' name. */
 static const struct weight_spec clip_transposed_table[] = {
     {.offset = offsetof(struct projection_weights, projection),
      .names = {"text_projection", "text_model.text_projection"},
@@ -148,7 +148,7 @@ static void clip_forward_norm(struct context *x, const void *weights, const stru
                   tensor_slice(state->tokens, lane->pooled_row, 1), &w->norm, settings->layer.norm_eps);
     if (!lane->text.rank || !settings->normed) return;
     struct tensor n = context_tensor(x, DTYPE_F32, 2, state->tokens.dim);
-    op_copy(x, n, lane->text); /* lane->text may have gaps between rows */
+    op_copy(x, n, lane->text); /* contiguous copy: lane->text may have gaps between its rows */
     clip_norm(x, n, n, &w->norm, settings->layer.norm_eps);
     op_copy(x, lane->text, n);
 }
@@ -159,7 +159,7 @@ static void clip_forward_projection(struct context *x, const void *weights, cons
     op_linear_few(x, scope->lane->pooled, state->pooled, w->projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
-/* Pooled output by a transposed text_projection, which op_patchify with 1x1 patches transposes. */
+/* Pooled output, if text_projection is stored transposed; op_patchify (1x1 patches) transposes it back. */
 static void clip_forward_transposed(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct projection_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
@@ -213,7 +213,7 @@ static bool clip_is_named_by_openclip(const struct component *c) {
     return index_find(&c->index, "transformer.resblocks.0.attn.out_proj.weight");
 }
 
-/* Widths of CLIP-L, OpenCLIP-H and OpenCLIP-G. Another width (a test model) matches any of them. */
+/* Widths of CLIP-L, OpenCLIP-H and OpenCLIP-G. A test model of another width matches any of them. */
 enum { WIDTH_L = 768, WIDTH_H = 1024, WIDTH_G = 1280 };
 
 static bool clip_has_width(const struct tensor_index *view, int32_t width) {
@@ -284,7 +284,7 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Skips layers after the one whose output is read, unless the pooled row needs them. */
+/* Skips the layers after the one that token rows are read from, unless the lane needs the pooled row. */
 static bool clip_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (lane->pooled.rank) return false;
@@ -381,7 +381,7 @@ static void clip_derive_dims(struct component *c) {
     ((struct clip_settings *)c->settings)->layer.heads = c->dims[CLIP_HEADS];
 }
 
-/* Layers of OpenCLIP-H. Stable Diffusion 2 reads the last but one, and diffusers' files lack the last. */
+/* Number of layers of OpenCLIP-H. Stable Diffusion 2 reads layer 23, and diffusers' files lack layer 24. */
 enum { LAYERS_H = 24 };
 
 #define CONFIG_REST(class)                                                                                   \

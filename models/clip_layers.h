@@ -8,7 +8,7 @@
 
 #include "engine/run/family.h"
 
-/* Indices into component.dims. Indices of a single CLIP family begin at CLIP_DIMS. */
+/* Indices into component.dims of both CLIP encoders. An encoder's own indices begin at CLIP_DIMS. */
 enum { CLIP_WIDTH, CLIP_HEADS, CLIP_FEED_FORWARD, CLIP_LAYERS, CLIP_DIMS };
 
 /* Values of the setting hidden_act (config.json): quick_gelu, gelu. */
@@ -22,7 +22,7 @@ struct clip_layer_weights {
     struct clip_linear norm1, q, k, v, out, norm2, up, down;
 };
 
-/* Weight table of a CLIP layer. NAMES(name, gguf, wan) lists a family's tensor names: of transformers,
+/* Weight table of a CLIP layer. Macro NAMES(name, gguf, wan) lists a family's tensor names: of transformers,
  * clip.cpp (models/convert_hf_to_gguf.py; its ffn_down is the first MLP layer) and WAN's authors.
  * checkpoint_name is OpenCLIP's. FUSED is the name prefix of a tensor that holds q, k and v. */
 #define CLIP_RESBLOCK "transformer.resblocks.%d."
@@ -74,7 +74,7 @@ struct clip_layer_settings {
     bool causal;
 };
 
-/* Scratch tensors of a CLIP layer; T rows attend to each other. */
+/* Scratch tensors of a CLIP layer for T rows. */
 struct clip_scratch {
     struct tensor n, q, k, v; /* [T, WIDTH] */
     struct tensor up;         /* [T, FEED_FORWARD] */
@@ -85,7 +85,7 @@ struct clip_scratch clip_layer_scratch(struct context *x, const struct clip_laye
 /* Runs a CLIP layer in place on rows [T, WIDTH], which attend to each other (causally if s->causal). */
 void clip_layer(struct context *x, const struct clip_layer_weights *w, const struct clip_layer_settings *s,
                 struct tensor rows, const struct clip_scratch *scratch);
-/* Layer norm of each row; out may equal in. */
+/* Layer norm of each row; `out` may equal `in`. */
 void clip_norm(struct context *x, struct tensor out, struct tensor in, const struct clip_linear *norm,
                float eps);
 

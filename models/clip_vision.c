@@ -10,14 +10,14 @@
 
 enum { POSITIONS = CLIP_DIMS, COLOURS, PATCH, SIDE };
 
-enum { HIDDEN_STATE_FROM_END = 1 }; /* the output is hidden_states[-2] */
+enum { HIDDEN_STATE_FROM_END = 1 };
 enum { HEAD_PUBLISHED = 80, PATCH_PUBLISHED = 14 };
 
 struct clip_vision_settings {
-    struct clip_layer_settings layer; /* layer settings; heads 0: absent in the configuration */
+    struct clip_layer_settings layer; /* layer settings; layer.heads 0: no head count in the configuration */
     int last_layer;                   /* index of the layer whose output is read */
-    /* Size of images before the centre crop: the shorter edge, or width and height; 0: absent in the
-     * configuration. */
+    /* Image size after resizing, before the centre crop: the shorter edge, or width and height. 0: absent in
+     * the configuration. */
     int shortest, width, height;
     int crop_width, crop_height;
     struct picture_format format;
@@ -159,13 +159,13 @@ static enum status clip_vision_check_pictures(const struct component *c, const s
     if (both)
         error_found(e, "resized to %dx%d", s->width, s->height);
     else
-        error_found(e, "a shorter edge of %d, %s %dx%d", s->shortest,
-                    crops ? "cropped to" : "never cropped to", s->crop_width, s->crop_height);
+        error_found(e, "a shorter edge of %d, %s %dx%d", s->shortest, crops ? "cropped to" : "not cropped to",
+                    s->crop_width, s->crop_height);
     return error_expected(e, "resized to at least %dx%d, cropped to that size", side, side);
 }
 
-/* Input size in pixels, from the number of positions (a square of patches, plus the class token); 0: not a
- * square. */
+/* Side of the input image in pixels, from the number of positions: a class token and a square of patches. 0:
+ * the patches form no square. */
 static int32_t clip_vision_side(const int32_t *d) {
     int32_t side = (int32_t)lrint(sqrt((double)d[POSITIONS] - 1));
     return d[POSITIONS] > 1 && side * side == d[POSITIONS] - 1 ? side * d[PATCH] : 0;

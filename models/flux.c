@@ -18,15 +18,15 @@ enum {
     THREE_DIM,
     SIX_DIM,
     FEED_FORWARD,
-    FUSED_IN, /* DIM + FEED_FORWARD: input width of a single block's proj_out */
+    FUSED_IN, /* input width of a single block's proj_out: DIM + FEED_FORWARD */
     HEAD,
     HEADS,
     AXES, /* first of three rope axes */
     IN = AXES + 3,
-    OUT, /* out_channels: PATCH for Fill, whose IN has more columns; else 0, not written to config.json */
+    OUT, /* out_channels in config.json: PATCH for Fill, whose IN is larger; 0: the key is omitted */
     PATCH,
     LATENT,
-    FILL, /* 1: IN includes the columns of masked image and mask (Fill) */
+    FILL, /* 1: Fill model, whose IN includes the masked image's latent and the mask */
     CAPTION,
     POOLED,
     FREQUENCIES,
@@ -45,15 +45,15 @@ struct flux_settings {
 };
 
 struct flux_state {
-    struct tensor tokens; /* [text + image + reference rows, DIM] */
-    /* Shared by the lanes of a prompt: */
-    struct tensor rope; /* [text + image + reference rows, HEAD/2, 2] */
-    struct tensor text; /* [text rows, DIM]: prompt, embedded once */
-    /* Functions of timestep and prompt: one row per evaluation if hoisted, else one row. */
+    struct tensor tokens; /* hidden states of all tokens: [text + image + reference rows, DIM] */
+    /* rope and text are shared by the lanes of a prompt. */
+    struct tensor rope; /* cosine and sine table: [text + image + reference rows, HEAD/2, 2] */
+    struct tensor text; /* embedded prompt: [text rows, DIM] */
+    /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
-    struct tensor image_modulation, text_modulation; /* [double blocks, rows, SIX_DIM] */
-    struct tensor single_modulation;                 /* [single blocks, rows, THREE_DIM] */
-    struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
+    struct tensor image_modulation, text_modulation; /* all double blocks': [blocks, rows, SIX_DIM] */
+    struct tensor single_modulation;                 /* all single blocks': [blocks, rows, THREE_DIM] */
+    struct tensor final_modulation;                  /* scale and shift of the final layer: [rows, TWO_DIM] */
 };
 
 struct double_weights {
@@ -76,8 +76,8 @@ struct single_weights {
         BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
 #define LINEAR(...) LINEAR_IF(0, __VA_ARGS__)
 
-/* A weight that the authors' checkpoint fuses with others in one tensor (q, k, v and, in single blocks,
- * the MLP's first layer). part_: index of its part. */
+/* Table row of a weight that the authors' checkpoint stores fused with others (q, k, v and, in single blocks,
+ * the MLP's first layer). part_: index of the weight within the fused tensor. */
 #define FUSED_PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                          \
     {                                                                                                        \
         .offset = offsetof(struct structure, field_), .names = {name_},                                      \
@@ -203,7 +203,7 @@ static void flux_fill_rope(struct context *x, const struct visit_scope *scope) {
         .n_grids = 1,
         .grid = {{.extent = {1, 1, 1}}},
     };
-    /* Rope: all text tokens have position (0, 0, 0). */
+    /* All text tokens have rope position (0, 0, 0): the first row is computed and copied. */
     op_rope_table(x, tensor_slice(text, 0, 1), &rope);
     struct tensor rows = tensor_reshape(text, 2, (int32_t[]){text.dim[0], 2 * text.dim[1]});
     if (text.dim[0] > 1)
@@ -395,7 +395,7 @@ static enum status flux_configure(struct component *c, const struct config *conf
     bool guided = c->dims[GUIDED];
     int patch = 1;
     config_int(config, "patch_size", 1, 1, &patch,
-               e); /* diffusers packs 2x2 patches before the model, so patch_size is 1 */
+               e); /* must be 1: diffusers packs 2x2 patches before the model */
     config_bool(config, "guidance_embeds", &guided, e);
     config_check_list(config, "axes_dims_rope", 3, e);
     c->dims[GUIDED] = guided;

@@ -187,7 +187,7 @@ static void mmdit_project_qkv(struct context *x, const struct mmdit_stream *s,
     mmdit_linear(x, tensor_slice(a->v, s->first, s->rows), n, &w->v);
 }
 
-/* Number of updated rows in a range; done: rows of the ranges before it. */
+/* Number of rows of range number `range` that the block updates. done: rows in earlier ranges. */
 static int32_t mmdit_updated_rows(const struct mmdit_stream *s, int range, int32_t done) {
     int32_t left = s->n_updated - done;
     return left < s->range[range].rows ? left : s->range[range].rows;
@@ -265,7 +265,7 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     mmdit_attention(x, &a, first, image->first + image->n_updated - first, heads.size);
     if (attention2)
         mmdit_norm(x, image, a.n, tokens,
-                   SECOND_NORM); /* normed input of attn2: tokens before the joint attention */
+                   SECOND_NORM); /* attn2 also reads the tokens from before the joint attention */
     mmdit_attention_out(x, image, &image->w->attention.out, tokens, a.q, GATE);
     mmdit_attention_out(x, text, &text->w->attention.out, tokens, a.q, GATE);
     if (attention2) mmdit_attention2(x, image, tokens, heads.size, &a);

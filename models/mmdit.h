@@ -45,7 +45,7 @@ struct mmdit_stream_weights {
 
 /* Sizes of an MMDiT transformer, read from its weights. */
 struct mmdit_sizes {
-    int32_t dim, feed_forward, head, frequencies, patch; /* patch: number of values of one token */
+    int32_t dim, feed_forward, head, frequencies, patch; /* patch: values per token (2x2 latent pixels) */
     const int *axis; /* three rope axes (axes_dims_rope in config.json); NULL: no rope */
     int layers, n_blocks;
 };
@@ -60,7 +60,7 @@ int mmdit_n_references(const struct lane *lane);
 struct tensor mmdit_latent(const struct lane *lane, int i);
 /* Number of tokens of the generated image and all references. */
 int32_t mmdit_image_token_count(const struct lane *lane);
-/* Slices rows of all tokens to the rows of the text tokens, or of the image tokens. */
+/* The rows of `all` that belong to text tokens (mmdit_text_rows) or image tokens (mmdit_image_rows). */
 struct tensor mmdit_text_rows(struct tensor all, const struct lane *lane);
 struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane);
 /* Part i of a row [1, C] that is split into parts of `length` columns (torch.chunk). */
@@ -88,7 +88,7 @@ void mmdit_proj_out(struct context *x, const struct linear_weights *w, const str
 /* Scratch tensors of joint attention, for the rows of both streams: normed input, queries, keys, values. */
 struct mmdit_qkv {
     struct tensor n, q, k, v;
-    uint64_t mark; /* scratch memory offset of k and v, which are freed after attention */
+    uint64_t mark; /* scratch memory position of k and v; restoring it frees them */
 };
 
 struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens);
@@ -103,8 +103,8 @@ enum { MMDIT_RANGES = 2 };
 /* Token rows of a stream that share one modulation. */
 struct mmdit_range {
     int32_t rows;
-    /* [1, 6 C]: shift, scale, gate of attention, then of the feed-forward; [1, 9 C]: then of the second
-     * attention; [1, 2 C]: shift, scale, in a stream without updated rows. */
+    /* Modulation parts of C values. [1, 6 C]: shift, scale, gate of attention, then of the feed-forward; [1,
+     * 9 C]: then of attn2; [1, 2 C]: shift and scale, in a stream without updated rows. */
     struct tensor modulation;
 };
 
@@ -118,7 +118,7 @@ struct mmdit_stream {
     const struct mmdit_stream_weights *w;
     int32_t first, rows;
     int32_t n_updated; /* leading rows that the block updates; the others give keys and values only */
-    struct mmdit_range range[MMDIT_RANGES]; /* consecutive row ranges; an entry with rows 0 is unused */
+    struct mmdit_range range[MMDIT_RANGES]; /* consecutive row ranges; unused entries have 0 rows */
 };
 
 /* Runs a joint block: updates tokens [all rows, C] in place. Updated rows of both streams are contiguous. */

@@ -28,7 +28,7 @@
 #define DECLARE_FAMILY(name) extern const struct family family_##name;
 PUBLISHED_FAMILIES(DECLARE_FAMILY)
 
-/* For slot.matches: true if the CLIP weights have the width of CLIP-L, OpenCLIP-H or OpenCLIP-G, or of
+/* Callbacks slot.matches: true if the CLIP weights have the width of CLIP-L, OpenCLIP-H or OpenCLIP-G, or of
  * none of the three (small test models). */
 bool clip_is_l(const struct tensor_index *view);
 bool clip_is_h(const struct tensor_index *view);
@@ -64,28 +64,28 @@ extern const struct family *const families[];
 /* Template of a prompt with reference images. An image's vision tokens replace its pad tokens; the prompt
  * is never truncated. */
 struct image_prompt {
-    const char *template_before; /* replaces text_recipe.template_before; NULL: no images in prompts */
-    int drop_idx;                /* replaces text_recipe.drop_idx */
+    const char *template_before; /* replaces text_recipe.template_before; NULL: prompts cannot have images */
+    int drop_idx;                /* replaces text_recipe.drop_idx in prompts with images */
     const char *before, *after; /* text around each image, before the prompt; %d is the image number from 1 */
-    const char *pad;            /* token that is repeated once for each vision token */
+    const char *pad;            /* placeholder token, repeated once for each vision token */
 };
 
 /* How a prompt becomes the token ids of one text encoder. */
 struct text_recipe {
-    const char *template_before, *template_after; /* text around the prompt; NULL: none */
+    const char *template_before, *template_after; /* text before and after the prompt; NULL: none */
     bool clean_html;       /* decode HTML entities and collapse white space: engine/open/prompt_clean.h */
-    const char *bos, *eos; /* tokens before and after the prompt, also of a truncated one; NULL: none */
+    const char *bos, *eos; /* start and end token, kept when a prompt is truncated; NULL: none */
     const char *pad;       /* token that pads short prompts to tokens_max; NULL: no padding */
     bool pad_with_id_0;    /* pad with token id 0 instead of the token `pad` */
-    int tokens_max;        /* maximum length with template, bos and eos; longer prompts are truncated */
-    int windows_max;       /* maximum windows of tokens_max for a long prompt; 0: it is truncated */
+    int tokens_max;  /* maximum number of tokens, including template, bos and eos; the rest is truncated */
+    int windows_max; /* a long prompt is split into at most this many windows of tokens_max; 0: truncated */
     const char *special_tokens[5]; /* template tokens that the tokenizer must define, NULL-terminated */
     int drop_idx; /* leading template tokens whose hidden states are dropped (diffusers: drop_idx) */
     struct image_prompt image_prompt;
     const char *tokenizer;        /* required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram" */
     const char *tokenizer_folder; /* subfolder of the tokenizer in a Hugging Face folder */
-    const char *tokenizer_from;   /* advice in the error for a missing tokenizer */
-    const char *classes[2];       /* classes of encoder and tokenizer in model_index.json */
+    const char *tokenizer_from;   /* where to get the tokenizer: advice in the error if it is missing */
+    const char *classes[2];       /* class names of encoder and tokenizer in model_index.json */
 };
 
 enum { SLOTS_MAX = 10, SLOT_DIMENSIONS_MAX = 16 };
@@ -103,20 +103,20 @@ struct slot {
     bool optional;
     const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: the family's */
     const char *folder;       /* subfolder of the component in a Hugging Face folder */
-    /* Usual name of the weight file ("taef1"), where weights for other slots have the same shapes; NULL:
-     * shapes are unambiguous. */
+    /* Usual name of the weight file ("taef1"), which selects the slot if weights for other slots have the
+     * same shapes; NULL: shapes are unambiguous. */
     const char *weights_name;
     /* Tensor name prefixes in files that hold several components, NULL-terminated; the first is "". */
     const char *const *prefixes;
     const char *prefix; /* tensor name prefix in a Hugging Face folder that two slots share; NULL: none */
-    /* True if the weights are for this slot, where several slots have the same family; NULL: always. */
+    /* True if the weights belong to this slot, not to another slot of the same family; NULL: always. */
     bool (*matches)(const struct tensor_index *view);
     /* Words in the file name that select among slots of equal shapes, such as "high"; a word ends at every
      * character that is no letter or digit. NULL-terminated. */
     const char *name_words[3];
     struct text_recipe text; /* how a text encoder's prompt becomes tokens */
-    const char *class;       /* class in model_index.json, for a vision encoder with its own folder */
-    /* Dimensions whose published value differs from the family's. */
+    const char *class;       /* class name in model_index.json of a vision encoder with its own folder */
+    /* Dimensions whose published value in this slot differs from the family's. */
     struct {
         const char *name;
         int value;
@@ -140,7 +140,7 @@ struct flow_shift_line {
  * of the values of a bias vector is above a threshold. */
 enum { PREDICTION_PROBE_NAMES = 2 };
 struct prediction_probe {
-    const char *name[PREDICTION_PROBE_NAMES]; /* checkpoint name, diffusers name; NULL: no probe */
+    const char *name[PREDICTION_PROBE_NAMES]; /* bias vector: checkpoint, diffusers name; NULL: no probe */
     double deviation;
 };
 
@@ -150,7 +150,7 @@ struct latent_colours {
     int n; /* latent channels */
     const float (*rgb)[3];
     float bias[3];
-    float scale; /* scaling_factor of the VAE that the values were fitted to; 0: n alone identifies the VAE */
+    float scale; /* scaling_factor of the VAE that the values fit; 0: any VAE with n latent channels */
 };
 
 extern const struct latent_colours latent_colours_sd1, latent_colours_sdxl, latent_colours_sd3,
@@ -165,40 +165,39 @@ enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
 struct condition {
     int slot;
     enum condition_kind what;
-    /* Text encoder layer that is read: hidden_states[-1 - n]; 0: the last, after the final norm. */
+    /* Hidden state of the text encoder: hidden_states[-1 - this value]; 0: the last, after the final norm. */
     int hidden_state_from_end;
     bool final_norm; /* apply the final norm also to an earlier hidden state */
     bool projected;  /* apply text_projection to the pooled row */
-    /* The projection is applied only in the pipeline's folder and if config.json names the slot's class;
-     * otherwise text_projection is not used and may be absent. */
+    /* text_projection is applied only in a pipeline folder whose config.json names the slot's class.
+     * Otherwise it is not used and may be absent. */
     bool projected_if_class;
     /* Concatenate with the previous condition's tokens along the feature axis (torch.cat, dim=-1);
      * otherwise along the token axis. Pooled rows are always concatenated along the feature axis. */
     bool concat_columns;
-    bool zero_padded; /* zero-pad the features, with those concatenated to them, to the denoiser's width */
+    bool zero_padded; /* zero-pad the (concatenated) features to the denoiser's width */
     int padded_to;    /* pad with zero rows to this many tokens; 0: no padding */
 };
 
-/* A denoiser and its timesteps: from `below` (fraction of 1000) down to the next span's `below`. */
+/* A denoiser and its timestep range: from 1000 * `below` down to 1000 * `below` of the next span. */
 struct denoiser_span {
     int slot;
-    double below; /* overridden by boundary_ratio in model_index.json; 0 ends the list */
+    double below; /* upper end, 0 to 1; replaced by boundary_ratio in model_index.json; 0 ends the list */
 };
 
 /* Extra input channels that are concatenated with the latent (lane.concat). */
 enum concat_rule {
     CONCAT_NONE,
-    /* Needs --init-img and --mask: */
-    CONCAT_FILL, /* Flux Fill: latent of the masked image, then the mask, one channel for each pixel under a
-                    latent pixel */
-    CONCAT_INPAINT, /* Stable Diffusion inpainting: the mask, one channel, sampled at the top left pixel of
-                       each latent pixel, then the latent of the masked image */
-    /* Needs --init-img, takes no mask: */
-    CONCAT_I2V, /* WAN image-to-video: mask with one channel per video frame of a latent frame, 1 for input
-                   frames (first, last); then the latent of a video of the input frames, grey elsewhere */
-    /* Takes a control video, a mask and reference images, which become leading frames: */
-    CONCAT_CONTROL, /* WAN VACE: latent of the control video outside the mask, latent inside the mask, then
-                       the mask, one channel for each pixel under a latent pixel */
+    CONCAT_FILL,    /* Flux Fill, needs --init-img and --mask: latent of the masked image, then the mask, one
+                       channel per pixel of a latent pixel */
+    CONCAT_INPAINT, /* Stable Diffusion inpainting, needs --init-img and --mask: one mask channel, sampled at
+                       each latent pixel's top left pixel, then the latent of the masked image */
+    CONCAT_I2V, /* WAN image-to-video, needs --init-img, takes no mask: mask with one channel per video frame
+                   of a latent frame, 1 for input frames (first, last); then the latent of a video of the
+                   input frames, grey elsewhere */
+    CONCAT_CONTROL, /* WAN VACE, takes a control video, mask and reference images (leading frames): latent of
+                       the video outside the mask, latent inside, then the mask, one channel per pixel of a
+                       latent pixel */
 };
 
 /* How a pipeline uses --init-img. */
@@ -212,36 +211,36 @@ enum init_image_rule {
 /* Micro-conditioning of SDXL (diffusers: add_time_ids), in lane.add_time_ids. */
 enum add_time_ids_rule {
     ADD_TIME_IDS_NONE,
-    ADD_TIME_IDS_SIZES, /* original height and width, crop top and left (0), target height and width;
-                           all sizes are the image's */
-    ADD_TIME_IDS_SIZES_AND_SCORE, /* original size, crop, and aesthetic score: 6, negative prompt 2.5 */
+    ADD_TIME_IDS_SIZES, /* height and width, crop top and left (0), height and width again, all of the
+                           generated image */
+    ADD_TIME_IDS_SIZES_AND_SCORE, /* size, crop, and aesthetic score: 6, for the negative prompt 2.5 */
 };
 
-/* Areas in pixels that reference images and the output are resized to. Images keep their aspect ratio;
- * sides are rounded to multiples of `multiple`. */
+/* Target areas in pixels of resized reference images and of the output. Aspect ratios are kept; sides are
+ * rounded to multiples of `multiple`. */
 struct picture_areas {
     int64_t vision; /* area for the vision encoder, which may resize again; 0: the image's own size */
     int64_t vae;    /* area for the VAE encoder; 0: as in Flux Kontext (picture_reference_size) */
-    int64_t output; /* default output area, with the aspect of the last reference; 0: recipe.width, height */
+    int64_t output; /* default output area, in the last reference's aspect ratio; 0: recipe.width, height */
     int multiple;
 };
 
 /* A pipeline as data. The same session code runs every recipe. */
 struct recipe {
     const char *name; /* value of --family, such as "zimage" */
-    /* Components in the order of their stages. The VAE encoder comes last and may be absent, which
-     * disables image inputs. A tiny decoder (TAESD), which is no part of a model, follows it. */
+    /* Components in the order of their stages, then the VAE encoder, then a tiny decoder (TAESD), which is no
+     * part of a model. Without a VAE encoder, image inputs are disabled. */
     struct slot slot[SLOTS_MAX + 1]; /* ends with an empty slot */
     int variant;                     /* component.variant of the denoiser */
-    /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with
-     * the same shapes; NULL: their default. */
+    /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
+     * same shapes; NULL: the default among them. */
     const char *name_word;
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
     struct denoiser_span span[DENOISER_SPANS_MAX + 1];
     const char *pipelines[5]; /* values of _class_name in model_index.json, NULL-terminated */
-    /* Image processor of the vision encoder: class in model_index.json and folder; NULL: none. of_prompts: a
-     * combined processor, whose folder also holds the tokenizer. */
+    /* Image processor of the vision encoder: class in model_index.json and folder; NULL: none. of_prompts:
+     * the processor's folder also holds the tokenizer. */
     struct {
         const char *class, *folder;
         bool of_prompts;
@@ -249,35 +248,35 @@ struct recipe {
     int patch;      /* patch size in latent pixels: width and height are multiples of patch * VAE factor */
     int frames_max; /* maximum num_frames; 0: an image model */
     struct sampling sampling;                 /* defaults for keys that scheduler_config.json lacks */
-    struct prediction_probe prediction_probe; /* default where scheduler_config.json lacks prediction_type */
+    struct prediction_probe prediction_probe; /* used if scheduler_config.json lacks prediction_type */
     guidance_rule *guide;
-    bool cfg_needs_negative; /* classifier-free guidance only with a negative prompt, whatever cfg_scale is */
+    bool cfg_needs_negative; /* without a negative prompt, no classifier-free guidance at any cfg_scale */
     enum concat_rule concat;
     enum init_image_rule init;
     enum add_time_ids_rule add_time_ids;
     bool force_zeros_for_empty_prompt;    /* default of this key of model_index.json: embeddings of an absent
                                              negative prompt are zeros, not those of "" */
-    const char *default_negative;         /* used for an absent negative prompt; NULL: "" or zeros */
+    const char *default_negative;         /* negative prompt if none is passed; NULL: "" or zeros */
     const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
-    /* Timestep shift, where scheduler_config.json does not set it. */
+    /* Timestep shift if scheduler_config.json does not set it. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
     double shift_terminal;  /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
-    bool samples_posterior; /* input image latents are sampled from the VAE posterior, else its mode */
-    int references_min, references_max; /* number of reference images (-r) */
-    bool references_if_unnamed; /* references are accepted only if no model_index.json names a pipeline */
+    bool samples_posterior; /* encode input images to a sample of the VAE posterior, else to its mode */
+    int references_min, references_max; /* allowed number of reference images (-r) */
+    bool references_if_unnamed;         /* reference images only if no model_index.json names a pipeline */
     struct picture_areas areas;
     const char *edit; /* value of --edit that selects this recipe; NULL: none */
-    /* Defaults where the model's folder has no sluice.json. */
+    /* Default generation settings for models without a sluice.json. */
     int width, height, frames, fps, steps; /* frames 0: one image */
-    /* Defaults of a distilled model (Turbo) of the same shapes, recognised by its sample_size and trailing
-     * timesteps without zero terminal SNR; cfg_scale is then 1. steps 0: none known. */
+    /* Distilled model (Turbo) with the same shapes, recognised by this sample_size and trailing timesteps
+     * without zero terminal SNR: default steps (0: none known). Its cfg_scale is 1. */
     struct {
         int latent_side, steps;
     } distilled;
     double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: same as cfg_scale */
+    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: that of the first */
     bool takes_guidance;  /* the denoiser has an embedding of the distilled guidance scale */
 };
 
@@ -297,19 +296,19 @@ int recipe_count_slots(const struct recipe *recipe, const struct family *family)
 /* Published value of a dimension: the slot's override, else the family's. */
 int slot_dimension(const struct slot *slot, const struct dimension *d);
 
-/* Slot number i, counted through all recipes; NULL after the last. */
+/* Slot number i of all recipes' slots in sequence; NULL after the last. */
 const struct slot *models_slot(int i);
 /* True for the slot of a tiny decoder, which is no part of a model and loaded by its flag only. */
 bool slot_is_extra(const struct slot *slot);
-/* Finds the first recipe with a tiny decoder of this family name; sets *slot. NULL: none. */
+/* Finds the first recipe with a tiny decoder of this family name; sets *slot. Returns NULL if none. */
 const struct recipe *models_find_extra(const char *name, int *slot);
-/* True if the slot takes this family and tensor name prefix. Does not call slot.matches. */
+/* True if the slot accepts this family under this tensor name prefix. Does not call slot.matches. */
 bool slot_takes(const struct slot *slot, const struct family *family, const char *prefix);
-/* Finds the first recipe, with this denoiser unless it is NULL, that has a slot for the family and prefix;
- * sets *slot. NULL: none. */
+/* Finds the first recipe (if denoiser is not NULL: with this denoiser) that has a slot for the family and
+ * prefix. Sets *slot to the slot's index; returns NULL if none. */
 const struct recipe *models_find_slot(const struct family *family, const char *prefix,
                                       const struct family *denoiser, int *slot);
-/* Condition of this kind that reads the slot; NULL: none. */
+/* Condition of this kind that reads the slot's text encoder; NULL: none. */
 const struct condition *recipe_condition(const struct recipe *recipe, int slot, enum condition_kind what);
 
 #endif

@@ -13,7 +13,7 @@
             &recipe_qwen_image_edit_2511                                                                     \
     }
 
-/* Encoder and decoder of a tiny VAE in diffusers' format (diffusion_pytorch_model.*). */
+/* File name pattern of a tiny VAE, encoder and decoder, in diffusers' format. */
 #define TAE "diffusion_*"
 
 /* clang-format off */
@@ -112,7 +112,7 @@ const struct hf_source hf_sources[] = {
 };
 /* clang-format on */
 
-/* The reference implementation of the committed fixtures: test/golden/requirements.txt. */
+/* Reference implementation that made the committed fixtures; version as in test/golden/requirements.txt. */
 #define DIFFUSERS "diffusers 0.42.1"
 
 const struct published_model published_models[] = {

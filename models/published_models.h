@@ -29,7 +29,7 @@ struct published_model {
         *parts_compared_in; /* without a fixture: the recipe whose fixture covers the same components */
 };
 
-extern const struct hf_source hf_sources[];             /* ends with repository NULL */
+extern const struct hf_source hf_sources[]; /* all known files; the last row has repository NULL */
 extern const struct published_model published_models[]; /* one row for each recipe; ends with recipe NULL */
 
 /* Row of published_models for a recipe; NULL: none. */

@@ -14,7 +14,7 @@ static const struct weight_spec qwen25vl_layer_table[] = {
 static const struct block_kind qwen25vl_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
 
-/* Tensor of Qwen3; under the prefix "language_model.", which text models lack, it means Qwen3-VL. */
+/* Tensor of Qwen3; with the prefix "language_model.", which text models lack, it means Qwen3-VL. */
 static const char qwen3_norm[] = "layers.0.self_attn.q_norm.";
 
 static bool is_qwen3_vl(const struct tensor_index *index) {
@@ -33,7 +33,7 @@ static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "the language model of Qwen2.5-VL", e);
 }
 
-/* Checks model_type: Qwen2, Qwen2.5 and Qwen2-VL have the same tensors with other values. */
+/* Checks model_type, because Qwen2, Qwen2.5 and Qwen2-VL have the same tensor names and shapes. */
 static enum status qwen25vl_check_model(const struct config *config, struct error *e) {
     const char *model = config_string(config, "model_type", "");
     if (!*model || !strcmp(model, "qwen2_5_vl") || !strcmp(model, "qwen2_5_vl_text")) return OK;
@@ -70,7 +70,7 @@ static enum status qwen25vl_check_sections(const struct component *c, struct err
     return error_expected(e, "three positive numbers with a sum of %d", c->dims[QWEN_HEAD] / 2);
 }
 
-/* Published head size, for configurations without a head count: tensor shapes do not determine it. */
+/* Published head size, used if the configuration has no head count: tensor shapes do not determine it. */
 enum { HEAD_PUBLISHED = 128 };
 
 static enum status qwen25vl_configure(struct component *c, const struct config *config, struct error *e) {

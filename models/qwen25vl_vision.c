@@ -1,12 +1,12 @@
 /* Vision encoder of Qwen2.5-VL (transformers: Qwen2_5_VisionTransformerPretrainedModel). Its output tokens
  * are part of the prompt of the language model (qwen25vl.c).
  *
- * Patches of 14x14 pixels become tokens. They are ordered window by window, within a window in blocks of 2x2,
- * so that tokens that attend to each other, or are merged, are contiguous. A layer: x +=
+ * Patches of 14x14 pixels become tokens. They are ordered window by window, within a window in merge blocks
+ * of 2x2, so that tokens that attend to each other, or are merged, are contiguous. A layer: x +=
  * out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before each half,
  * biases everywhere, rope on halves of a head over row and column. Most layers attend within a window, a few
- * to the whole image. Finally the four tokens of a block are merged into one, and tokens return to raster
- * order.
+ * to the whole image. Finally the four tokens of a merge block are merged into one, and tokens return to
+ * raster order.
  *
  * transformers feeds an image as two equal video frames. Here both kernel slices are applied to the one
  * image. Source: transformers 5.23, models/qwen2_5_vl/modeling_qwen2_5_vl.py. */
@@ -40,9 +40,9 @@ struct vision_settings {
     int merge_size; /* side of a merge block, in tokens */
     int window;     /* window size in pixels */
     int full_layers[FULL_LAYERS_MAX];
-    int full_every; /* above 0: every n-th layer has full attention; else full_layers lists those layers */
+    int full_every; /* above 0: full attention in every full_every-th layer; 0: in full_layers */
     int activation;
-    int min_pixels, max_pixels; /* limits of the resized image */
+    int min_pixels, max_pixels; /* minimum and maximum pixel count of the resized image */
     struct picture_format format;
 };
 
@@ -55,9 +55,9 @@ struct token_grid {
 };
 
 struct vision_state {
-    struct tensor tokens;   /* [T, WIDTH] */
-    struct tensor rope;     /* [T, HEAD/2, 2] */
-    struct token_grid grid; /* grid of patch tokens, before merging */
+    struct tensor tokens; /* [T, WIDTH] */
+    struct tensor rope;   /* [T, HEAD/2, 2] */
+    struct token_grid grid;
 };
 
 struct patch_weights {
@@ -132,7 +132,7 @@ struct vision_layer_weights {
     LAYER_WEIGHT(field, tail ".weight", gguf ".weight", 2, outputs, inputs),                                 \
         LAYER_WEIGHT(field##_bias, tail ".bias", gguf ".bias", 1, outputs)
 
-/* q, k or v: one fused tensor in safetensors files, separate tensors in GGUF files. */
+/* q, k or v of a layer: part of a fused tensor in safetensors files, a separate tensor in GGUF files. */
 #define QKV_PART(field, part, tail, gguf, r, ...)                                                            \
     {                                                                                                        \
         .offset = offsetof(struct vision_layer_weights, field), .names = {"v.blk.%d." gguf},                 \
@@ -255,9 +255,8 @@ static void vision_forward_merger(struct context *x, const void *weights, const 
     struct token_grid grid = state->grid;
     int32_t side = grid.token_order.block, joined[] = {rows.dim[0], w->in.dim[1]};
     struct tensor inner = context_operand(x, 2, joined);
-    struct tensor n =
-        context_tensor(x, inner.dtype, 2,
-                       tokens.dim); /* contiguous copy, so that the tokens of a merge block can be joined */
+    struct tensor n = context_tensor(
+        x, inner.dtype, 2, tokens.dim); /* contiguous, so that a reshape joins the tokens of a merge block */
     struct tensor merged = context_tensor(x, DTYPE_F32, 2, rows.dim);
     op_rms_norm(x, n, tokens, w->norm, norm_eps, (struct modulation){0});
     op_linear(x, inner, tensor_reshape(n, 2, joined), w->in,
@@ -325,8 +324,8 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
         e, "a head size that is a multiple of 4, patches [3, 2, n, n], merge blocks within windows");
 }
 
-/* Checks preprocessor_config.json against the encoder (patch and merge sizes, min_pixels), and that lists of
- * the configuration are not longer than supported. */
+/* Checks preprocessor_config.json against the encoder (patch size, merge size, min_pixels), and the lengths
+ * of lists in the configuration. */
 static enum status vision_check_config(const struct component *c, const struct config *config,
                                        struct error *e) {
     static const char *const lists[] = {"vision_config.fullatt_block_indexes.16", "fullatt_block_indexes.16"};
@@ -354,7 +353,7 @@ static enum status vision_check_config(const struct component *c, const struct c
     return e->code;
 }
 
-/* Ends full_layers after the entries in the configuration; without a list the published layers stay. */
+/* Ends full_layers after the layers in the configuration; without a list the published layers stay. */
 static void vision_end_full_layers(struct vision_settings *s, const struct config *config) {
     char nested[64], flat[64];
     for (int i = 0, listed = 0; i < FULL_LAYERS_MAX; i++) {
@@ -415,7 +414,7 @@ static void qwen25vl_vision_declare(const struct component *c, struct lane *lane
     }
 }
 
-/* smart_resize of models/qwen2_vl/image_processing_qwen2_vl.py; rounds half to even. */
+/* Resized image: smart_resize of models/qwen2_vl/image_processing_qwen2_vl.py; rounds half to even. */
 static struct vision_grid qwen25vl_vision_grid_of(const struct component *c, int width, int height) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     enum { ASPECT_MOST = 200 };
@@ -517,7 +516,7 @@ static const struct setting qwen25vl_vision_pictures[] = {
     PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
 
-/* Full-attention layers of a synthetic encoder: the last of fewer than 8, else 4 at equal distances. */
+/* Full attention in a synthetic encoder: in the last of fewer than 8 layers, else in 4 at equal distances. */
 static void qwen25vl_vision_derive_dims(struct component *c) {
     enum { PUBLISHED = 4, FEW = 8 };
     struct vision_settings *s = (struct vision_settings *)c->settings;

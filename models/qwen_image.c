@@ -26,7 +26,7 @@ enum {
     LAYERS,
 };
 
-/* References modulated at timestep 0: key in config.json, and marker tensor in files without one. */
+/* Models with this config.json key or this tensor modulate reference tokens as at timestep 0. */
 #define ZERO_COND        "zero_cond_t"
 #define ZERO_COND_TENSOR "__index_timestep_zero__"
 
@@ -36,15 +36,15 @@ struct qwen_image_settings {
 };
 
 struct qwen_image_state {
-    struct tensor tokens; /* [text + image + reference rows, DIM] */
-    /* Shared by the lanes of a prompt: */
-    struct tensor rope; /* [text + image + reference rows, HEAD/2, 2] */
-    struct tensor text; /* [text rows, DIM]: prompt, embedded once */
-    /* Functions of the timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
+    struct tensor tokens; /* hidden states of all tokens: [text + image + reference rows, DIM] */
+    /* rope and text are shared by the lanes of a prompt. */
+    struct tensor rope; /* cosine and sine table: [text + image + reference rows, HEAD/2, 2] */
+    struct tensor text; /* embedded prompt: [text rows, DIM] */
+    /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
     struct tensor image_modulation, text_modulation; /* [LAYERS, rows, SIX_DIM] */
-    struct tensor final_modulation;                  /* [rows, TWO_DIM]: scale, shift */
-    /* Conditioning and image modulation of reference tokens with zero_cond_t, at timestep 0; else rank 0. */
+    struct tensor final_modulation;                  /* scale and shift of the final layer: [rows, TWO_DIM] */
+    /* Conditioning and image modulation of reference tokens at timestep 0; rank 0 without zero_cond_t. */
     struct tensor clean_condition;  /* [1, DIM] */
     struct tensor clean_modulation; /* [LAYERS, 1, SIX_DIM] */
 };
@@ -180,7 +180,7 @@ static void qwen_image_forward_time(struct context *x, const void *weights, cons
     if (state->clean_condition.rank) qwen_image_embed_times(x, state->clean_condition, &zero_cond_t, weights);
 }
 
-/* Image modulation of a block at timestep 0, [1, SIX_DIM]. */
+/* Row of one block in clean_modulation (image modulation at timestep 0): [1, SIX_DIM]. */
 static struct tensor qwen_image_clean_row(const struct qwen_image_state *state, int number) {
     struct tensor all = state->clean_modulation;
     return tensor_reshape(tensor_slice(all, number, 1), 2, all.dim + 1);
@@ -320,8 +320,8 @@ static enum status qwen_image_check_dims(const struct component *c, struct error
     return mmdit_check_sizes(c, &sizes, e);
 }
 
-/* Refuses other token sizes. Mage-Flow has the same tensor names, with tokens of one latent pixel and 128
- * channels. */
+/* Refuses token sizes other than those of 2x2 patches, and Mage-Flow, which has the same tensor names but
+ * tokens of one latent pixel with 128 channels. */
 static enum status qwen_image_check_patch(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     enum { MAGE_FLOW = 128 };

@@ -32,20 +32,20 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies the result to lane.text if the tokens are in a separate tensor. */
+/* Copies hidden states from the separate tensor, if there is one, to lane.text. */
 static void qwen_write_output(struct context *x, const struct lane *lane) {
     const struct qwen_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
 }
 
-/* A run of text tokens and the image after it. */
-struct prompt_run {
-    int32_t first, n;                /* run of text tokens; n may be 0 */
+/* Segment of a prompt: consecutive text tokens and the image after them. */
+struct prompt_segment {
+    int32_t first, n;                /* first text token and number of text tokens, which may be 0 */
     const struct vision_span *image; /* NULL: end of the prompt */
 };
 
-static struct prompt_run prompt_run(const struct lane *lane, int32_t n_tokens, int i) {
-    struct prompt_run run = {0};
+static struct prompt_segment prompt_segment(const struct lane *lane, int32_t n_tokens, int i) {
+    struct prompt_segment run = {0};
     if (i)
         run.first = lane->vision_spans[i - 1].first +
                     lane->vision_spans[i - 1].height * lane->vision_spans[i - 1].width;
@@ -59,7 +59,7 @@ int qwen_rows(const struct component *c, int i_table, const struct lane *lane, i
     (void)c;
     (void)i_table;
     for (int i = 0;; i++) {
-        struct prompt_run run = prompt_run(lane, lane->n_tokens, i);
+        struct prompt_segment run = prompt_segment(lane, lane->n_tokens, i);
         for (int32_t k = 0; k < run.n; k++, n++)
             if (rows) rows[n] = lane->tokens[run.first + k];
         if (!run.image) return n;
@@ -69,7 +69,7 @@ int qwen_rows(const struct component *c, int i_table, const struct lane *lane, i
 static void qwen_place_tokens(struct context *x, const struct lane *lane, struct tensor rows) {
     struct tensor tokens = qwen_tokens(lane);
     for (int i = 0, n = 0;; i++) {
-        struct prompt_run run = prompt_run(lane, tokens.dim[0], i);
+        struct prompt_segment run = prompt_segment(lane, tokens.dim[0], i);
         if (run.n) op_copy(x, tensor_slice(tokens, run.first, run.n), tensor_slice(rows, n, run.n));
         n += run.n;
         if (!run.image) return;
@@ -77,7 +77,7 @@ static void qwen_place_tokens(struct context *x, const struct lane *lane, struct
     }
 }
 
-/* M-RoPE positions: a grid for each run of text and each image. Text after an image continues after the
+/* Position grids of M-RoPE: one for each text segment and image. Text after an image continues after the
  * longer side of its token grid. */
 enum { QWEN_GRIDS_MAX = 2 * LANE_REFERENCES_MAX + 1 };
 _Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a prompt with the most images");
@@ -85,7 +85,7 @@ _Static_assert((int)QWEN_GRIDS_MAX <= (int)ROPE_GRIDS_MAX, "rope table of a prom
 static void qwen_list_grids(const struct lane *lane, int32_t n_tokens, struct rope_options *rope) {
     int32_t p = 0;
     for (int i = 0;; i++) {
-        struct prompt_run run = prompt_run(lane, n_tokens, i);
+        struct prompt_segment run = prompt_segment(lane, n_tokens, i);
         const struct vision_span *image = run.image;
         if (run.n)
             rope->grid[rope->n_grids++] =

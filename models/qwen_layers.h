@@ -35,9 +35,8 @@ struct qwen_settings {
 };
 
 struct qwen_state {
-    struct tensor rope; /* [T, HEAD/2, 2] */
-    struct tensor
-        tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
+    struct tensor rope;   /* [T, HEAD/2, 2] */
+    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: lane.text has no gaps and holds them */
 };
 
 struct qwen_layer_weights {
@@ -68,7 +67,7 @@ struct qwen_layer_weights {
         QWEN_LAYER_WEIGHT(down, "mlp.down_proj.weight", "ffn_down.weight", 2, QWEN_HIDDEN,                   \
                           QWEN_FEED_FORWARD)
 
-/* Initialisers of dimensions read from the embedding table or the first layer. */
+/* Initialisers of dimensions read from the shape of the embedding table or of a first-layer tensor. */
 #define QWEN_OF_TABLE(axis)                                                                                  \
     OF_TENSOR(2, axis, "model.embed_tokens.weight", "embed_tokens.weight", "token_embd.weight")
 #define QWEN_OF_LAYER(rank, tail, gguf)                                                                      \
@@ -79,8 +78,8 @@ bool qwen_has_tensors(const struct tensor_index *index, const char *tail, const 
 void qwen_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope);
 /* Lists the encoder's blocks; layer: the family's block kind of a decoder layer. */
 int qwen_list_blocks(const struct component *c, const struct block_kind *layer, struct block_ref *refs);
-/* Callback family.configure. SHAPE if dims are inconsistent, META if a file gives another number of
- * layers. */
+/* Callback family.configure. Returns SHAPE if dims are inconsistent, META if the configured number of layers
+ * differs from the tensors'. */
 enum status qwen_configure(struct component *c, const struct config *config, struct error *e);
 /* Callback family.derive; settings->heads must be set. */
 void qwen_derive(struct component *c);

@@ -79,7 +79,7 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
                                 "Qwen/Qwen2.5-VL-7B-Instruct",                                                \
               .classes = {"Qwen2_5_VLForConditionalGeneration", "Qwen2Tokenizer"}, __VA_ARGS__}}
 
-/* Template of prompts with reference images. number: format of the label before each image, or "". */
+/* Template of prompts with reference images. number: format of the label before each image; "": no label. */
 #define IMAGE_PROMPT(number)                                                                                  \
     .image_prompt = {.template_before =                                                                       \
                      "<|im_start|>system\nDescribe the key features of the input image (color, shape, size, " \
@@ -153,7 +153,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .matches = clip_is_l,                                                                                    \
      TEXT_CLIP("", windows, "openai/clip-vit-large-patch14", "CLIPTextModel", "CLIPTokenizer"),               \
      .text.pad = "<|endoftext|>"}
-/* The dimensions are those of diffusers' files, which have the first 23 of 24 layers. */
+/* OpenCLIP-H with the dimensions of diffusers' files, which have the first 23 of its 24 layers. */
 #define TEXT_CLIP_H                                                                                           \
     {.family = &family_clip, .flag = "--clip_h", .display_name = "OpenCLIP-H text encoder",                   \
      .folder = "text_encoder",                                                                                \
@@ -521,7 +521,7 @@ const struct recipe recipe_sd1_inpaint = {
     .strength = 1,
 };
 
-/* Probed vector and threshold 0.09: ComfyUI, comfy/supported_models.py, SD20. */
+/* Stable Diffusion 2. Source of the probed tensor and of 0.09: ComfyUI, comfy/supported_models.py, SD20. */
 const struct recipe recipe_sd2 = {
     SD2(0),
     .prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",

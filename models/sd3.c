@@ -11,24 +11,24 @@
 #include "models/sd3_sizes.h"
 #include "models/mmdit.h"
 
-/* Parts of a modulation, DIM values each: 6 per stream; 9 with attn2; 2 for the last block's text. */
+/* Numbers of modulation parts, DIM values each: 6 per stream; 9 with attn2; 2 for the last block's text. */
 enum { SIX_PARTS = 6, NINE_PARTS = 9, TWO_PARTS = 2 };
 
 struct sd3_state {
-    struct tensor tokens;    /* [text + image rows, DIM] */
-    struct tensor positions; /* [image rows, DIM], shared by all lanes */
-    /* [text rows, DIM]: embedded prompt, shared by the lanes of a prompt. */
+    struct tensor tokens;    /* hidden states of all tokens: [text + image rows, DIM] */
+    struct tensor positions; /* learned position embeddings: [image rows, DIM], shared by all lanes */
+    /* Embedded prompt, shared by the lanes of a prompt: [text rows, DIM]. */
     struct tensor text;
-    /* Functions of timestep and prompt: one row per evaluation if hoisted, else one row. */
+    /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition; /* [rows, DIM] */
-    /* [parts, rows * DIM]: modulation of all blocks; for each block the image's parts, then the text's. A
+    /* Modulation of all blocks, [parts, rows * DIM]: for each block the image's parts, then the text's. A
      * block's slice is read as [rows, parts * DIM]. */
     struct tensor modulation;
-    struct tensor final_modulation; /* [rows, TWO_DIM]: scale, shift */
+    struct tensor final_modulation; /* scale and shift of the final layer: [rows, TWO_DIM] */
 };
 
 struct sd3_pos_embed_weights {
-    struct tensor rows; /* [image rows, DIM], gathered from the position table */
+    struct tensor rows; /* position embeddings of the image's tokens: [image rows, DIM] */
 };
 
 struct sd3_layer_weights {
@@ -71,8 +71,8 @@ static const struct weight_spec sd3_context_table[] = {
 static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "timestep", "t", FREQUENCIES),
                                                             EMBEDDER(pooled, "text", "y", POOLED)};
 
-/* q, k or v, fused in the authors' checkpoint. In this and the following macros, `when` is the index of a dim
- * that is 0 in blocks without the weight; 0: every block has it. */
+/* q, k or v, which the authors' checkpoint fuses. Argument `when` of this and the following macros: index of
+ * a dim that is 0 in blocks without the weight; 0: every block has it. */
 #define QKV_THIRD(when_, field_, name_, fused_, part_, rank_)                                                \
     {                                                                                                        \
         .offset = offsetof(struct sd3_layer_weights, field_), .names = {DIFFUSERS_BLOCK name_},              \
@@ -186,14 +186,14 @@ static int sd3_text_parts(const struct sd3_settings *s, int number) {
     return sd3_is_last(s, number) ? TWO_PARTS : SIX_PARTS;
 }
 
-/* Number of modulation parts of the blocks before `number`; with number = layers, of all blocks. */
+/* Number of modulation parts of all blocks before block `number`, which may be the number of blocks. */
 static int sd3_parts_before(const struct sd3_settings *s, int number) {
     int parts = 0;
     for (int i = 0; i < number; i++) parts += sd3_image_parts(s, i) + sd3_text_parts(s, i);
     return parts;
 }
 
-/* Modulation parts [first, first + parts), rows of this visit: [rows, parts * DIM]. */
+/* Slice of the modulation: parts [first, first + parts), rows of this visit; as [rows, parts * DIM]. */
 static struct tensor sd3_parts(const struct visit_scope *scope, int first, int parts) {
     const struct sd3_state *state = scope->lane->state;
     int32_t rows = state->condition.dim[0], dim = state->condition.dim[1];
@@ -345,7 +345,7 @@ static void sd3_block_dims(const struct component *c, const struct block_ref *re
     dims[IMAGE_PARTS_DIM] = sd3_image_parts(s, ref->number) * dims[DIM];
 }
 
-/* Position table rows: a centred rectangle of the image's size; an odd margin is larger below and right. */
+/* Selects a centred rectangle of the position table; an odd margin is larger below and right. */
 static int sd3_rows(const struct component *c, int i_table, const struct lane *lane, int32_t *rows) {
     int32_t side = ((const struct sd3_settings *)c->settings)->table_side, n = 0;
     int32_t h = lane->latent.dim[2] / MMDIT_PATCH, w = lane->latent.dim[3] / MMDIT_PATCH;
@@ -364,8 +364,8 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
     if (h <= side && w <= side) return OK;
     error_set(e, USAGE, "the image is larger than the transformer's position table");
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d x %d tokens of 16 pixels", w, h);
-    return error_expected(e, "at most %d on each side", side);
+    error_found(e, "%d x %d tokens of 16x16 pixels", w, h);
+    return error_expected(e, "at most %d tokens on each side: reduce the width or height", side);
 }
 
 static void sd3_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,

@@ -30,7 +30,7 @@ static enum status sd3_check_key(const struct component *c, const char *key, int
     return sd3_mismatch(c, key, value, expected, config, e);
 }
 
-/* Tensor names of query and key norms, then of attn2's norms. In a block, one of them implies all others. */
+/* Tensors that show query and key norms; tensors that show attn2. A block has all of a kind or none. */
 static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
                                              DIFFUSERS_BLOCK "attn.norm_k.weight",
                                              DIFFUSERS_BLOCK "attn.norm_added_q.weight",
@@ -138,7 +138,7 @@ static enum status sd3_check_config(const struct component *c, const struct conf
 }
 
 enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
-    enum { HEAD_PUBLISHED = 64 }; /* head size, where neither a norm nor config.json gives it */
+    enum { HEAD_PUBLISHED = 64 }; /* default head size if neither a norm nor config.json gives it */
     int32_t *d = c->dims;
     int head = HEAD_PUBLISHED;
     const char *norm = component_first_existing(c, "transformer_blocks.0.attn.norm_q.weight",

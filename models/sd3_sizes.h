@@ -27,9 +27,9 @@ enum sd3_dim {
     POOLED,
     FREQUENCIES,
     LAYERS,
-    NORMED,      /* 1: queries and keys are normed (qk_norm) */
+    NORMED,      /* 1: the model has query and key norms (qk_norm) */
     DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
-    /* Flags (0 or 1) of one block and its modulation, set by block_dims: */
+    /* Dims of one block and its modulation, set by block_dims; flags are 0 or 1. */
     DUAL, /* 1: the block has a second attention (attn2) */
     DUAL_NORMED,
     TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */
@@ -42,7 +42,7 @@ enum { SD3_DUAL_LAYERS_MAX = 64, SD3_LAYERS_MAX = 400 };
 
 struct sd3_settings {
     int head, layers, table_side;
-    int latent_side; /* sample_size: latent side of the training images */
+    int latent_side; /* side of the training images in latent pixels (sample_size) */
     int n_dual_layers;
     float dual_layer[SD3_DUAL_LAYERS_MAX]; /* blocks with attn2, ascending (dual_attention_layers) */
 };

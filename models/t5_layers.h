@@ -30,10 +30,8 @@ struct t5_settings {
 };
 
 struct t5_state {
-    struct tensor
-        bias; /* [HEADS, 2T-1]: relative position bias for distances 1-T to T-1, of the current layer */
-    struct tensor
-        tokens; /* [T, HIDDEN] if lane.text has gaps between rows; else rank 0: lane.text holds the tokens */
+    struct tensor bias;   /* [HEADS, 2T-1]: position bias of distances 1-T to T-1, for the current layer */
+    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: lane.text has no gaps and holds them */
 };
 
 /* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py) and the WAN authors' umT5. */
@@ -46,7 +44,7 @@ struct t5_state {
               "token_embedding.weight")
 #define T5_OF_BIAS(axis) OF_TENSOR(2, axis, T5_BIAS_OF("0"), T5_GGUF_BIAS("0"), T5_WAN_BIAS("0"))
 
-/* Dimensions of a family; the published values are those of T5 1.1 XXL, except the vocabulary. */
+/* Dimension rows of T5 families; the published values are those of T5 1.1 XXL, except the vocabulary. */
 #define T5_DIMENSIONS(vocabulary, least_layers)                                                              \
     {                                                                                                        \
         "t5_vocabulary", vocabulary,         300, 1048576, .place = T5_VOCABULARY,                           \
@@ -80,7 +78,7 @@ struct t5_state {
         .place = T5_LAYERS, .key = "num_decoder_layers"                                                      \
     }
 
-/* Constant keys of config.json for a model of this class. */
+/* Keys of config.json with the same value in all models. class: transformers' model class. */
 #define T5_CONFIG_REST(class)                                                                                \
     "\"architectures\": [\"" class "\"], \"relative_attention_max_distance\": 128, "                         \
                                    "\"feed_forward_proj\": \"gated-gelu\", \"is_gated_act\": true, "         \
@@ -99,12 +97,12 @@ extern const struct state_tensor t5_state_tensors[1];
 bool t5_has_bias(const struct tensor_index *index, int layer);
 /* True if the feed-forward of the first layer has a gate, which T5 1.0 lacks. */
 bool t5_is_gated(const struct tensor_index *index);
-/* Callback family.configure. SHAPE if dims are inconsistent, META if a file gives another number of
- * layers. */
+/* Callback family.configure. Returns SHAPE if dims are inconsistent, META if the configured number of layers
+ * differs from the tensors'. */
 enum status t5_configure(struct component *c, const struct config *config, struct error *e);
 void t5_derive_dims(struct component *c);
 void t5_derive(struct component *c);
-/* Lists the encoder's blocks; a relative position bias, of every or the first layer, precedes its layer. */
+/* Lists the encoder's blocks. A relative position bias precedes every layer (of_every_layer) or the first. */
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs);
 void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                 struct arena *pictures, bool *ok);

@@ -13,10 +13,10 @@
  * Nothing is tiled or blended. Feature maps up to half resolution exist whole; full resolution exists only
  * band by band and as the output frame.
  *
- * A level's frames lie in a ring with one slot per frame of a chunk and per block's cached frame. A block
- * writes its output for frame k over frame k - 1, which is no longer read, and keeps its last input for the
- * next chunk. Each block's frames therefore lie one slot below the previous block's. A single-frame latent
- * needs no cache: blocks work in place, from the chunk's last frame to its first. */
+ * A level's frames lie in a circular buffer with an entry for each frame of a chunk and each block's cached
+ * frame. A block writes its output for frame k over frame k - 1, which is no longer read, and keeps its last
+ * input for the next chunk. Each block's frames therefore lie one entry below the previous block's. A
+ * single-frame latent needs no cache: blocks work in place, from the chunk's last frame to its first. */
 #include "models/models.h"
 #include "models/tiny_blocks.h"
 #include "models/vae_full_frame.h"
@@ -25,31 +25,31 @@
 #include <ctype.h>
 #include <string.h>
 
-/* TAEHV_LEVELS: levels with blocks. TAEHV_FACTOR: frames per latent frame. */
+/* TAEHV_LEVELS: number of levels with blocks. TAEHV_FACTOR: video frames per latent frame. */
 enum { TAEHV_LEVELS = 3, TAEHV_BLOCKS = 3, TAEHV_FACTOR = 4, TAEHV_COLOURS = 3, TAEHV_PATCH_MAX = 2 };
 enum { TAEHV_WIDTH_MAX = 8192 };
 
-/* WIDTHS + i: width of level i; one more entry for full resolution. */
+/* Indices into component.dims. TAEHV_WIDTHS + i: channels of level i; one more entry for full resolution. */
 enum taehv_dim {
     TAEHV_LATENT,
-    TAEHV_PATCH,  /* patch size: pixels per side in one output position */
-    TAEHV_PIXELS, /* values of a patch: 3 * patch size^2 */
+    TAEHV_PATCH,  /* patch size: side in pixels of the patch at each output position */
+    TAEHV_PIXELS, /* output channels, the values of a patch: 3 * patch size^2 */
     TAEHV_K1,
     TAEHV_K3,
     TAEHV_IN,   /* input channels of one block, set by block_dims */
-    TAEHV_GROW, /* outputs of a level's 1x1 convolution: channels of one or two frames */
+    TAEHV_GROW, /* output channels of a level's 1x1 convolution: those of one or two frames */
     TAEHV_OUT,  /* channels of the next level, set by block_dims */
     TAEHV_WIDTHS,
 };
 
-/* Conversion of latents to another scale, per channel (LightTAE); n 0: none. */
+/* Per-channel conversion of latents to the VAE's scale, which LightTAE reads; n 0: no conversion. */
 struct taehv_settings {
     int n;
     float scale[VAE_WAN_LATENT_MAX], shift[VAE_WAN_LATENT_MAX];
 };
 
 struct taehv_state {
-    /* [slots, Y, X, C]: rings of frames. With a single-frame latent the levels overlap in memory. */
+    /* Circular frame buffers, [entries, Y, X, C]. With a single-frame latent the levels overlap in memory. */
     struct tensor level[TAEHV_LEVELS];
     bool single_frame;
 };
@@ -104,17 +104,18 @@ static const struct weight_spec taehv_out_table[] = {
     TAEHV_CONV(taehv_out_weights, weight, "conv_out", "22", TAEHV_PIXELS, TAEHV_OUT, TAEHV_K3),
     TAEHV_BIAS(taehv_out_weights, bias, "conv_out", "22", TAEHV_PIXELS)};
 
-/* The authors number all layers consecutively, including those without weights. */
+/* Number of a layer in the authors' checkpoints, which count all layers, including those without weights. */
 static int taehv_checkpoint_number(int level, int block) {
     return 3 + level * 2 * TAEHV_BLOCKS + block;
 }
 
-/* Frames at a level per latent frame: the first 1x1 convolution keeps one, the others double. */
+/* Number of frames at a level per latent frame: the first 1x1 convolution keeps one, the others double. */
 static int32_t taehv_rate(int level) {
     return level < 2 ? 1 : 2;
 }
 
-/* Input frame k of a block (-1: the previous chunk's last). A block's output is the next block's input. */
+/* Input frame k of a block, which is the previous block's output frame; -1: last frame of the previous chunk.
+ */
 static struct tensor taehv_frame(const struct visit_scope *scope, int level, int block, int32_t k) {
     const struct taehv_state *state = scope->lane->state;
     struct tensor ring = state->level[level];
@@ -124,7 +125,7 @@ static struct tensor taehv_frame(const struct visit_scope *scope, int level, int
     return tensor_reshape(tensor_slice(ring, slot, 1), 3, ring.dim + 1);
 }
 
-/* First frame of a block's output that is needed: the first chunk yields one image. */
+/* First output frame that a block computes: in the first chunk, the last block computes only one. */
 static int32_t taehv_first_needed(const struct visit_scope *scope, int level, int block) {
     bool last = level == TAEHV_LEVELS - 1 && block == TAEHV_BLOCKS - 1;
     return last && !scope->chunk ? taehv_rate(level) - 1 : 0;
@@ -145,7 +146,7 @@ static void taehv_forward_block(struct context *x, const void *weights, const st
     }
 }
 
-/* Upsamples one of the frames that the 1x1 convolution makes of `from`, band by band from the top. */
+/* Upsamples one of the frames that the 1x1 convolution `grow` makes of `from`, band by band from the top. */
 struct taehv_upsampler {
     struct tensor from, grow, weight;
     enum finishing finish;
@@ -160,12 +161,12 @@ static struct taehv_upsampler taehv_upsample_begin(struct context *x, const stru
                                     finish, strip_begin(x, from.dim[0], from.dim[1], C), 0};
 }
 
-/* Output row that can be reached once input rows up to `to` exist: the last one needs its neighbour below. */
+/* End of the output rows computable from input rows before `to`: the last row also needs the one below. */
 static int32_t taehv_upsample_reach(const struct taehv_upsampler *d, int32_t to) {
     return strip_reach(2 * to, 1, 2 * d->from.dim[0]);
 }
 
-/* Computes output rows up to taehv_upsample_reach(to); out may overlap rows of `from` before `to`. */
+/* Computes output rows up to taehv_upsample_reach(to). `out` may overlap rows of `from` before `to`. */
 static void taehv_upsample_rows(struct context *x, struct taehv_upsampler *d, int32_t to, struct tensor out) {
     int32_t first = d->grown.end;
     struct tensor grown = strip_advance(x, &d->grown, d->end / 2, to);
@@ -216,7 +217,7 @@ static void taehv_forward_in(struct context *x, const void *weights, const struc
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
 
-/* Converts rows [first, end) of the full-resolution strip to image rows. */
+/* Applies the last convolution to strip rows [first, end), which gives the image rows. */
 static void taehv_conv_out(struct context *x, const struct taehv_out_weights *w, struct tensor picture,
                            int32_t first, int32_t end, const struct strip *fine) {
     static const struct patches pixels = {
@@ -246,7 +247,7 @@ static void taehv_decode_picture(struct context *x, const struct taehv_out_weigh
     }
 }
 
-/* Makes the chunk's four frames, of the first chunk only the last. */
+/* Decodes a chunk to four video frames; of the first chunk, only the last frame is kept. */
 static void taehv_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taehv_out_weights *w = weights;
     struct tensor pictures = scope->lane->picture;
@@ -287,7 +288,7 @@ static enum status taehv_refuse(const struct component *c, struct error *e) {
     return component_refuse_similar(c, relatives, "TAEW 2.1 or 2.2", e);
 }
 
-/* LightTAE, equal in architecture, reads latents in the VAE's scale. Only its file name shows it. */
+/* True for LightTAE, which differs from TAEHV only in file name and latent scale (the VAE's). */
 static bool taehv_is_lighttae(const struct component *c) {
     static const char word[] = "lighttae";
     const char *path = c->index.sources[0].path, *slash = strrchr(path, '/');
@@ -377,8 +378,8 @@ static void taehv_block_dims(const struct component *c, const struct block_ref *
     dims[TAEHV_GROW] = dims[TAEHV_IN] * (after / taehv_rate(level));
 }
 
-/* Single-frame latent: each level overwrites data already read. The first lies at the front, the second at
- * the back, the last from the front on, its second frame over the input of its own rows. */
+/* Places the levels of a single-frame latent, which overlap in memory: level 0 at the front, level 1 at the
+ * back, level 2 at the front; its second frame overwrites input rows already read. */
 static void taehv_declare_single_frame(struct taehv_state *state, const int32_t dim[TAEHV_LEVELS][4],
                                        struct arena *pictures, bool *ok) {
     int64_t size[TAEHV_LEVELS], most = 0;
@@ -438,7 +439,7 @@ const struct family family_taehv = {
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny video decoder",
     .config_key = "_class_name",
-    .config_value = "AutoencoderTinyVideo", /* diffusers' class; the authors' files have no configuration */
+    .config_value = "AutoencoderTinyVideo", /* diffusers' class; other files lack config.json */
     .probe = taehv_probe,
     .refuse = taehv_refuse,
     .dimensions = taehv_dimensions,

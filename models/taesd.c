@@ -23,7 +23,7 @@ struct taesd_settings {
 
 struct taesd_state {
     struct full_frame full_frame;
-    int64_t front[VAE_LEVELS_MAX]; /* buffer row of each level's feature map; the last level has none */
+    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's feature map; the last level has none */
 };
 
 struct taesd_in_weights {
@@ -40,7 +40,7 @@ struct taesd_out_weights {
     struct tensor weight, bias;
 };
 
-/* The authors' layer numbers are one higher because they count the clamp. */
+/* Weight and bias of a convolution. The authors' layer numbers are one higher: they count the clamp. */
 #define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                          \
     BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,     \
                        __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
@@ -87,7 +87,7 @@ static void taesd_forward_in(struct context *x, const void *weights, const struc
               (struct conv_options){.upsample = 1, .finish = FINISH_RELU});
 }
 
-/* diffusers' number of a level's upsampling convolution; TAESD_BLOCKS blocks and an upsampling precede it. */
+/* diffusers' number of a level's upsampling convolution, after TAESD_BLOCKS blocks and an upsampling. */
 static int taesd_up_number(int level) {
     return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
 }
@@ -200,7 +200,7 @@ static void taesd_declare(const struct component *c, struct lane *lanes, int n_l
     for (int i = 0; i < n_lanes; i++) *(struct taesd_state *)lanes[i].state = first;
 }
 
-/* vae_scale, vae_shift (ComfyUI): for latents in the VAE's scale; latents here are in the denoiser's. */
+/* Ignored tensors: the encoder, and ComfyUI's conversion from the VAE's latent scale. */
 static const char *const taesd_ignorable[] = {"encoder.", "taesd_encoder.", "vae_scale", "vae_shift", NULL};
 
 #define SETTING(key, field, published, least)                                                                \

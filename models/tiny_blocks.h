@@ -30,10 +30,10 @@ struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C);
 struct tensor strip_advance(struct context *x, struct strip *s, int32_t keep_from, int32_t end);
 /* First input row that a 3x3 convolution reads for `row`: the row above. */
 int32_t strip_row_above(int32_t row);
-/* Row that the convolution `behind` places after another can compute up to, once the other reached row
- * `end`. */
+/* End of the rows that a convolution can compute when the one `behind` places before it has reached row
+ * `end`. Y: height of the feature map. */
 int32_t strip_reach(int32_t end, int32_t behind, int32_t Y);
-/* Convolves a strip into rows of the output that start at `first`. */
+/* Convolves a strip; `out` holds the output rows from row `first` of the feature map. */
 void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,
                     struct tensor weight, struct epilogue epilogue, struct conv_options options);
 
@@ -41,7 +41,7 @@ struct tiny_block_weights {
     struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0: image decoder */
 };
 
-/* Progress of one block over a feature map: its intermediate rows and the next output row, end. */
+/* Progress of one block: rows of its two intermediate feature maps, and `end`, the next output row. */
 struct tiny_block {
     const struct tiny_block_weights *w;
     struct strip past; /* previous frame's whole feature map; rank 0: none */
@@ -52,9 +52,9 @@ struct tiny_block {
 /* Begins a block over a feature map of size dim, [Y, X, C]. past: the previous frame's map, or rank 0. */
 struct tiny_block tiny_block_begin(struct context *x, const struct tiny_block_weights *w, struct tensor past,
                                    const int32_t dim[3]);
-/* Computes the rows of h1 and h2 that depend on rows of `in` up to `to`. */
+/* Computes the rows of the intermediate maps h1 and h2 that need only rows of `in` before `to`. */
 void tiny_block_hidden(struct context *x, struct tiny_block *b, const struct strip *in, int32_t to);
-/* Computes output rows from b->end on into `out`, which may overlap already used rows of `in` or `past`. */
+/* Computes output rows from b->end on. `out` may overlap rows of `in` or `past` that are no longer read. */
 void tiny_block_output(struct context *x, struct tiny_block *b, const struct strip *in, struct tensor out);
 /* Runs a block over a whole feature map [Y, X, C]; out may be `in` or `past`. */
 void tiny_block(struct context *x, const struct tiny_block_weights *w, struct tensor in, struct tensor past,

@@ -25,12 +25,12 @@ static const float unet_transformer_eps = 1e-6f, unet_layer_eps = 1e-5f;
 static const struct patches unet_pixels = {.side = 1, .order = PATCH_CHANNELS_FIRST};
 
 struct unet_state {
-    struct tensor skip[UNET_SKIPS_MAX]; /* [Y, X, C]: outputs of the down side */
-    struct tensor stream; /* [rows, MEMORY_ROW]: buffer of the feature map from the mid block on */
-    struct tensor tokens; /* [rows, MEMORY_ROW]: buffer of the current transformer's tokens */
-    /* Shared by all lanes of a prompt: */
-    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C]: keys and values of the prompt */
-    /* Functions of timestep and prompt: one row per evaluation if hoisted, else one row. */
+    struct tensor skip[UNET_SKIPS_MAX]; /* skip connections, the outputs of the down side: [Y, X, C] */
+    struct tensor stream; /* buffer of the feature map from the mid block on: [rows, MEMORY_ROW] */
+    struct tensor tokens; /* buffer of the current transformer's tokens: [rows, MEMORY_ROW] */
+    /* Keys and values of the prompt per transformer, shared by all lanes of a prompt: */
+    struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C] */
+    /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                /* [rows, TIME] */
     struct tensor time[UNET_POSITIONS_MAX]; /* [rows, C] */
 };
@@ -78,7 +78,7 @@ struct layer_weights {
 #define NORM(structure, field, name, checkpoint, columns)                                                    \
     BLOCK_WEIGHT_NAMED(structure, field.weight, 0, name ".weight", checkpoint ".weight", 1, columns),        \
         BIASED(structure, field, 1, name, checkpoint, columns)
-/* Some files store linear layers as 1x1 convolutions. */
+/* Weight of a linear layer, which some files store as a 1x1 convolution. */
 #define PROJECTION(structure, field, name, checkpoint_, rows, columns)                                       \
     {.offset = offsetof(struct structure, field.weight),                                                     \
      .names = {name ".weight"},                                                                              \
@@ -127,7 +127,7 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
 #define SHORTCUT(name, checkpoint)                                                                           \
     CONV(resnet_weights, shortcut, name ".conv_shortcut", checkpoint ".skip_connection", OUT, IN, K1)
 
-/* Name part of a transformer layer in diffusers' files and the authors' checkpoints. */
+/* Name part of a transformer layer, the same in diffusers' files and the authors' checkpoints. */
 #define LAYER_NAME ".transformer_blocks.%d"
 #define MATRIX(structure, field, A, A_CHECKPOINT, tail, rows, columns)                                       \
     BLOCK_WEIGHT_NAMED(structure, field, 1, A LAYER_NAME tail ".weight",                                     \
@@ -154,7 +154,7 @@ static const struct weight_spec unet_upsample_after_attention_table[] = {
     MATRIX(text_weights, k, A, A_CHECKPOINT, ".attn2.to_k", OUT, CONTEXT),                                   \
         MATRIX(text_weights, v, A, A_CHECKPOINT, ".attn2.to_v", OUT, CONTEXT)
 
-/* Weight tables of one side (down, mid, up): resnet prefix R, attention prefix A. */
+/* Weight tables of one side (down, mid, up). R: name prefix of the resnet; A: of the transformer. */
 #define SIDE_TABLES(side, R, R_CHECKPOINT, A, A_CHECKPOINT)                                                  \
     static const struct weight_spec unet_##side##_time_table[] = {                                           \
         LINEAR(linear_block_weights, product, R ".time_emb_proj", R_CHECKPOINT ".emb_layers.1", OUT, TIME)}; \
@@ -192,7 +192,7 @@ static struct unet_visit unet_visit_of(const struct visit_scope *scope, bool of_
                                         : unet_position_of(scope->number)};
 }
 
-/* Feature map of a level's size at the start of a buffer. */
+/* Feature map [Y, X, C] at the start of a buffer, in the size of resolution level `depth`. */
 static struct tensor unet_picture(const struct unet_visit *v, struct tensor buffer, int depth, int32_t C) {
     struct tensor like = v->state->skip[depth * (v->settings->resnets + 1)];
     return tensor_make(buffer.data, DTYPE_F32, 3, (int32_t[]){like.dim[0], like.dim[1], C});
@@ -311,7 +311,7 @@ static struct tensor unet_resnet_input(struct context *x, const struct unet_visi
     return joined;
 }
 
-/* Resnet: out = shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in))) + time))). */
+/* Resnet: out = shortcut(in) + conv2(silu(norm2(conv1(silu(norm1(in))) + projected timestep))). */
 static void unet_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct resnet_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -344,7 +344,7 @@ static void unet_forward_downsample(struct context *x, const void *weights, cons
               (struct conv_options){.upsample = 1, .stride = 2, .pad_before = 1});
 }
 
-/* The output has the size of the next skip connection, which may be odd. */
+/* Upsamples to the size of the next skip connection, which may be odd. */
 static void unet_forward_upsample(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct linear_block_weights *w = weights;
     struct unet_visit v = unet_visit_of(scope, false);
@@ -414,7 +414,7 @@ static void unet_norm(struct context *x, struct tensor out, struct tensor in,
     op_layer_norm(x, out, in, (struct affine){.weight = w->weight, .bias = w->bias}, unet_layer_eps);
 }
 
-/* q = attention(q, k, v), then tokens += out(q). */
+/* Attention of a transformer layer: q = attention(q, k, v), then tokens += out(q). */
 static void unet_attend(struct context *x, struct tensor tokens, struct tensor q, struct tensor k,
                         struct tensor v, int heads, const struct linear_weights *out) {
     float scale = 1 / sqrtf((float)(q.dim[1] / heads));
@@ -422,7 +422,7 @@ static void unet_attend(struct context *x, struct tensor tokens, struct tensor q
     op_linear(x, tokens, q, out->weight, (struct epilogue){.bias = out->bias, .residual = tokens});
 }
 
-/* tokens += down(a gelu(g)), where up(norm3(tokens)) = [a | g]. */
+/* Feed-forward: tokens += down(a * gelu(g)), where up(norm3(tokens)) = [a | g]. */
 static void unet_feed_forward(struct context *x, const struct layer_weights *w, struct tensor tokens) {
     int32_t T = tokens.dim[0], chunk = row_chunk(x, T), wide = w->up.weight.dim[0], half = wide / 2;
     struct tensor normed = context_operand(x, 2, (int32_t[]){chunk, tokens.dim[1]});
@@ -464,7 +464,7 @@ static void unet_forward_layer(struct context *x, const void *weights, const str
     unet_feed_forward(x, w, tokens);
 }
 
-/* Conditioning blocks, indexed by [has pooled text and add_time_ids][has guidance embedding]. */
+/* Block kinds of the embedder, indexed by [has pooled text and add_time_ids][has guidance embedding]. */
 #define CONDITIONING(kind, name)                                                                             \
     BLOCK_KIND(#kind, name, unet_##kind##_table, conditioning_weights, unet_forward_conditioning,            \
                .update_rate = UPDATE_PER_TIMESTEP_AND_PROMPT, .never_quantised = true)
@@ -579,7 +579,7 @@ static int unet_blocks(const struct component *c, struct block_ref *refs) {
     return list.n;
 }
 
-/* Channels of a skip connection: its level's, or the previous level's if it is a downsampled output. */
+/* Channels of a skip connection: its level's; for a downsampled output, those of the level before. */
 static int32_t unet_skip_channels(const struct component *c, int skip) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int level = skip / (s->resnets + 1);
@@ -625,7 +625,7 @@ static void unet_declare_skips(const struct component *c, struct lane *lane, str
     }
 }
 
-/* Buffer rows for the up side's largest feature map, or for the largest transformer's tokens. */
+/* Number of buffer rows for the up side's largest feature map or the largest transformer's tokens. */
 static int32_t unet_buffer_rows(const struct component *c, const struct unet_state *state, bool of_tokens) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int64_t most = 1;

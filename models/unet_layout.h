@@ -11,7 +11,7 @@
 
 enum {
     UNET_LEVELS_MAX = 4,
-    UNET_RESNETS_MAX = 3, /* resnets per down level; up levels have one more */
+    UNET_RESNETS_MAX = 3, /* maximum resnets per down level; up levels have one more */
     UNET_LAYERS_MAX = 64,
     UNET_SKIPS_MAX = UNET_LEVELS_MAX * (UNET_RESNETS_MAX + 1),
     UNET_POSITIONS_MAX = UNET_LEVELS_MAX * (2 * UNET_RESNETS_MAX + 1) + 2,
@@ -49,14 +49,14 @@ struct unet_position {
 #define UNET_UP_ATTENTION              "up_blocks.%d.attentions.%d"
 #define UNET_CHECKPOINT_UP_ATTENTION   "output_blocks.%d.1"
 
-/* Block reference (kind NULL) of a position's resnet and projections, or of a transformer layer. */
+/* Block references (kind NULL): unet_ref to a resnet or projection, unet_layer_ref to a transformer layer. */
 struct block_ref unet_ref(const struct unet_settings *s, struct unet_position position);
 struct block_ref unet_layer_ref(const struct unet_settings *s, struct unet_position position);
-/* Position of a block, from its number (inverse of the two functions above). */
+/* Position of a block, from the number that unet_ref or unet_layer_ref gave it. */
 struct unet_position unet_position_of(int number);
 struct unet_position unet_layer_position_of(int number);
 
-/* Positions in execution order: index of a position, number of positions, position i. */
+/* Positions are numbered in execution order: number of a position, count of positions, position number i. */
 int unet_index(const struct unet_settings *s, struct unet_position position);
 int unet_n_positions(const struct unet_settings *s);
 struct unet_position unet_position_at(const struct unet_settings *s, int i);

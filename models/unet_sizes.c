@@ -22,7 +22,7 @@ static bool unet_has_checkpoint_names(const struct component *c) {
     return index_find(&c->index, "input_blocks.0.0.weight") != NULL;
 }
 
-/* Tensor name, in this file's naming, of a position's resnet or transformer plus a suffix. */
+/* Tensor name of a position's resnet or transformer plus a suffix, in the file's naming scheme. */
 static const char *unet_name(const struct component *c, struct unet_position position, bool attention,
                              const char *tail, char out[UNET_NAME_BYTES]) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
@@ -95,7 +95,7 @@ static void unet_read_layers(struct component *c, struct error *e) {
         char name[UNET_NAME_BYTES];
         struct unet_position position = unet_position_at(s, i);
         bool second = position.side == UNET_MID &&
-                      position.resnet; /* the mid block has one transformer, after its first resnet */
+                      position.resnet; /* mid block's second resnet: no transformer follows */
         int layers =
             second
                 ? 0
@@ -240,7 +240,7 @@ static enum status unet_check_dims(const struct component *c, struct error *e) {
         HEAD_MAX, FAMILY_BLOCKS_MAX);
 }
 
-/* Inpainting models read the latent, the mask and the masked image's latent. */
+/* Accepts UNets that read the latent alone or, for inpainting, also mask and masked image's latent. */
 static enum status unet_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[IN_CHANNELS] == d[LATENT] || d[IN_CHANNELS] == 2 * d[LATENT] + 1) return OK;
@@ -258,7 +258,7 @@ static bool unet_is_refiner(const struct component *c) {
     return c->dims[ADDED] && !s->layers[(s->levels - 1) * s->resnets];
 }
 
-/* Latent consistency models (LCM) exist for Stable Diffusion 1 and SDXL only. */
+/* Accepts a guidance embedding (LCM) only in UNets of Stable Diffusion 1 and SDXL. */
 static enum status unet_check_guidance(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     bool has_recipe = d[IN_CHANNELS] == d[LATENT] && (d[ADDED] ? !unet_is_refiner(c) : d[CONV_AXES]);
@@ -332,7 +332,7 @@ static const char *const unet_down_types[] = {NULL, "DownBlock2D", "CrossAttnDow
 static const char *const unet_up_types[] = {NULL, "UpBlock2D", "CrossAttnUpBlock2D"};
 static const char *const unet_addition_types[] = {NULL, "text_time"};
 
-/* Row of a level's entry in a config.json array. */
+/* Dimension row for entry i of a config.json array with one entry per level. */
 #define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
     { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
 #define CONFIG_LEVELS(place, key, ...)                                                                       \

@@ -14,10 +14,10 @@ enum unet_dim {
     TIME,
     ADDED, /* input columns of add_embedding: pooled text and add_time_ids sinusoids; 0: none */
     POOLED,
-    GUIDANCE, /* columns of the guidance embedding (LCM); 0: none */
+    GUIDANCE, /* width of the guidance embedding (LCM); 0: none */
     TIME_IDS, /* number of add_time_ids values (SDXL) */
     CONTEXT,
-    CONV_AXES, /* trailing axes of size 1 of transformer projections in files: 0 linear, 2 convolution */
+    CONV_AXES, /* trailing axes of size 1 of stored transformer projections: 0 linear, 2 convolution */
     K1,
     K3, /* kernel sizes 1 and 3 */
     IN,
@@ -26,14 +26,14 @@ enum unet_dim {
     TWO_FEED_FORWARD,
     LEVELS,
     RESNETS,
-    MID_LAYERS,  /* transformer layers of the mid block, if the smallest level has none */
-    EQUAL_HEADS, /* attention heads of every level, if equal; 0: heads are 64 wide */
+    MID_LAYERS,  /* number of transformer layers of the mid block, if the smallest level has none */
+    EQUAL_HEADS, /* number of attention heads, if equal in all levels; 0: heads are 64 wide */
     GROUPS,
     INPAINTS, /* 1: inpainting model, which also reads the mask and the masked image's latent */
     CHANNELS, /* CHANNELS + i: width of level i */
-    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* LAYERS + i: layers of each transformer of level i */
-    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* CONFIG_HEADS + i: heads of level i; this and the following
-                                                dims only fill config.json */
+    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* LAYERS + i: number of layers of each transformer of level i */
+    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* CONFIG_HEADS + i: heads of level i; this and the dims below
+                                                are only written to config.json */
     CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* CONFIG_LAYERS + i: transformer layers of level i, never
                                                        0; the last entry may be the mid block's */
     DOWN_TYPE = CONFIG_LAYERS + UNET_LEVELS_MAX,

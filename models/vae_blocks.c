@@ -2,7 +2,7 @@
 
 #include <math.h>
 
-/* Group norm of a feature map, with its statistics computed. */
+/* Computes the group norm statistics of a feature map and returns the norm. */
 static struct group_norm vae_group_norm(struct context *x, const struct vae_settings *settings,
                                         struct tensor picture, struct tensor weight, struct tensor bias) {
     struct group_norm norm = {.weight = weight, .bias = bias};
@@ -35,7 +35,7 @@ static int32_t vae_min(int32_t a, int32_t b) {
     return a < b ? a : b;
 }
 
-/* Feature maps and progress of a banded resnet. */
+/* Feature maps and progress of a resnet that is computed in bands of rows. */
 struct vae_bands {
     struct tensor in, out, h;
     int32_t Y, band;
@@ -102,7 +102,7 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     vae_resnet_second(x, w, &bands);
 }
 
-/* Keys and values are scratch because they are read repeatedly; the buffer may lie in host memory. */
+/* Keys and values lie in device scratch memory: the full-frame buffer may lie in host memory. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor in, struct tensor normed, struct tensor queries) {
     int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};

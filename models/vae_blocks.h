@@ -42,7 +42,7 @@ struct vae_settings {
 
 struct vae_state {
     struct full_frame full_frame;
-    int64_t front[VAE_LEVELS_MAX]; /* start row of each level's first feature map */
+    int64_t front[VAE_LEVELS_MAX]; /* buffer row where each level's first feature map starts */
 };
 
 enum { VAE_MID_RESNETS = 2, VAE_ATTENTION_BUFFERS = 2 };
@@ -57,7 +57,7 @@ struct latent_in_weights {
 
 struct out_weights {
     struct tensor norm, norm_bias, weight, bias;
-    struct tensor post, post_bias; /* quant_conv of an encoder, absent in decoders */
+    struct tensor post, post_bias; /* post: quant_conv of an encoder, absent in decoders */
 };
 
 struct resnet_weights {
@@ -72,7 +72,7 @@ struct attention_weights {
 /* RMS norm epsilon that reproduces x / max(|x|, 1e-12) * sqrt(C). weight: [C]. */
 float vae_pixel_eps(struct tensor weight);
 
-/* Single-head self-attention over a feature map's pixels, in place. normed, queries: scratch of its shape. */
+/* Single-head self-attention over the picture's pixels, in place. normed, queries: scratch of its shape. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 
@@ -81,14 +81,14 @@ void vae_attend(struct context *x, const struct attention_weights *w, const stru
 void vae_forward_resnet(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_attention(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Blocks of a decoder. weights: struct latent_in_weights, conv_weights, out_weights. */
+/* Forward functions of a decoder's blocks. weights: struct latent_in_weights, conv_weights, out_weights. */
 void vae_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                            const struct latent_format *format);
 void vae_forward_upsample(struct context *x, const struct conv_weights *weights,
                           const struct visit_scope *scope, int level);
 void vae_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Blocks of an encoder. weights: struct conv_weights, conv_weights, out_weights. */
+/* Forward functions of an encoder's blocks. weights: struct conv_weights, conv_weights, out_weights. */
 void vae_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
 void vae_forward_downsample(struct context *x, const struct conv_weights *weights,
                             const struct visit_scope *scope, int level);

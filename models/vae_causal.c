@@ -10,12 +10,12 @@ static struct tensor causal_pixels(struct tensor frame) {
     return tensor_reshape(frame, 2, (int32_t[]){frame.dim[0] * frame.dim[1], frame.dim[2]});
 }
 
-/* Frame index, at this time resolution, of a chunk's first frame; the first chunk has one, others n. */
+/* Index of a chunk's first frame at a level with n frames per chunk; the first chunk has one frame. */
 static int32_t causal_first_frame(const struct visit_scope *scope, int32_t n) {
     return scope->chunk ? 1 + (scope->chunk - 1) * n : 0;
 }
 
-/* Places n frames at the other end of the buffer and makes them current. */
+/* Places n new frames at the buffer's other end than the current frames, and makes them current. */
 static struct tensor causal_put(struct chunk_buffer *buffer, int32_t n, int32_t Y, int32_t X, int32_t C) {
     struct tensor frames = tensor_make(buffer->memory.data, DTYPE_F32, 4, (int32_t[]){n, Y, X, C});
     int64_t rows = causal_rows(tensor_elements(&frames));
@@ -33,18 +33,18 @@ static struct tensor causal_scratch(struct context *x, int32_t Y, int32_t X, int
 struct causal_operand {
     struct tensor frame;
     struct tensor norm;  /* weight of an RMS norm, applied with SiLU before the convolution; rank 0: none */
-    struct tensor cache; /* feature cache; rank 0: input is not cached */
+    struct tensor cache; /* feature cache of the convolution; rank 0: the input is not cached */
     int32_t t;           /* frame index from the convolution's first frame */
 };
 
-/* Adds one frame's term to the sum; the first term includes the bias. */
+/* Adds one input frame's term to a causal convolution's sum; the first term includes the bias. */
 static void causal_add_slice(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                              struct epilogue *sum) {
     op_conv2d(x, out, in, weight, *sum, causal_plain);
     *sum = (struct epilogue){.residual = out};
 }
 
-/* Writes the normed input into the cache, over frame t - 2, and returns it. */
+/* Writes normed input frame t to the feature cache, over frame t - 2, and returns it. */
 static struct tensor causal_cache_input(struct context *x, const struct causal_operand *o) {
     struct tensor to = o->cache, in = o->frame;
     if (to.rank)
@@ -61,8 +61,8 @@ static struct tensor causal_cache_input(struct context *x, const struct causal_o
     return to;
 }
 
-/* Causal convolution of one frame. sum: partial sums, same shape as out, may be out. residual: added; same
- * shape as out, may be out or sum; rank 0: none. */
+/* Causal convolution of one frame. sum: partial sums in the shape of `out`, may be `out`. residual: tensor to
+ * add, in the shape of `out`, may be `out` or `sum`; rank 0: none. */
 static void causal_convolve(struct context *x, struct tensor out, struct tensor sum, struct tensor residual,
                             const struct causal_operand *o, const struct causal_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias, .residual = residual};
@@ -72,15 +72,15 @@ static void causal_convolve(struct context *x, struct tensor out, struct tensor 
     op_conv2d(x, out, in, w->weight[2], parts, causal_plain);
 }
 
-/* Copies the cache entries of frames [first, end) with index >= 0. */
+/* Copies the feature cache entries of frames [first, end), except negative ones. */
 static void causal_cache_copy(struct context *x, struct tensor to, struct tensor from, int32_t first,
                               int32_t end) {
     for (int32_t t = first < 0 ? 0 : first; t < end; t++)
         op_copy(x, causal_pixels(causal_frame(to, t % 2)), causal_pixels(causal_frame(from, t % 2)));
 }
 
-/* Feature cache of convolution i during a visit: a device copy if there is one, else `cache`. first: the
- * visit's first frame. */
+/* Feature cache of a resnet's convolution i during a visit: the device copy if there is one, else `cache`.
+ * first: the visit's first frame. */
 static struct tensor causal_cache_load(struct context *x, const struct causal_state *state, int i,
                                        struct tensor cache, int32_t first) {
     struct tensor cache_copy = state->cache_copy[i];
@@ -90,7 +90,7 @@ static struct tensor causal_cache_load(struct context *x, const struct causal_st
     return cache_copy;
 }
 
-/* Copies the last two of a visit's n frames back to the cache. */
+/* Copies the last two of a visit's n frames from the device copy back to the feature cache. */
 static void causal_cache_store(struct context *x, const struct causal_state *state, int i,
                                struct tensor cache, struct tensor cache_copy, int32_t first, int32_t n) {
     int32_t end = first + n;
@@ -234,7 +234,7 @@ void causal_forward_picture_in(struct context *x, const void *weights, const str
     }
 }
 
-/* A chunk has one frame at the last level. */
+/* Writes the moments of a chunk, which has one frame at the encoder's last level. */
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_out_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
@@ -245,8 +245,8 @@ void causal_forward_moments(struct context *x, const void *weights, const struct
     op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, causal_plain);
 }
 
-/* Computes frame `half` (0 earlier, 1 later) of the two that a frame becomes, by half the rows of each
- * time weight. The video's first frame is not doubled. */
+/* Doubles the frames, except the video's first. Of the two made from a frame, computes number `half` (0
+ * earlier, 1 later), by half the rows of each time weight. */
 static void causal_upsample_time(struct context *x, struct tensor out, const struct causal_operand *o,
                                  const struct causal_conv_weights *w, int32_t half) {
     int32_t C = out.dim[2];
@@ -286,7 +286,7 @@ void causal_forward_upsample(struct context *x, const struct causal_resample_wei
     }
 }
 
-/* Merges frames t - 2, t - 1 and t (t even) into one. */
+/* Temporal downsampling: merges frames t - 2, t - 1 and t (t even) into one. */
 static void causal_downsample_time(struct context *x, struct tensor out, struct tensor cache,
                                    const struct tensor *two, const struct causal_conv_weights *w) {
     struct epilogue parts = {.bias = w->bias};

@@ -36,8 +36,8 @@ struct chunk_buffer {
 struct causal_state {
     struct chunk_buffer buffer;
     bool starts_at_end;    /* a chunk's first feature maps are put at the end of the buffer */
-    struct tensor in, out; /* feature caches of the first (encoder only) and the last convolution */
-    /* Feature caches of time_conv after each level; [1, Y, X, C] in encoders. */
+    struct tensor in, out; /* feature caches of the first convolution (encoder only) and the last */
+    /* Feature caches of the time_conv after each level; in encoders of one frame, [1, Y, X, C]. */
     struct tensor time[VAE_LEVELS_MAX];
     struct tensor resnet[VAE_LEVELS_MAX + 1][CAUSAL_RESNETS_MAX][2];
     /* Device copies of a resnet's two caches during a visit; rank 0: caches are used directly. */
@@ -52,7 +52,7 @@ static inline int64_t causal_rows(int64_t floats) {
 }
 
 struct causal_conv_weights {
-    struct tensor weight[CAUSAL_SLICES], bias; /* weights for frames t - 2, t - 1 and t */
+    struct tensor weight[CAUSAL_SLICES], bias; /* weight: kernel slices for frames t - 2, t - 1 and t */
 };
 
 struct causal_latent_in_weights {
@@ -79,25 +79,25 @@ struct causal_resample_weights {
 
 void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                               const struct latent_format *format);
-/* Runs resnet i of a level, or of CAUSAL_MIDDLE (the mid block). */
+/* Runs resnet i of a level; level CAUSAL_MIDDLE is the mid block. */
 void causal_forward_resnet(struct context *x, const struct causal_resnet_weights *w,
                            const struct visit_scope *scope, int level, int i);
-/* Mid-block attention within each frame. */
+/* Mid-block attention, over the pixels of each frame separately. */
 void causal_forward_attention(struct context *x, const struct attention_weights *w,
                               const struct visit_scope *scope);
-/* Upsamples from `level`, adds the level shortcut. Time weights double all frames but the first. */
+/* Upsamples frames from `level`, adds the level shortcut. Time weights double all frames but the first. */
 void causal_forward_upsample(struct context *x, const struct causal_resample_weights *w,
                              const struct visit_scope *scope, int level);
 void causal_forward_picture_out(struct context *x, const void *weights, const struct visit_scope *scope);
 
 void causal_forward_picture_in(struct context *x, const void *weights, const struct visit_scope *scope);
-/* Downsamples from `level`. Time weights merge pairs of frames; the video's first stays alone. */
+/* Downsamples the frames of `level`. Time weights merge pairs of frames; the video's first stays alone. */
 void causal_forward_downsample(struct context *x, const struct causal_resample_weights *w,
                                const struct visit_scope *scope, int level);
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
 
-/* Frames at a level per latent frame (the first latent frame always has one): doubled per level from the
- * deepest up, except at the last step. from_deepest: levels above the deepest. */
+/* Number of frames that a latent frame, except the first, has at a level. Each level up from the deepest
+ * doubles it, except the last. from_deepest: levels above the deepest. */
 int causal_frame_rate(const struct component *c, int from_deepest);
 /* Callback family.declare. is_residual: the VAE has level shortcuts (Wan 2.2). */
 void causal_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,

@@ -23,7 +23,7 @@ static int64_t causal_frame_values(const struct causal_level *l, int32_t channel
     return (int64_t)l->Y * l->X * channels;
 }
 
-/* Block outputs placed in the chunk buffer, in order. */
+/* Sizes of the block outputs that the chunk buffer holds one after another. */
 struct causal_outputs {
     int n;
     struct {
@@ -45,8 +45,8 @@ static struct causal_outputs causal_list_outputs(const struct causal_level *leve
     return p;
 }
 
-/* Rows of the chunk buffer. The last output is written at the front, which needs the fewest rows: output
- * frame i ends before the first input frame still to be read. */
+/* Number of rows of the chunk buffer. The last output is written at the front, which needs the fewest rows:
+ * output frame i ends before the first input frame still to be read. */
 static int64_t causal_measure_buffer(const struct causal_outputs *p) {
     int64_t most = p->output[0].frames * p->output[0].size;
     for (int i = 1; i < p->n; i++) {
@@ -178,7 +178,7 @@ static void causal_declare_encoder_lane(const struct component *c, const struct 
     if (several) state->in = causal_declare_cache(to->pictures, 2, &first, c->dims[COLOURS], to->ok);
 }
 
-/* Lanes run one after another, so their states overlap in memory. */
+/* Declares an encoder's state. Lanes run one after another, so their states overlap in memory. */
 void causal_declare_encoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,
                             struct arena *arena, struct arena *pictures, bool *ok) {
     const struct causal_arenas to = {arena, pictures, ok};

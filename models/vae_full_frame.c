@@ -16,7 +16,7 @@ static int64_t full_frame_picture_rows(int64_t Y, int64_t X, int64_t C) {
     return full_frame_rows(Y * X * C);
 }
 
-/* Limits a lead to the output's own rows: input and output then do not overlap. */
+/* Rows by which an output begins before its input (lead), at most the output's own rows. */
 static int64_t full_frame_lead_rows(int64_t lead, int64_t out_rows) {
     return full_frame_min(full_frame_rows(lead), out_rows);
 }
@@ -66,7 +66,7 @@ int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int 
     int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
         int n_extra = i == 0 ? spare : 0;
-        if (i + 1 < n && !n_extra) n_extra = 1; /* the copy at the back before upsampling */
+        if (i + 1 < n && !n_extra) n_extra = 1; /* the copy at the buffer's back that upsampling reads */
         int64_t level = full_frame_measure_level_up(&levels[i], i == 0, n_extra, false, &front[i]);
         int64_t banded = full_frame_measure_level_up(&levels[i], i == 0, n_extra, tiled, &banded_front);
         if (banded < level) front[i] = banded_front;
@@ -75,7 +75,7 @@ int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int 
     return rows;
 }
 
-/* A downsampled feature map is first written to row 0; the level's start row is 0 or lies behind that. */
+/* Rows that an encoder level needs; its downsampled input is first written to row 0. */
 static int64_t full_frame_measure_level_down(const struct full_frame_level *l, bool downsampled, int n_extra,
                                              bool tiled, int64_t *front) {
     int64_t rows = full_frame_measure_level(l, NULL, tiled, front),

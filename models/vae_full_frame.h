@@ -33,7 +33,7 @@ struct full_frame_level {
 struct full_frame {
     struct tensor memory;  /* [rows, FULL_FRAME_ROW] f32 */
     struct tensor picture; /* [Y, X, C]: current feature map, the output of the last block */
-    int64_t at;            /* row of memory where the current feature map begins */
+    int64_t at;            /* buffer row where the current feature map begins */
 };
 
 /* Rows of buffer memory that n levels need; sets front[i] to the start row of level i's first feature map.
@@ -48,7 +48,7 @@ int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, in
 struct tensor full_frame_put(struct full_frame *full_frame, int64_t at, int32_t Y, int32_t X, int32_t C);
 /* Temporary feature map i of this size at the buffer's back; rank 0 if it would overlap the current one. */
 struct tensor full_frame_back(const struct full_frame *full_frame, int i, int32_t Y, int32_t X, int32_t C);
-/* Start row for the output of a resnet with C output channels that cannot work in place. */
+/* Buffer row where the output of a resnet with C output channels begins, if it cannot work in place. */
 int64_t full_frame_before(const struct full_frame *full_frame, int32_t C);
 
 #endif

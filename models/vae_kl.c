@@ -106,8 +106,7 @@ static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .number_offset = 1};
     for (int level = 0; level < levels; level++) {
-        int reversed_levels =
-            levels - 1 - 2 * level; /* offset from this level's number to that in the authors' checkpoints */
+        int reversed_levels = levels - 1 - 2 * level; /* added to a level number, gives the authors' number */
         for (int i = 0; i < c->dims[RESNETS]; i++)
             refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
                                                        ? &vae_kl_kind_wider_resnet
@@ -134,7 +133,7 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
 
 static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 
-/* diffusers creates one level per block type, not per entry of block_out_channels. */
+/* Block type of each level: diffusers counts levels by this list, not by block_out_channels. */
 #define DOWN "\"DownEncoderBlock2D\""
 #define UP   "\"UpDecoderBlock2D\""
 static const char vae_kl_config_rest[] =

@@ -40,10 +40,11 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
     if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
     error_set(e, SHAPE, "unsupported VAE %s: channels, groups or attention width", half->word);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(e,
-                "%d channels that %d groups do not divide (0: none), mid-block attention over %d channels, "
-                "scaling_factor %g",
-                bad, s->groups, c->dims[CHANNELS + deepest], (double)s->scale);
+    error_found(
+        e,
+        "%d channels not divisible by %d groups (0 channels: all are), mid-block attention over %d channels, "
+        "scaling_factor %g",
+        bad, s->groups, c->dims[CHANNELS + deepest], (double)s->scale);
     return error_expected(e, "channels divisible by norm_num_groups, attention over at most 512 channels, a "
                              "scaling_factor other than 0");
 }
@@ -62,8 +63,8 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_level_channels(c, half, i, e);
     s->attention = vae_has_attention(c, half);
-    /* shift_factor null means no shift, as in diffusers 0.42 pipelines. Without the key the published
-     * default stays, as for single files without a configuration. */
+    /* A shift_factor of null means no shift, as in diffusers 0.42 pipelines. If the key is absent, the
+     * published default applies, as for single files without a configuration. */
     const struct config_value *shift = config_find(config, "shift_factor");
     if (shift && shift->kind == CONFIG_NULL) s->shift = 0;
     return e->code == OK ? vae_check_dims(c, half, e) : e->code;
@@ -76,7 +77,7 @@ const struct setting vae_settings_rows[N_VAE_SETTINGS] = {
     SETTING("scaling_factor", scale, SETTING_FLOAT, 0.3611, -1e6, 1e6), /* Flux.1 and Z-Image */
     SETTING("shift_factor", shift, SETTING_FLOAT, 0.1159, -1e6, 1e6),
 };
-/* latents_mean and latents_std (Playground 2.5) are not supported. */
+/* Refuses latents_mean and latents_std (Playground 2.5), which are not supported. */
 const struct expectation vae_expects[] = {
     {"act_fn", "silu"}, {"latents_mean", NULL}, {"latents_std", NULL}, {0}};
 

@@ -62,13 +62,13 @@ struct vae_half {
     bool reversed_levels; /* the authors' checkpoints count levels in the opposite order */
 };
 
-/* Callback family.configure: sets and checks all dims that the dimension rows leave open. LATENT is set. */
+/* Callback family.configure: sets and checks all dims that no dimension row sets. LATENT must be set. */
 enum status vae_configure(struct component *c, const struct vae_half *half, const struct config *config,
                           struct error *e);
 enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
 
-/* Configurable sizes of both halves; published values of Flux.1 and Z-Image. Level `deepest`, in execution
- * order, is the deepest; each next wider one is `step` further. The variadic fields go to the row of
+/* Dimension rows of both halves, with the published values of Flux.1 and Z-Image. deepest: index of the
+ * deepest level in execution order; step: from it to the next wider level. Variadic fields extend the row of
  * latent channels. */
 #define VAE_DIMENSIONS(deepest, step, ...)                                                                   \
     {"latent_channels", 16, 1, 1024, .place = LATENT, __VA_ARGS__},                                          \

@@ -26,7 +26,7 @@ static const struct weight_spec vae_wan_time_conv_table[] = {
     VAE_WAN_TIME_CONV("decoder.up_blocks.%d.upsamplers.0.", "decoder.upsamples.%d.")};
 static const struct weight_spec vae_wan_out_table[] = {VAE_WAN_OUT(COLOURS, "decoder.")};
 
-/* Weight tables for video, with all time slices of the kernels. */
+/* Weight tables of video models, which use all time slices of the kernels. */
 #define UPSAMPLER "decoder.up_blocks.%d.upsamplers.0."
 static const struct weight_spec causal_in_table[] = {
     VAE_WAN_LAST_SLICE(causal_latent_in_weights, post, post_bias, LATENT, LATENT, K1, "post_quant_conv",
@@ -128,7 +128,7 @@ static const struct vae_wan_kinds vae_wan_causal_kinds = {
     .out = &vae_wan_causal_out,
 };
 
-/* Excludes Wan 2.2's VAE, whose mid-block names are the same. */
+/* True for a VAE of Wan 2.1; false for Wan 2.2's, whose mid-block names are the same. */
 static bool vae_wan_probe(const struct tensor_index *index) {
     if (family_vae_wan22.probe(index)) return false;
     return index_find(index, "decoder.mid_block.resnets.0.norm1.gamma") ||

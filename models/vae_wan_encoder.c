@@ -27,7 +27,7 @@ static const struct weight_spec vae_wan_encoder_out_table[] = {
     VAE_WAN_LAST_SLICE(out_weights, post, post_bias, MOMENTS, MOMENTS, K1, "quant_conv", "conv1"),
 };
 
-/* Weight tables for video, with all time slices of the kernels. */
+/* Weight tables of video models, which use all time slices of the kernels. */
 static const struct weight_spec causal_in_table[] = {
     CAUSAL_CONV(causal_out_weights, conv, OUT, COLOURS, K3, "encoder.conv_in", "encoder.conv1")};
 static const struct weight_spec causal_mid_resnet_table[] = {

@@ -70,7 +70,7 @@ static bool vae_wan_has_level_names(const struct component *c, const struct vae_
     return half->level && index_last_block(&c->index, half->level) >= 0;
 }
 
-/* Counts levels whose blocks are numbered consecutively: all but the last end with a resampling block. */
+/* Counts levels if files number blocks consecutively: all levels but the last end with a resampling block. */
 static void vae_wan_count_row(struct component *c, const struct vae_wan_half *half) {
     const char *row = half->row[vae_wan_naming(c, half)];
     char name[2 * BLOCK_NAME_MAX];
@@ -153,8 +153,8 @@ static enum status vae_wan_check_dims(const struct component *c, const struct va
     return error_expected(e, "at most %d channels of attention and %d per level", ATTENTION_MAX, WIDTH_MAX);
 }
 
-/* Checks that time is resampled between all levels but the two nearest to the image, as published. Only
- * the number of time_conv tensors shows this. */
+/* Checks that frames are doubled or halved between all levels but the two nearest to the image, as published.
+ * Only the number of time_conv tensors shows this. */
 static enum status vae_wan_check_time_convs(const struct component *c, const struct vae_wan_half *half,
                                             struct error *e) {
     int found = 0, expected = c->dims[LEVELS] - 2;
@@ -163,10 +163,10 @@ static enum status vae_wan_check_time_convs(const struct component *c, const str
         found += !strncmp(name, half->word, strlen(half->word)) && strstr(name, ".time_conv.weight");
     }
     if (found == expected) return OK;
-    error_set(e, UNSUPPORTED, "unsupported VAE %s: time is resampled at unpublished levels", half->word);
+    error_set(e, UNSUPPORTED, "unsupported VAE %s: wrong number of temporal resampling layers", half->word);
     error_where(e, "%s", c->index.sources[0].path);
     error_found(e, "%d tensors 'time_conv.weight'", found);
-    return error_expected(e, "%d tensors, one per resampling of the deepest levels", expected);
+    return error_expected(e, "%d tensors, one per resampling except the one nearest to the image", expected);
 }
 
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {

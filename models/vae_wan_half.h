@@ -32,7 +32,7 @@ enum {
 struct vae_wan_settings {
     struct vae_settings half;
     int resnet_number_stride,
-        resample_number_stride; /* block number increment per level, of resnets and of resampling blocks */
+        resample_number_stride; /* block number increments per level: of resnets, of resampling blocks */
     float mean[VAE_WAN_LATENT_MAX], std[VAE_WAN_LATENT_MAX];
 };
 
@@ -56,7 +56,7 @@ struct vae_wan_attention_weights {
         VAE_WAN_NAMED(structure, field, name ".gamma", checkpoint_ ".gamma"), .rank = 1, .dim = {channels},  \
                                                                               .ones = axes                   \
     }
-/* Causal 3D convolution, side x side x side, of which one image uses only the last time slice. */
+/* Weight rows of a causal 3D convolution, kernel side^3. One image uses only the last time slice. */
 #define VAE_WAN_LAST_SLICE(structure, field, bias_field, outputs, inputs, side, name, checkpoint_)           \
     {VAE_WAN_NAMED(structure, field, name ".weight", checkpoint_ ".weight"), .rank = 4,                      \
      .dim = {outputs, inputs, side, side}, .slices = side, .init_scale = 1},                                 \
@@ -128,7 +128,7 @@ struct vae_wan_attention_weights {
     CAUSAL_RESAMPLE(prefix, checkpoint_), CAUSAL_CONV(causal_resample_weights, time, TIME_CHANNELS, IN, K1,  \
                                                       prefix "time_conv", checkpoint_ "time_conv")
 
-/* time_conv weights of a model that generates one image: in files, unused. */
+/* Weight rows of time_conv, unused in a model that generates single images. */
 #define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                               \
     {VAE_WAN_NAMED(conv_weights, weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),         \
      .rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .ones = PICTURE_AXES, .init_scale = 1},                     \
@@ -169,8 +169,8 @@ struct vae_wan_half {
         *row[2]; /* name prefix before a consecutive block number: [0] diffusers' or NULL, [1] the authors' */
     const char
         *row_bias[2]; /* name suffix of the bias of a resnet's first convolution, for row[0] and row[1] */
-    const char *nested[2]; /* name prefixes of the Wan 2.2 authors: before the level number, then before the
-                              block number */
+    const char *nested[2]; /* name prefixes in the Wan 2.2 authors' files: [0] before the level number, [1]
+                              before the block number */
 };
 
 extern const struct block_kind vae_wan_causal_in, vae_wan_causal_mid_resnet, vae_wan_causal_attention,
@@ -178,7 +178,7 @@ extern const struct block_kind vae_wan_causal_in, vae_wan_causal_mid_resnet, vae
 extern const struct block_kind vae_wan_encoder_causal_in, vae_wan_encoder_causal_mid_resnet,
     vae_wan_encoder_causal_attention, vae_wan_encoder_causal_out;
 
-/* Callback family.configure: sets all dims that the dimension rows leave open, and checks them. */
+/* Callback family.configure: sets all dims that no dimension row sets, and checks them. */
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e);
 /* Callback family.derive_dims: level widths from base_dim and dim_mult. */
 void vae_wan_derive_dims(struct component *c, const struct vae_wan_half *half);
@@ -189,8 +189,8 @@ void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half 
 enum { VAE_WAN_STATE_BYTES = sizeof(struct causal_state) };
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
-/* Configurable sizes of both halves, with the decoder's vae_resnets; published values of Wan 2.1 and
- * Qwen-Image. */
+/* Dimension rows of both halves, with the published values of Wan 2.1 and Qwen-Image. vae_resnets is the
+ * decoder's. */
 #define VAE_WAN_DIMENSIONS                                                                                   \
     {"latent_channels", VAE_WAN_LATENT,  1,                                                                  \
      VAE_WAN_LATENT,    .place = LATENT, OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),              \
@@ -203,7 +203,7 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
-/* Configurable sizes of Wan 2.2's VAE. encoders, decoders: dims index of each half's base width. */
+/* Dimension rows of Wan 2.2's VAE. encoders, decoders: dims index of each half's base width. */
 #define VAE_WAN22_DIMENSIONS(encoders, decoders)                                                             \
     {"latent_channels",  VAE_WAN22_LATENT, 1,                                                                \
      VAE_WAN_LATENT_MAX, .place = LATENT,  OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),            \

@@ -3,10 +3,10 @@
  * The timestep gives one row of shifts, scales and gates for all blocks; each block adds its own table.
  * Blocks cross-attend to a fixed number of text rows. Those keys and values depend on the prompt alone, so
  * the layers that compute them are separate blocks, read once per prompt. WAN 2.1 I2V also cross-attends to
- * CLIP vision rows and reads the image's latent and mask as concatenated channels; WAN 2.2 I2V only the
- * latter. TI2V's clean frames (from the input image) have timestep 0. VACE models have a second row of blocks
- * over tokens of the control video; each adds a hint after one block of the main row. Files list all hint
- * blocks first; computing them between the main blocks gives the same values. Reference: diffusers 0.42,
+ * CLIP vision rows and reads the image's latent and mask as concatenated channels; WAN 2.2 I2V reads only
+ * those channels. TI2V's clean frames (from the input image) have timestep 0. VACE models have a second
+ * series of blocks over tokens of the control video; each adds a hint after one main block. Files list all
+ * hint blocks first; computing them between the main blocks gives the same values. Reference: diffusers 0.42,
  * models/transformers/transformer_wan.py and transformer_wan_vace.py; the authors' names: Wan2.1,
  * wan/modules/model.py. */
 #include "models/row_chunk.h"
@@ -19,16 +19,16 @@ static const float wan_image_eps = 1e-5F;
 struct wan_state {
     struct tensor tokens; /* [T, DIM] */
     struct tensor hints;  /* [T, DIM]: control video tokens (VACE); rank 0: none */
-    /* Shared by all lanes of a prompt; row counts of keys and values are padded to multiples of 8. */
+    /* Prompt data, shared by the prompt's lanes. Keys and values have a multiple of 8 rows. */
     struct tensor text;                     /* [text rows, DIM]: embedded prompt */
     struct tensor image;                    /* [image rows, DIM]: embedded vision rows */
-    struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM] */
-    struct tensor image_keys, image_values; /* [LAYERS + HINTS, image rows, DIM] */
-    /* Shared by all lanes. condition, modulation: one row per evaluation if hoisted, else one row. */
+    struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM]: one entry per block */
+    struct tensor image_keys, image_values; /* [LAYERS + HINTS, image rows, DIM]: one entry per block */
+    /* Shared by all lanes. condition and modulation: one row per evaluation if hoisted, else one row. */
     struct tensor rope;       /* [T, HEAD/2, 2] */
     struct tensor condition;  /* [rows, DIM] */
     struct tensor modulation; /* [rows, SIX_DIM] */
-    /* condition and modulation of clean frames, at timestep 0; rank 0: no clean frames. */
+    /* Counterparts of condition and modulation for clean frames, at timestep 0; rank 0: no clean frames. */
     struct tensor clean_condition, clean_modulation; /* [1, DIM], [1, SIX_DIM] */
 };
 
@@ -37,7 +37,7 @@ struct wan_mlp_weights {
 };
 
 struct wan_image_weights {
-    struct tensor pos_embed; /* [1, IMAGE_ROWS, IMAGE] (FLF2V); absent in other models */
+    struct tensor pos_embed; /* [1, IMAGE_ROWS, IMAGE], FLF2V models only; else absent */
     struct linear_weights in_norm, in, out, out_norm;
 };
 
@@ -50,7 +50,7 @@ struct wan_control_weights {
 };
 
 struct wan_final_weights {
-    struct tensor modulation; /* [1, 2, DIM]: shift, scale */
+    struct tensor modulation; /* table of the final layer, [1, 2, DIM]: shift, scale */
     struct linear_weights linear;
 };
 
@@ -89,7 +89,7 @@ static const struct weight_spec wan_time_table[] = {
 static const struct weight_spec wan_modulation_table[] = {
     LINEAR(linear_block_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
 
-/* Patch embedding: files have 3D kernels of one frame. */
+/* Weight rows of a patch embedding, which files store as a 3D convolution over one frame. */
 #define PATCHES(structure, field_, name, in)                                                                 \
     {.offset = offsetof(struct structure, field_.weight),                                                    \
      .names = {name ".weight"},                                                                              \
@@ -105,7 +105,7 @@ static const struct weight_spec wan_control_embedder_table[] = {
     LINEAR(wan_control_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
 };
 
-/* Weight rows of a block's key and value projections. of: name prefix, "" or "vace_". */
+/* Weight rows of a block's cross-attention keys and values. of: name prefix, "" or "vace_". */
 #define CROSS_KV(of, field, k_, v_, norm_, k_checkpoint, v_checkpoint, norm_checkpoint)                      \
     LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_checkpoint, \
            DIM, DIM),                                                                                        \
@@ -215,7 +215,7 @@ static void wan_forward_modulation(struct context *x, const void *weights, const
         mmdit_modulation(x, state->clean_modulation, state->clean_condition, &w->linear);
 }
 
-/* Patches of one or two latents as rows, concatenated by channel as the patch kernel expects. */
+/* Patch rows of a latent and, unless absent, `concat`, concatenated by channel for the patch kernel. */
 static struct tensor wan_patches(struct context *x, struct tensor latent, struct tensor concat,
                                  const struct linear_weights *w) {
     static const struct patches how = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};
@@ -241,7 +241,7 @@ static void wan_forward_embedder(struct context *x, const void *weights, const s
     wan_embed(x, state->tokens, patches, &w->linear);
 }
 
-/* Control tokens (VACE): embedded control channels plus video tokens, which later hint blocks do not read. */
+/* Control tokens (VACE): embedded control channels plus video tokens; hint blocks read no other tokens. */
 static void wan_forward_control_embedder(struct context *x, const void *weights,
                                          const struct visit_scope *scope) {
     const struct wan_control_weights *w = weights;
@@ -288,7 +288,7 @@ static void wan_forward_block_kv(struct context *x, const void *weights, const s
     wan_project_block_kv(x, weights, scope, scope->number);
 }
 
-/* Index of a hint block's keys and values, which lie after the main blocks'. */
+/* Index of a hint block in text_keys and text_values, which list the main blocks first. */
 static int wan_hint_number(const struct visit_scope *scope) {
     return ((const struct wan_settings *)scope->settings)->layers + scope->number;
 }

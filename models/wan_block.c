@@ -6,7 +6,7 @@
 
 #include <math.h>
 
-/* Current chunk of a range's token rows. */
+/* The chunk of a range's token rows that is being computed. */
 struct wan_rows {
     int32_t first, rows, end, chunk;
 };
@@ -25,7 +25,7 @@ static struct tensor wan_rows_of(struct tensor all, const struct wan_rows *at) {
     return tensor_slice(all, at->first, at->rows);
 }
 
-/* Rows of a chunk-sized buffer that the current chunk uses. */
+/* The rows of a chunk-sized buffer that the current chunk fills. */
 static struct tensor wan_chunk_rows(struct tensor buffer, const struct wan_rows *at) {
     return tensor_slice(buffer, 0, at->rows);
 }
@@ -48,7 +48,7 @@ static struct attention_options wan_heads(int32_t dim, int32_t head) {
         .queries = dim / head, .keys = dim / head, .scale = 1 / sqrtf((float)head)};
 }
 
-/* RMS norm over all heads, then rope, of queries or keys. heads: f32, in the shape of out. */
+/* Queries or keys: RMS norm over all heads together, then rope. heads: f32 scratch in the shape of `out`. */
 static void wan_norm_rope(struct context *x, struct tensor out, struct tensor heads, struct tensor norm,
                           const struct wan_block_args *call, const struct wan_rows *at) {
     op_rms_norm(x, heads, heads, norm, call->eps, (struct modulation){0});

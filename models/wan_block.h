@@ -13,7 +13,7 @@ struct wan_cross_kv_weights {
 
 struct wan_block_weights {
     struct tensor modulation;      /* [1, 6, DIM]: scale_shift_table, added to the timestep's modulation */
-    struct linear_weights q, k, v; /* projections of self-attention */
+    struct linear_weights q, k, v; /* query, key and value projections of self-attention */
     struct tensor q_norm, k_norm;  /* [DIM]: weight of an RMS norm over all heads together */
     struct linear_weights out;
     struct linear_weights cross_norm, cross_q; /* layer norm and query projection of cross-attention */
@@ -23,7 +23,7 @@ struct wan_block_weights {
     struct linear_weights hint; /* output projection of a hint block (VACE); else absent */
 };
 
-/* Keys and values of cross-attention: equally many rows, or rank 0 if absent. */
+/* Keys and values of cross-attention, with equal numbers of rows; rank 0: absent. */
 struct wan_cross_kv {
     struct tensor k, v; /* [rows, DIM] */
 };

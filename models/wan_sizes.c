@@ -2,7 +2,7 @@
 
 #include "models/mmdit.h"
 
-/* Mask channels: I2V has one per frame under a latent frame, VACE one per pixel under a latent pixel. */
+/* WAN_MASK: mask channels of I2V, one per frame of a latent frame. VACE: one per pixel of a latent pixel. */
 enum { WAN_MASK = 4, WAN_LATENT_PIXELS = 64 };
 
 enum status wan_refuse(const struct component *c, struct error *e) {
@@ -51,7 +51,7 @@ static enum status wan_check_dims(const struct component *c, struct error *e) {
         e, "a width that is a multiple of an even head size (attention_head_dim in config.json)");
 }
 
-/* I2V models also read a mask and the latent of the conditioning image. */
+/* Accepts the input channels of T2V (latent) and I2V (latent, mask, conditioning image's latent). */
 static enum status wan_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     int32_t latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH), more = 2 * latent + WAN_MASK;
@@ -77,7 +77,7 @@ static enum status wan_read_vace_layers(struct component *c, const struct config
         if (i)
             error_found(e, "block %d after block %d", at, before);
         else
-            error_found(e, "block %d first", at);
+            error_found(e, "a first entry of %d", at);
         return error_expected(e, "block numbers that start at 0 and increase, below %d", layers);
     }
     return OK;

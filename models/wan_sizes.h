@@ -5,12 +5,12 @@
 
 #include "models/models.h"
 
-/* Prefix of the embedders in diffusers' tensor names. */
+/* Name prefix of the timestep, text and image embedders in diffusers' files. */
 #define WAN_CONDITION "condition_embedder."
 
 /* Indices into component.dims. */
 enum wan_dim {
-    DIM, /* has index 0, because 0 means "none" in weight_spec.slices and DIM is no slice count */
+    DIM, /* index 0, which means "none" in weight_spec.slices: DIM is never a number of slices */
     ONE,
     TWO,
     SIX,

@@ -1,7 +1,7 @@
 /* Z-Image transformer (diffusers: ZImageTransformer2DModel). A single stream of tokens: image, then caption.
  *
  * Caption: RMS norm, linear, padding to a multiple of 32 with a learned token, context refiner; computed once
- * a prompt. Time: an embedding, and from it a row of scales and gates for each block. These modulations are
+ * per prompt. Time: an embedding, and from it a row of scales and gates for each block. These modulations are
  * blocks of their own here, because they depend on the timestep alone and can be hoisted. Image: 2x2 patches,
  * linear, the same padding, noise refiner. Then all tokens go through the layers, and the image tokens
  * through the final layer. Padding is attended to. Rope positions (caption index, y, x): captions count from
@@ -43,12 +43,11 @@ struct zimage_settings {
 };
 
 struct zimage_state {
-    struct tensor tokens; /* [image + caption rows, DIM], both with padding */
-    struct tensor rope;   /* [image + caption rows, HEAD/2, 2] */
-    struct tensor
-        caption;        /* [caption rows, DIM], refined once; shared by the lanes of a prompt, as is rope */
-    int32_t image_rows; /* number of image token rows, with padding */
-    /* Functions of the timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
+    struct tensor tokens;  /* hidden states of all tokens, with padding: [image + caption rows, DIM] */
+    struct tensor rope;    /* cosine and sine table: [image + caption rows, HEAD/2, 2] */
+    struct tensor caption; /* [caption rows, DIM], refined; shared by the lanes of a prompt */
+    int32_t image_rows;    /* number of image token rows, with padding */
+    /* Conditioning by timestep, shared by all lanes: one row per evaluation if hoisted, else one row. */
     struct tensor time;                              /* [rows, ADALN_DIM] */
     struct tensor noise_modulation, main_modulation; /* [blocks, rows, FOUR_DIM] */
     struct tensor final_scale;                       /* [rows, DIM] */
@@ -301,7 +300,7 @@ static void zimage_feed_forward(struct context *x, const struct layer_weights *w
         op_linear(x, a, n, w->w1, none);
         op_linear(x, b, n, w->w3, none);
         op_glu(x, gated, a, b, ACTIVATION_SILU);
-        x->scratch->used = mark; /* frees the scratch tensors a and b */
+        x->scratch->used = mark; /* frees the scratch tensors `a` and `b` */
         struct tensor h = context_unrounded(x, n);
         op_linear(x, h, gated, w->w2, none);
         out.base = t;
@@ -315,8 +314,8 @@ static struct tensor zimage_modulation_chunk(struct tensor modulation, int i) {
     return tensor_slice(tensor_reshape(modulation, 1, &all), i * dim, dim);
 }
 
-/* modulation [1, FOUR_DIM]: scale, gate of attention, scale, gate of the feed-forward; rank 0 in the
- * context refiner, which has none. */
+/* Runs a layer. modulation, [1, FOUR_DIM]: scale, gate of attention, scale, gate of the feed-forward; rank 0
+ * in the context refiner, which has none. */
 static void zimage_forward_layer(struct context *x, const struct layer_weights *w,
                                  const struct zimage_settings *settings, struct tensor tokens,
                                  struct tensor rope, struct tensor modulation) {

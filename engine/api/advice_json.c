@@ -5,8 +5,7 @@
 
 #include "engine/run/advice.h"
 
-/* Largest predicted time, as a share of the present time, for which a change is listed; smaller savings are
- * within the error of the rates. */
+/* Listed advice saves at least 2 % of the time; smaller savings are within the error of the rates. */
 static const double HELPS = 0.98;
 
 enum { ADVISED_BATCH = 4 };

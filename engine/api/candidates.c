@@ -40,8 +40,7 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                     1 << 16);
 }
 
-/* Bytes that the on_image callback needs to save images during the decode stage (image_bytes_a_pixel of the
- * request). */
+/* Bytes that the on_image callback needs in the decode stage (request: image_bytes_a_pixel). */
 static uint64_t candidates_image_bytes(const struct job *job, const struct stage_kind *kind) {
     const struct sluice_request *r = &job->request;
     if (kind != &stage_decode || r->no_decode || !r->image_bytes_a_pixel) return 0;
@@ -65,8 +64,7 @@ static uint64_t candidates_model_bytes(const struct layout *l) {
     return bytes;
 }
 
-/* Computes seconds of each block's load that a read of its bytes in memory does not cover: other bytes in the
- * file, and the conversion of --type. */
+/* Computes each block's load time beyond reading its own bytes: a larger type in the file, conversion. */
 static void candidates_measure_fills(const struct job *job, const struct stage *stage,
                                      const struct rates *rates, struct stage_need *need) {
     for (int i = 0; i < need->n_blocks; i++) {
@@ -238,15 +236,13 @@ static void candidates_add_groups(struct candidates *c, struct layout_choice cho
         candidates_add(c, choice, e);
 }
 
-/* Allocates job->needs and job->choices. Sets n_needs before any dry run, because a run's heap bytes include
- * these lists. */
+/* Allocates job->needs and job->choices; n_needs is set before the dry runs, which count these lists. */
 static enum status candidates_begin(struct candidates *c, int n_ways, struct error *e) {
     struct job *job = c->job;
     int most = job->decode_only ? 1 : job->batch;
     job->n_needs = 0;
     for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
-    size_t n_max =
-        (size_t)job->n_needs + 1; /* one spare: candidates_add_tiled appends two candidates and keeps one */
+    size_t n_max = (size_t)job->n_needs + 1; /* plus one: candidates_add_tiled compares two candidates */
     job->needs = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->needs);
     job->choices = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->choices);
     return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory to plan the run");

@@ -4,8 +4,7 @@
 
 #include <string.h>
 
-/* Parts of VACE's concat channels, in order. For a control video encoded.reference is PART_INACTIVE or
- * PART_REACTIVE. */
+/* VACE's concat channels, in order. A control video's encoded.reference is inactive or reactive. */
 enum { PART_INACTIVE, PART_REACTIVE, PART_MASK };
 
 /* Gets frame i of the control video at the output size: the caller's pixels if they have that size, else read
@@ -74,8 +73,7 @@ static void control_video_put_mask(const struct job *job, struct tensor to, int3
         }
 }
 
-/* Without a control video one grey video is encoded; its latent becomes the inactive and the reactive part.
- */
+/* Without a control video one grey video is encoded, for the inactive and the reactive part. */
 void control_video_finish(const struct job *job) {
     struct tensor inactive = control_video_part(job, PART_INACTIVE),
                   reactive = control_video_part(job, PART_REACTIVE),

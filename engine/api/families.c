@@ -15,8 +15,7 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
         const struct component *c = &m->component[i];
         uint64_t bytes = 0;
         const struct family *family = m->recipe->slot[i].family;
-        /* Skips the VAE encoder, which is in the decoder's files, and the tiny autoencoder, which is no part
-         * of the model. */
+        /* The VAE encoder is in the decoder's files; the tiny autoencoder is no part of the model. */
         if (family->kind == FAMILY_ENCODER || slot_is_extra(&m->recipe->slot[i])) continue;
         for (int k = 0; k < c->index.n_entries; k++) bytes += c->index.entries[k].bytes;
         const struct slot *slot = &m->recipe->slot[i];

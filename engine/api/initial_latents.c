@@ -110,8 +110,7 @@ enum status initial_latents_fill_input(const struct job *job, int i, int chunk, 
     return OK;
 }
 
-/* Writes an image's latent to `to`: the mean of the encoder's output or, if drawn is true, a random sample
- * from the image's generator. */
+/* Writes an image's latent: the encoder's mean or, if `drawn`, a sample from the image's generator. */
 static void take_latent(struct initial_latents *init, int image, struct tensor moments, bool drawn,
                         struct tensor to) {
     const struct component *c = model_component(init->job->model, FAMILY_ENCODER);
@@ -208,8 +207,7 @@ static enum status finish_concat(const struct job *job, int i, struct error *e) 
     return job->request.dump ? dump_save(job->sys, job->request.dump, "concat", *job->layout.concat, e) : OK;
 }
 
-/* Stores the latent of a picture that all images share (reference, first or last frame, control video): the
- * encoder's mean, without noise. */
+/* Stores the encoder's mean of a picture that all images share: reference, video frame, control video. */
 static enum status take_shared(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
     bool control = encoded->kind == ENCODED_CONTROL || encoded->kind == ENCODED_REFERENCE_FRAME;

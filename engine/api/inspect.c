@@ -190,8 +190,7 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
         if (failure.code != OK) add_line(to->missing, &failure);
         if (failure.code != OK) component_list_missing(c, add_missing, &names, e);
         if (!c->family || c->blocks)
-            list_unknown_tensors(
-                c, to->unknown); /* not for unbound components: all their tensors would count as unknown */
+            list_unknown_tensors(c, to->unknown); /* if unbound, all tensors would count as unknown */
         json = component_json(c, &config, shown->name, origin, to->tensors);
         json_push(to->components, json);
     }

@@ -13,8 +13,7 @@ char *job_numbered(const char *name, int i, char out[16]) {
     return out;
 }
 
-/* Writes the number of vision tokens of each picture in this text encoder's prompt. Returns the number of
- * pictures. */
+/* Counts the vision tokens of each picture in this text encoder's prompt; returns the number of pictures. */
 static int job_count_vision_tokens(const struct job *job, int slot, int32_t tokens[LANE_REFERENCES_MAX]) {
     int n = 0;
     if (!job->model->recipe->slot[slot].text.image_prompt.pad) return 0;
@@ -137,8 +136,7 @@ static void job_fill_grid(struct job *job) {
     job->n_steps -= first;
 }
 
-/* Index of a step's denoiser: 1 for timesteps below the boundary of a two-denoiser model (Wan 2.2), else 0.
- */
+/* Index of a step's denoiser: 1 below the boundary timestep of a two-denoiser model (Wan 2.2), else 0. */
 static int job_span_of(const struct sluice_model *m, float timestep) {
     return m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
 }
@@ -230,8 +228,7 @@ static void job_set_decode_only(struct job *job, const int32_t *latent_dim) {
     r->steps = 1;
 }
 
-/* True if the sizes of a latent channel and of a chunk's frames fit in 32 bits, and the numbers of chunks are
- * within FRAME_CHUNKS_MAX. */
+/* True if the latent and a chunk's frames have 32-bit sizes and the chunk counts fit their arrays. */
 static bool job_within_limits(const struct job *job, const struct component *decoder) {
     int64_t latent = (int64_t)job->F * job->Y * job->X;
     int64_t chunk = (int64_t)job->request.width * job->request.height * component_frame_factor(decoder);

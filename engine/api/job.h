@@ -60,8 +60,8 @@ struct job_span {
     int slot, first_call, n_calls;
     int n_prompts; /* prompts with lanes: 2 with guidance (positive, negative), else 1 */
     double scale;
-    int first_slg_call, n_slg_calls; /* range of calls with skip-layer guidance lanes; first_slg_call counts
-                                        from first_call */
+    int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
+    int n_slg_calls;
 };
 /* Number of guidance branches, each a lane of every image: one per prompt, one for skip-layer guidance. */
 static inline int job_span_branches(const struct job_span *span) {
@@ -74,9 +74,7 @@ enum {
     PICTURE_END,
     PICTURE_MASK,
     PICTURE_REFERENCES,
-    PICTURE_VISION =
-        PICTURE_REFERENCES + LANE_REFERENCES_MAX, /* second copies of pictures that a vision encoder reads at
-                                                     another size than the VAE */
+    PICTURE_VISION = PICTURE_REFERENCES + LANE_REFERENCES_MAX, /* copies at a vision encoder's size */
     PICTURES_MAX = PICTURE_VISION + LANE_REFERENCES_MAX
 };
 
@@ -110,8 +108,7 @@ struct job {
     int n_texts, text_slot[SLOTS_MAX]; /* slots of the text encoders, in order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits prompt_cache_hits;
-    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] blocks with the embedding rows that the request
-                                          reads; or NULL */
+    struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] embedding rows in use, as blocks; or NULL */
     struct sampling sampling;          /* the model's sampling with the request's choices */
     double terminal;                   /* terminal value of the schedule (schedule_options.terminal) */
     struct noise_table *noise;         /* noise levels by timestep; owned; NULL for flow models */
@@ -161,9 +158,8 @@ int job_branches(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
 bool job_blends_mask(const struct job *job);
-/* In job_loras.c. job_extract_lora_tags moves the prompts' <lora:...> tags to job->tags. job_make_components
- * builds the session's components with the request's adapters and weight type; job_component returns the one
- * of a slot. */
+/* In job_loras.c: moves <lora:...> tags from the prompts to job->tags; builds the session's components with
+ * the request's adapters and weight type; returns the component of a slot. */
 enum status job_extract_lora_tags(struct job *job, struct error *e);
 enum status job_make_components(struct job *job, struct error *e);
 const struct component *job_component(const struct job *job, int slot);

@@ -95,8 +95,7 @@ void job_assume_pictures(struct job *job) {
     if (recipe->concat == CONCAT_I2V) job_assume_frames(job);
 }
 
-/* Copies no references if there are more than LANE_REFERENCES_MAX: request_resolve refuses that request
- * later. */
+/* Copies no references if they exceed LANE_REFERENCES_MAX: request_resolve refuses the request later. */
 void job_copy_pictures(struct job *job) {
     struct sluice_request *r = &job->request;
     r->init_image = job_copy_picture(job, PICTURE_INIT, r->init_image);

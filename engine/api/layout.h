@@ -37,8 +37,8 @@ struct layout {
 
     struct stage stages[PLAN_STAGES_MAX];
     const struct stage_kind *kind[PLAN_STAGES_MAX];
-    int slot[PLAN_STAGES_MAX], span[PLAN_STAGES_MAX]; /* slot: recipe slot of each stage; span: index in
-                                                         job->spans, for denoise stages */
+    int slot[PLAN_STAGES_MAX];
+    int span[PLAN_STAGES_MAX]; /* denoise stages: index in job->spans */
     int n_stages;
     const struct block **block_lists; /* storage of the stages' block lists; owned */
     struct lane *lanes;               /* storage of the stages' lanes; owned */
@@ -46,30 +46,29 @@ struct layout {
 
     /* Inter-stage buffers; the tensors have no data if the layout was made without memory. */
     struct arena interstage;
-    struct tensor text[PROMPTS_MAX], pooled[PROMPTS_MAX]; /* text: prompt_embeds; pooled: pooled_projections;
-                                                             one per prompt; rank 0: unused */
+    struct tensor text[PROMPTS_MAX];   /* prompt_embeds of each prompt; rank 0: unused */
+    struct tensor pooled[PROMPTS_MAX]; /* pooled_projections of each prompt; rank 0: unused */
     /* Output of each text encoder per prompt: a view of text or pooled, or a separate tensor that the host
      * copies into them. */
     struct tensor encoder_text[SLOTS_MAX][PROMPTS_MAX], encoder_pooled[SLOTS_MAX][PROMPTS_MAX];
     struct tensor latent[BATCH_MAX]; /* latent of each image [C, F, Y, X] */
     struct tensor video[BATCH_MAX];  /* view of the latent without the VACE reference frames in front */
     struct tensor input[BATCH_MAX];  /* the denoiser's input: the latent itself, or a scaled copy */
-    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX],
-        noise; /* history: earlier values that the sampler keeps; noise: fresh noise of a step */
+    struct tensor history[BATCH_MAX][SAMPLER_HISTORY_MAX]; /* earlier values that the sampler keeps */
+    struct tensor noise;                                   /* fresh noise of a step */
     struct tensor concat[BATCH_MAX]; /* concat channels; rank 0: none. Shared by images unless random */
     struct tensor image;             /* vision tokens that the denoiser reads; rank 0: none */
     struct tensor clean_frame;       /* image-to-video: latent of the first frame [C, 1, Y, X]; else rank 0 */
     /* Inpainting blend (job_blends_mask), else rank 0: mask [Y, X], 1 where the image is repainted; latent of
      * the input image; initial noise. */
     struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
-    struct tensor reference[LANE_REFERENCES_MAX]; /* latents of reference images */
-    struct tensor
-        prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser outputs; index: branch * images_per_group + image */
-    struct tensor denoised, preview; /* only with previews, else rank 0: predicted clean latent [C, F, Y, X];
-                                        its RGB [Y, X, 3] U8 */
-    struct tensor control_rgb;       /* a frame of the control video [Y, X, 3] U8; rank 0: none */
-    struct tensor picture,
-        rgb; /* picture: decoded frames of a chunk [N, Y, X, 3] F32; rgb: one of them [Y, X, 3] U8 */
+    struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* [branch * images_per_group + image]: output */
+    struct tensor denoised;    /* with previews, else rank 0: predicted clean latent [C, F, Y, X] */
+    struct tensor preview;     /* with previews, else rank 0: RGB [Y, X, 3] U8 */
+    struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
+    struct tensor picture;     /* decoded frames of a chunk [N, Y, X, 3] F32 */
+    struct tensor rgb;         /* one decoded frame [Y, X, 3] U8 */
     struct encoded_tensors encoded[ENCODED_MAX];
 };
 

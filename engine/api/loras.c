@@ -29,8 +29,7 @@ static enum status identify_both(struct sys *sys, struct lora *lora, struct erro
     return e->code;
 }
 
-/* Adds a LoRA file to the list, or its strength to the entry of a file that is already listed. Takes
- * ownership of path, also after failure. */
+/* Lists a LoRA file, or adds its strength to a listed one. Takes ownership of path, also after failure. */
 static enum status add_lora(struct loras *l, char *path, double strength, struct error *e) {
     struct lora lora = {.path = path, .strength = strength};
     if (!path || identify_both(l->sys, &lora, e) != OK) {

@@ -15,7 +15,7 @@ struct lora {
 
 struct loras {
     struct sys *sys;
-    struct lora at[SLUICE_LORAS_MAX]; /* in order of first mention */
+    struct lora at[SLUICE_LORAS_MAX]; /* LoRA files, in order of first mention */
     int n;
 };
 

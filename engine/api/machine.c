@@ -11,9 +11,8 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
-/* Resident memory of a release build after the first use of oneDNN 2.6 on Debian 12 (bench/LOG.md); 12 MiB
- * are pages of the program and its libraries. cpu_library_more_bytes adds oneDNN's processor-dependent share.
- */
+/* Resident memory of a release build after the first use of oneDNN 2.6 on Debian 12 (bench/LOG.md): 12 MiB
+ * for program and libraries. cpu_library_more_bytes adds oneDNN's processor-dependent share. */
 enum { BASE_MIB = 13 };
 
 uint64_t machine_base_bytes(void) {
@@ -66,8 +65,7 @@ int machine_cores(void) {
         int first = i;
         if (f && fgets(siblings, sizeof siblings, f)) sscanf(siblings, "%d", &first);
         if (f) fclose(f);
-        cores += first == i ||
-                 !CPU_ISSET(first, &allowed); /* counts only the first allowed hardware thread of each core */
+        cores += first == i || !CPU_ISSET(first, &allowed); /* counts each core once */
     }
     return cores > 0 ? cores : 1;
 }

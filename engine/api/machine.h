@@ -16,7 +16,7 @@ struct processor_time {
     double user, system;
 };
 struct processor_time machine_processor_time(void);
-/* Memory of the machine, or the limit of its control group if that is less. root: as in control_groups.h. */
+/* Memory of the machine, or its control group's lower limit. root: prefix of paths, "" outside tests. */
 uint64_t machine_memory_bytes(const char *root);
 /* Default memory budget: free memory less a reserve (a tenth of the machine's memory, at least 512 MiB, at
  * most half of the free memory), plus the process's resident set. */

@@ -157,8 +157,7 @@ static void put_times(json_t *json, double seconds, double floor_seconds, int bo
     json_put(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
-/* Optional keys of a stage that restrict its reader threads: read-ahead depth, no ring wrap, waiting. The
- * planner never writes them; a plan edited by hand may. */
+/* Optional limits on a stage's readers, set by editing a plan: read-ahead depth, no ring wrap, waiting. */
 static const struct {
     const char *key;
     size_t offset;

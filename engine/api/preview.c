@@ -15,7 +15,7 @@ static int32_t preview_columns(int32_t frames) {
     return columns;
 }
 
-/* Number of latent frames shown: VACE reference frames in front of a video are not. */
+/* Number of latent frames in a preview, without VACE reference frames in front of the video. */
 static int32_t preview_frames(const struct job *job) {
     return job->F - job->n_reference_frames;
 }

@@ -15,7 +15,6 @@ void preview_capture(const struct job *job, int image, int i_call, const float *
 /* Passes the captured estimate to the on_preview callback, as a linear map to RGB or decoded; skips an
  * estimate with NaN or infinity. */
 enum status preview_emit(struct running *r, int image, int step, struct error *e);
-/* The number of previews of the whole run. */
 int preview_count(const struct job *job);
 
 #endif

@@ -12,12 +12,10 @@ void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enu
 
 /* Call before the stage callback of an evaluation: ends the current stall measurement. */
 void progress_evaluation_ends(struct running *r);
-/* progress_evaluation_ended: call after the stage callback of an evaluation. progress_step_ended: call after
- * the last evaluation of a step; records the step's times. */
+/* Call after the stage callback of an evaluation, and progress_step_ended after the last one of a step. */
 void progress_evaluation_ended(struct running *r, const struct visit *visit);
 void progress_step_ended(struct running *r, int step);
-/* Call after a stage's callback: records the stage's times. progress_stage_begins resets the timers for the
- * next stage. */
+/* Records a stage's times, after its callback. progress_stage_begins resets the timers. */
 void progress_stage_ended(struct running *r, int stage);
 void progress_stage_begins(struct running *r);
 

@@ -23,8 +23,8 @@ struct prompt_cache_entry {
 
 struct prompt_cache {
     struct sys *sys;
-    uint64_t limit_bytes,
-        bytes; /* limit_bytes: memory limit; bytes: memory of all entries with their descriptors */
+    uint64_t limit_bytes;
+    uint64_t bytes; /* memory of all entries, descriptors included */
     struct prompt_cache_entry *first;
     /* For prompt cache files. folder: owned, from sys; NULL: no files. fingerprint: device properties that
      * rounding depends on, part of the key. */

@@ -22,7 +22,6 @@ struct prompt_cache_hits {
 void prompt_cache_find_hits(struct job *job);
 /* Bytes of the prompt cache while the job runs, for the plan. */
 uint64_t prompt_cache_peak_bytes(const struct job *job);
-/* True if the prompt is cached and need not be encoded. */
 bool prompt_cache_hit(const struct job *job, int slot, int prompt);
 /* Number of hits over all prompts and encoders. */
 int prompt_cache_count_hits(const struct job *job);

@@ -18,12 +18,12 @@ static void add_number(struct sha256_ctx *sha, int64_t number) {
     add(sha, &number, sizeof number);
 }
 
-/* Adds the terminator too, so that following bytes cannot be taken for more text. */
+/* Hashes the terminating NUL too, so that a text and the bytes after it cannot be confused. */
 static void add_text(struct sha256_ctx *sha, const char *text) {
     add(sha, text, strlen(text) + 1);
 }
 
-/* Identifies a file by inode, size and times; its path does not matter. */
+/* Hashes the identity of a file: inode, size and modification time, not the path. */
 static void add_source(struct sha256_ctx *sha, const struct byte_source *source) {
     add_number(sha, (int64_t)source->identity.inode);
     add_number(sha, source->identity.bytes);

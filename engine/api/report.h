@@ -17,17 +17,17 @@ struct stall {
 };
 
 struct stage_record {
-    double seconds, floor_seconds; /* seconds: measured; floor_seconds: lower bound from measured compute time
-                                      and the link's rate */
+    double seconds;
+    double floor_seconds; /* lower bound from measured compute time and the link's rate */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
-    uint64_t planned_bytes,
-        measured_bytes; /* peak memory, as planned and as measured for the process at the stage's end */
+    uint64_t planned_bytes;
+    uint64_t measured_bytes; /* measured peak of the process, at the stage's end */
 };
 
 struct step_record {
-    double seconds, floor_seconds; /* measured time of the step; lower bound, as in stage_record */
+    double seconds, floor_seconds; /* times of one step, as in stage_record */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
@@ -56,8 +56,7 @@ struct report {
     struct step_record *step; /* one record a step; owned, from sys */
     float *sigma;             /* sigma of each step; owned, from sys */
     uint64_t base_bytes, peak_bytes, library_bytes;
-    uint64_t device_bytes;  /* device memory of the run, all allocated before the first visit; 0: the device
-                               uses host memory */
+    uint64_t device_bytes;  /* all allocated before the first visit; 0: the device uses host memory */
     uint64_t context_bytes; /* part of device_bytes that the driver's context takes, measured; 0: unknown */
     json_t *algorithms;     /* algorithms that cuBLASLt or cuDNN chose; NULL: none to report */
     struct error error;

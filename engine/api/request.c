@@ -308,8 +308,7 @@ static double shift_of_size(const struct request_resolver *s) {
     return shift < SHIFT_MAX ? shift : SHIFT_MAX;
 }
 
-/* Number of control video frames to use: at most the model's limit, rounded down to 1 + a multiple of the
- * VAE's temporal factor. */
+/* Control video frames in use: at most the model's limit, 1 + a multiple of the VAE's temporal factor. */
 static int control_frames(const struct request_resolver *s) {
     int factor = component_frame_factor(model_decoder(s->model));
     int frames = (s->request->n_control - 1) / factor * factor + 1, most = s->model->recipe->frames_max;

@@ -19,11 +19,10 @@ struct running {
     double began, stage_began, step_began, last_progress;
     double done, all; /* done: FLOPs finished; all: FLOPs of the whole run */
     double done_at_stage;
-    double rate; /* FLOPs a second, measured before the run; 0 if unknown */
-    double
-        planned_seconds; /* predicted seconds of the stages after the text stages; 0 without measured rates */
-    bool no_previews;    /* previews are off: out of memory, or NaN */
-    uint64_t reserve;    /* free memory in bytes below which residents are evicted */
+    double rate;            /* FLOPs a second, measured before the run; 0 if unknown */
+    double planned_seconds; /* predicted time after the text stages; 0 without measured rates */
+    bool no_previews;       /* previews are off: out of memory, or NaN */
+    uint64_t reserve;       /* free memory in bytes below which residents are evicted */
 };
 
 #endif

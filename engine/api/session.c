@@ -89,8 +89,8 @@ static double planned_seconds(const struct job *job) {
 /* Files that cannot be opened for direct reads (O_DIRECT). */
 struct refused_direct {
     int n;
-    int problem;       /* negative errno of the first such file */
-    const char *first; /* path of the first such file */
+    int problem;       /* negative errno of the first refused file */
+    const char *first; /* path of the first refused file */
 };
 
 static void open_source_direct(struct byte_source *source, struct refused_direct *refused) {
@@ -108,7 +108,8 @@ static void open_direct(struct sluice_session *s, struct job *job) {
     if (!job->plan.bounce_bytes) return;
     for (int i = 0; i < job->layout.n_stages; i++) {
         const struct tensor_index *index = &stages[i].component->index;
-        if (i && stages[i].component == stages[i - 1].component) continue; /* same files as the last stage */
+        if (i && stages[i].component == stages[i - 1].component)
+            continue; /* the component of the last stage is open already */
         for (int k = 0; k < index->n_sources; k++) open_source_direct(&index->sources[k], &refused);
     }
     for (int i = 0; i < s->adapters.n_files; i++)

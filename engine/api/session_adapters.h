@@ -19,7 +19,7 @@ struct loaded_adapter {
 
 struct session_adapters {
     struct sys *sys;
-    struct loaded_adapter *file[SLUICE_LORAS_MAX]; /* in the order of the request */
+    struct loaded_adapter *file[SLUICE_LORAS_MAX]; /* selected files, in the order of the request */
     int n_files;
     enum dtype weights; /* weight type that the components were built for */
     struct adapter_combination combination[SLOTS_MAX];

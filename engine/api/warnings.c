@@ -32,8 +32,7 @@ static void warn_of_prompt_weights(struct sluice_session *s, const struct job *j
                 i ? "negative prompt" : "prompt");
 }
 
-/* requested: cfg_scale as the caller set it. If the caller left the model's default, the line is logged as
- * information, not as a warning. */
+/* requested: the caller's --cfg-scale. If it has no effect, a warning is logged unless it is the default. */
 static void warn_of_guidance(struct sluice_session *s, const struct job *job, double requested) {
     if (job->decode_only) return;
     if (job->request.cfg_scale == 0)
@@ -92,9 +91,7 @@ static void warn_of_truncation(struct sluice_session *s, const struct job *job) 
     }
     for (int i = 0; i < SLOTS_MAX; i++) {
         const struct component *c = &s->model->component[i];
-        if (c->family &&
-            c->family->kind !=
-                FAMILY_ENCODER) /* checked with the decoder: the VAE encoder is in the same files */
+        if (c->family && c->family->kind != FAMILY_ENCODER) /* a VAE encoder shares the decoder's files */
             warn_of_component(s, c);
     }
 }

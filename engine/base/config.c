@@ -27,7 +27,7 @@ static const struct config_value *find_value(const struct config *config, const 
 }
 
 static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {
-    error_set(e, META, "invalid configuration value '%s'", value->key);
+    error_set(e, META, "invalid value of '%s' in the configuration", value->key);
     error_where(e, "%s", config->path ? config->path : "configuration");
     if (value->kind == CONFIG_STRING)
         error_found(e, "\"%s\"", value->string);

@@ -7,7 +7,7 @@
 #include "engine/base/sys.h"
 
 struct config_value {
-    char *key; /* names of the enclosing objects and indices in arrays, joined by '.' */
+    char *key; /* path of the value: object names and array indices, joined by '.' */
     enum { CONFIG_NUMBER, CONFIG_BOOL, CONFIG_STRING, CONFIG_NULL, CONFIG_EMPTY /* empty array */ } kind;
     double number; /* value of CONFIG_NUMBER; 0 or 1 for CONFIG_BOOL; integers up to 2^53 are exact */
     bool integer;  /* the number is written without fraction or exponent */
@@ -19,7 +19,7 @@ struct config {
     char *path; /* path of the JSON file, for messages; NULL for an empty configuration */
     struct config_value *values;
     int n_values;
-    struct config *pictures; /* preprocessor_config.json of a vision encoder; owned */
+    struct config *pictures; /* values of preprocessor_config.json (vision encoders); owned */
 };
 
 const struct config_value *config_find(const struct config *config, const char *key);
@@ -34,16 +34,16 @@ enum status config_bool(const struct config *config, const char *key, bool *out,
 /* Returns the string at the key, or fallback if the key is absent or not a string. */
 const char *config_string(const struct config *config, const char *key, const char *fallback);
 
-/* UNSUPPORTED unless the key is absent, null or equal to `expected`. */
+/* Returns UNSUPPORTED unless the key is absent, null or equal to `expected`. */
 enum status config_expect(const struct config *config, const char *key, const char *expected,
                           struct error *e);
-/* UNSUPPORTED if the key, or anything in the list or object at it, is true, a non-zero number or a string.
- * For options of features that are not implemented. */
+/* Returns UNSUPPORTED if the value of the key, or any value nested in it, is true, a non-zero number or a
+ * string. For options of features that are not implemented. */
 enum status config_refuse(const struct config *config, const char *key, struct error *e);
 
-/* Length of the list at a key; 0 if the key holds no list. */
+/* Returns the length of the list at a key; 0 if the key holds no list. */
 int config_list_length(const struct config *config, const char *key);
-/* META if the key holds a list whose length is not n. */
+/* Returns META if the key holds a list whose length is not n. */
 enum status config_check_list(const struct config *config, const char *key, int n, struct error *e);
 
 void config_destroy(struct config *config);

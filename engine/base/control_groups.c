@@ -40,7 +40,7 @@ static const char *group_text(const struct group *g, const char *file, char text
     return control_groups_text(g->root, path, text);
 }
 
-/* Reads a number from a file of the group; 0 for "max" and for a missing file. */
+/* Reads a number from a file of the control group; 0 for "max" and for a missing file. */
 static uint64_t group_number(const struct group *g, const char *file) {
     char text[CONTROL_GROUPS_TEXT];
     const char *first = group_text(g, file, text);
@@ -49,7 +49,8 @@ static uint64_t group_number(const struct group *g, const char *file) {
 
 /* File names of the two cgroup versions. */
 static const struct version {
-    const char *controller; /* name in /proc/self/cgroup; "" for version 2, where no controller is named */
+    /* controller name in /proc/self/cgroup; "" for version 2, which lists no controllers */
+    const char *controller;
     const char *mounts[2];
     const char *limit, *usage, *cached[2];
 } memory_versions[] = {{"",
@@ -85,7 +86,8 @@ static double group_memory_left(const struct group *g, const struct version *v) 
     return limit > used ? (double)(limit - used) : 0;
 }
 
-/* Reads a CPU quota: "150000 100000" in one file, or two files with a number each. -1, "max": no quota. */
+/* Reads a CPU quota and its period: "150000 100000" in one file, or two files. Quota -1 or "max": no
+ * limit. */
 static double group_processors(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT], *behind;
     double quota = strtod(group_text(g, v->limit, text), &behind);
@@ -99,7 +101,8 @@ static double least(double a, double b) {
     return a < b ? a : b;
 }
 
-/* In a container the path may contain folders that are not mounted; the search skips them, up to the root. */
+/* Returns the smallest limit of a control group and its ancestors. In a container some folders of the path
+ * may not be mounted; they are skipped. */
 static double least_of_ancestors(const char *root, const char *mount, const char *path,
                                  const struct version *v, group_limit *limit_of) {
     struct group group = {.root = root};
@@ -115,7 +118,8 @@ static double least_of_ancestors(const char *root, const char *mount, const char
     }
 }
 
-/* True if the list ("cpu,cpuacct") contains the controller; for version 2, if the list is empty. */
+/* True if a list such as "cpu,cpuacct" contains the controller. cgroup version 2: true if the list is
+ * empty. */
 static bool has_controller(const char *names, size_t bytes, const char *controller) {
     size_t n = strlen(controller);
     if (!n) return bytes == 0;

@@ -1,6 +1,6 @@
 /* Memory and processor limits that Linux control groups impose on this process: cgroup versions 1 and 2,
  * alone or together. A group's limits apply to all groups below it, so the smallest limit of the process's
- * group and its ancestors counts. There are none outside Linux.
+ * group and its ancestors counts. Outside Linux there are no limits.
  * root: prefix of system paths ("" on a real machine, other trees in tests). The functions allocate nothing,
  * because they run while memory may be short. */
 #ifndef SLUICE_BASE_CONTROL_GROUPS_H
@@ -18,7 +18,8 @@ double control_groups_processors(const char *root);
 /* Reads a file below root, truncated to CONTROL_GROUPS_TEXT bytes with the NUL; "" if the file is missing. */
 enum { CONTROL_GROUPS_TEXT = 8192 };
 const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]);
-/* The number after a name at the start of a line of a cgroup file; 0 if no line starts with the name. */
+/* Returns the number that follows `name` in a cgroup file ("NAME NUMBER" lines); 0 if no line starts with
+ * it. */
 uint64_t control_groups_number(const char *text, const char *name);
 
 #endif

@@ -7,7 +7,7 @@
 /* Status codes with fixed numbers: engine/sluice.h repeats them, and engine/api checks that both agree. */
 enum status {
     OK = 0,
-    /* codes 1 to 19, problems of a file or its content: exit 3 */
+    /* codes 1 to 19: problems with a file or its content; the program exits with 3 */
     TRUNC = 1,
     BADMAGIC = 2,
     VERSION = 3,
@@ -55,12 +55,13 @@ const char *status_name(enum status code);
 enum status error_set(struct error *e, enum status code, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Fill the other parts of the current error; a part that is already set stays. Each returns e->code. */
+/* error_where, error_found and error_expected fill the other parts of an error, unless already set. They
+ * return e->code. */
 enum status error_where(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_found(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_expected(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Turns the error into wrong usage (exit 2): for input typed by the caller. */
+/* Changes the exit class of the error to wrong usage (2), for input that the user typed. */
 enum status error_is_usage(struct error *e);
 
 /* Formats an error as one line without newline: "what (where): found X, expected Y". Returns out. */

@@ -5,7 +5,7 @@
 
 #include <inttypes.h>
 
-/* Host memory of a small request in bytes, which the budget that the error recommends must also cover. */
+/* Bytes that a small request needs besides file headers; added to the budget that the error recommends. */
 enum { DESCRIPTORS = 4 << 20 };
 
 enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes, struct error *e) {
@@ -15,7 +15,8 @@ enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes
     if (!budget || least <= budget || least <= reserved + HEADER_LIMIT_MIN) return OK;
     least += DESCRIPTORS;
     error_set(e, BUDGET,
-              "does not fit the memory budget; the smallest budget that works is --max-ram %" PRIu64 "B (%s)",
+              "the model does not fit the memory budget; the smallest budget that works is --max-ram %" PRIu64
+              "B (%s)",
               least, size_text(least, size));
     error_where(e, "%s", path);
     error_found(e, "a budget of %s", size_text(budget, size));

@@ -6,11 +6,12 @@
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
-/* Headers up to this size in bytes are read under any budget, so that a plan can name the least budget. */
+/* Headers up to this size in bytes are read under any budget: the plan made later reports the least
+ * budget. */
 enum { HEADER_LIMIT_MIN = 16 << 20 };
 
-/* BUDGET (naming a budget that works) if LINE_HOST plus `bytes` would exceed sys->header_limit. path: the
- * file, for the message. */
+/* Returns BUDGET if `bytes` more host memory would exceed sys->header_limit; the error names a budget that
+ * works. path: the file, for the message. */
 enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes, struct error *e);
 
 #endif

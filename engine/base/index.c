@@ -64,7 +64,7 @@ int index_last_block(const struct tensor_index *index, const char *prefix) {
 }
 
 uint64_t index_bytes(const struct tensor_index *index) {
-    uint64_t bytes = 0; /* cannot overflow: the tensors are disjoint parts of files */
+    uint64_t bytes = 0; /* the sum cannot overflow: tensors are disjoint parts of files */
     for (int i = 0; i < index->n_entries; i++) bytes += index->entries[i].bytes;
     return bytes;
 }

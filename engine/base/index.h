@@ -19,18 +19,18 @@ struct index_scales {
 
 struct index_entry {
     const char *name;
-    enum dtype dtype;      /* element type of the bytes; may differ from the file's name for packed types */
-    const char *type_name; /* file's name of an element type that is DTYPE_OTHER here; NULL: not recorded */
-    int rank;              /* up to 8, the limit of files; families use at most TENSOR_RANK_MAX */
+    enum dtype dtype;      /* element type; for packed types the file may name another */
+    const char *type_name; /* type name in the file if dtype is DTYPE_OTHER (unsupported), or NULL */
+    int rank;              /* number of dimensions; families use at most TENSOR_RANK_MAX */
     int32_t dim[8]; /* shape in values, outermost first, even if one file element packs several values */
     float scale;    /* scale of the whole tensor; 1 if none */
     struct index_scales scales;
     bool quant_described;   /* the file describes how the tensor is quantised */
     bool is_quant_metadata; /* auxiliary tensor of a quantised weight: a scale or a description */
     int source;             /* index into sources */
-    uint64_t offset, bytes; /* position in the source, in bytes */
+    uint64_t offset, bytes; /* range of the tensor in its source, in bytes */
     bool used;              /* bound by a family or known to be unnecessary; set while a model is opened */
-    int view;               /* number of the view that the entry belongs to */
+    int view;               /* number of the index view that contains the entry */
 };
 
 struct tensor_index {

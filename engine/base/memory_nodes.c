@@ -32,6 +32,6 @@ void memory_nodes_prefer(int node, void *memory, size_t bytes) {
     unsigned long mask[NODES_MAX / WORD_BITS] = {0};
     if (node < 0 || node >= NODES_MAX) return;
     mask[(size_t)node / WORD_BITS] = 1ul << (size_t)node % WORD_BITS;
-    /* The kernel uses one bit less than the count. */
+    /* mbind uses one bit less than the bit count passed to it, hence + 1. */
     (void)syscall(SYS_mbind, memory, bytes, PREFERRED, mask, (unsigned long)NODES_MAX + 1, (unsigned)MOVE);
 }

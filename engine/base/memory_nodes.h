@@ -8,8 +8,8 @@
 
 /* NUMA node of a PCI device such as "0000:41:00.0" (any case); -1 if unknown or if there is only one node. */
 int memory_nodes_of_device(const char *root, const char *bus);
-/* Asks for these whole pages to lie on a node, and moves existing pages there. The system may refuse
- * (containers do). node -1: no effect. */
+/* Requests that whole pages lie on a NUMA node, and moves existing pages there. The system may refuse, as in
+ * containers. node -1: no effect. */
 void memory_nodes_prefer(int node, void *memory, size_t bytes);
 
 #endif

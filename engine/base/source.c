@@ -146,7 +146,7 @@ static uint64_t whole_blocks(uint64_t bytes) {
     return (bytes + SYS_DIRECT_BLOCK - 1) / SYS_DIRECT_BLOCK * SYS_DIRECT_BLOCK;
 }
 
-/* the part of a direct read that is still missing */
+/* the rest of a partial direct read */
 struct direct_read {
     char *to;
     uint64_t offset, bytes;

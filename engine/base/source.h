@@ -16,7 +16,7 @@ struct byte_source {
     char *path; /* owned; for a memory source a borrowed name for messages */
     int file;   /* descriptor; -1 for a memory source */
     int direct; /* descriptor that bypasses the page cache, or -1; see source_open_direct */
-    struct file_identity identity; /* all 0 except the size for a memory source */
+    struct file_identity identity; /* file identity at opening; for a memory source only the size is set */
     const char *memory;            /* bytes of a memory source, borrowed; NULL for a file */
 };
 

@@ -63,11 +63,12 @@ struct sys {
     void (*decommit)(struct sys *sys, enum memory_line line, void *memory, size_t bytes);
     void (*unreserve)(struct sys *sys, void *memory, size_t bytes);
 
-    /* Permits large pages for mapped or committed bytes that are filled completely, and pinned or read into,
-     * at once; so no additional bytes become resident. */
+    /* Permits large pages in mapped or committed memory. Only for memory that is about to be filled or pinned
+     * entirely: otherwise large pages make unused bytes resident. */
     void (*use_large_pages)(struct sys *sys, void *memory, size_t bytes);
 
-    /* Declares that the bytes are written before they are read again. A stress build fills them with 0xFF. */
+    /* Declares the contents of memory undefined until it is written again. A stress build fills them with
+     * 0xFF. */
     void (*discard)(struct sys *sys, void *memory, size_t bytes);
     /* Returns freed memory of the C library's heap to the system. */
     void (*trim)(struct sys *sys);

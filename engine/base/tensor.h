@@ -75,28 +75,27 @@ bool dtype_is_rotated(enum dtype dtype);
 /* Upper-case type name as in safetensors, such as "BF16". */
 const char *dtype_name(enum dtype dtype);
 
-/* A weight's value: decoded element times block scale, times the scale of row or tile if any, times
- * `scale`. */
 struct low_rank;
 struct tensor {
     void *data;
     const void *scales; /* f32 per row (F8, I8, rotated types), or tiles (tiled types); else NULL */
     int32_t scale_row;  /* row of `scales` that belongs to row 0 of the tensor */
-    float scale;        /* scale of the whole tensor; 1 if none */
+    /* scale of the whole tensor, or 1; value = element * block scale * row or tile scale * scale */
+    float scale;
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
     int64_t row_bytes; /* bytes from one row to the next; a row is one index of all but the last dimension */
-    /* For weights and their slices: offset in the packed block of the end of the weight's bytes, scales
-     * included. Otherwise 0. */
+    /* For weights and their slices: offset in the packed block at which the weight's bytes and scales end. 0
+     * for all other tensors. */
     uint64_t weight_end;
     /* For weights: a borrowed chain of low-rank adapters, which only matrix products with the weight add. */
     const struct low_rank *adapters;
-    int32_t adapter_row; /* of a weight's slice: the weight's row that is row 0 here */
+    int32_t adapter_row; /* for a slice of a weight: row of the whole weight at which the slice starts */
 };
 
-/* A low-rank adapter: adds up . down to rows [row, row + n) of a weight [N, ...] during products. A fused
- * weight can be adapted in part. up.scale holds the strength. */
+/* A low-rank adapter: matrix products add up . down to rows [row, row + n) of a weight [N, ...]. n < N: part
+ * of a fused weight. up.scale holds the strength. */
 struct low_rank {
     struct tensor down; /* [r, ...], with as many values per row as the weight; r: rank */
     struct tensor up;   /* [n, r]; n: adapted rows */

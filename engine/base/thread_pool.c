@@ -11,23 +11,23 @@
 static const uint64_t OFFERED = (uint64_t)1 << 31;
 static const uint64_t INSIDE = ((uint64_t)1 << 31) - 1;
 
-/* Number of steps in which a thread takes its share of a loop's items: few enough to cost nothing, many
- * enough that a late thread causes little waiting. */
+/* Number of portions into which each thread's share of a loop is divided. 8 portions cost little, and a late
+ * thread then causes little waiting. */
 enum { STEPS = 8 };
 
 struct thread_pool {
     struct sys *sys;
-    int n_members, n_started; /* number of members, including the calling thread */
+    int n_members, n_started; /* both counts include the calling thread */
     struct sys_thread **thread;
     thread_pool_work *work;
     const void *context;
     int64_t n, step;
     atomic_llong next;       /* first item that no thread has taken */
-    atomic_int n_members_at; /* number of threads that have taken items */
+    atomic_int n_members_at; /* number of threads that have taken items of this loop */
     atomic_ullong state;
     atomic_int n_asleep;
     atomic_bool caller_asleep, closing;
-    pthread_mutex_t lock; /* held from the last check of the state until the thread sleeps */
+    pthread_mutex_t lock; /* held from a thread's last check of `state` until it sleeps */
     pthread_cond_t begins, ended;
 };
 
@@ -174,7 +174,7 @@ enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e) 
             error_set(e, MEMORY, "cannot start compute thread %d of %d", thread_pool->n_started + 1,
                       thread_pool->n_members);
             error_found(e, "%s", strerror(-failed));
-            return error_expected(e, "a system that allows it, or -t %d", thread_pool->n_started);
+            return error_expected(e, "fewer threads: -t %d", thread_pool->n_started);
         }
         thread_pool->n_started++;
     }

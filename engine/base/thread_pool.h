@@ -14,8 +14,8 @@
 
 struct thread_pool;
 
-/* Processes items [first, end) on one thread. member: index for per-thread memory, below the pool's members
- * and the items, assigned in order of arrival; concurrent calls have different members. Must not call
+/* Processes items [first, end) on one thread. member: index for per-thread memory, less than the number of
+ * pool members and than the number of items; concurrent calls have different indices. Must not call
  * thread_pool_run. */
 typedef void thread_pool_work(const void *context, int64_t first, int64_t end, int member);
 
@@ -25,10 +25,11 @@ struct thread_pool *thread_pool_open(struct sys *sys, int members, struct error 
 void thread_pool_close(struct thread_pool *thread_pool);
 
 /* Starts the missing threads; may be called again, from one thread at a time. MEMORY if the system refuses a
- * thread: the plan assumed all of them, so the error names the possible number instead of running slower. */
+ * thread: predicted times assume all threads, so the error names the possible number. */
 enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e);
 
-/* Calls work so that each of n items (0 or more) is in exactly one call. Call from one thread at a time. */
+/* Processes n items (0 or more): each is in exactly one call of `work`. Only one thread may run a loop at a
+ * time. */
 void thread_pool_run(struct thread_pool *thread_pool, int64_t n, thread_pool_work *work, const void *context);
 
 int thread_pool_members(const struct thread_pool *thread_pool);

@@ -5,12 +5,12 @@
 #include "engine/open/adapter_file.h"
 #include "models/models.h"
 
-/* Prefix of a text encoder's module names. */
+/* Kinds of prefixes that a naming convention gives to a text encoder's module names. */
 enum adapter_texts {
     TEXTS_NONE,      /* the trainer supports no text encoders */
-    TEXTS_BY_FOLDER, /* such as "text_encoder_2." */
-    TEXTS_BY_NUMBER, /* such as "lora_te2_" */
-    TEXTS_BY_PREFIX, /* "text_encoders.clip_g.transformer.", as in ComfyUI's whole-pipeline files */
+    TEXTS_BY_FOLDER, /* the diffusers folder, such as "text_encoder_2." */
+    TEXTS_BY_NUMBER, /* the encoder's number, such as "lora_te2_" */
+    TEXTS_BY_PREFIX, /* ComfyUI's checkpoint prefix, such as "text_encoders.clip_g.transformer." */
 };
 
 enum adapter_alphas {
@@ -25,7 +25,7 @@ struct adapter_naming {
     bool authors;                   /* denoiser modules have the authors' checkpoint names, not diffusers' */
     bool flattened;                 /* dots in module names are replaced by underscores */
     bool vectors;                   /* adapters change norms and biases too */
-    enum adapter_form form;         /* LoRA, LoHa or LoKr (its first matrix is not factored) */
+    enum adapter_form form;         /* LoRA, LoHa or LoKr (LoKr: outer matrix whole, inner matrix factored) */
     enum adapter_texts texts;
     enum adapter_alphas alphas;
     const char *down, *up; /* name endings of LoRA factors */
@@ -34,22 +34,22 @@ struct adapter_naming {
 /* Returns the dialect of a name; NULL with USAGE and the list of names. */
 const struct adapter_naming *adapter_naming_find(const char *name, struct error *e);
 
-/* Writes the prefix of a slot's module names to prefix (BLOCK_NAME_MAX bytes). False: the dialect has
- * none. */
+/* Writes the prefix of a component's module names to `prefix` (BLOCK_NAME_MAX bytes). False: the dialect does
+ * not support the component. */
 bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
                            char *prefix);
 
 struct adapter_factor {
-    const char *end; /* name ending, after the module's name */
+    const char *end; /* ending of the tensor name, after the module's name: such as ".lora_A.weight" */
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
-    double init_scale; /* standard deviation, as in weight_spec.init_scale */
+    double init_scale; /* standard deviation of the random values, as in weight_spec.init_scale */
     float alpha;       /* value of a scalar tensor (rank 0) */
 };
 
-/* Lists the factors for a weight of shape dim; their change is about a quarter of the weight's deviation,
- * with at most this rank. alpha: also lists an alpha tensor of alpha times the rank; 0: none. Returns the
- * number of factors. */
+/* Lists the adapter tensors for a weight of shape dim. Their change of the weight has at most this rank and
+ * about a quarter of the weight's standard deviation. alpha > 0: also lists an alpha tensor with alpha times
+ * the rank. Returns the number of tensors. */
 enum { ADAPTER_FACTORS_MAX = 5 };
 int adapter_naming_factors(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int rank,
                            double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]);

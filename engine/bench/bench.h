@@ -13,7 +13,7 @@ struct bench {
     struct sys sys;
     int threads;
     json_t *rows;
-    unsigned json_failures; /* failed_json_allocations() before the first row */
+    unsigned json_failures; /* value of failed_json_allocations() when the benchmark started */
     struct rates measured;  /* rates for the rates file; 0: not measured */
 };
 
@@ -22,9 +22,9 @@ struct bench {
 enum status bench_start(struct bench *bench, const struct sluice_bench_options *options, struct error *e);
 /* Reports progress; CANCELLED if the caller cancels. */
 enum status bench_go_on(const struct bench *bench, double fraction, const char *what, struct error *e);
-/* Writes the report and the rates text unless *e holds an error, and frees the bench. rest: more members of
- * the report, consumed, or NULL. rates may be NULL. threads: thread count of measured operators, or 0.
- * Returns the exit value of the public function. */
+/* Writes the report and the rates text unless *e holds an error, and frees the bench. rest: JSON object whose
+ * members are added to the report (takes ownership), or NULL. rates may be NULL. threads: thread count of
+ * measured operators, or 0. Returns the exit value of the public function. */
 int bench_finish(struct bench *bench, json_t *rest, int threads, char **json, char **rates, struct error *e,
                  struct sluice_error *error);
 /* Sorts n values and returns their median. */

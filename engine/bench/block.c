@@ -31,7 +31,7 @@ struct watch {
     struct sys *sys;
     struct device *target;
     struct {
-        double seconds, flops; /* per operator class; FLOPs are 0 for memory-bound classes */
+        double seconds, flops; /* time and work of one operator class; FLOPs are 0 for memory-bound classes */
     } class[N_OP_CLASSES];
     struct product products[PRODUCTS_MAX];
     int n_products;
@@ -52,7 +52,7 @@ static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-/* Key of oneDNN's own call, with all threads. */
+/* Returns the oneDNN primitive that computes a whole product or convolution with all threads. */
 static struct onednn_key watch_key(const struct op *op) {
     const int32_t *out = op->out.dim, *weight = op->in[1].dim;
     struct onednn_key product = {ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
@@ -63,7 +63,8 @@ static struct onednn_key watch_key(const struct op *op) {
     return key;
 }
 
-/* Counts a product. Those beyond the table's size are not compared; no supported model comes near. */
+/* Counts a product. Products that no longer fit the table are not compared; no supported model has so many.
+ */
 static void count_product(struct watch *w, const struct op *op) {
     struct onednn_key key = watch_key(op);
     int i = 0;
@@ -106,7 +107,8 @@ static void watch_reset(struct watch *watch) {
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* operator classes; oneDNN's products; forward; compared forward */
+    double seconds[N_TIMES]; /* seconds of each operator class, then of oneDNN's own products, the forward,
+                                and the compared component's forward */
 };
 
 struct block_bench {
@@ -150,7 +152,8 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     return l;
 }
 
-/* Allocates and fills a buffer for the largest product: untouched pages all map to one zero page. */
+/* Allocates and fills a buffer for the largest product. Unwritten, all its pages would map to one zero page,
+ * which stays cached. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct tensor values = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
@@ -238,7 +241,8 @@ static json_t *block_add_row(const struct block_bench *b, const char *what, doub
     return row;
 }
 
-/* Adds rows: the whole forward relative to oneDNN's rate; that rate; time per operator class. */
+/* Adds rows to the report: the whole forward relative to oneDNN's rate, oneDNN's rate, and the time per
+ * operator class. */
 static void block_add_rows(const struct block_bench *b) {
     double work = b->watch.class[CLASS_LINEAR].flops + b->watch.class[CLASS_CONV].flops;
     double all = work + b->watch.class[CLASS_ATTENTION].flops;

@@ -5,8 +5,8 @@
 #include "engine/bench/bench.h"
 #include "engine/bench/random_component.h"
 
-/* Measures one component in `rounds` rounds and adds its rows. name: "block"; shape: description for the
- * reader; from, to: range of the benchmark's progress. */
+/* Measures one component in `rounds` rounds and adds its rows. name: such as "block"; shape: description for
+ * the report; `from`, `to`: this case's part of the benchmark's progress, 0 to 1. */
 struct bench_block_case {
     const char *name, *shape;
     struct random_component_sizes sizes;

@@ -24,8 +24,8 @@ enum { READERS = 4, LARGEST = 32 << 20, FILE_BYTES = 256 << 20, COPIERS = 4 };
 /* Sizes of reads in bytes: from less than a disk needs to be busy, up to a whole block. */
 static const int64_t piece_bytes[] = {64 << 10, 1 << 20, 8 << 20, 32 << 20};
 enum { N_PIECES = sizeof piece_bytes / sizeof *piece_bytes };
-/* Rates of smaller reads are shown but not saved; blocks are read in larger pieces where the file has
- * them. */
+/* Bytes of the smallest reads whose rate is saved; rates of smaller reads are only shown, because blocks are
+ * read in larger pieces. */
 enum { SAVED_FROM = 8 << 20 };
 
 struct bus {
@@ -237,7 +237,7 @@ static enum status bus_open_file(struct bus *bus, const char *path, struct error
         error_found(e, "%lld bytes%s", (long long)identity.bytes, identity.regular ? "" : ", not regular");
         return error_expected(e, "a file of at least %lld bytes", (long long)piece_bytes[0]);
     }
-    /* A larger part would only repeat the measurement. */
+    /* Read only the start of a large file: more would only repeat the measurement. */
     bus->file_bytes = identity.bytes < 4ll * FILE_BYTES ? identity.bytes : 4ll * FILE_BYTES;
     return OK;
 }
@@ -246,7 +246,7 @@ static enum status measure_copies(struct bus *bus, int threads, struct error *e)
     struct bench *bench = bus->bench;
     for (int i = 0; i < N_PIECES; i++) {
         if (2 * piece_bytes[i] * threads > (int64_t)BUFFER_BYTES) break;
-        if (bench_go_on(bench, bus->done += 0.01, "host copy", e) != OK) return e->code;
+        if (bench_go_on(bench, bus->done += 0.01, "copies within host memory", e) != OK) return e->code;
         int problem;
         double rate = measure_movers(bus, threads, -1, piece_bytes[i], 0.2, &problem);
         if (problem) return error_set(e, MEMORY, "cannot start a thread");
@@ -261,7 +261,7 @@ static enum status measure_copies(struct bus *bus, int threads, struct error *e)
 static enum status measure_path(struct bus *bus, enum cuda_path path, double *best, struct error *e) {
     for (int i = 0; i < N_PIECES; i++) {
         double rate;
-        if (bench_go_on(bus->bench, 0.98, "the GPU's bus", e) != OK ||
+        if (bench_go_on(bus->bench, 0.98, "copies between host and GPU", e) != OK ||
             cuda_bus_rate(&bus->bench->sys, 0, path, (uint64_t)piece_bytes[i], &rate, e) != OK)
             return e->code;
         bus_add_row(bus, cuda_path_name(path), piece_bytes[i], rate, NULL, NULL, 1);

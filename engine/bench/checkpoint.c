@@ -19,7 +19,8 @@
 
 enum { CHECKPOINT_SHARDS_MAX = 99 };
 
-/* Parts of one fused tensor are at most this many rows of a weight table apart. */
+/* Weights stored as parts of one fused tensor (such as qkv) lie within this many entries of a weight table.
+ */
 enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
@@ -53,8 +54,8 @@ struct writer {
     /* tensors of the component being written */
     struct named_tensor *tensors;
     struct synthetic_tensor *made;
-    struct stored_types listed; /* types of the tensors' weights */
-    int n_tensors, shard_first; /* shard_first: first tensor of the file being written */
+    struct stored_types listed; /* types chosen for the component's weights */
+    int n_tensors, shard_first; /* shard_first: index of the first tensor in the file being written */
     uint64_t done, all;         /* bytes written so far, and in total */
     void (*on_progress)(void *user, double fraction);
     void *user;
@@ -305,7 +306,7 @@ static enum status checkpoint_list_folder(struct writer *w, const char *folder, 
     return e->code;
 }
 
-/* Lists the tensors of a folder, then counts their bytes or writes them. slot: the first that uses the
+/* Lists the tensors of a folder, then counts their bytes or writes them. slot: the first component in the
  * folder. */
 static enum status process_folder(struct writer *w, const struct slot *slot, bool write, struct error *e) {
     struct sharing *s = w->sys->alloc(w->sys, LINE_HOST, sizeof *s);

@@ -14,12 +14,13 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts of one fused tensor are at most this many modules apart. */
+/* Modules stored as parts of one fused tensor (such as qkv) lie within this many entries of the module list.
+ */
 enum { PARTS_APART = 24 };
 
 /* A module of the adapter file: a layer with a weight, or a norm or bias vector. */
 struct module {
-    char *name; /* owned; the file's name of the module */
+    char *name; /* module name as in the adapter file; owned */
     enum { MODULE_PRODUCT, MODULE_NORM, MODULE_BIAS } what;
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];

@@ -50,8 +50,8 @@ static enum status open_headers(struct load *l, const struct sluice_model_option
     return e->code;
 }
 
-/* Opens the whole model first, so that headers are then read from cached files. The difference is the
- * tokenizer's time. */
+/* Measures opening the whole model, then only its headers, now from the page cache. The difference is the
+ * time to load the tokenizer. */
 static enum status open_model(struct load *l, struct error *e) {
     struct sys *sys = &l->bench->sys;
     double began = sys->clock(sys);
@@ -198,7 +198,8 @@ static void load_add_row(struct load *l, enum way way, double *readers, double *
                         rate / other));
 }
 
-/* noinline: its stack frame is large, and the stack is checked before the call. */
+/* noinline keeps this function's large stack frame out of the caller, which checks the stack before this
+ * call. */
 __attribute__((noinline)) static enum status measure_way(struct load *l, enum way way, struct error *e) {
     double readers[ROUNDS], dd[ROUNDS];
     bool direct = true;
@@ -206,8 +207,8 @@ __attribute__((noinline)) static enum status measure_way(struct load *l, enum wa
     if (!direct) return OK;
     if (way == WAY_CACHED) read_like_dd(l, way, &dd[0], e), read_with_store(l, way, &readers[0], e);
     for (int i = 0; i < ROUNDS && e->code == OK; i++) {
-        if (bench_go_on(l->bench, ((double)way + (double)i / ROUNDS) / N_WAYS, "store readers and dd", e) !=
-            OK)
+        if (bench_go_on(l->bench, ((double)way + (double)i / ROUNDS) / N_WAYS,
+                        "reading with the store's readers and like dd", e) != OK)
             break;
         if (way == WAY_COLD) each_source(l, drop, NULL, e);
         read_like_dd(l, way, &dd[i], e);

@@ -21,7 +21,8 @@ struct ops_case {
     enum op_class class;
     const char *shape;
     enum dtype weights;
-    bool counts; /* counts for the rate of its class: weights are nearly always bf16 */
+    bool counts; /* the case enters the rate of its operator class; other cases are only reported, because
+                    weights are nearly always bf16 */
     void (*forward)(struct context *x, const struct ops_case *c);
     int32_t size[3]; /* sizes; their meaning depends on forward */
 };
@@ -30,7 +31,7 @@ static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, i
     return context_tensor(x, dtype, 2, (int32_t[]){rows, columns});
 }
 
-/* size: rows, inputs, outputs. */
+/* A matrix product; ops_case.size has rows, inputs, outputs. */
 static void ops_product(struct context *x, const struct ops_case *c) {
     int32_t rows = c->size[0], inputs = c->size[1], outputs = c->size[2];
     struct tensor out = matrix(x, DTYPE_F32, rows, outputs), in = matrix(x, DTYPE_F32, rows, inputs);
@@ -45,7 +46,7 @@ static void ops_attend(struct context *x, const struct ops_case *c) {
     op_attention(x, q, q, k, v, (struct attention_options){.queries = heads, .keys = heads, .scale = 0.1f});
 }
 
-/* size: side of the image, channels. */
+/* A 3x3 convolution; ops_case.size has the image's side and the channels. */
 static void ops_convolve(struct context *x, const struct ops_case *c) {
     int32_t side = c->size[0], channels = c->size[1];
     int32_t dim[3] = {side, side, channels}, kernel[4] = {channels, channels, 3, 3};
@@ -96,7 +97,8 @@ struct ops_bench {
     struct bench *bench;
     struct device *device;
     int threads;
-    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* sums over the cases with `counts` */
+    double work[N_OP_CLASSES],
+        seconds[N_OP_CLASSES]; /* work and seconds per operator class, summed over the cases with `counts` */
 };
 
 /* Finds the memory of a case and its work in its class's unit (seconds at a rate of 1) by a dry run, which
@@ -156,8 +158,8 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     if (!arena.base)
         return error_set(e, MEMORY, "no memory for a benchmark of %llu bytes", (unsigned long long)bytes);
     x.workspace = arena.base + arena.bytes;
-    /* Values near 0.01 in f32 and bf16, near 1 in f16. Untouched pages would all map to one zero page, which
-     * never leaves the cache. */
+    /* Fill the operands with values near 0.01 (f32, bf16) or 1 (f16). Unwritten pages would all map to one
+     * zero page, which never leaves the cache. */
     uint16_t *values = (uint16_t *)(void *)arena.base;
     for (uint64_t i = 0; i < bytes / sizeof *values; i++) values[i] = (uint16_t)(0x3C00 + i * 37 % 128);
     double seconds = best_try(b, c, &x);
@@ -166,7 +168,7 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     return e->code;
 }
 
-/* Runs all cases with one thread count; from, to: range of the benchmark's progress. */
+/* Runs all cases with this thread count; `from`, `to`: their part of the benchmark's progress, 0 to 1. */
 static enum status run_cases(struct bench *bench, int threads, double from, double to, struct error *e) {
     struct ops_bench b = {.bench = bench, .threads = threads, .device = cpu_open(&bench->sys, threads, e)};
     if (!b.device) return e->code;
@@ -198,7 +200,8 @@ int sluice_bench_ops(const struct sluice_bench_options *options, char **json, ch
     struct error e = {0};
     struct bench bench;
     bench_start(&bench, options, &e);
-    /* One thread first: the last measurement, with the session's thread count, is saved. */
+    /* Measure with one thread first: the rates saved are those measured last, with the session's thread
+     * count. */
     double half = bench.threads > 1 ? 0.6 : 0;
     if (e.code == OK && bench.threads > 1) run_cases(&bench, 1, 0, half, &e);
     struct op_rates one = bench.measured.ops;

@@ -62,7 +62,8 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
     if (t.scales)
         random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales,
                                    (uint64_t)bytes);
-    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* the rows' scales contain the tensor's scale */
+    if (apart && !dtype_tiled_values(t.dtype))
+        t.scale = 1; /* the per-row scales already include the tensor's scale */
     return t;
 }
 
@@ -119,7 +120,8 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
-        /* Two bf16 values also form a valid f32, so the whole state holds valid numbers. */
+        /* Fill the state with random bf16 values: two of them also form a valid f32, so every tensor holds
+         * valid numbers. */
         struct tensor pairs = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
         uint64_t random = 2;
         random_weights_fill(&random, &pairs, 1, arena->base, arena->used);

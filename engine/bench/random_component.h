@@ -7,11 +7,11 @@
 
 struct random_component_sizes {
     const struct family *family;
-    const char *block; /* only the first block of this kind; NULL: all blocks */
+    const char *block; /* kind of block of which only the first runs; NULL: all blocks run */
     const int *chosen; /* dimensions of the family; NULL: as published */
     int32_t text_rows, text_columns;
     int32_t latent_channels, latent_side, picture_side;
-    int32_t latent_frames, latent_columns; /* frames, 0: one; columns, 0: as many as rows */
+    int32_t latent_frames, latent_columns; /* size of the latent; frames 0: one; columns 0: as many as rows */
     int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
     enum dtype type;  /* type of matrices whose rows its quantisation blocks fill; other weights are bf16 */
     int adapter_rank; /* rank of a bf16 adapter on every matrix; 0: none. Only for blocks whose matrices are
@@ -47,7 +47,8 @@ bool random_component_at_last(const struct random_component_sizes *sizes, const 
  * destroyed even after a failure. */
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e);
-/* As random_component_make without memory, for devices that only count. MEMORY. */
+/* Like random_component_make, but without memory for weights and state: for devices that only count work.
+ * MEMORY. */
 enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
 /* Runs every block once, on the component's device or on another one with equal results. */

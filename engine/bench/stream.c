@@ -1,5 +1,5 @@
-/* `bench stream`. A layout is a plan built by hand or a list of visits; the store does not distinguish
- * them. */
+/* `bench stream`: compares this engine's weight streaming with layouts of other programs. A layout is a
+ * hand-built plan or list of visits; plan, store and executor are real. */
 #include "engine/bench/stream_async.h"
 #include "engine/bench/stream_shapes.h"
 #include "loaders/json.h"
@@ -74,7 +74,8 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     plan_evaluate(need, plan);
 }
 
-/* Rounded up: otherwise a byte would be missing where the share is a whole number of blocks. */
+/* Returns this percentage of all weight bytes, rounded up: rounding down could miss a whole number of blocks
+ * by one byte. */
 static uint64_t share_of(const struct run_need *need, int percent) {
     return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
 }
@@ -82,7 +83,8 @@ static uint64_t share_of(const struct run_need *need, int percent) {
 void stream_plan_ours(const struct run_need *need, int resident_percent, uint64_t ram_bytes,
                       struct plan *plan) {
     uint64_t block = align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_least(need, ram_bytes, 0, plan); /* sets the other memory of a stage */
+    plan_least(need, ram_bytes, 0,
+               plan); /* for vram_least_bytes, from which the memory besides weights follows */
     uint64_t rest = plan->vram_least_bytes - block;
     plan_solve(need, ram_bytes, rest + share_of(need, resident_percent) + 2 * block, plan);
 }
@@ -278,7 +280,8 @@ static double model_flops(const struct stream_model *m) {
     return flops;
 }
 
-/* Measures FLOPs per second of the models' products: a guess determines the sizes, their time the rate. */
+/* Measures FLOPs per second of the models' products: runs a model sized for a guessed rate and divides its
+ * FLOPs by its time. */
 static enum status measure_rate(struct paced_bench *b, struct stream_run *run, double *flops,
                                 struct error *e) {
     const double guess = 50e9;
@@ -291,7 +294,8 @@ static enum status measure_rate(struct paced_bench *b, struct stream_run *run, d
     return e->code;
 }
 
-/* Measures one row, best of a few tries. The plan uses the compute rate measured so far. */
+/* Measures one row of the table, as the best of a few tries. The plan uses the compute rate measured so far.
+ */
 static enum status paced_row(struct paced_bench *b, struct stream_run *run, const struct stream_case *c,
                              struct error *e) {
     struct stream_row *row = &b->table->rows[b->table->n_rows];
@@ -372,7 +376,7 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
 struct stream_bench {
     struct bench bench;
     struct stream_table table;
-    struct stream_async_table async; /* rows with asynchronous launches; only for the virtual clock */
+    struct stream_async_table async; /* table rows with asynchronous launches; only for the virtual clock */
     double last_progress;            /* time of the last progress call, in seconds */
 };
 
@@ -434,13 +438,14 @@ static bool is_clock(struct bench *bench, const char *name) {
     return strcmp(bench->options.clock, name) == 0;
 }
 
-/* noinline: its stack frame is large, and the stack is checked before the call. */
+/* noinline keeps this function's large stack frame out of the caller, which checks the stack before this
+ * call. */
 __attribute__((noinline)) static enum status fill_table(struct stream_bench *b, struct stream_watch *watch,
                                                         struct error *e) {
     if (is_clock(&b->bench, "timed"))
         return stream_timed(&b->table, watch, e) == OK ? stream_async(&b->async, watch, e) : e->code;
     if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
-    error_set(e, USAGE, "unknown clock");
+    error_set(e, USAGE, "unknown clock of bench stream");
     error_found(e, "\"%s\"", b->bench.options.clock);
     return error_expected(e, "timed or paced");
 }

@@ -40,7 +40,7 @@ struct stream_watch {
     double fraction; /* progress, 0 to 1; set by the benchmark */
 };
 
-/* Fills the whole table under a virtual clock: equal on every machine. watch may be NULL. */
+/* Fills the whole table under a virtual clock, with equal results on every machine. watch may be NULL. */
 enum status stream_timed(struct stream_table *table, struct stream_watch *watch, struct error *e);
 
 /* Measures a part of the table on the given device behind a bus of three fixed rates. watch may be NULL. */
@@ -58,7 +58,7 @@ bool stream_watch_go_on(void *user);
 
 /* One row under the virtual clock, with trace. */
 struct stream_view {
-    const char *blocks; /* model name; USAGE if unknown */
+    const char *blocks; /* input: name of a model, such as "flux"; unknown names fail with USAGE */
     enum stream_layout layout;
     int resident_percent;
     double bus;

@@ -8,7 +8,7 @@
 
 /* Host memory for weights that stream from the disk, in bytes: less than a block. */
 static const uint64_t disk_ram_bytes = 256 << 20;
-/* 60 ms for 64 MiB: the worst published measurement with 4 KiB pages. */
+/* Pinning time: 60 ms for 64 MiB, the worst published measurement with 4 KiB pages. */
 static const double pin_seconds_a_byte = 60e-3 / (64 << 20);
 
 static double larger(double a, double b) {

@@ -37,7 +37,7 @@ struct stream_run {
     struct device *device;
     struct rates rates; /* rates of the device (ops) and of its bus (h2d) */
     int lanes;
-    bool branches_apart; /* each lane has its own visits: every block passes once per lane */
+    bool branches_apart; /* each lane has its own visits, so every block is copied once per lane */
     int readers;
     int evaluations; /* number of steps, 3 to STREAM_EVALUATIONS */
     /* Optional; called between operators and while they wait for weights; false cancels (CANCELLED). */

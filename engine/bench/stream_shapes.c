@@ -9,7 +9,7 @@
 #define ZIMAGE_LAYER_FLOPS (61.3e12 / 32)
 #define FLUX_BLOCK_FLOPS   (74.3e12 / 57)
 
-/* Z-Image; noise refiners process image tokens only. */
+/* Blocks of Z-Image: number, bytes, seconds. The noise refiners process image tokens only. */
 #define ZIMAGE_BLOCKS(flops)                                                                                 \
     {                                                                                                        \
         {2, 354e6, 0.95 * ZIMAGE_LAYER_FLOPS / (flops)}, {                                                   \
@@ -17,13 +17,13 @@
         }                                                                                                    \
     }
 
-/* Block sizes of the published models in bf16. */
+/* Number, bytes (in bf16) and compute seconds of the published models' blocks. */
 const struct stream_shape stream_shapes[STREAM_SHAPES_ALL] = {
     {"zimage", ZIMAGE_BLOCKS(FLOPS_4060TI)},
-    /* flux and qwen_image (at 1328x1328) on a 4090. */
+    /* The next two models have an RTX 4090's times; qwen_image at 1328x1328. */
     {"flux", {{19, 680e6, FLUX_BLOCK_FLOPS / FLOPS_4090}, {38, 283.2e6, FLUX_BLOCK_FLOPS / FLOPS_4090}}},
     {"qwen_image", {{60, 680e6, 1.15 / 60}}},
-    /* Compute time equals copy time over PCIe Gen4 x16. */
+    /* uniform: computing a block takes as long as copying it over PCIe Gen4 x16. */
     {"uniform", {{40, 300e6, 0.5 / 40}}},
     {"zimage_4090", ZIMAGE_BLOCKS(FLOPS_4090)},
     {"zimage_3060", ZIMAGE_BLOCKS(FLOPS_3060)},

@@ -43,7 +43,6 @@ static enum status check_inputs_spared(const struct conversion *c, struct error 
     return error_expected(e, "another output name");
 }
 
-/* Fails early if the disk has too little free space. */
 static enum status convert_check_disk(const struct conversion *c, struct error *e) {
     struct statvfs s;
     char *folder = path_folder(c->sys, c->options->output, e);

@@ -29,8 +29,7 @@ struct converted {
 
 /* Buffers for the rows that are being converted. */
 struct convert_buffers {
-    char *stored, *scales,
-        *out; /* stored: input bytes of some rows; scales: all scales of the tensor; out: converted rows */
+    char *stored, *scales, *out; /* input bytes of rows; all scales of the tensor; converted rows */
     float *numbers;
     int64_t values;          /* capacity of the buffers, in tensor values */
     uint64_t out_at, out_to; /* range of bytes in `out` that are not written yet */
@@ -44,9 +43,8 @@ struct conversion {
     bool to_gguf;
     char *place; /* path of the first input, or of the component in a pipeline's folder; owned */
     struct tensor_index whole;
-    const struct family *family; /* family of the component; NULL: unknown tensors */
-    const struct family
-        *denoiser; /* denoiser family in the same file, from which the pipeline follows; NULL: none */
+    const struct family *family;     /* family of the component; NULL: unknown tensors */
+    const struct family *denoiser;   /* denoiser in the same file, which decides the pipeline; NULL: none */
     const char *architecture;        /* the family's general.architecture; "": none */
     const char *prefix;              /* prefix of tensor names in the input, dropped in the output */
     int view;                        /* number of the index view (index_view) with the component's tensors */

@@ -15,8 +15,7 @@
 /* Row ranges of a stored tensor (such as a fused qkv) that make up one weight, in the weight's order. */
 struct row_parts {
     int n;
-    struct merged_run
-        at[WEIGHT_SLICES_MAX]; /* each run maps rows of the tensor (`from`) to rows of the weight (`to`) */
+    struct merged_run at[WEIGHT_SLICES_MAX]; /* maps tensor rows to rows of the weight */
 };
 
 static struct row_parts parts_of(const struct weight_name *name) {

@@ -150,8 +150,7 @@ static void add_piece_to_row(const struct merged_values *v, int64_t columns, int
     }
 }
 
-/* If quantisation blocks cross the tensor's rows, callers pass one block at a time: first and n need not be
- * multiples of the row length. */
+/* first and n need not be multiples of the row length: callers may convert by quantisation block. */
 void merge_add(const struct merge *m, int64_t first, int64_t n, float *numbers) {
     while (n > 0) {
         int64_t row = first / m->columns, column = first % m->columns;

@@ -27,8 +27,7 @@ struct merged_piece {
     int64_t columns; /* values per row of the base tensor */
     double scale;
     int n_runs;
-    struct merged_run runs[MERGED_RUNS_MAX]; /* maps rows of the adapter's tensor (`from`) to rows of the base
-                                                tensor (`to`) */
+    struct merged_run runs[MERGED_RUNS_MAX]; /* maps rows of the adapter's tensor to base tensor rows */
 };
 
 /* Factors of a piece in f32. Vector: values in half[0].down. LoRA: up and down in half[0]. LoHa: up and down

@@ -104,8 +104,7 @@ static enum status fail_part(const struct conversion *c, const struct contents *
     return error_expected(e, "--part with one of %s", names);
 }
 
-/* Chooses the component to convert. If the file has other components, drops the chosen one's prefix from its
- * tensor names. */
+/* Chooses the component to convert; drops its prefix from tensor names if the file has other components. */
 static enum status choose_part(struct conversion *c, const struct contents *contents, struct error *e) {
     const char *name = c->options->part;
     int chosen = contents->n == 1 ? 0 : -1;

@@ -94,7 +94,7 @@ struct convert_work {
     const struct tensor *read;
     const struct merge *merge; /* adapters to add; NULL: none */
     float *numbers;
-    char *to;             /* output; NULL: only compute numbers */
+    char *to;             /* converted rows; NULL: only find the largest magnitude and row scales */
     float *scales;        /* output for row scales; or NULL */
     atomic_uint *largest; /* largest magnitude so far, as bits (largest_bits) */
 };

@@ -96,7 +96,6 @@ static enum status read_rules(struct rules *rules, const struct conversion *c, s
     return e->code;
 }
 
-/* Index of the first rule that matches the name, or -1. */
 static int find_rule(const struct rules *rules, const char *name, struct error *e) {
     for (int i = 0; i < rules->n; i++) {
         int found =

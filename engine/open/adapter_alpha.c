@@ -72,7 +72,7 @@ static int compare_key(const void *key, const void *value) {
     return strcmp(key, ((const struct config_value *)value)->key);
 }
 
-/* Finds the key made of the first `part` bytes of name, `key` and `end`. Binary search, for speed. */
+/* Finds a key of peft's configuration by binary search: `part` bytes of the module name (component prefix), then `key` and `end`. */
 static const struct config_value *peft_find(const struct config *peft, int part, const char *name,
                                             const char *key, const char *end) {
     char whole[2 * LOADER_NAME_MAX];
@@ -158,7 +158,7 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     return e->code == OK ? check_patterns(config, e) : e->code;
 }
 
-/* Reads the alpha of one module. A LoKr of two whole matrices has no rank and ignores alpha. */
+/* Reads the alpha of one module. A LoKr whose two matrices are not factored has no rank, and its alpha is ignored. */
 static enum status read_alpha(const struct adapter *a, const struct config *peft, struct adapter_module *m,
                               struct error *e) {
     const struct index_entry *alpha = m->tensor[ADAPTER_ALPHA], *scale = m->tensor[ADAPTER_SCALE];

@@ -16,7 +16,7 @@ struct finding {
     struct adapter_prefixes prefixes;
     struct adapter_match *match;
     struct changes *changes;
-    const char *unmatched; /* the first tensor that fits no weight */
+    const char *unmatched; /* name of the first tensor that fits no weight */
     int n_matched, n_unmatched, n_unused, n_without_effect, n_twice;
     int n_absent[SLOTS_MAX];
 };
@@ -89,7 +89,7 @@ static enum status add_changes(struct finding *f, const struct adapter_module *m
     return e->code;
 }
 
-/* Looks up the name in all slots that its prefix may belong to. */
+/* Looks up a weight name in every slot whose prefixes begin the name. */
 static bool find_name(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                       const char *text, struct error *e) {
     bool found = false;
@@ -113,7 +113,7 @@ static bool begins_with_flat(const char *name, const char *prefix) {
     return !*prefix;
 }
 
-/* True for a module of a tensor that a component's file may contain unused (family.ignorable). */
+/* True if the module changes a weight that the family does not use (family.ignorable). */
 static bool find_ignored(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct family *family = f->model->component[slot].family;
@@ -129,7 +129,7 @@ static bool find_ignored(struct finding *f, const char *text) {
     return false;
 }
 
-/* True for a module of a component that the model lacks, by a prefix that is not empty. */
+/* True if the module's prefix belongs to a component that the model lacks. */
 static bool find_absent(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         if (f->model->component[slot].family) continue;
@@ -142,8 +142,7 @@ static bool find_absent(struct finding *f, const char *text) {
     return false;
 }
 
-/* Looks up one target of a module under each of its names. A tensor that is not called ".weight" has the
- * module's name itself. */
+/* Looks up a tensor that a module changes, under each possible name: with ".weight", then without (some tensors have no such ending). */
 static bool find_target(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                         struct error *e) {
     char text[LOADER_NAME_MAX + 32];
@@ -223,8 +222,7 @@ static enum status fail_duplicate_change(const struct finding *f, const struct c
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
 }
 
-/* Sorts changes and drops duplicates: a weight that a module finds by two namings, and a layer in two
- * namings, where the first naming wins, as in diffusers. DUP: two modules in one naming. */
+/* Sorts changes and drops duplicates: a weight found under two names, or a layer that the file has in two naming conventions, of which the first wins, as in diffusers. DUP: two modules in one convention. */
 static enum status drop_duplicates(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
     int n = 0;
@@ -243,7 +241,7 @@ static enum status drop_duplicates(struct finding *f, struct error *e) {
     return OK;
 }
 
-/* The tensor's name after the longest known prefix, and that prefix's slot; slot -1: no prefix. */
+/* Removes the longest known prefix from a tensor's name. *slot: the prefix's slot; -1: the name has no known prefix. */
 static const char *after_any_prefix(const struct finding *f, const char *name, int *slot) {
     const char *rest = name;
     *slot = -1;

@@ -1,5 +1,4 @@
-/* Lists the weights that an adapter changes: looks up each module's weight by name. A layer that the adapter
- * file has in two namings is taken once. */
+/* Lists the weights that an adapter changes: looks up each module's weight by name. If the adapter file names a layer by two conventions (checkpoint and diffusers), the layer is taken once. */
 #ifndef SLUICE_OPEN_ADAPTER_CHANGES_H
 #define SLUICE_OPEN_ADAPTER_CHANGES_H
 
@@ -22,14 +21,14 @@ struct changes {
     struct weight_names names;
     struct change *at;
     int n, capacity;
-    bool nothing; /* no module of the adapter fits the model */
+    bool nothing; /* true if no module of the adapter fits the model */
 };
 
 /* Purpose of the changes: operators add them at run time, or `convert --lora` merges them into weights.
  * Merging also takes embedding tables and unused layers, and keeps a matrix difference whole. */
 enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
-/* Fills *changes, and the counts and notes of *match. Errors of adapter_match except those about shapes. */
+/* Fills *changes, and in *match the counts and log messages. Errors of adapter_match except those about shapes. */
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
                          enum changes_mode mode, bool partial, struct adapter_match *match,
                          struct changes *changes, struct error *e);

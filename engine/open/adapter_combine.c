@@ -1,5 +1,4 @@
-/* Combines several adapters with their strengths. Products for one weight are listed side by side; vectors
- * are summed here, in f32, in the order of the adapters. */
+/* Combines several adapters with their strengths. Low-rank factors for one weight are listed next to each other. Changes of vectors (biases, norms) are summed here, in f32, in the order of the adapters. */
 #include "engine/open/adapter_values.h"
 #include "engine/open/adapters.h"
 #include "loaders/alloc_array.h"
@@ -66,7 +65,7 @@ static enum status add_piece(const struct factor *f, int64_t first, int64_t n, f
     return OK;
 }
 
-/* Adds one change to the vector `to`. read: buffer of change->values values. */
+/* Adds one adapter's change to the vector `to`. read: buffer of change->values floats. */
 static enum status add_change(const struct vector_change *change, float *read, float *to, struct error *e) {
     const struct factor *f = &change->of->values;
     int64_t columns = factor_columns(f);
@@ -99,7 +98,7 @@ static bool is_first(const struct vector_change *changes, int i) {
     return i == 0 || !same_vector(&changes[i - 1], &changes[i]);
 }
 
-/* Allocates the summed vectors, and a buffer for the longest change. */
+/* Allocates the summed vectors, and a buffer for the longest change of a vector. */
 static enum status allocate_vectors(struct combining *x, struct error *e) {
     struct adapter_combination *to = x->to;
     uint64_t values = 0, longest = 0, bytes;

@@ -12,12 +12,12 @@
 
 #include "engine/open/adapter_file.h"
 
-/* Sizes of multiplied-out factors: up [rows, rank], down [rank, columns]. */
+/* Sizes of the two factors in LoRA form: up [rows, rank], down [rank, columns]. */
 struct derived_size {
     int64_t rows, columns, rank;
 };
 
-/* True if the module's factors have to be multiplied out. */
+/* True if the module must be converted to LoRA form: LoHa, LoKr, lora_mid or a matrix difference. */
 bool adapter_is_derived(const struct adapter_module *module);
 /* Computes the size of the multiplied-out factors. SHAPE: inconsistent tensors of the module. OVERFLOW. */
 enum status adapter_derived_size(const struct adapter *adapter, const struct adapter_module *module,
@@ -31,7 +31,7 @@ struct derived_half {
 enum status adapter_read_halves(const struct adapter *adapter, const struct adapter_module *module,
                                 struct derived_half halves[2], struct error *e);
 void adapter_drop_halves(const struct adapter *adapter, struct derived_half halves[2]);
-/* Computes both factors, with the sizes of adapter_derived_size. Errors of reading; MEMORY. */
+/* Computes the factors up and down, with the sizes of adapter_derived_size. Errors of reading; MEMORY. */
 enum status adapter_derive(const struct adapter *adapter, const struct adapter_module *module, float *up,
                            float *down, struct error *e);
 

@@ -31,7 +31,7 @@ static const char *path_of(const struct adapter *a) {
     return a->index.sources[0].path;
 }
 
-/* Bytes of a name in messages. Longer names lose their beginning, which most modules share. */
+/* Largest number of bytes of a module name in messages. Longer names are cut at the beginning, where modules hardly differ. */
 enum { NAME_SHOWN = 160 };
 
 static enum status module_fail(const struct adapter *a, const struct adapter_module *m, enum status code,
@@ -119,7 +119,7 @@ static enum status find_modules(struct adapter *a, struct error *e) {
     return e->code;
 }
 
-/* Tensor roles that occur only together. */
+/* Two tensor roles that a module has both or neither of. */
 struct pair {
     enum adapter_role one, other;
 };
@@ -167,7 +167,7 @@ static enum status find_form(const struct adapter *a, struct adapter_module *m, 
 
 struct role_shape {
     enum adapter_role role;
-    int least, most; /* smallest and largest number of dimensions */
+    int least, most; /* smallest and largest number of dimensions of a tensor of this role */
 };
 static const struct role_shape role_shapes[] = {
     {ADAPTER_DOWN, 2, 5},
@@ -229,7 +229,7 @@ static enum status check_ranks(const struct adapter *a, const struct adapter_mod
         int i;
         enum adapter_role other;
         int k;
-        enum adapter_role without; /* tensor whose presence disables the check */
+        enum adapter_role without; /* role of a tensor whose presence disables the check */
     } equal[] = {
         {ADAPTER_UP, 1, ADAPTER_DOWN, 0, ADAPTER_MID},
         {ADAPTER_UP, 1, ADAPTER_MID, 0, N_ADAPTER_ROLES},
@@ -273,7 +273,7 @@ static enum status check_module(const struct adapter *a, struct adapter_module *
     return check_ranks(a, m, e);
 }
 
-/* Fails because no tensor is an adapter's; the error names the model in the file, if known. */
+/* Fails because the file has no adapter tensors; the error names the model that the file holds, if known. */
 static enum status fail_no_adapter(const struct adapter *a, struct error *e) {
     struct contents contents = {0};
     struct error ignored = {0};

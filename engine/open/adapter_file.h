@@ -14,7 +14,7 @@ enum adapter_role {
     ADAPTER_ALPHA,
     ADAPTER_SCALE, /* scalar that replaces alpha / r */
     ADAPTER_DORA,  /* DoRA magnitudes: norms of the rows or columns of the changed weight */
-    ADAPTER_DIFF,  /* whole difference of a weight; without merging only of a vector */
+    ADAPTER_DIFF,  /* difference of a whole weight; at run time (without `convert`) only for vectors */
     ADAPTER_DIFF_BIAS,
     ADAPTER_DIFF_MODULATION,
     ADAPTER_HADA_W1_A,
@@ -39,19 +39,19 @@ enum adapter_form { ADAPTER_LORA, ADAPTER_LOHA, ADAPTER_LOKR, ADAPTER_DIFFERENCE
 enum adapter_dialect { ADAPTER_KOHYA, ADAPTER_PEFT, ADAPTER_OLD_DIFFUSERS };
 
 struct adapter_module {
-    const char *name; /* its tensors' names without the role's end; borrowed, not NUL-terminated */
+    const char *name; /* beginning of its tensors' names, up to the role (".lora_up.weight"); borrowed, not NUL-terminated */
     int name_bytes;
     const struct index_entry *tensor[N_ADAPTER_ROLES]; /* tensor of each role; NULL: none */
     enum adapter_form form;
     enum adapter_dialect dialect;
-    int rank;    /* divisor of alpha; for LoRA the rows of down; 0: no rank */
+    int rank;    /* rank by which alpha is divided; for LoRA the number of rows of down; 0: no rank */
     float alpha; /* alpha from the file or its configuration; NaN: absent */
     float scale; /* alpha / rank, or the scalar ADAPTER_SCALE */
 };
 
 struct adapter {
     struct sys *sys;
-    struct tensor_index index;      /* index of the adapter file, its only source */
+    struct tensor_index index;      /* tensors of the adapter file */
     struct adapter_module *modules; /* sorted by name */
     int n_modules;
     const struct index_entry **unknown; /* tensors whose names are no adapter keys */

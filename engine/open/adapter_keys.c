@@ -98,8 +98,7 @@ bool adapter_key_read(const char *key, struct adapter_key *out) {
     return longest > 0;
 }
 
-/* Ends of module names in files of old diffusers versions, which have ".processor" before the projections of
- * attention. meant: today's ends, in a UNet or transformer, and in a text encoder. */
+/* Old diffusers versions write ".processor.to_q" and the like for attention projections. old: end of such a module name; meant: its current end, in a UNet or transformer, and in a text encoder. */
 static const struct old_end {
     const char *old, *meant[2];
 } old_ends[] = {

@@ -27,7 +27,7 @@ struct matching {
     const struct adapter *adapter;
     struct adapter_match *match;
     struct changes changes;
-    struct derivation *derivations; /* one per module; rank 0: the factors are not multiplied out */
+    struct derivation *derivations; /* LoRA form of each module; rank 0: the module's factors are used as they are */
     uint64_t derived_bytes;
 };
 
@@ -62,8 +62,7 @@ static uint64_t matrix_bytes(int64_t rows, int64_t columns) {
     return align_up((uint64_t)rows * (uint64_t)columns * sizeof(float), ARENA_ALIGN);
 }
 
-/* Reserves memory for multiplied-out factors. The limit applies before allocation, because the file
- * determines the sizes. */
+/* Assigns offsets to the factors of a module in LoRA form. The memory limit is checked before allocation, because the file determines the sizes. */
 static enum status place_derived(struct matching *m, const struct change *c, struct derivation *d,
                                  struct error *e) {
     const char *path = m->adapter->index.sources[0].path;
@@ -78,7 +77,7 @@ static enum status place_derived(struct matching *m, const struct change *c, str
                           (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
 }
 
-/* Factors of full rank above this limit are refused: they are larger than the weight itself. */
+/* Full-rank factors above this rank are refused: they are larger than the weight itself. */
 enum { LOW_RANK = 64 };
 static enum status check_rank(const struct matching *m, const struct change *c,
                               const struct derived_size *size, struct error *e) {
@@ -192,7 +191,7 @@ static enum status fill(struct matching *m, struct error *e) {
     return e->code;
 }
 
-/* Adds the recipes that the adapter does fit to the error: the adapter is usually for another model. */
+/* Adds to the error the recipes that the adapter fits: a failing adapter is usually for another model. */
 static enum status name_fitting_recipes(const struct adapter *adapter, struct error *e) {
     enum { SHOWN = 4 };
     const struct recipe *fits[SHOWN];
@@ -204,7 +203,7 @@ static enum status name_fitting_recipes(const struct adapter *adapter, struct er
     return n ? error_found(e, "%s", text) : e->code;
 }
 
-/* deriving: multiply out factors and explain failures; false: only test whether the adapter fits. */
+/* deriving: true computes LoRA factors and explains failures; false only tests whether the adapter fits. */
 static enum status make_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                               bool deriving, struct adapter_match *match, struct error *e) {
     struct matching m = {.adapter = adapter, .match = match};

@@ -5,7 +5,7 @@
 
 #include "engine/open/model.h"
 
-/* Naming convention of a weight's name. Of a layer that an adapter has in several namings, the first wins. */
+/* Naming convention of a weight's name. If an adapter names a layer by several conventions, the first of this list wins. */
 enum weight_naming { NAMING_PRIMARY, NAMING_CHECKPOINT, NAMING_FUSED };
 
 struct weight_name {
@@ -18,14 +18,14 @@ struct weight_name {
     const char *refused; /* why no adapter can change the weight; NULL: adapters can */
     int rank;
     int32_t dim[WEIGHT_RANK_MAX]; /* shape of the weight */
-    int32_t rows;                 /* rows of the tensor with this name */
-    int n_parts; /* number of row ranges that make up the weight, in this order; 0: all rows */
+    int32_t rows;                 /* number of rows of the tensor with this name */
+    int n_parts; /* number of entries in part: row ranges that make up the weight, in order; 0: all rows */
     struct {
         int32_t first, rows;
     } part[WEIGHT_SLICES_MAX];
 };
 
-/* Values per row of a weight; all dimensions but the first. */
+/* Number of values per row of a weight: product of all dimensions but the first. */
 static inline int64_t weight_name_columns(const struct weight_name *name) {
     int64_t columns = 1;
     for (int i = 1; i < name->rank; i++) columns *= name->dim[i];
@@ -40,12 +40,11 @@ struct weight_names {
     uint64_t bytes; /* bytes allocated for the list */
 };
 
-/* Lists the names of text encoders and denoisers. MEMORY. */
+/* Lists the weight names of the model's text encoders and denoisers. MEMORY. */
 enum status weight_names_list(const struct sluice_model *model, struct weight_names *names, struct error *e);
 void weight_names_destroy(struct weight_names *names);
 
-/* Returns the first entry of that name in a slot; *n adjacent entries share the name, for the parts of a
- * fused tensor. NULL: none. */
+/* Finds a weight name in a slot. Returns the first of *n adjacent entries; a fused tensor has one for each of its weights. NULL: none. */
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n);
 

@@ -21,8 +21,7 @@ static const char *const of_denoisers[] = {
 };
 static const char second_denoiser[] = "transformer_2.";
 
-/* Prefixes for text encoders. kohya numbers the encoders as Hugging Face's folders do; some trainers number
- * Flux's T5 as the third. */
+/* Prefixes for text encoders. kohya numbers the encoders (te1, te2) like Hugging Face's folders; some trainers give Flux's T5 the number 3. */
 static const struct {
     const struct family *family; /* NULL: any family */
     const char *folder, *prefix;
@@ -110,14 +109,14 @@ static bool name_selects_any(const char *name, const char *end, const struct slo
     return false;
 }
 
-/* The one of two slots that the name selects; -1: none or both. */
+/* Returns the slot, of two denoisers, that a file or folder name selects; -1: the name selects none or both. */
 static int named_slot(const char *name, const char *end, const struct recipe *recipe, int first, int second) {
     bool of_first = name_selects_any(name, end, &recipe->slot[first]);
     bool of_second = name_selects_any(name, end, &recipe->slot[second]);
     return of_first == of_second ? -1 : of_first ? first : second;
 }
 
-/* The slot that the name of the adapter's file selects, else the name of its folder; -1: neither. */
+/* Returns the denoiser's slot that the name of the adapter's file selects, else its folder's name; -1: neither. */
 static int find_named(const struct adapter *a, const struct recipe *recipe, int first, int second) {
     const char *path = a->index.sources[0].path, *file = path_last_part(path), *end = strrchr(file, '.');
     int slot = named_slot(file, end ? end : file + strlen(file), recipe, first, second);

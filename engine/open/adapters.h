@@ -3,7 +3,7 @@
  *
  * Trainers name modules in several ways, often with underscores for dots, which cannot be reversed. Keys are
  * therefore not parsed: every weight of the model lists its names (original checkpoint, diffusers, fused
- * tensor), and each key is looked up among them after removing the prefixes of the slot's adapters. The
+ * tensor), and each key is looked up among them after removing the prefixes that adapters use for the slot ("lora_unet_"). The
  * naming in the base model's own file does not matter.
  *
  * A match holds the file's scales without the user's strength, which adapters_combine multiplies in. Only
@@ -23,7 +23,7 @@ struct adapter;
  * META: alpha is no finite number. Also errors of safetensors_open. */
 enum status adapter_open(struct sys *sys, const char *path, struct adapter **adapter, struct error *e);
 void adapter_close(struct adapter *adapter);
-/* The adapter's file, for its identity, messages, and direct reads. Valid as long as the adapter. */
+/* The adapter's open file, to compare files, for messages and to read tensors. Valid as long as the adapter. */
 struct byte_source *adapter_source(const struct adapter *adapter);
 /* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file
  * lacks them; freed with sys->release. NULL: no such file, or no memory (*e). */
@@ -54,12 +54,11 @@ enum { ADAPTER_NOTES_MAX = SLOTS_MAX + 5 };
 struct adapter_match {
     struct sys *sys;
     struct adapter_part part[SLOTS_MAX]; /* changes to the component in each slot */
-    uint64_t derived_bytes;              /* bytes of multiplied-out factors */
+    uint64_t derived_bytes;              /* bytes of LoHa and LoKr factors, multiplied out in memory */
     uint64_t host_bytes;                 /* bytes allocated by the match, including derived_bytes */
     int n_modules;
     int n_unmatched; /* modules and tensors that fit no weight (with partial only) */
-    /* Messages, one line each: modules that fit no weight or are for absent components or unused layers; the
-     * choice between two denoisers. */
+    /* Log messages, one line each: ignored modules (no such weight, absent component, unused layer), and the denoiser chosen of two. */
     char note[ADAPTER_NOTES_MAX][MODEL_NOTE_BYTES];
     int n_notes;
     struct adapter_derived *derived; /* private to adapter_match.c */
@@ -67,8 +66,7 @@ struct adapter_match {
 
 /* Finds the weight of each module of the adapter. MISSING: some modules fit no weight (partial: a note
  * instead, unless no module fits); names the first, their number, and the nearest names in the model. SHAPE:
- * a tensor has the wrong shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can
- * merge the latter), a weight that is in no matrix product, or too much memory for multiplied-out factors.
+ * a tensor has the wrong shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can merge the latter), a weight that no matrix product uses, or LoHa or LoKr factors that need too much memory as a LoRA pair.
  * DUP: two modules change one weight in the same naming. On failure *match is empty. */
 enum status adapter_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                           struct adapter_match *match, struct error *e);
@@ -85,7 +83,7 @@ struct adapter_combination {
     struct sys *sys;
     struct adapted_weight *weights;
     int n_weights;
-    struct replaced_vector *vectors; /* base + sum of strength * scale * values, f32, in memory */
+    struct replaced_vector *vectors; /* changed vectors: base + sum of strength * scale * values, f32, in memory */
     int n_vectors;
     uint64_t host_bytes;              /* bytes allocated by the combination */
     struct adapter_combined *derived; /* private to adapter_combine.c */

@@ -52,7 +52,7 @@ bool part_flag_optional(const char *flag) {
     return false;
 }
 
-/* Display name of the component of that flag and family: the slot's, else the family's. */
+/* Display name of the component for a flag and a family: the slot's name, else the family's. */
 static const char *word_of(const char *flag, const struct family *family) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
@@ -94,7 +94,7 @@ bool part_disabled(const struct sluice_model_options *o, const struct slot *slot
 
 enum { RANK_NONE, RANK_FOUND, RANK_FOLDER, RANK_WITH, RANK_FLAG };
 
-/* Preference among several components of a kind; higher wins. */
+/* Preference of a component among several of one kind; the highest wins. */
 static int rank_of(const struct component_file *file) {
     if (!file->family || file->misplaced) return RANK_NONE;
     if (file->flag) return file->bundled ? RANK_WITH : RANK_FLAG;
@@ -136,7 +136,7 @@ static bool is_below(const struct component_files *files, const char *path) {
     return path[folder] == '/' || (path[folder] && path[folder - 1] == '/');
 }
 
-/* The file's path below -m, else the file's name: words in the path of -m apply to all its files. */
+/* The file's path relative to -m, or the file's name if it lies elsewhere. The path of -m is excluded: its words apply to all its files. */
 static const char *name_below(const struct component_files *files, const struct component_file *file) {
     const char *path = component_files_path(files, file);
     return is_below(files, path) ? path + strlen(files->model) : path_last_part(path);
@@ -222,8 +222,7 @@ bool part_named_for_other_slot(const struct component_files *files, const struct
     return *slot->name_words && !name_matches_slot(files, file, slot) && part_slot_by_file_name(files, file);
 }
 
-/* How well a component fits the slot: a FITS_BY_ value, or its rank if the family has only this slot (alone).
- * 0: it does not fit. */
+/* Rates how well a component fits the slot: a FITS_BY_ value, or rank_of if it is the only slot of the family (alone). 0: the component does not fit. */
 static int component_files_fits(const struct component_files *files, const struct component_file *file,
                                 const struct slot *slot, bool alone) {
     if (file->family != slot->family || !rank_of(file)) return 0;
@@ -329,7 +328,7 @@ enum status component_files_add(struct component_files *files, struct component_
 
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file) {
     struct tensor_index *whole = &files->opened[file->opened].index, taken = *whole;
-    *whole = index_view(whole, NULL, 0); /* later views borrow the index */
+    *whole = index_view(whole, NULL, 0); /* the caller owns the index from here on; later views borrow it */
     taken.prefix = file->prefix;
     taken.view = file->view;
     return taken;

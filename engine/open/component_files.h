@@ -7,17 +7,16 @@
 #include "engine/open/contents.h"
 #include "engine/sluice.h"
 
-/* Component flags ("--vae") of the recipes' slots: number i, each once, in the order denoisers, text
- * encoders, vision encoders, autoencoders, tiny decoders. NULL after the last. */
+/* Returns component flag i ("--vae") of all recipes, without duplicates; NULL after the last. Order: denoisers, text encoders, vision encoders, autoencoders, tiny decoders. */
 const char *part_flag(int i);
-/* True if the flag chooses components of that kind. */
+/* True if the flag chooses components of the given kind (text encoder, VAE, ...). */
 bool part_flag_chooses(const char *flag, enum family_kind kind);
-/* True if the flag chooses components of that family in any recipe. */
+/* True if the flag chooses components of the given family in any recipe. */
 bool part_flag_takes(const char *flag, const struct family *family);
 
-/* Writes "transformer (zimage, flux, unet, ... or sd3)": the families that a flag chooses among. */
+/* Writes the kind and the families that a flag accepts: "transformer (zimage, flux, unet, ... or sd3)". */
 void part_flag_families(const char *flag, char *list, size_t bytes);
-/* True if the component of that flag is optional in some recipe. */
+/* True if some recipe works without the component that the flag chooses. */
 bool part_flag_optional(const char *flag);
 /* Writes a list of all component flags: "--vae, --llm ...". */
 void part_flag_list(char *list, size_t bytes);
@@ -31,7 +30,7 @@ struct component_file {
     int opened, view;            /* index in component_files.opened, and view number in that file */
     const char *prefix;          /* prefix of the component's tensor names; NULL: none */
     const char *flag;            /* the flag that chose the file, or NULL */
-    bool bundled;                /* the flag chose another component of the same file */
+    bool bundled;                /* the flag chose this file for another of its components */
     const char *folder; /* the component folder of Hugging Face's layout that holds the file, or NULL */
     bool misplaced;     /* the family belongs neither to the flag nor to the folder */
 };
@@ -62,14 +61,13 @@ struct component_files {
         int n;
     } unknown_tensors;
     char *scheduler, *pipeline,
-        *defaults;            /* paths of scheduler_config.json, model_index.json and sluice.json, or NULL */
-    int n_declared_denoisers; /* denoisers in model_index.json, whether their folders exist or not */
-    /* Encoder folders: declared by model_index.json or present without being listed in it; and declared
-     * absent by [null, null], hence ignored even if present. NULL-terminated. */
+        *defaults;            /* scheduler: path of scheduler_config.json; pipeline: of model_index.json; defaults: of sluice.json; NULL: no such file */
+    int n_declared_denoisers; /* number of denoisers in model_index.json, whether their folders exist or not */
+    /* Folders of encoders, NULL-terminated. declared: named in model_index.json, or present but not mentioned there. declared_absent: [null, null] in model_index.json; ignored even if present. */
     const char *declared[SLOTS_MAX + 1], *declared_absent[SLOTS_MAX + 1];
 };
 
-/* The preferred component of that family or kind: chosen by a flag, else by its folder, else found by
+/* The preferred component of a family or kind: chosen by a flag, else by its folder, else found by
  * content. NULL: none. */
 const struct component_file *component_files_find(const struct component_files *files,
                                                   const struct family *family);
@@ -80,9 +78,7 @@ const struct component_file *component_files_find_kind(const struct component_fi
 const struct component_file *component_files_find_tiny(const struct component_files *files);
 
 /* The component in each slot of the recipe; NULL: none, or disabled. A family with one slot gets its
- * preferred component. Where a family has several slots, components are assigned by flag, else by folder,
- * tensor prefix, words of the file's name (slot.name_words or the flag), else in order. slot.matches must
- * hold in every case. */
+ * preferred component. If a family has several slots, components are assigned by flag, else by folder, tensor prefix, words of the file's name (slot.name_words or the flag), else in order. slot.matches must accept the component in every case. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
@@ -101,8 +97,7 @@ bool part_name_has_word(const struct component_files *files, const struct compon
  * slot's word too. */
 const char *part_other_model_word(const struct component_files *files, const struct component_file *file,
                                   const struct slot *slot);
-/* Number of the recipe's slots of that kind with a component. A component chosen by a flag counts only in the
- * slot of that flag. */
+/* Counts the recipe's slots of a kind for which a component was found. A component chosen by a flag counts only in the slot of that flag. */
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 
 const char *component_files_path(const struct component_files *files, const struct component_file *file);

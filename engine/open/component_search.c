@@ -136,7 +136,7 @@ const char *part_path_of_kind(const struct sluice_model_options *o, enum family_
     return path;
 }
 
-/* True if the family belongs to the flag or folder where it was found. A folder may hold any family of its
+/* True if a component of this family may lie in the file of this flag or in this folder. A folder may hold any family of its
  * kind: pipeline checks compare it with the recipe later. */
 static bool component_belongs(const struct component_file *place, enum family_kind kind,
                               const struct tensor_index *whole, const struct family *family,
@@ -342,7 +342,7 @@ static void list_declared_folders(const struct model_folder *model, struct compo
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path, .has_index = files->pipeline != NULL};
-    bool reads = files->pipeline && !files->decodes_only; /* decoding alone needs no class names */
+    bool reads = files->pipeline && !files->decodes_only; /* class names in model_index.json are not needed for decoding alone */
     if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
     files->n_declared_denoisers = count_denoisers(&model);
@@ -372,8 +372,7 @@ static int most_slots(const struct family *family) {
     return most;
 }
 
-/* True if a component of that family found by content should be added: it is still missing, or it is one more
- * than there are slots, for the error about duplicates. A tiny decoder is added only if no other component
+/* True if a component of that family found by content should be added: a slot still lacks one, or it is the first surplus component, which the error about duplicates needs. A tiny decoder is added only if no other component
  * was found, so that `inspect` and errors can name it. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;

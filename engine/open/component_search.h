@@ -18,7 +18,7 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
 enum status component_files_open(struct sys *sys, const struct sluice_model_options *options,
                                  struct component_files *files, const struct recipe **guess, struct error *e);
 
-/* The path that the flag for components of that kind gives, or NULL. */
+/* The path given by the flag for a kind of component (--vae for autoencoders), or NULL. */
 const char *part_path_of_kind(const struct sluice_model_options *options, enum family_kind kind);
 
 #endif

@@ -10,7 +10,7 @@ enum config_origin { CONFIG_PUBLISHED, CONFIG_JSON_FILE, CONFIG_METADATA };
 /* Names of the origins for messages: "config.json", "metadata", "published values". */
 extern const char *const config_origin_word[];
 
-/* Where a component's configuration is searched for. */
+/* Places to search for a component's configuration. */
 struct config_place {
     const char *path; /* file or folder of the weights */
     const struct slot *slot;
@@ -31,13 +31,13 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
 /* Initialises a component with the recipe's values for its slot; the index is not set yet. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
-/* Marks a component in its pipeline's folder: its class is that of the slot, whatever config.json names. */
+/* Marks a component in its pipeline's folder: its class is the slot's, and the class in its config.json is ignored. */
 void configuration_in_pipeline(struct component *c);
 
 /* Reads the configuration and binds a component whose index is set. UNSUPPORTED: unknown quantisation. */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e);
-/* Reads the configuration and derives the component's sizes; binds no weights, so c owns no memory. */
+/* Reads the configuration and derives the component's sizes; binds no weights, so *c owns no memory. */
 enum status configuration_apply(struct component *c, const char *path, const struct slot *slot,
                                 struct error *e);
 

@@ -65,7 +65,7 @@ static enum status check_contents(const struct tensor_index *whole, const struct
     return OK;
 }
 
-/* Length in bytes of the common beginning of a name and a prefix, up to a dot. */
+/* Length in bytes of the common beginning of a name and a prefix, up to the last common dot. */
 static size_t in_common(const char *name, const char *prefix) {
     size_t common = 0;
     for (size_t i = 0; name[i] && name[i] == prefix[i]; i++)

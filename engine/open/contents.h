@@ -11,7 +11,7 @@ enum { CONTENTS_MAX = 16 };
 struct contents {
     struct {
         const struct family *family;
-        const char *prefix; /* prefix of the tensor names; "": none */
+        const char *prefix; /* prefix of the component's tensor names; "": none */
     } component[CONTENTS_MAX];
     int n;
 };
@@ -22,12 +22,11 @@ struct contents {
 enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
                           struct contents *contents, struct error *e);
 
-/* Implements contents_open for an index that is open already and stays open on failure. */
+/* As contents_open, for an index that is already open; it stays open on failure. */
 enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
                           struct error *e);
 
-/* True if a pipeline uses only one of these families per slot: they are the same, or of the same kind. Text
- * and vision encoders of different families do not exclude each other. */
+/* True if a pipeline cannot use both families: they are equal or of the same kind. Text or vision encoders of different families can be used together. */
 bool contents_exclusive(const struct family *one, const struct family *other);
 
 /* True if `name` is a general.architecture of GGUF files of this family. */

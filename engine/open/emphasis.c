@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Open brackets of one kind: index of the first piece inside each. */
+/* Open brackets of one kind, round or square. first: index of the first piece inside each bracket. */
 struct brackets {
     int first[EMPHASIS_BRACKETS_MAX], n;
 };
@@ -19,7 +19,7 @@ struct reading {
     struct brackets round, square;
     size_t bytes;
     int n_pieces, n_brackets;
-    bool divided; /* a bracket ended the last piece */
+    bool divided; /* a bracket ended the last piece: the next text starts a new piece */
 };
 
 static const double round_weight = 1.1, square_weight = 1 / 1.1;

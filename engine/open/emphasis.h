@@ -12,9 +12,9 @@
 
 /* A run of text with one weight, tokenized on its own. Adjacent runs of equal weight are merged. */
 struct emphasis_piece {
-    size_t first, bytes; /* position in emphasis.text, and length */
+    size_t first, bytes; /* first: byte position in emphasis.text; bytes: length */
     double weight;
-    bool breaks; /* true: a BREAK, without text */
+    bool breaks; /* true for a BREAK, which has no text */
 };
 
 struct emphasis {

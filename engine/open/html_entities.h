@@ -10,11 +10,11 @@ enum { ENTITY_NAME_BYTES = 32 };
 
 struct entity {
     char name[ENTITY_NAME_BYTES]; /* letters and digits between "&" and ";" */
-    bool bare;                    /* valid without a semicolon too */
+    bool bare;                    /* also valid without a semicolon, as "&amp" */
     int32_t code[2];              /* code points; the second is 0 for a single one */
 };
 
-/* The entity whose name is these bytes, or NULL. */
+/* Finds the entity of a name; NULL: none. */
 const struct entity *entity_find(const char *name, size_t bytes);
 
 #endif

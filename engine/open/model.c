@@ -13,7 +13,7 @@
 
 void copy_sized(void *to, size_t to_bytes, const void *from) {
     size_t bytes;
-    memcpy(&bytes, from, sizeof bytes); /* struct_size comes first in every public structure */
+    memcpy(&bytes, from, sizeof bytes); /* struct_size is the first field of every public structure */
     memset(to, 0, to_bytes);
     memcpy(to, from, bytes < to_bytes ? bytes : to_bytes);
 }
@@ -26,7 +26,7 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     struct component *c = &m->component[slot];
     configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
-    c->index.claimed_bytes = 0; /* the decoder's component reports errors of these files */
+    c->index.claimed_bytes = 0; /* file sizes were checked for the decoder, which is in the same files */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
@@ -86,8 +86,7 @@ int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     return left > 0 ? left : 0;
 }
 
-/* Sums the columns of adjacent conditions, which are concatenated, from `first` on. *of: one of their
- * encoders that is present, or NULL. Returns the index of the next condition. */
+/* Sums the columns of text features that the recipe concatenates, from condition `first` on. *of: the first present encoder, or NULL. Returns the index after the last such condition. */
 static int add_adjacent(const struct sluice_model *m, int first, const struct component **of, int *columns) {
     const struct recipe *recipe = m->recipe;
     enum condition_kind what = recipe->condition[first].what;
@@ -180,8 +179,7 @@ static enum status check_tiny(const struct sluice_model *m, const struct compone
     return OK;
 }
 
-/* Checks position embeddings per image token: a denoiser has them for one image, or for two (WAN's first and
- * last frame). */
+/* Checks the denoiser's number of image token positions: the tokens of one image, or of two (WAN's first and last frame). */
 static enum status check_picture_rows(const struct sluice_model *m, const struct component *vision,
                                       const struct component *denoiser, struct error *e) {
     struct vision_grid grid = vision->family->vision_grid(vision, m->width, m->height);
@@ -255,7 +253,7 @@ static enum status resolve_recipe(struct sluice_model *m, const struct component
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1)
         m->lone_expert = part_slot_by_file_name(files, denoiser);
-    /* The recipe may need other encoders than the guess, which was checked before. */
+    /* The final recipe may need other encoders than the guessed recipe, which was checked earlier. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
 
@@ -465,7 +463,7 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
     struct sluice_model *m = from->alloc(from, LINE_HOST, sizeof *m);
     *model = NULL;
     if (!m) return error_set(e, MEMORY, "no memory for a model");
-    m->machine = machine; /* with the counters of the allocation of m */
+    m->machine = machine; /* after the allocation, so that its memory counters include *m */
     m->sys = sys ? sys : &m->machine;
     struct sluice_model_options o;
     copy_sized(&o, sizeof o, options);

@@ -11,15 +11,15 @@
 enum { MODEL_NOTES_MAX = 2 * SLOTS_MAX + 4, MODEL_NOTE_BYTES = 160 };
 
 struct sluice_model {
-    struct sys machine; /* the default system interface; tests supply another one in sys */
+    struct sys machine; /* the operating system's functions; tests replace them through sys */
     struct sys *sys;
     char *name; /* last part of the model's path */
     const struct recipe *recipe;
     struct component component[SLOTS_MAX]; /* component of each slot of the recipe; family NULL: absent */
     enum config_origin config_origin[SLOTS_MAX];
     bool decodes_only;    /* only decoders are open, and no tokenizer */
-    bool decoder_assumed; /* the decoder fits several recipes and no file identifies one */
-    bool has_schedule;    /* a file of the model has the schedule or its flow shift */
+    bool decoder_assumed; /* the decoder fits several recipes, and no file identifies the right one */
+    bool has_schedule;    /* the noise schedule or its flow shift was read from a file of the model */
     bool pipeline_named;  /* model_index.json or --edit names the pipeline */
     /* The only denoiser's file is named as one of WAN 2.2's two experts: the slot of that expert; or NULL. */
     const struct slot *lone_expert;
@@ -29,23 +29,23 @@ struct sluice_model {
     struct tokenizer *tokenizer[SLOTS_MAX];
     struct sampling sampling;
     enum flow_shift_rule shift_rule;
-    double flow_shift; /* fixed flow shift; 0: shift_rule computes it */
+    double flow_shift; /* flow shift of the noise schedule; 0: shift_rule computes it from the image size */
     struct flow_shift_line shift_line;
     double shift_terminal; /* sigma to which the schedule is stretched for its last step; 0: no stretching */
     bool force_zeros_for_empty_prompt;     /* absent negative prompt: zero embeddings, not an encoded "" */
     enum init_image_rule init;             /* how the input image is used */
     int references_max;                    /* largest number of reference images in a request */
-    int width, height, frames, fps, steps; /* defaults of a request; fps 0: an image model */
+    int width, height, frames, fps, steps; /* default size, frame count, frame rate and steps of a request; fps 0: an image model */
     double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: as cfg_scale */
-    double boundary;      /* share of training timesteps for the second denoiser; 0: one denoiser */
+    double cfg_scale_low; /* default cfg_scale of the second denoiser (low noise) of two; 0: equal to cfg_scale */
+    double boundary;      /* boundary_ratio of diffusers: below this share of the training timesteps the second denoiser runs; 0: one denoiser */
     int size_step;        /* width and height must be multiples of this number of pixels */
     uint64_t host_bytes;  /* bytes allocated by the open model */
     uint64_t open_bytes;  /* temporary bytes of opening the model, on top of host_bytes */
-    bool no_hoist;        /* for tests: no hoist stage */
+    bool no_hoist;        /* disables the hoist stage, for tests */
 };
 
-/* Opens a model. sys: NULL for the machine; the model keeps the pointer. On failure *model is NULL. */
+/* Opens a model. sys: system functions, NULL for the operating system's; the model keeps the pointer. On failure *model is NULL. */
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
                        struct sluice_model **model, struct error *e);
 /* As model_open. reserved_bytes: the part of the options' memory budget that the process uses already. */
@@ -53,18 +53,16 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
                                  uint64_t reserved_bytes, struct sluice_model **model, struct error *e);
 void model_close(struct sluice_model *model);
 
-/* The slot of the autoencoder's decoder, or of the tiny decoder; the other one if the requested one is
- * absent. SLOTS_MAX: both are absent. */
+/* The slot of the tiny decoder (tiny) or of the autoencoder's decoder; the other of the two if the requested decoder is absent. SLOTS_MAX: both are absent. */
 int model_decoder_slot(const struct sluice_model *model, bool tiny);
 /* A decoder of the model, for sizes that all its decoders share (latent channels, pixel factor). family NULL:
  * the model has no decoder. */
 const struct component *model_decoder(const struct sluice_model *model);
 
-/* The component in the first slot of that kind; family NULL: absent. */
+/* The component in the first slot of a kind (text encoder, denoiser, ...); family NULL: absent. */
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
 
-/* Columns of prompt_embeds or pooled_projections that this condition's encoder fills. The first absent
- * encoder gets the columns of the pooled row that the others leave over; further absent encoders get 0. */
+/* Columns of prompt_embeds or pooled_projections that this condition's encoder fills. If encoders are absent, the first absent one gets the remaining columns of pooled_projections, further ones 0. */
 int32_t model_condition_columns(const struct sluice_model *model, int condition);
 
 /* Writes one line about a text encoder that the model lacks: which zeros replace its output. */

@@ -55,7 +55,7 @@ static char *no_memory(struct error *e) {
 char *path_copy(struct sys *sys, const char *path, struct error *e) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
-    char *copy = sys->alloc(sys, LINE_HOST, n + 1); /* zeroed, so NUL-terminated */
+    char *copy = sys->alloc(sys, LINE_HOST, n + 1); /* alloc returns zeroed memory: the copy ends in a NUL */
     return copy ? memcpy(copy, path, n) : no_memory(e);
 }
 

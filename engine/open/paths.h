@@ -15,9 +15,9 @@ bool path_exists(const char *path);
 /* True if both paths lead to the same file, through symbolic or hard links too. */
 bool path_same(const char *a, const char *b);
 bool path_is_folder(const char *path);
-/* True in /proc, /sys and other virtual file systems: no model is there, and links in /proc lead anywhere. */
+/* True if the path is in /proc, /sys or another virtual file system: these hold no models, and links in /proc lead anywhere. */
 bool path_is_on_kernel_files(const char *path);
-/* Pointer to the last part of the path; slashes may follow that part. */
+/* Pointer to the last part of a path, including trailing slashes. */
 const char *path_last_part(const char *path);
 /* True if `word` is in `name` between characters that are neither letters nor digits; ignores case. */
 bool path_has_word(const char *name, const char *word);

@@ -65,7 +65,7 @@ static int denoiser_fit(struct sys *sys, const struct component_files *files,
     return 1 + (failure.code == OK && c.variant == recipe->variant);
 }
 
-/* Evidence for the recipe of a decoder without a denoiser. */
+/* Evidence that identifies the recipe of a decoder if no denoiser is present. */
 struct decoder_origin {
     const char *pipeline; /* pipeline that model_index.json names; "": none */
     const struct latent_origin *latent;

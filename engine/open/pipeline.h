@@ -19,27 +19,24 @@ const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component
 
 /* A missing component. */
 struct missing_part {
-    const struct slot *slot; /* the slot of the component; NULL: the pipeline is unknown */
+    const struct slot *slot; /* slot of the missing component; NULL: the pipeline is unknown */
     const char *folder, *flag, *word;
 };
 
-/* Lists the missing components of that recipe, or of any pipeline (recipe NULL). If all text encoders are
- * optional and absent, lists all of them. Returns the number of missing components. */
+/* Lists the missing components of that recipe, or of any pipeline (recipe NULL). If all text encoders are optional and none is present, they all count as missing. Returns the number of missing components. */
 int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]);
 
-/* Fails with UNSUPPORTED if two files hold a component that the recipe (NULL: any) has once. model: -m's
- * path. */
+/* Fails with UNSUPPORTED if two files hold the same component and the recipe (NULL: any recipe) uses only one. model: path of -m. */
 enum status pipeline_check_duplicates(const struct component_files *files, const struct recipe *recipe,
                                       const char *model, struct error *e);
 
-/* Fails with USAGE if a required component or all text encoders are disabled by "none". model: -m's path or
- * NULL. */
+/* Fails with USAGE if a required component or all text encoders are disabled by a flag with the value "none". model: path of -m, or NULL. */
 enum status pipeline_check_disabled_parts(const struct sluice_model_options *options,
                                           const struct recipe *recipe, const char *model, struct error *e);
 
 /* Checks the files that flags chose. UNSUPPORTED: a file holds another component; the error names both.
- * USAGE: the recipe (NULL: unknown) has no component for a flag. */
+ * USAGE: the recipe (NULL: unknown) has no component for one of the flags. */
 enum status pipeline_check_flags(const struct component_files *files, const struct recipe *recipe,
                                  struct error *e);
 
@@ -53,13 +50,11 @@ enum status pipeline_check(const struct component_files *files, const struct rec
 enum { PIPELINE_NAME_BYTES = 64 };
 enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES], struct error *e);
 
-/* Chooses the recipe for a configured denoiser that has the most of its denoisers and decoders present. name:
- * the pipeline's, "" if unknown. UNSUPPORTED: the named pipeline has another denoiser. */
+/* Chooses a recipe for a configured denoiser: the one with the most of its denoisers and decoders present. name: the pipeline's name, "" if unknown. UNSUPPORTED: the named pipeline has another denoiser. */
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e);
 
-/* True if the pipeline's name in model_index.json applies. It does not if a flag replaces the denoiser,
- * unless it names an editing pipeline of the same family. */
+/* True if the pipeline's name in model_index.json is valid for this model. A flag that replaces the denoiser invalidates the name, unless it names an editing pipeline of the same family. */
 bool pipeline_names(const struct component_files *files, const char *name);
 
 /* Replaces the guessed recipe by the recipe that the denoiser's weights and the pipeline's name determine.

@@ -42,7 +42,7 @@ static const char *flag_of(const struct recipe *recipe, const struct family *fam
     return slot->flag;
 }
 
-/* True if a slot uses the component. Two files of a family with two slots are no duplicates. */
+/* True if a slot of the recipe uses the component. Two files are no duplicates if their family has two slots. */
 static bool is_used(const struct component_file *file, const struct component_file *const in[SLOTS_MAX]) {
     for (int i = 0; i < SLOTS_MAX; i++)
         if (in[i] == file) return true;
@@ -213,7 +213,7 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
     return n;
 }
 
-/* True if the model's folder declares or has a folder for this slot alone. */
+/* True if model_index.json declares this slot's folder, or the folder exists, and no other slot shares it. */
 static bool is_declared(const struct component_files *files, const struct slot *slot) {
     if (slot->prefix) return false; /* another slot shares the folder */
     for (const char *const *folder = files->declared; *folder; folder++)
@@ -262,7 +262,7 @@ struct words {
     int n;
 };
 
-/* Appends word i of n to an enumeration, such as ", 'vae'" or " and 'vae'". */
+/* Appends word i of n to a list in a message, such as ", 'vae'" or " and 'vae'". */
 static void pipeline_add_word(struct words *list, const char *word, const char *quote, int i, int n) {
     const char *between = !i ? "" : i < n - 1 ? ", " : " and ";
     if (list->n >= (int)sizeof list->text) return;

@@ -74,7 +74,7 @@ static enum status published_make_source(struct tensor_index *index, const char 
     return OK;
 }
 
-/* What all slots share. made: memory for a component of the requested sizes; refs: for its blocks. */
+/* Data shared while all slots are bound. made: buffer for a component of the requested sizes; refs: for its blocks. */
 struct binding {
     struct sys *sys;
     const struct recipe *recipe;
@@ -137,8 +137,7 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
     return bind_configured(c, b->made, e);
 }
 
-/* Bytes per token id, measured with made-up tokenizers of published sizes (bench checkpoint): BPE 25.5, CLIP
- * 23.0, unigram 173.5. */
+/* Estimates a tokenizer's memory. Bytes per token id, measured with generated tokenizers of published sizes (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
 static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct component *c) {
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     if (slot->family->kind != FAMILY_TEXT) return 0;

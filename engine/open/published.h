@@ -1,5 +1,4 @@
-/* Components with published sizes and without files (--family): their indexes list tensor names, shapes and
- * types, which is all that a plan needs. */
+/* Makes components with published sizes, without files (--family). Their indexes list tensor names, shapes and types, as a plan needs. */
 #ifndef SLUICE_OPEN_PUBLISHED_H
 #define SLUICE_OPEN_PUBLISHED_H
 

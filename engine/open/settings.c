@@ -20,8 +20,7 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
     return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
 }
 
-/* The shift's key: that of the scheduler's class, else that of the other flow scheduler (files converted from
- * one class to another keep the old key). */
+/* The configuration key of the flow shift: the scheduler class's own, else that of the other flow scheduler (files converted from one class to another keep the old key). */
 static const char *shift_key(const struct sluice_model *m, const struct config *config) {
     const char *own = m->sampling.schedule->shift_key, *other = schedule_flow.shift_key;
     if (!strcmp(own, other)) other = schedule_flow_unipc.shift_key;

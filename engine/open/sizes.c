@@ -100,7 +100,7 @@ static enum status read_choice(struct sizes *sizes, const struct recipe *recipe,
     return sizes_choose(sizes, recipe, text, name, number, e);
 }
 
-/* True if the name at `at`, up to its "=", occurs earlier in text. */
+/* True if the dimension name at `at`, up to its "=", occurs earlier in the value of --dims. */
 static bool came_before(const char *text, const char *at) {
     size_t bytes = strcspn(at, "=,") + 1;
     while (text < at && strncmp(text, at, bytes)) text += strcspn(text, ",") + 1;

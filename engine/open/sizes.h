@@ -5,9 +5,9 @@
 #include "models/models.h"
 
 struct sizes {
-    int only;                          /* the only slot to size; SLOTS_MAX: all components of the model */
-    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* dimensions of each slot's family, as component_derive takes them */
-    const char *dtype;                 /* value of "dtype=", not NUL-terminated; NULL: absent */
+    int only;                          /* the only slot whose sizes are needed; SLOTS_MAX: all components of the model */
+    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* values of the family's dimensions for each slot, input of component_derive */
+    const char *dtype;                 /* value of "dtype=" in --dims, not NUL-terminated; NULL: absent */
     size_t dtype_bytes;
 };
 

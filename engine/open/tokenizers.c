@@ -145,7 +145,7 @@ static const struct component_file *find_encoder(const struct tokenizer_search *
     return file && file->family->kind == FAMILY_TEXT ? file : NULL;
 }
 
-/* The repository with a whole pipeline in Hugging Face's layout, tokenizers included; NULL: unknown. */
+/* Returns the Hugging Face repository with the recipe's whole pipeline, tokenizers included; NULL: unknown. */
 static const char *published_folder(const struct recipe *recipe) {
     for (const struct hf_source *s = hf_sources; s->repository; s++)
         if (!s->flag && !s->files && hf_source_has_recipe(s, recipe)) return s->repository;

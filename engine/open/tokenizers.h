@@ -14,7 +14,7 @@ struct tokenizer_search {
     const struct sluice_model_options *options;
     const struct component_files *files;
     const struct recipe *recipe;
-    bool flag_used;      /* a tokenizer was found in --tokenizer */
+    bool flag_used;      /* a tokenizer was found at the path of --tokenizer */
     uint64_t open_bytes; /* largest temporary memory that opening a tokenizer took */
 };
 
@@ -23,7 +23,7 @@ struct tokenizer_search {
 enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e);
 
-/* Call after all searches: META if --tokenizer was given and no encoder uses it. */
+/* Fails with META if --tokenizer was given and no encoder uses it. Call after tokenizer_find for all encoders. */
 enum status tokenizer_check_flag(const struct tokenizer_search *search, struct error *e);
 
 #endif

@@ -23,14 +23,13 @@ static int at_least_one(int64_t n) {
     return n < 1 ? 1 : (int)n;
 }
 
-/* Size with the picture's aspect ratio: if `covers`, the smallest that covers `size`, else the largest within
- * `size`. */
+/* Smallest size with the picture's aspect ratio that covers `size`; not covers: the largest within it. */
 static struct picture_size scaled(struct picture_size from, struct picture_size size, bool covers) {
     int64_t width = (int64_t)size.height * from.width / from.height;
     int64_t height = (int64_t)size.width * from.height / from.width;
     bool flatter =
         (int64_t)size.width * from.height >
-        (int64_t)from.width * size.height; /* `size` has a larger width-to-height ratio than the picture */
+        (int64_t)from.width * size.height; /* `size` is wider than the picture, relative to its height */
     if (flatter == covers) return (struct picture_size){size.width, at_least_one(height)};
     return (struct picture_size){at_least_one(width), size.height};
 }

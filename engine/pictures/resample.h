@@ -17,8 +17,7 @@ enum resampler {
     TORCH_BICUBIC,  /* PyTorch 2.15's bicubic interpolate with antialias of uint8 on a CPU */
 };
 
-/* Resize, then crop: the picture is resampled to `whole`; the result is `size` pixels from (x, y) of that,
- * inside it. */
+/* Resize to `whole`, then crop: the result is `size` pixels from (x, y), inside `whole`. */
 struct picture_part {
     enum resampler by;
     struct picture_size whole;
@@ -26,12 +25,11 @@ struct picture_part {
     struct picture_size size;
 };
 
-/* One axis of a resampling, from `from` input values to `to` output values; only outputs `first` to first + n
- * - 1 are computed. */
+/* One axis of resampling: `from` input values, `to` output values; n outputs from `first` on are computed. */
 struct direction {
     int from, to, first, n;
     enum resampler by;
-    int bits; /* fractional bits of weights */
+    int bits;
 };
 
 /* The input values under the kernel of one output value. */
@@ -62,7 +60,6 @@ void resample_begin(struct resampling *r, struct picture_size from, const struct
                     void *memory, uint8_t *to, size_t pitch);
 /* Takes the next input row of RGB triples; rows after the last are ignored. */
 void resample_push_row(struct resampling *r, const uint8_t *row);
-/* True if all output rows are done. */
 bool resample_done(const struct resampling *r);
 
 /* Resizes a picture with pixels in memory to `to`: size.height packed rows of size.width RGB triples.

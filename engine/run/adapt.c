@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The used rows of a factor as a matrix. */
+/* Describes the used rows of an adapter tensor as a matrix without data. */
 static struct tensor factor_tensor(const struct factor *f) {
     return tensor_make(NULL, f->dtype, 2, (int32_t[]){factor_rows(f), (int32_t)factor_columns(f)});
 }
@@ -19,7 +19,8 @@ static enum status factor_mismatch(const struct factor *f, const struct packed_t
     return error_found(e, "%s %s", dtype_name(f->dtype), found);
 }
 
-/* Checks that a factor's type needs no data from other tensors, and that rows are whole blocks and exist. */
+/* Checks an adapter tensor: a type without scales in other tensors, rows of whole quantisation blocks,
+ * existing rows. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
     if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
@@ -30,12 +31,14 @@ static enum status check_factor(const struct factor *f, const struct packed_tens
         int32_t first = f->part[i].first, rows = f->part[i].rows;
         if (first >= 0 && rows > 0 && rows <= f->dim[0] - first) continue;
         factor_mismatch(f, t, SHAPE, e);
-        return error_expected(e, "rows %" PRId32 " to %" PRId64, first, (int64_t)first + rows);
+        return error_expected(e, "a tensor that has rows %" PRId32 " to %" PRId64, first,
+                              (int64_t)first + rows);
     }
     return OK;
 }
 
-/* True if a factor's row has the weight's axes without axes of size 1, or is flat and of equal length. */
+/* True if rows of the `down` factor and the weight have the same shape (axes of size 1 ignored), or if the
+ * factor's rows are flat and equally long. */
 static bool same_columns(const struct factor *f, const struct tensor *weight) {
     int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
     int n = 0, m = 0;
@@ -47,7 +50,7 @@ static bool same_columns(const struct factor *f, const struct tensor *weight) {
     return n == m && !memcmp(left, right, (size_t)n * sizeof *left);
 }
 
-/* For a convolution the factors must cover all rows, for a matrix any existing range. */
+/* True if the adapter changes all rows of a convolution, or any existing range of rows of a matrix. */
 static bool rows_fit(const struct adapted_weight *a, const struct tensor *weight) {
     int32_t n = factor_rows(&a->up);
     if (weight->rank > 2) return !a->row && n == weight->dim[0];
@@ -85,13 +88,14 @@ static enum status check_vector(const struct replaced_vector *v, const struct pa
     return error_expected(e, "%s", expected);
 }
 
-/* FNV-1a by words. A multiplication moves bits upwards only, so the upper half is folded down. */
+/* Adds a word to an FNV-1a hash. The product moves bits upwards only, so the upper half is folded down. */
 static void hash_word(uint64_t *hash, uint64_t word) {
     *hash = (*hash ^ word) * 0x100000001b3;
     *hash ^= *hash >> 32;
 }
 
-/* Hashes a segment's origin: the content of bytes in memory, the identity of files; paths do not matter. */
+/* Hashes the origin of a segment: its bytes if they lie in memory, else the file's identity, but not its
+ * path. */
 static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     const struct byte_source *source = g->source;
     hash_word(hash, g->packed_offset);
@@ -152,7 +156,8 @@ static bool same_factor(const struct factor *a, const struct factor *b) {
     return same;
 }
 
-/* Index of the block's first pair with the same `down` factor as this pair, possibly the pair itself. */
+/* Returns the index, among the block's adapters, of the first with the same `down` factor; adapters share its
+ * bytes. */
 static int down_of(const struct block_adapter *x, int i_pair) {
     int n = 0;
     for (int i = 0; i < i_pair; i++) {
@@ -268,7 +273,7 @@ enum status component_adapt(const struct component *from, const struct adaptatio
     return e->code;
 }
 
-/* Segments after the adapter bytes are in the order of the base block. */
+/* The segments after those of adapter bytes have the order of the base block. */
 void component_adapt_scales(const struct component *from, struct component *adapted) {
     for (int b = 0; b < from->n_blocks; b++) {
         const struct block *own = &from->blocks[b];

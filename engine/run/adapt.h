@@ -12,7 +12,8 @@
 
 enum { ADAPT_PARTS_MAX = WEIGHT_SLICES_MAX };
 
-/* A tensor of an adapter file, or in memory; all rows or some ranges of rows are used. */
+/* One adapter tensor (down, up, or new values), in a file or in memory; all of its rows or some ranges are
+ * used. */
 struct factor {
     const char *name;                 /* name in the adapter file, for errors; borrowed during the call */
     const struct byte_source *source; /* borrowed: must outlive the component */
@@ -26,7 +27,7 @@ struct factor {
     } part[ADAPT_PARTS_MAX]; /* used ranges of rows, in order of use */
 };
 
-/* Number of used rows; number of values in one row. */
+/* factor_rows: number of used rows. factor_columns: number of values in one row. */
 static inline int32_t factor_rows(const struct factor *f) {
     int32_t rows = f->n_parts ? 0 : f->dim[0];
     for (int i = 0; i < f->n_parts; i++) rows += f->part[i].rows;
@@ -68,7 +69,8 @@ struct adaptation {
  * the weight. MEMORY. */
 enum status component_adapt(const struct component *from, const struct adaptation *adaptation,
                             struct component *adapted, struct error *e);
-/* Copies the scales of converted weights that were set after component_adapt (see requantise_set_scale). */
+/* Copies per-tensor scales to the adapted component, if requantise_set_scale set them after
+ * component_adapt. */
 void component_adapt_scales(const struct component *from, struct component *adapted);
 
 #endif

@@ -24,7 +24,7 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
            1.005 * block_stream_later_load(&block_stream, &plan->stage[stage]).busy[BOUND_COMPUTE];
 }
 
-/* The run in all its groupings of lanes, and its plan. */
+/* The run's needs, one for each grouping of its lanes; and the plan that the advice is about. */
 struct advice_input {
     const struct run_need *const *needs;
     int n;
@@ -32,7 +32,7 @@ struct advice_input {
     int stage;
 };
 
-/* Solves the run with `extra` more bytes of one memory. */
+/* Solves the run with `extra` bytes added to the budget of one memory (RAM or VRAM). */
 static struct advice solve_with(const struct advice_input *q, enum advice_kind kind, uint64_t extra) {
     struct plan plan;
     struct advice a = {.kind = kind, .extra_bytes = extra};
@@ -46,7 +46,8 @@ static struct advice solve_with(const struct advice_input *q, enum advice_kind k
     return a;
 }
 
-/* The memory that limits the stage: with a separate device, RAM (the pool) helps only against the disk. */
+/* Returns the memory that limits the stage. With a discrete GPU, more RAM (the pool) helps only if the disk
+ * limits. */
 static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }

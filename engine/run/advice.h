@@ -14,7 +14,7 @@ struct advice {
     uint64_t extra_bytes;   /* bytes added to the budget of the memory `kind` */
     double factor;          /* factor on the rate of the link `kind`; 0 for memory */
     double seconds;         /* seconds of the whole run with the change */
-    double step_seconds;    /* average seconds of one step of `stage`, all groups, with the change */
+    double step_seconds;    /* mean seconds of one step of the longest stage with the change */
     bool computing_decides; /* more of this resource would not help: computation limits the stage */
 };
 
@@ -25,8 +25,8 @@ struct plan_advice {
     int n;
 };
 
-/* Tries the limiting budget raised by 1/4, 1/2 and all of it, with any grouping of lanes, and links of twice
- * the rate. Stops at the smallest budget at which computation limits the stage, found to 1/32 of the last
+/* Tries the limiting budget raised by 25, 50 and 100 %, with any grouping of lanes, and links of twice the
+ * rate. Stops at the smallest budget at which computation limits the stage, found to 1/32 of the last
  * increment. `plan` must be a plan of needs[chosen], solved for its budgets. */
 void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice);

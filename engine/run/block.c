@@ -20,10 +20,11 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Where a weight lies in a checkpoint: a whole tensor, some rows, a time slice, or a range of inputs. */
+/* Location of a weight in a checkpoint: a whole tensor, some of its rows, a time slice, or a range of
+ * inputs. */
 struct place {
     struct index_entry *entry;
-    const struct weight_slice *slice; /* part of a fused tensor; NULL: all rows */
+    const struct weight_slice *slice; /* set if the weight is part of a fused tensor; NULL: all rows */
     int32_t slices;                   /* number of time slices or input parts; 1: not sliced */
     int32_t at;                       /* index of the time slice or input part */
     int axis;                         /* axis of the weight at which a time slice or input part starts */
@@ -76,8 +77,8 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
     return block_find_place(ref, spec, index).entry;
 }
 
-/* A type with blocks of 32 that is at least as accurate as a type with blocks of 256; a rotated type with
- * smaller groups; otherwise the same type. */
+/* Replaces a quantised type by one with smaller blocks and at least its accuracy: blocks of 32 for 256, or
+ * smaller rotation groups. Other types stay. */
 static enum dtype in_smaller_blocks(enum dtype dtype) {
     if (dtype == DTYPE_I8_ROT256) return DTYPE_I8_ROT64;
     if (dtype == DTYPE_I8_ROT64) return DTYPE_I8_ROT16;
@@ -118,7 +119,8 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-/* same_shape for a kernel with time slices whose two outermost axes are merged in the file. */
+/* True if shapes are equal as in same_shape, for a 3D convolution whose two outermost axes the file
+ * merges. */
 static bool same_merged_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int32_t merged[WEIGHT_FILE_RANK_MAX];
     int64_t outer = (int64_t)dim[0] * dim[1];
@@ -129,7 +131,8 @@ static bool same_merged_shape(const struct index_entry *entry, int rank, const i
 }
 
 /* True if rows are whole quantisation blocks, or if blocks continue across the rows of a whole matrix or
- * convolution. Operators read matrices eight values at a time. */
+ * convolution. In the second case a matrix needs rows of a multiple of 8 values, because operators read 8 at
+ * a time. */
 static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
                          const int32_t *dim) {
     enum { EIGHT = 8 };
@@ -143,8 +146,8 @@ static bool fills_blocks(const struct place *place, const struct block_kind *kin
     return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
 }
 
-/* The type to report as expected if the tensor's type cannot be used; NULL if it can. Sliced vectors and
- * embedding rows must be separable, and row scales need a matrix. */
+/* Returns NULL if the tensor's type can be used, else the expected type for the error. Blocks must not cross
+ * parts of a vector or embedding rows; row scales need a matrix. */
 static const char *wanted_type(const struct place *place, const struct block_kind *kind, int rank,
                                const int32_t *dim) {
     const struct index_entry *entry = place->entry;
@@ -180,7 +183,8 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
-/* The alternative name that fits the file: some tensor has the same text before the number. */
+/* Returns the alternative tensor name that fits the file: one whose text before the block number also starts
+ * the name of a tensor in the file. */
 static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         for (int k = 0; k < index->n_entries; k++) {
@@ -227,7 +231,7 @@ static struct packed_segment *add_segment(struct block *block, const struct byte
     return segment;
 }
 
-/* A range of a tensor's rows that makes up a weight, or a part of it. */
+/* A range of rows of a tensor in a file; one or more ranges make up a weight. */
 struct row_part {
     int32_t first, rows;
 };
@@ -245,15 +249,15 @@ static int row_parts(const struct place *place, const int32_t *dims, int32_t all
     return slice->n_taken;
 }
 
-/* Bytes of `rows` rows; a vector's rows are its values. */
+/* Bytes of the given number of rows of a tensor; each value of a vector is a row. */
 static uint64_t rows_bytes(const struct tensor *shape, int32_t rows) {
     if (rows == shape->dim[0]) return (uint64_t)tensor_bytes(shape);
     if (shape->rank == 1) return (uint64_t)dtype_bytes(shape->dtype, rows);
     return (uint64_t)(tensor_bytes(shape) / shape->dim[0] * rows);
 }
 
-/* Appends, after the values, scales that lie in another tensor. Tiles cover 128 rows: a slice that starts
- * within a tile is addressed by its first row, which works only if no other slice follows. */
+/* Appends a weight's scales, which lie in another tensor, after its values. A tile of scales covers 128 rows.
+ * Only the first part of a weight may start within a tile, and only the last may end within one. */
 static enum status lay_out_scales(struct block *block, const struct index_entry *entry,
                                   const struct row_part *parts, int n, struct packed_tensor *t,
                                   struct error *e) {
@@ -279,7 +283,8 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     return OK;
 }
 
-/* Appends a weight's rows, which lie contiguously or as kernels between other slices. */
+/* Appends a weight's rows. They are contiguous in the file, or one slice of each kernel between other
+ * slices. */
 static void add_rows(struct block *block, const struct place *place, const struct tensor *shape,
                      struct row_part part) {
     const struct index_entry *entry = place->entry;
@@ -333,7 +338,7 @@ static int segments_most(const struct block_kind *kind) {
     int n = 1;
     for (int i = 0; i < kind->n_weights; i++) {
         int parts = kind->weights[i].fused.n_taken;
-        n += 2 * (parts > 1 ? parts : 1); /* segments of values and of scales */
+        n += 2 * (parts > 1 ? parts : 1); /* each part has a segment of values and one of scales */
     }
     return n;
 }
@@ -367,7 +372,7 @@ static enum status check_id(const struct block *table, int32_t id, struct error 
     return error_expected(e, "an id below %" PRId32, rows);
 }
 
-/* Number of leading ids that are consecutive; their rows are read as one range. */
+/* Number of leading token ids that are consecutive; their embedding rows are read as one range. */
 static int run_of(const int32_t *ids, int n) {
     int run = 1;
     while (run < n && ids[run] == ids[0] + run) run++;
@@ -380,7 +385,7 @@ static int count_runs(const int32_t *ids, int n) {
     return runs;
 }
 
-/* Appends selected rows of a table's segment. row_bytes: bytes of one row. */
+/* Appends selected rows of an embedding table's segment to a block. row_bytes: bytes of one row. */
 static void gather_segments(struct block *rows, const struct packed_segment *from, const int32_t *ids, int n,
                             uint64_t row_bytes) {
     for (int i = 0, run; i < n; i += run) {
@@ -410,7 +415,7 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     return OK;
 }
 
-/* Bytes of the weights structure; the low-rank descriptors follow it. */
+/* Bytes of the weights structure, after which the low-rank descriptors begin. */
 static size_t structure_bytes(const struct block *block) {
     return (size_t)align_up(block->kind->weights_bytes, _Alignof(struct low_rank));
 }
@@ -427,7 +432,8 @@ static struct tensor factor_at(const struct block *block, const struct packed_pl
     return t;
 }
 
-/* Makes low-rank descriptors, from the last adapter to the first, so that chains keep the block's order. */
+/* Fills the struct low_rank of a block's adapters, last to first, so that each weight's chain keeps their
+ * order. */
 static void point_adapters(const struct block *block, const struct packed_place *place, char *weights) {
     struct low_rank *nodes = (struct low_rank *)(weights + structure_bytes(block));
     for (int i = block->n_adapters - 1; i >= 0; i--) {

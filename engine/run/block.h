@@ -21,9 +21,9 @@ enum { WEIGHT_SLICES_MAX = 4 };
 struct weight_slice {
     const char *name; /* name of the fused tensor; NULL: not fused */
     int n_parts;
-    int rows[WEIGHT_SLICES_MAX]; /* rows of each part, as indices into the family's dims */
+    int rows[WEIGHT_SLICES_MAX]; /* number of rows of each part, as indices into the family's dims */
     int n_taken, taken[WEIGHT_SLICES_MAX];
-    int all; /* index of the dim with the rows of the fused tensor; 0: not fused in published files */
+    int all; /* index of the dim that counts the fused tensor's rows; 0: published files are not fused */
 };
 
 /* One row of a weight table. A weight is searched under its names, then under the authors' checkpoint name,
@@ -32,7 +32,7 @@ struct weight_spec {
     size_t offset;                       /* offset of a struct tensor in the weights structure */
     const char *names[WEIGHT_NAMES_MAX]; /* alternative tensor names; see block_weight_name */
     const char *checkpoint_name;         /* tensor name in the authors' checkpoints; NULL: none */
-    struct weight_slice fused;           /* rows of a fused tensor in the authors' checkpoints */
+    struct weight_slice fused;           /* fused tensor of the authors' checkpoints that holds the weight */
     int rank;
     int dim[WEIGHT_RANK_MAX]; /* shape as indices into the family's dims, outermost first */
     int ones;       /* index of the dim that counts optional trailing axes of size 1 in files; 0: none */
@@ -41,12 +41,12 @@ struct weight_spec {
      * before the last two. The weight is the last slice, which a causal convolution applies to a single
      * image; other slices are not loaded. Files may merge the two outermost axes. */
     int slices;
-    int before_last; /* with slices: the weight is this many slices before the last */
+    int before_last; /* with `slices`: the weight is this many slices before the last */
     /* Files concatenate the kernels of input_parts weights along the input axis; this weight is number
      * input_part. 0: the weight has its own tensor. Not combined with slices. */
     int input_parts, input_part;
     bool optional;         /* the tensor may be absent; it then has rank 0 */
-    bool embedding_lookup; /* embedding rows: copied or added, not an operand of products */
+    bool embedding_lookup; /* embedding table: rows are copied or added, never multiplied */
     int if_dim; /* index of a dim; blocks where that dim is 0 lack this weight; 0: all blocks have it */
     double init_scale; /* random weights: uniform within this value / sqrt(inputs) around 0; 0: around 1 */
 };
@@ -101,8 +101,8 @@ struct block_kind {
     bool never_quantised;
     bool skippable; /* skip-layer guidance may skip the block: its input passes unchanged */
     enum update_rate update_rate;
-    /* Computes one visit for one lane. weights: the weights structure, pointing into the packed block. Must
-     * not read tensor values: a dry run has none. */
+    /* Forward function: computes one visit for one lane. weights: the weights structure, pointing into the
+     * packed block. Must not read tensor values: a dry run has none. */
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
 
@@ -151,13 +151,13 @@ struct packed_tensor {
     uint64_t packed_offset;
     uint64_t scales_offset;          /* offset in the packed block of the bytes of tensor.scales; 0: none */
     struct tensor shape;             /* the bound tensor, without data */
-    const struct index_entry *entry; /* index entry with the bytes, possibly more rows */
+    const struct index_entry *entry; /* index entry of the file's tensor, which may have more rows */
     bool replaced;                   /* an adapter supplies the bytes: see adapt.h */
 };
 
 /* A low-rank product that an adapter adds to rows of a weight; block_point makes a struct low_rank of it. */
 struct packed_adapter {
-    size_t offset;                   /* offset of the adapted weight in the weights structure */
+    size_t offset; /* offset of the adapted weight's struct tensor in the weights structure */
     uint64_t down_offset, up_offset; /* in the packed block */
     struct tensor down, up;          /* the two factors, without data */
     int32_t row;
@@ -187,7 +187,8 @@ static inline const struct block *block_base(const struct block *block) {
     return block->base ? block->base : block;
 }
 
-/* Parts of a packed block, in order; separate in resident memory: base weights stay when adapters change. */
+/* Parts of a packed block, in order. Resident memory keeps them apart, so base weights stay if adapters
+ * change. */
 enum packed_part { PACKED_ADAPTER, PACKED_BASE, PACKED_PARTS };
 
 static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {
@@ -231,15 +232,17 @@ static inline bool block_has_weight(const struct weight_spec *spec, const int32_
     return !spec->if_dim || dims[spec->if_dim];
 }
 
-/* Writes a weight's shape in files without axes of size 1. Returns the rank. */
+/* Writes a weight's shape as stored in files, leaving out axes of size 1. Returns the rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
-/* Returns the row of the tensor in published files: fused weights get name and shape of the fused tensor. */
+/* Returns the weight table row of published files, which name a fused tensor instead of the weight if they
+ * fuse. */
 struct weight_spec block_published_weight(const struct weight_spec *spec);
 /* Writes a weight's shape in published files, axes of size 1 included. Returns the rank. */
 int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
                           int32_t dim[WEIGHT_FILE_RANK_MAX]);
 
-/* The index entry that holds a weight of the block, whole or as rows of a fused tensor; NULL if absent. */
+/* Finds the index entry that holds a weight of the block, whole or as rows of a fused tensor; NULL if
+ * absent. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index);
 
@@ -247,10 +250,11 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
 char *block_missing_name(const struct block_ref *ref, const struct weight_spec *spec,
                          const struct tensor_index *index, char *out);
 
-/* The stored type of a tensor when weights are quantised to `wanted`. Rows that are no multiple of 256 values
- * get a larger type with blocks of 32, or a rotated type with smaller groups. Vectors, convolutions, tensors
- * of at most 1,024 values, kinds marked never_quantised, and tensors that fit no type keep theirs. kind: NULL
- * if no family has the tensor. `convert` and --type both use this function, so they give the same image. */
+/* Returns the type that a tensor is stored with when weights are quantised to `wanted`. Rows that are no
+ * multiple of 256 values get a larger type with blocks of 32, or a rotated type with smaller groups. Vectors,
+ * convolutions, tensors of at most 1,024 values, kinds marked never_quantised, and tensors that fit no type
+ * keep their type. kind: NULL if no family has the tensor. `convert` and --type both use this function, so
+ * they give the same image. */
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 
@@ -258,7 +262,7 @@ enum dtype block_stored_type(const struct block_kind *kind, const struct index_e
 void block_print_shape(int rank, const int32_t *dim, char *out, size_t bytes);
 
 /* Finds a block's tensors in the index and marks them used; checks shapes and types; lays out the packed
- * block. MISSING, SHAPE and UNSUPPORTED name tensor, file, found and expected. dims: the family's dims. */
+ * block. The errors MISSING, SHAPE and UNSUPPORTED name the tensor and the file. dims: the family's dims. */
 enum status block_bind(struct sys *sys, const struct block_ref *ref, const struct tensor_index *index,
                        const int32_t *dims, struct block *block, struct error *e);
 

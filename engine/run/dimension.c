@@ -65,7 +65,7 @@ static void setting_read_word(const struct setting *s, const struct config *conf
     char list[96] = "";
     size_t n = 0;
     if (!found) {
-        config_expect(config, s->keys[0], s->keys[1], e); /* reports that the value is no string */
+        config_expect(config, s->keys[0], s->keys[1], e); /* reports an error if the value is not a string */
         return;
     }
     for (int i = 1; i < SETTING_KEYS_MAX && s->keys[i] && n < sizeof list; i++) {
@@ -86,7 +86,7 @@ static double setting_published(const struct component *c, const struct setting 
     return s->published;
 }
 
-/* Sets the list to its first published values, up to the length that the dim requires. */
+/* Sets a list setting to its first published values, as many as its length dim requires. */
 static void setting_publish_list(struct component *c, const struct setting_list *s) {
     int n = c->dims[s->count] < s->n_published ? c->dims[s->count] : s->n_published;
     if (n) memcpy(c->settings + s->offset, s->published, (size_t)n * sizeof *s->published);
@@ -108,8 +108,8 @@ static void setting_mismatch(const struct component *c, const struct setting_lis
     error_expected(e, "%d", n);
 }
 
-/* Reads a list of exactly the required length, else META. Without a list in the configuration the published
- * values are used if their number matches. */
+/* Reads a list setting of exactly the required length, else META. If the configuration lacks the list, the
+ * published values are used, provided that their number matches. */
 static void setting_read_list(struct component *c, const struct setting_list *s, const struct config *config,
                               struct error *e) {
     const struct config_value *number = config_find(config, s->key);
@@ -210,7 +210,7 @@ struct config_text {
     char *out;
     size_t bytes;
     int n;
-    const char *last; /* last written key, whose objects and arrays are open; NULL: none */
+    const char *last; /* last key written; its objects and arrays are still open; NULL: none */
 };
 
 static void config_text_add(struct config_text *text, const char *format, ...) {
@@ -222,7 +222,7 @@ static void config_text_add(struct config_text *text, const char *format, ...) {
     va_end(arguments);
 }
 
-/* Number of leading bytes that two keys have in common, up to and including a dot. */
+/* Length of the longest common start of two keys that ends with a dot. */
 static size_t config_text_shared(const char *one, const char *other) {
     size_t shared = 0;
     for (size_t i = 0; one && other && one[i] && one[i] == other[i]; i++)
@@ -230,7 +230,7 @@ static size_t config_text_shared(const char *one, const char *other) {
     return shared;
 }
 
-/* True if a part of a key is an array index. */
+/* True if a part of a key between dots is an array index. */
 static bool config_text_is_place(const char *part) {
     return *part >= '0' && *part <= '9';
 }
@@ -241,7 +241,8 @@ static void config_text_close(struct config_text *text, size_t n_shared) {
         if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");
 }
 
-/* Writes a key with the objects and arrays of its dots: "axes.0" opens an array, "axes.1" continues it. */
+/* Writes a key to config.json, opening one object or array per dot: "axes.0" opens an array, "axes.1"
+ * continues it. */
 static void config_text_key(struct config_text *text, const char *key) {
     size_t shared = config_text_shared(text->last, key);
     const char *between = ", ";

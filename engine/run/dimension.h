@@ -16,20 +16,23 @@ enum dimension_form { FORM_INT, FORM_BOOL, FORM_NULL_IF_0, FORM_ABSENT_IF_0 };
 
 /* One entry of component.dims. The family's own code sets entries without a tensor or block count. */
 struct dimension {
-    const char *name; /* name as a choice for synthetic checkpoints; NULL: derived from earlier rows */
+    const char *name; /* name for choosing the value in synthetic checkpoints; NULL: derived */
     int published;    /* value of the family's best-known model */
     int least, most;  /* range of values that synthetic checkpoints can choose */
     int place;
-    /* The dim is the size of this axis of the first existing tensor of this rank. rank 0: 1 if one exists. */
+    /* Tensor names: the dim is the size of `axis` of the first existing tensor. rank 0: the dim is 1 if one
+     * exists. */
     const char *tensor[DIMENSION_NAMES_MAX];
     int rank, axis;
-    /* Or the dim is the number of blocks under one of these name prefixes, whichever is largest. */
+    /* Alternative, name prefixes: the dim is the number of blocks under a prefix, the largest over all
+     * prefixes. */
     const char *blocks[DIMENSION_NAMES_MAX];
-    /* Or the dim is how many numbers %d exist in tensor names of these forms. NULL-terminated. */
+    /* Alternative, names with %d for a block number: the dim counts the blocks that have one of these
+     * tensors. */
     const char *const *having;
     const char *key; /* key that config.json is written with (reading uses shapes); NULL: none */
     enum dimension_form form;
-    const char *const *words; /* strings for the values in config.json; a NULL string is not written */
+    const char *const *words; /* strings that config.json has for the values 0, 1, ...; NULL: not written */
 };
 
 /* Initialisers of a dimension row: the tensor axis or the blocks that determine the dim. */
@@ -49,11 +52,11 @@ struct setting {
         SETTING_WORD,
         SETTING_BOOL
     } type;           /* SETTING_BOOL is stored as an int */
-    double published; /* default; an int outside [least, most] means none and is not written */
+    double published; /* default; an integer outside [least, most]: no default, not written */
     double least, most;
 };
 
-/* A list of numbers in the configuration, under "KEY.0", "KEY.1" and so on. A dim is its length. */
+/* A list of numbers in the configuration, under "KEY.0", "KEY.1" and so on. */
 struct setting_list {
     const char *key;
     size_t offset; /* offset of an array of floats in the settings structure */
@@ -80,7 +83,8 @@ struct component;
 
 /* Reads dims and settings from index and configuration, then calls the family's own checks. */
 enum status component_configure(struct component *c, const struct config *config, struct error *e);
-/* Sets the dims and settings of a synthetic component. chosen: a value per named row; NULL: published. */
+/* Sets the dims and settings of a synthetic component. chosen: a value for each row with a name; NULL: the
+ * published values. */
 void component_derive(struct component *c, const int *chosen);
 /* Writes the common config.json of n components, with the first one's model type. Returns like snprintf. */
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);

@@ -14,15 +14,16 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    double done, done_before; /* FLOPs of completed visits; done_before: FLOPs at the restart point */
-    int n_ended;              /* index after the last visit whose evaluation_ended hook was called */
+    /* done: FLOPs of completed visits; done_before: value at the last restart point */
+    double done, done_before;
+    int n_ended; /* index after the last visit whose evaluation_ended hook was called */
 
     const struct run_need *need;
     const struct residents *residents;
     const struct plan *plan;  /* current plan */
     struct plan reduced[2];   /* plans after evictions, used alternately */
-    int n_evicted, n_retries; /* evictions; evictions for lack of memory in this stage */
-    bool operator_failed;     /* the last visit failed for lack of memory */
+    int n_evicted, n_retries; /* number of evictions: in the run; after failed allocations in this stage */
+    bool operator_failed;     /* an operator of the last visit found no memory */
 };
 
 /* Runs one visit: the block's forward for each lane of the group. In a dry run `place` is empty. */
@@ -80,8 +81,8 @@ static bool same_size(const struct tensor *a, const struct tensor *b) {
     return a->rank == b->rank && !memcmp(a->dim, b->dim, sizeof *a->dim * (size_t)a->rank);
 }
 
-/* Number of leading evaluations that cover all shapes: one per group and chunk, or all if the lanes' pictures
- * differ in size. */
+/* Number of leading evaluations of a stage that a dry run must measure to cover all tensor shapes: one per
+ * group and chunk, or all if the lanes' pictures differ in size. */
 static int distinct_evaluations(const struct stage *stage) {
     for (int i = 1; i < stage->n_lanes; i++)
         if (!same_size(&stage->lanes[i].picture, &stage->lanes->picture)) return stage->evaluations;
@@ -126,8 +127,9 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
     return (struct phase){first ? 0 : n, stage->evaluations - n};
 }
 
-/* Number of evaluations from this one on whose groups are alike: one measurement covers all. 0 if the
- * previous measurement covers this evaluation. Chunks of video frames are measured one by one. */
+/* Number of consecutive evaluations that one measurement covers, because their groups of lanes have the same
+ * shapes. 0 if an earlier measurement covers this evaluation. Chunks of video frames are measured one by
+ * one. */
 static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
     int n = 1;
     if (evaluation < 0 || stage->n_groups != unlike) return 1;
@@ -141,7 +143,7 @@ struct measured {
     uint64_t picture_bytes;
 };
 
-/* Measures one visit of a dry run; lanes that are alike are run once. */
+/* Measures one visit in a dry run; of several lanes with the same shapes only one is run. */
 static enum status measure_visit(struct context *x, struct dry *dry, const struct stage *stage,
                                  const struct visit *visit, void *weights, struct measured *m) {
     int evaluation = visit->evaluation < 0 ? 0 : visit->evaluation;
@@ -166,8 +168,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Adds a measurement to the block's needs. n_alike of `of` distinct evaluations have the same measurement; it
- * is weighted by the length of its phase. */
+/* Adds the measurement of a visit to the stage's needs. The measurement stands for n_alike of `of` distinct
+ * evaluations, and counts for all evaluations of its phase. */
 static void add_measurement(const struct stage *stage, const struct visit *visit, const struct measured *m,
                             int n_alike, int of, struct stage_need *need) {
     int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;
@@ -188,7 +190,7 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         struct measured m;
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        int of_phase = visit->evaluation; /* index of the evaluation within its phase */
+        int of_phase = visit->evaluation; /* index of the evaluation within its phase (see phase_of) */
         if (of_phase > 0) of_phase -= phase_of(stage, visit->evaluation).first;
         if (of_phase >= unlike) continue;
         if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, of_phase, unlike);
@@ -276,14 +278,14 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     if (store_acquire(x->store, i_visit, &place, x->e) != OK) return x->e->code;
     run_visit(x->context, &run->stages[visit->stage], visit, place, memory->weights);
     x->operator_failed = x->e->code == MEMORY;
-    if (x->e->code == OK) /* awaits bytes that no operator has read */
+    if (x->e->code == OK) /* waits for bytes that no operator needed, before the release */
         store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);
     store_release(x->store, i_visit);
     x->done += x->context->flops;
     x->context->flops = 0;
     if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
-    if (i_visit < x->n_ended) return OK; /* a repeated evaluation: the hook has been called */
+    if (i_visit < x->n_ended) return OK; /* repeated evaluation: the hook was called the first time */
     x->n_ended = i_visit + 1;
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
@@ -335,7 +337,8 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* After a failed operator: restarts its evaluation, or for video the lane's first chunk. */
+/* After an operator found no memory: evicts residents and goes back to the start of its evaluation, or for
+ * video to the lane's first chunk. */
 static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;
@@ -391,7 +394,7 @@ enum status executor_explain(struct device *device, struct error *e) {
 /* Allocates a stage's memory, with fewer residents if memory is short. */
 static enum status begin_stage(struct execution *x, int i_visit, struct stage_memory *memory) {
     int i_stage = x->run->visits->visits[i_visit].stage;
-    bool goes_on = memory->lane_states; /* the stage inherits the previous stage's lane state */
+    bool goes_on = memory->lane_states; /* true: the stage inherits the previous stage's lane state */
     x->n_retries = 0;
     while (take_stage(x, i_stage, memory) != OK) {
         store_end_stage(x->store, i_stage);
@@ -420,7 +423,7 @@ static enum status execute_stage(struct execution *x, int *i_visit, struct stage
     while (x->e->code == OK && *i_visit < run->visits->n_visits &&
            run->visits->visits[*i_visit].stage == i_stage)
         *i_visit = execute_next(x, *i_visit, memory);
-    /* Visits that end an evaluation have waited for the device already. */
+    /* If the last visit ends an evaluation, execute_visit has already waited for the device. */
     if (x->e->code == OK && !x->visit->ends_evaluation) wait_for_device(x);
     store_end_stage(x->store, i_stage);
     if (x->e->code == OK) run->hooks->stage_ended(run->hooks->user, i_stage, x->e);
@@ -435,7 +438,7 @@ static enum status reserve_device_memory(struct execution *x) {
     return own->preallocate(x->run->device, x->plan->vram_peak_bytes - x->need->device_bytes, x->e);
 }
 
-/* Discards residents after a device failure, because copies may have failed, even after the last wait. */
+/* Discards residents after a device failure, because copies into them may have failed. */
 static void discard_after_failure(const struct run *run, struct residents *residents, const struct error *e) {
     struct error late = {0};
     double stalled = 0;

@@ -14,7 +14,8 @@
 #include "engine/run/run.h"
 #include "engine/run/store.h"
 
-/* Measures the lane state of a stage in bytes and, separately, its full-frame buffers (picture_bytes). */
+/* Measures in bytes, by a dry run, the lane state of a stage and separately its full-frame buffers
+ * (picture_bytes). */
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
                                  uint64_t *picture_bytes, struct error *e);
 
@@ -22,7 +23,7 @@ enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t 
  * also builds all kernels and primitives, so that the run itself builds none. */
 enum status executor_measure(const struct run *run, bool prepare, struct run_need *need, struct error *e);
 
-/* If *e is MEMORY because the device has failed, replaces it with that failure. Returns e->code. */
+/* If the device has failed, replaces *e (such as MEMORY) with the device's error. Returns e->code. */
 enum status executor_explain(struct device *device, struct error *e);
 
 /* Executes the run under a plan that passed plan_check. residents: owned by the session. counters: may be

@@ -73,7 +73,7 @@ enum status component_refuse_similar(const struct component *c, const struct sim
     return OK;
 }
 
-/* True for CLIP's temperature (logit_scale) under any prefix: no scale of quantised weights. */
+/* True for CLIP's temperature logit_scale under any prefix, which is not a scale of quantised weights. */
 static bool is_temperature(const char *name) {
     static const char temperature[] = "logit_scale";
     size_t n = strlen(name), tail = sizeof temperature - 1;
@@ -159,7 +159,7 @@ static void report_missing(const struct component *c, const struct block_ref *re
 
 enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),
                                    void *user, struct error *e) {
-    if (!c->blocks) return OK; /* a component that is not configured has no blocks */
+    if (!c->blocks) return OK; /* without dims the component's blocks are unknown */
     struct block_ref *refs = c->sys->alloc(c->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
     int n = c->family->blocks(c, refs);

@@ -56,7 +56,7 @@ struct vision_grid {
 struct text_reads {
     /* 0: normalised output of the last layer; n: hidden state before the last n layers, without the norm. */
     int hidden_state_from_end;
-    bool tokens, pooled;         /* one row per token; one row for the whole prompt (pooled) */
+    bool tokens, pooled;         /* outputs in use: tokens, one row each; pooled, one row per prompt */
     bool final_norm;             /* the final norm is applied to the tokens at any hidden_state_from_end */
     bool projected;              /* the pooled row is projected (text_projection) */
     const char *projected_class; /* `projected` applies only to this class in config.json; NULL: always */
@@ -68,7 +68,7 @@ struct family {
     const char *display_name; /* readable name, such as "T5 text encoder" */
     /* Values of general.architecture in GGUF files, usual one first, NULL-terminated. NULL: no GGUF files. */
     const char *const *architectures;
-    /* A config.json belongs to this family if it has this string at this key. */
+    /* A config.json with the string config_value at config_key belongs to this family. */
     const char *config_key, *config_value;
     const char *const *config_others; /* further values of config_key, NULL-terminated; NULL: none */
     /* True if the index holds the family's characteristic tensors. */
@@ -91,12 +91,14 @@ struct family {
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
     /* Derives dims and settings of a synthetic component from the chosen ones. May be NULL. */
     void (*derive_dims)(struct component *c);
-    /* Sets dependent dims and public properties: last step for all components. May be NULL. */
+    /* Sets dims that depend on others, and public fields of the component. Last step of opening. May be
+     * NULL. */
     void (*derive)(struct component *c);
     struct text_reads reads;   /* default outputs of a text encoder */
     const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
     const char *pictures_rest; /* additional text of preprocessor_config.json; NULL: none */
-    /* Writes all blocks in visit order. Returns their number, at most FAMILY_BLOCKS_MAX. */
+    /* Writes the list of all blocks in visit order to refs. Returns their number, at most
+     * FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
     /* True if this lane does not need the block and skips it. NULL: no lane skips a block. */
     bool (*skips_block)(const struct component *c, const struct block *block, const struct lane *lane);
@@ -114,21 +116,22 @@ struct family {
      * both arenas are the same. Not called for a stage that inherits the state of a hoisting stage. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
-    /* Rows of an embedding table that a lane needs, in the order of its gathered block: writes them unless
-     * rows is NULL, and returns their number. Lanes of a text encoder have their own rows, lanes of other
-     * stages all the same. Not called for lanes that check_lanes rejects. NULL: the lane's token ids. */
+    /* Writes the indices of the embedding-table rows that a lane needs, unless `rows` is NULL. Returns their
+     * number. Each lane of a text encoder has its own rows; lanes of other stages share them. Not called for
+     * lanes that check_lanes rejects. Function NULL: the lane's token ids. */
     int (*rows)(const struct component *c, int i_table, const struct lane *lane, int32_t *rows);
     /* For vision encoders: the token grid for an image of this size in pixels. */
     struct vision_grid (*vision_grid)(const struct component *c, int width, int height);
-    /* For video VAEs: splits latent_frames frames into chunks, one per evaluation. Returns their
-     * number, and writes nothing if that exceeds FRAME_CHUNKS_MAX. State passes from chunk to chunk, so
-     * a repeated evaluation starts from the lane's first chunk, which reads no state. NULL: one chunk
-     * per latent frame. */
+    /* For video VAEs: splits latent_frames frames into chunks, one per evaluation. Returns their number, and
+     * writes nothing if that exceeds FRAME_CHUNKS_MAX. State passes from chunk to chunk, so a repeated
+     * evaluation starts from the lane's first chunk, which reads no state. Function NULL: one chunk per
+     * latent frame. */
     int (*chunks)(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
     /* Rejects lanes that the weights do not support. NULL: all lanes are supported. */
     enum status (*check_lanes)(const struct component *c, const struct lane *lanes, int n_lanes,
                                struct error *e);
-    /* Replaces component_visits' standard list where update rates do not suffice. NULL in most families. */
+    /* Builds the visit list, if the blocks' update rates cannot describe it. NULL in most families: see
+     * component_visits. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
 };
@@ -146,8 +149,8 @@ struct component {
     struct tensor_index index;
     int32_t dims[FAMILY_DIMS_MAX];
     _Alignas(16) unsigned char settings[FAMILY_SETTINGS_BYTES]; /* the family's settings structure */
-    struct text_reads reads; /* outputs in use; set before binding; all 0: the family's default */
-    const struct published_setting *published; /* set before binding; NULL: no overrides */
+    struct text_reads reads; /* text encoder outputs in use; set before binding; all 0: default */
+    const struct published_setting *published; /* changed setting defaults; set before binding */
     bool video;                                /* set before binding: the VAE works on videos */
     struct block *blocks;                      /* bound blocks, in visit order */
     int n_blocks;
@@ -156,22 +159,22 @@ struct component {
     int n_unknown; /* number of tensors in the files that no block uses */
     /* Properties that the components of a pipeline must agree on; 0 if not applicable. */
     int text_columns;   /* columns of a text encoder's tokens, or of a denoiser's prompt_embeds */
-    int pooled_columns; /* columns of the pooled row, likewise */
+    int pooled_columns; /* columns of a text encoder's pooled row, or of a denoiser's pooled_projections */
     /* valid range of clip_skip of a text encoder; 0: not supported */
     int skip_least, skip_most;
     int latent_channels; /* latent channels of a denoiser or VAE */
     int concat_channels; /* channels that a denoiser reads besides the latent (inpainting, image-to-video) */
     int image_columns;   /* columns of lane.image that a denoiser expects; 0: it reads no image embeddings */
-    int image_rows;      /* number of rows that lane.image must have; 0: the rows of one image */
+    int image_rows;      /* rows of lane.image that a denoiser needs; 0: the rows of one image */
     int latent_side;     /* a denoiser's native image size, in latent pixels per side */
     int pixel_factor;    /* image pixels per latent pixel of a VAE, per side */
-    int frame_factor;    /* video frames per latent frame after the first (which is one frame); 0: one */
+    int frame_factor; /* video frames per latent frame; the first latent frame is 1 video frame; 0 means 1 */
     struct latent_format latent_format;   /* scale and shift of a VAE's latents */
     struct picture_format picture_format; /* image normalisation of a vision encoder */
     const char *architecture;             /* replaces the family's first architecture; NULL: unchanged */
     const char *config_value;             /* replaces the family's config_value; NULL: unchanged */
     const char *config_rest;              /* replaces the family's config_rest; NULL: unchanged */
-    int variant;                          /* selects recipe.variant, for families with several recipes */
+    int variant; /* chooses the recipe with this recipe.variant, for families with several */
 };
 
 /* The component's config.json value at the family's config_key. */
@@ -193,14 +196,16 @@ enum status component_check_count(const struct component *c, const struct config
 /* META if a GGUF file's metadata (ARCHITECTURE.block_count) has another number of blocks than the files. */
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
                                    struct error *e);
-/* Size of axis `place` of a tensor of this rank. On failure returns 1 and sets *e to MISSING or SHAPE. */
+/* Returns the size of axis `place` of a tensor of this rank. On failure returns 1 and sets *e to MISSING or
+ * SHAPE. */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
 /* An unsupported architecture, recognised by a tensor with this name prefix. A NULL prefix ends a list. */
 struct similar_architecture {
     const char *prefix, *what;
 };
-/* UNSUPPORTED with the first unsupported architecture that the tensors match. For family.refuse. */
+/* Returns UNSUPPORTED if the tensors match an architecture of the list, and names the first match. For
+ * family.refuse. */
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);
 
@@ -219,10 +224,10 @@ void component_destroy(struct component *c);
 /* Host bytes of the layouts of all blocks and tables. */
 uint64_t component_layout_bytes(const struct component *c);
 
-/* The tensor of this name in a lane's state (see family.state); rank 0: none. */
+/* Returns the tensor of this name in a lane's state (see family.state); rank 0 if there is none. */
 struct tensor component_state_tensor(const struct component *c, const struct lane *lane, const char *name);
 
-/* Video frames per latent frame after the first, at least 1. */
+/* Returns frame_factor, at least 1: video frames per latent frame after the first. */
 static inline int component_frame_factor(const struct component *c) {
     return c->frame_factor ? c->frame_factor : 1;
 }

@@ -13,12 +13,12 @@
 void *shared_map(struct sys *sys, struct device *device, enum memory_line line, size_t bytes);
 void shared_unmap(struct sys *sys, struct device *device, enum memory_line line, void *memory, size_t bytes);
 
-/* bytes of a chunk, and most chunks; ranges above 32 GiB use larger chunks */
+/* PINS_CHUNK: bytes of a chunk. PINS_MAX: largest number of chunks; ranges above 32 GiB use larger chunks. */
 enum { PINS_CHUNK = 64 << 20, PINS_MAX = 512 };
 
 enum pin_state { PIN_NOT_YET, PIN_UNDER_WAY, PIN_DONE, PIN_REFUSED };
 
-/* Pinning state of a memory range. Zero-initialised: nothing is pinned and nothing needs to be. */
+/* Pinning state of a memory range. All zero: nothing is pinned and nothing needs pinning. */
 struct pins {
     struct device *device;
     char *memory;
@@ -34,8 +34,8 @@ void pins_begin(struct pins *pins, struct device *device, char *memory, uint64_t
 enum pin_state pins_state(const struct pins *pins, uint64_t from, uint64_t *end);
 /* True if at least one chunk could not be pinned. Thread-safe. */
 bool pins_refuse(const struct pins *pins);
-/* Claims an unpinned chunk (PIN_UNDER_WAY) and returns true: the caller must then call pins_pin. False in
- * other states. One thread at a time. */
+/* Sets the state of an unpinned chunk to PIN_UNDER_WAY and returns true; the caller must then call pins_pin.
+ * Returns false in other states. One thread at a time. */
 bool pins_claim(struct pins *pins, uint64_t from);
 /* Pins a chunk that the caller has claimed. Threads may pin different chunks concurrently. */
 void pins_pin(struct pins *pins, uint64_t from);

@@ -39,8 +39,9 @@ static uint64_t pinnable_left(const struct run_need *need, const struct plan_sta
     return taken < limit ? limit - taken : 0;
 }
 
-/* Pooled blocks bypass staging if the whole pool can be pinned; all other blocks pass through it. Staging is
- * limited to the bytes that can be pinned, if these are at least STAGING_WORTH. */
+/* The least staging holds the largest block that passes through it: all but pooled blocks, or all blocks if
+ * pinned memory is limited. It never exceeds PLAN_STAGING, nor the bytes that can be pinned if these are
+ * worth it. */
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     const struct stage_need *n = &need->stage[i_stage];
     uint64_t largest = 0;
@@ -109,10 +110,11 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
                                struct error *e) {
     char size[SIZE_TEXT_BYTES], expected[SIZE_TEXT_BYTES];
     error_set(e, BUDGET,
-              "does not fit the memory budget; the smallest budget that works is %s %" PRIu64 "B (%s)", flag,
-              least, size_text(least, size));
+              "the run does not fit the memory budget; the smallest budget that works is %s %" PRIu64
+              "B (%s)",
+              flag, least, size_text(least, size));
     error_where(e, "memory");
-    /* Rounded sizes are easier to read, but useless if both have the same text. */
+    /* Prints sizes rounded, or exact if budget and peak would look the same. */
     if (!strcmp(size_text(budget, size), size_text(peak, expected))) {
         error_found(e, "a budget of %" PRIu64 " bytes", budget);
         return error_expected(e, "at least %" PRIu64 " bytes for this plan", peak);

@@ -36,7 +36,8 @@ enum {
     PLAN_BOUNCE = PLAN_DIRECT_READERS * PLAN_BOUNCE_PIECE,
 };
 
-/* Largest number of blocks of a stage with full-frame activation buffers; decoders have tens. */
+/* Largest number of blocks of a stage that has full-frame activation buffers. VAE decoders have tens of
+ * blocks. */
 enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
 
 /* Requested placement of full-frame buffers, on a device with its own memory. */
@@ -46,12 +47,12 @@ enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
 struct stage_need {
     char name[16], family[24];
     int evaluations, n_blocks;
-    int lanes, groups; /* lanes that compute together; number of such groups, which take turns */
-    bool hoists;       /* the stage computes, once, what the next stage's evaluations read */
+    int lanes, groups; /* lanes per group, which compute together; number of groups */
+    bool hoists;       /* hoist stage: computes once the values that the next stage's evaluations read */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add */
     bool block_repeats[PLAN_BLOCKS_MAX];           /* the block is visited in every evaluation */
-    bool block_keepable[PLAN_BLOCKS_MAX];          /* belongs to the model: may stay for the next run */
+    bool block_keepable[PLAN_BLOCKS_MAX];          /* model weights, which may stay for the next run */
     double block_fill_seconds[PLAN_BLOCKS_MAX];    /* seconds of type conversion during a fill */
     double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for one group in one evaluation */
     /* Bytes of all full-frame buffers; and bytes that each block's operators move to or from these, per group
@@ -76,7 +77,7 @@ struct run_need {
     int n_stages;
     uint64_t adapters;         /* hash of the chosen adapters; 0: none. Part of the plan hash */
     uint64_t base_bytes;       /* memory of the idle process in bytes: a constant of the build */
-    uint64_t host_bytes;       /* host bytes of model and request descriptors */
+    uint64_t host_bytes;       /* host bytes of the structures that describe model and request */
     uint64_t interstage_bytes; /* bytes of the tensors that stages pass on (inter-stage buffers) */
     uint64_t open_bytes;   /* peak before the first stage, beyond base and host bytes: tokenizer parsing */
     uint64_t bounce_bytes; /* bounce memory of all readers for direct reads; 0: page cache */
@@ -108,10 +109,11 @@ struct plan_stage {
     uint64_t pooled[PLAN_BLOCKS_MAX / 64];
     uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
     uint64_t pool_bytes, staging_bytes;
-    uint64_t pinned_bytes; /* leading bytes of the pool that are pinned; the rest passes through staging */
+    /* bytes at the start of the pool that are pinned; the rest passes through staging */
+    uint64_t pinned_bytes;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
-    double seconds, floor_seconds; /* predicted; floor: largest of compute, bus and disk seconds */
+    double seconds, floor_seconds; /* predicted seconds; lower bound by the busiest of compute, bus, disk */
     int16_t bound;                 /* enum bound */
     /* On a separate device, 1: full-frame buffers lie in host memory and operators access them over the bus;
      * 0: they lie in device memory. */
@@ -165,18 +167,19 @@ static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
 }
 
-/* Bytes of these blocks in resident memory or pool, in whole pages: adapter and base parts separately. */
+/* Bytes that a set of blocks takes in resident memory or pool; adapter bytes and base weights each in whole
+ * pages. */
 uint64_t plan_blocks_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
 
 /* Solves the plan: chooses residents, rings, pools, staging and placement of full-frame buffers for budgets
- * of host and device memory. vram_budget_bytes is ignored if both are one memory. Always returns a plan:
- * below the least budgets it is the least plan, whose peak exceeds its budget. Each least budget is the
- * smallest that works with the other budget unchanged; if none does, with the least of the other. Sizes are
- * whole pages. See plan_search.c. */
+ * of host and device memory. vram_budget_bytes is ignored if device and host share memory. Always returns a
+ * plan: below the least budgets it is the least plan, whose peak exceeds its budget. Each least budget is the
+ * smallest that works with the other budget unchanged; if none works, with the other's least budget. Sizes
+ * are whole pages. See plan_search.c. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
-/* Returns the least plan, with the same least budgets as plan_solve. Cheap. */
+/* Writes the plan that needs the least memory, with the same least budgets as plan_solve. Cheap. */
 void plan_least(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
@@ -222,7 +225,7 @@ uint64_t plan_state_bytes(const struct stage_need *need, bool pictures_on_host);
 void plan_limit_pins(struct run_need *need, uint64_t bytes);
 /* Bytes of a stage's pool that can be pinned. */
 uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *stage, int i_stage);
-/* Host bytes, and bytes of a separate device, of a stage without residents, ring, pool and staging.
+/* Host bytes, and bytes of a separate device, that a stage needs besides residents, ring, pool and staging.
  * pictures_on_host: as in the stage's plan. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host);

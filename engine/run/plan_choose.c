@@ -2,10 +2,12 @@
  * its own need. Fewer groups stream less; more groups hold the state of fewer lanes. */
 #include "engine/run/plan.h"
 
-/* Times within this factor count as equal; the first need in the list then wins. */
+/* Plans whose times differ by less than this factor count as equally fast; the first in the list then
+ * wins. */
 static const double TIE = 1 + 1e-9;
 
-/* Collects the least budgets over all needs: the least of one memory with the other budget unchanged. */
+/* Lowers the least budgets found so far to those of one grouping of lanes, if they work with the other budget
+ * unchanged. */
 static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram,
                           uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);
@@ -21,8 +23,8 @@ static double streamed(const struct plan *plan) {
     return bytes;
 }
 
-/* Plans that work come first: of these the faster one, or without rates the one that streams less. Of plans
- * that do not work the one with the least memory. */
+/* True if `found` is better than `best`. A plan that fits the budgets wins; of two that fit, the faster one,
+ * or without rates the one that streams less; of two that do not fit, the one with less memory. */
 static bool is_better(const struct plan *found, bool found_works, const struct plan *best, bool best_works) {
     if (found_works != best_works) return found_works;
     if (!found_works)

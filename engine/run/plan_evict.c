@@ -1,8 +1,8 @@
 /* Evicts residents during a run: implements plan_evict of plan.h. */
 #include "engine/run/plan.h"
 
-/* Number of whole pages that a block of this size occupies alone, wherever it starts. Only these pages can be
- * returned (see resident_memory_reduce). */
+/* Bytes of the whole pages that a block of this size occupies alone, wherever it starts. Only these pages can
+ * be returned to the system (see resident_memory_reduce). */
 static uint64_t pages_alone(uint64_t bytes) {
     uint64_t n = bytes / PLAN_PAGE;
     return n > 1 ? (n - 1) * PLAN_PAGE : 0;
@@ -27,9 +27,9 @@ static void evictable_find(struct evictable *g) {
         if (plan_is_resident(g->stage, i) && block_pages_alone(g->need, i)) g->place[g->n++] = i;
 }
 
-/* Evicts k residents, spread evenly: evicting a prefix would leave the copier idle for the rest of the
- * evaluation. n_ring: number of largest streamed blocks that the ring must hold. Returns the bytes returned
- * now; 0 if the ring would take them all. */
+/* Evicts k residents, spread evenly: if only the first blocks streamed, copies would idle for the rest of the
+ * evaluation. The ring grows to n_ring times the largest streamed block. Returns the bytes returned now; 0 if
+ * the ring would take them all. */
 static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struct plan_stage *to) {
     uint64_t freed = 0;
     *to = *g->stage;
@@ -47,8 +47,8 @@ static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struc
     return g->active ? freed - growth : freed;
 }
 
-/* Evicts as few residents as suffice. A ring for two blocks, which overlaps reading with computation, is
- * tried before a ring for one. */
+/* Evicts as few residents as return `bytes`. First tries a ring for two blocks, so that reading overlaps
+ * computation; then a ring for one. */
 static uint64_t evict_enough(const struct evictable *g, uint64_t bytes, struct plan_stage *to) {
     for (int n_ring = 2; n_ring >= 1; n_ring--)
         for (int k = 1; k <= g->n; k++) {
@@ -63,7 +63,7 @@ uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int st
     uint64_t returned = 0;
     *reduced = *plan;
     for (int i = 0; i <= plan->n_stages && returned < bytes; i++) {
-        int s = i < plan->n_stages ? i : stage; /* evicts from the active stage last */
+        int s = i < plan->n_stages ? i : stage; /* the active stage comes last */
         if ((i == stage && i < plan->n_stages) || !(held >> s & 1)) continue;
         struct plan_stage to;
         struct evictable g = {.need = &need->stage[s], .stage = &plan->stage[s], .active = s == stage};

@@ -1,14 +1,14 @@
 /* Searches for the plan of one stage that is predicted to be fastest within the budgets.
  * The candidates do not depend on the budgets: sets of residents times ring sizes (plan_sizes.h), and on a
  * separate device times sets of pooled blocks and sizes of staging. Sets of residents are evenly spread
- * (block_stream_thin), one for every GRID-th of the stage's bytes; on small stages they are improved block by
- * block, or all sets are tried. Pooled sets are chosen likewise. A budget only excludes candidates, hence
- * *more memory is never slower*. Stages hold memory at different times, so each is solved alone. On a
- * separate device a stage with full-frame buffers is solved for both placements.
+ * (block_stream_thin), one for each of GRID sizes; on small stages they are improved block by block, or all
+ * sets are tried. Pooled sets are chosen likewise. A budget only excludes candidates, hence *more memory is
+ * never slower*. Stages hold memory at different times, so each is solved alone. On a separate device a stage
+ * with full-frame buffers is solved for both placements.
  * Two passes enumerate the candidates without storing them: the first finds the best time, the second the
- * cheapest plan as fast as that. Bounds skip candidates early. They assume that more of a resource is never
- * predicted slower. That holds for simulated times; extrapolated times broke it in 1 of 9 million random
- * pairs, by 2 % (times that alternate over three evaluations).
+ * cheapest plan (struct cost) of that time. Lower bounds of the time skip candidates early. They assume that
+ * more of a resource is never predicted slower. Simulated times obey this; extrapolated times violated it in
+ * 1 of 9 million random pairs, by 2 %.
  * Among plans of equal time (TIE allows for rounding) the one that streams least wins; then the one whose
  * ring is closest to space for two blocks; then the one with the fewest bytes. So memory is used even where
  * computation is predicted to be the limit: rates may be wrong, and residents need no waiting if bus or disk
@@ -21,23 +21,24 @@
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256,       /* number of steps that divide a stage's bytes */
-    POOLED_GRID = 64, /* grid where the pool is limited: choosing it multiplies the work */
+    GRID = 256,       /* number of total sizes of residents to try */
+    POOLED_GRID = 64, /* GRID if the pool is limited, because pools are then searched for each set */
     POOL_GRID = 16,
-    EXACT_POOL = 8,       /* most blocks for which all sets of pooled blocks are tried */
-    EXACT_BLOCKS = 16,    /* most blocks for which all sets of residents are tried */
-    EXACT_SEPARATE = 12,  /* EXACT_BLOCKS on a separate device, times all sets of pooled blocks */
-    EXACT_VISITS = 16,    /* most blocks of a stage whose sets are all tried: each costs time */
+    EXACT_POOL = 8,    /* most blocks for which all sets of pooled blocks are tried */
+    EXACT_BLOCKS = 16, /* most blocks for which all sets of residents are tried */
+    /* EXACT_BLOCKS on a separate device, where sets of pooled blocks multiply the work */
+    EXACT_SEPARATE = 12,
+    EXACT_VISITS = 16,    /* most blocks in a stage of which all sets are tried */
     IMPROVED_BLOCKS = 16, /* most blocks for which evenly spread sets are improved */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
-    DISK_WEIGHT = 8, /* weight of disk bytes against bus bytes if rates are unknown */
+    DISK_WEIGHT = 8, /* a byte from the disk counts as 8 bytes over the bus if rates are unknown */
 };
 static const double TIE = 1 + 1e-9;
-static const double ROUNDED = 1e-12; /* relative error of sums in another order */
+static const double ROUNDED = 1e-12; /* relative rounding error of times summed in another order */
 static const double NEVER = 1e300;
 
-/* Order among plans of equal time: the first field that differs decides, less is better. */
+/* Cost of a plan, to choose among plans of equal time: compared field by field, less is better. */
 struct cost {
     uint64_t streamed; /* streamed bytes per evaluation */
     uint64_t narrow;   /* bytes that the ring lacks for two of the largest streamed blocks */
@@ -52,12 +53,12 @@ struct search {
     bool timed;             /* rates are known */
     double picture_traffic; /* bytes per evaluation to and from full-frame buffers in host memory */
     bool exact;             /* all sets of residents and pooled blocks are tried */
-    uint64_t device_bytes, host_bytes;      /* budgets for residents and ring; for pool and staging */
-    uint64_t eligible[SET], eligible_bytes; /* blocks that may be resident or pooled; their bytes */
+    uint64_t device_bytes, host_bytes;      /* budgets: residents and ring; pool and staging */
+    uint64_t eligible[SET], eligible_bytes; /* repeated model blocks, which may be resident or pooled */
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
     double tie;       /* factor within which times count as equal */
-    double best;      /* best seconds of the first pass */
+    double best;      /* seconds of the fastest plan, found by the first pass */
     bool choosing;    /* second pass: choose the cheapest plan within `tie` of the best */
     struct cost cost; /* cost of the chosen plan */
     double seconds;
@@ -96,24 +97,25 @@ static double untimed(const struct search *s, const struct plan_stage *stage) {
     return (bus + DISK_WEIGHT * disk) * (1 + (narrow > 0 ? narrow / 8 : 0)) + s->picture_traffic;
 }
 
-/* Plans slower than this are rejected. */
+/* Seconds above which a plan is rejected. */
 static double limit(const struct search *s) {
     return s->choosing ? s->best * s->tie : s->best;
 }
 
-/* Predicted seconds of a plan; may be an underestimate for plans that are rejected anyway. */
+/* Predicted seconds of a plan. The result may be too low for plans that are rejected anyway. */
 static double score(const struct search *s, const struct plan_stage *stage) {
     double enough = limit(s) * (1 + ROUNDED);
     return s->timed ? block_stream_seconds(s->block_stream, stage, enough) : untimed(s, stage);
 }
 
-/* True if plans of at least these seconds are rejected; in the first pass also plans as fast as the best. */
+/* True if a plan that takes at least these seconds is rejected. The first pass also rejects plans as fast as
+ * the best. */
 static bool too_slow(const struct search *s, double seconds) {
     return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
 }
 
-/* True if no ring and staging that fit can make a better plan with these residents and this pool. Tries the
- * cheap bound first, then all remaining memory for both. */
+/* True if residents and pool of this plan cannot be part of a better plan, whatever ring and staging fit.
+ * Tests a cheap lower bound first, then ring and staging that fill the remaining memory. */
 static bool cannot_fit_better(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage widest = *stage;
     if (!s->timed) return false;
@@ -123,7 +125,8 @@ static bool cannot_fit_better(const struct search *s, const struct plan_stage *s
     return too_slow(s, score(s, &widest));
 }
 
-/* True if the disk is too slow for the bytes that no pool can hold. */
+/* True if every pool makes the plan too slow, because the disk must read the blocks that exceed host memory
+ * again. */
 static bool pool_too_small(const struct search *s, const struct plan_stage *stage) {
     uint64_t streamed = stage->streamed_bytes_per_evaluation;
     if (!s->timed || !s->run->separate || streamed <= s->host_bytes) return false;
@@ -144,18 +147,18 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
                          .bytes = stage->resident_bytes + stage->ring_bytes};
 }
 
-/* True if every ring with these residents costs at least as much as the chosen plan. If rates are unknown,
- * equal costs pass, because evenly spread sets then differ by their order only. */
+/* True if plans with these residents cost at least as much as the chosen plan, for every ring size. If rates
+ * are unknown, only higher costs count: a later set of equal cost is spread more evenly. */
 static bool costs_more(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage ideal = *stage;
     uint64_t two = 2 * plan_least_ring(s->need, stage), capacity = s->device_bytes - stage->resident_bytes;
-    ideal.ring_bytes = two < capacity ? two : capacity; /* a smaller ring costs more */
+    ideal.ring_bytes = two < capacity ? two : capacity; /* costs least: a smaller ring costs more */
     struct cost least = cost_of(s, &ideal);
     return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
 
-/* Evaluates a plan that fits. Of equal plans the last wins, the most even one among sets of equal bytes.
- * Returns its seconds, or less if a bound skips the plan; a skipped plan would not be chosen. */
+/* Evaluates a plan that fits the budgets. Of equal plans the last one tried wins, which is spread most
+ * evenly. Returns the plan's seconds, or less for a plan that is skipped because it cannot be chosen. */
 static double try_plan(struct search *s, const struct plan_stage *stage) {
     struct cost cost = cost_of(s, stage);
     int dearer = s->choosing ? compare(&cost, &s->cost) : -1;
@@ -172,8 +175,8 @@ static double try_plan(struct search *s, const struct plan_stage *stage) {
     return seconds;
 }
 
-/* Tries ring sizes from the largest; once one is too slow, smaller ones are too. Returns the seconds of the
- * largest that fits, or less; NEVER if none fits. */
+/* Tries ring sizes, largest first, until one is too slow: smaller rings are no faster. Returns the seconds
+ * with the largest ring that fits (or less); NEVER if none fits. */
 static double try_rings(struct search *s, struct plan_stage *stage, const uint64_t *sizes, int n) {
     double fastest = NEVER;
     for (int i = 0; i < n; i++) {
@@ -186,8 +189,8 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
     return fastest;
 }
 
-/* Tries one pool. Returns true if other pools with these residents need not be tried: in the second pass,
- * after a success, because they cost the same. */
+/* Tries one set of pooled blocks. Returns true if other pools with the same residents need not be tried: in
+ * the second pass after a success, because they have equal cost. */
 static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t sizes[SIZES_MAX];
     stage->pool_bytes = plan_blocks_bytes(s->need, stage->pooled);
@@ -218,9 +221,8 @@ struct pools {
     int n_rings, n, place[EXACT_SEPARATE];
 };
 
-/* Tries all pools that agree on the first i blocks; bytes: size of the pooled ones among them. The other
- * blocks count as pooled for the bound, and only decided blocks use staging, so a failed bound excludes all
- * pools with these first blocks. */
+/* Tries all pools that agree on the first i blocks (decided); bytes: size of the decided blocks in the pool.
+ * The lower bound counts undecided blocks as pooled, so if it is too slow, all these pools are. */
 static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t bytes) {
     if (i == p->n) return try_pool(s, p->stage, p->rings, p->n_rings);
     uint64_t more = bytes + s->need->block_bytes[p->place[i]];
@@ -274,7 +276,8 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
 static void try_residents(struct search *s, const uint64_t *set) {
     struct plan_stage stage = {
         .pinned_bytes =
-            UINT64_MAX}; /* lower bound of the time: all memory counts as pinned until staging is chosen */
+            /* until staging is chosen all memory counts as pinned, for a lower bound of the time */
+        UINT64_MAX};
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = plan_blocks_bytes(s->need, set);
@@ -297,9 +300,9 @@ static bool cannot_improve(const struct search *s, const struct plan_stage *stag
     return s->timed && too_slow(s, block_stream_bound(s->block_stream, stage));
 }
 
-/* Tries all sets of residents that extend this one. The first i blocks are undecided and count as resident;
- * bytes: size of the decided residents. A set that exceeds memory or streams too much cannot improve by
- * further decisions. */
+/* Tries all sets of residents that agree on all but the first i eligible blocks (undecided, counted as
+ * resident); bytes: size of the decided residents. If these exceed memory, or the decided others stream too
+ * much, all these sets are skipped. */
 static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uint64_t bytes) {
     if (!i) {
         try_residents(s, stage->resident);
@@ -315,7 +318,7 @@ static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uin
     if (plan_pages(bytes + more) <= s->device_bytes) try_sets_from(s, stage, i - 1, bytes + more);
 }
 
-/* Plan with all eligible blocks resident and all others pooled: no plan streams less. */
+/* Returns a plan with all eligible blocks resident and all others pooled: no plan streams less. */
 static struct plan_stage ideal_of(const struct search *s) {
     struct plan_stage ideal = {0};
     memcpy(ideal.resident, s->eligible, sizeof ideal.resident);
@@ -323,7 +326,8 @@ static struct plan_stage ideal_of(const struct search *s) {
     return ideal;
 }
 
-/* Seconds with a ring for n_ring blocks and everything pooled, to compare sets of residents. */
+/* Predicted seconds of a set of residents, with a ring for n_ring blocks and all other blocks pooled. For
+ * comparing sets. */
 static double plan_search_seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
     struct plan_stage stage = {0};
     memcpy(stage.resident, set, sizeof stage.resident);
@@ -333,8 +337,8 @@ static double plan_search_seconds_of(const struct search *s, const uint64_t *set
     return block_stream_timing(s->block_stream, &stage).seconds;
 }
 
-/* Applies the best improvement (adds a block, or exchanges two) within `most` bytes. False if there is
- * none. */
+/* Makes the one change to a set of residents (adds or exchanges a block) that saves most time within `most`
+ * bytes. Returns false if none saves time. */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
     uint64_t used = plan_search_set_bytes(s, set);
     int best_in = -1, best_out = -1;
@@ -367,13 +371,14 @@ static void try_improved(struct search *s, const uint64_t *from, uint64_t most) 
     }
 }
 
-/* Tries evenly spread sets. allowance: bytes that the stream may run ahead of computation before a block
- * becomes resident; larger rings allow more. */
+/* Tries evenly spread sets of residents, from the largest. allowance: bytes by which the stream may exceed an
+ * even rate before a block becomes resident; larger rings permit more. */
 static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
-    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the coarse grid is part of the fine one */
+    /* every set of the coarse grid is also in the fine one */
+    uint64_t grid = pool_chosen ? POOLED_GRID : GRID;
     for (uint64_t i = grid; i > 0; i--) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
         block_stream_thin(s->block_stream, &thinning, set);
@@ -470,7 +475,7 @@ static bool search_run(struct search *s, const uint64_t *residents, struct plan_
 }
 
 /* Searches with one placement of full-frame buffers, in the memory that fixed bytes and other stages leave.
- * Returns the seconds, or their substitute without rates; NEVER if nothing fits. */
+ * Returns the plan's seconds (without rates see `untimed`); NEVER if no plan fits. */
 static double search_place(const struct plan_search_input *q, bool pictures_on_host,
                            struct plan_stage *stage) {
     struct search s;
@@ -488,7 +493,8 @@ static double search_place(const struct plan_search_input *q, bool pictures_on_h
     return s.seconds;
 }
 
-/* Of equally fast placements of full-frame buffers device memory wins, because it leaves the bus free. */
+/* If both placements of full-frame buffers are equally fast, device memory wins, because it leaves the bus
+ * free. */
 void plan_search(const struct plan_search_input *q, struct plan_stage *stage) {
     struct plan_stage host = *stage;
     const struct stage_need *need = &q->need->stage[q->stage];

@@ -3,7 +3,7 @@
 
 #include "engine/base/arena.h"
 
-/* Largest number of consecutive blocks in one sum: the blocks of an evaluation, or a few blocks twice. */
+/* Largest number of consecutive blocks whose sizes are added up to a candidate size. */
 enum { WINDOWS = 16 };
 _Static_assert(SIZES_MAX >= SIZES_RING_BLOCKS * WINDOWS + 16, "sizes of a ring");
 _Static_assert(SIZES_MAX >= 2 * SIZES_STAGING_BLOCKS * WINDOWS + 16, "sizes of staging");
@@ -19,7 +19,8 @@ static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
     return n + 1;
 }
 
-/* Block sizes in order of passing a ring or staging: the first n_first once, then the others cyclically. */
+/* Sizes of the blocks that pass through a ring or staging, in order: the first n_first once, then the others
+ * cyclically. */
 struct passage {
     uint64_t bytes[2 * PLAN_BLOCKS_MAX];
     int n_first, n;
@@ -41,7 +42,7 @@ static uint64_t window(const struct passage *p, int k) {
     return most;
 }
 
-/* Adds every sum of consecutive blocks' bytes. */
+/* Adds every sum above `least` of the sizes of 1 to WINDOWS consecutive blocks. */
 static int all_windows(const struct passage *p, uint64_t least, uint64_t *sizes, int n_sizes) {
     for (int i = 0; i < p->n; i++) {
         uint64_t sum = 0;
@@ -53,7 +54,7 @@ static int all_windows(const struct passage *p, uint64_t least, uint64_t *sizes,
     return n_sizes;
 }
 
-/* Lists the streamed blocks: those visited once, then those of one evaluation. */
+/* Lists the streamed blocks for a ring: blocks visited once, then the blocks of one evaluation. */
 static void ring_passage(const struct block_stream *c, const struct plan_stage *stage, struct passage *p) {
     p->n_first = p->n = 0;
     for (int i = 0; i < c->n; i++) {
@@ -78,7 +79,8 @@ int sizes_of_ring(const struct stage_need *need, const struct block_stream *bloc
     return n_sizes;
 }
 
-/* Lists the blocks that come from the disk through staging; residents only in the first evaluation. */
+/* Lists the blocks that come from the disk through staging: all but pooled ones, residents only in the first
+ * evaluation. Returns the largest size. */
 static uint64_t staging_passage(const struct block_stream *c, const struct plan_stage *stage,
                                 struct passage *p) {
     uint64_t most = 0;

@@ -1,11 +1,12 @@
-/* Candidate sizes of rings and staging for the planner: sums of consecutive block sizes, because only which
- * consecutive blocks fit matters. Pure functions; plan_search.c applies budgets and chooses. */
+/* Candidate sizes of rings and staging for the planner: sums of consecutive block sizes, because a size
+ * matters only by the consecutive blocks that fit into it. Pure functions; plan_search.c applies budgets and
+ * chooses. */
 #ifndef SLUICE_RUN_PLAN_SIZES_H
 #define SLUICE_RUN_PLAN_SIZES_H
 
 #include "engine/run/timing.h"
 
-/* Stages with at most this many blocks try all sums of consecutive blocks. */
+/* All sums of consecutive blocks are candidates if at most this many blocks pass the ring or staging. */
 enum { SIZES_RING_BLOCKS = 16, SIZES_STAGING_BLOCKS = 12, SIZES_MAX = 2 * SIZES_STAGING_BLOCKS * 16 + 16 };
 
 enum sizes_kind {
@@ -14,8 +15,8 @@ enum sizes_kind {
     SIZES_UNTIMED, /* rates are unknown: space for one block or two */
 };
 
-/* Candidate ring sizes, from space for any 8 consecutive blocks down to the least ring, which overlaps only
- * smaller blocks. Writes whole-page bytes, largest first, to `sizes` (SIZES_MAX). Returns their number. */
+/* Candidate ring sizes, from space for any 8 consecutive blocks down to the least ring, which holds the
+ * largest block. Writes whole-page bytes, largest first, to `sizes` (SIZES_MAX). Returns their number. */
 int sizes_of_ring(const struct stage_need *need, const struct block_stream *block_stream,
                   const struct plan_stage *stage, enum sizes_kind kind, uint64_t *sizes);
 

@@ -9,8 +9,8 @@ static bool plan_solve_fits(const struct run_need *need, const struct plan *plan
            (!need->separate || plan->vram_peak_bytes <= plan->vram_budget_bytes);
 }
 
-/* The least plan with these residents: no pool, and a ring for the largest block. Full-frame buffers lie on
- * the device, which needs the least host memory, unless they do not fit there. */
+/* Makes the smallest plan with these residents: no pool, and a ring for the largest block. Full-frame buffers
+ * lie in device memory, which saves host memory, unless they do not fit there. */
 static void solve_least(const struct run_need *need, struct plan *plan) {
     for (int s = 0; s < need->n_stages; s++) {
         plan->stage[s].ring_bytes = plan_least_ring(&need->stage[s], &plan->stage[s]);
@@ -28,8 +28,8 @@ static void solve_least(const struct run_need *need, struct plan *plan) {
     if (moved) plan_evaluate(need, plan);
 }
 
-/* Least device memory of the least plan. Full-frame buffers count in host memory, unless that is not allowed,
- * or host memory is too small for them but sufficient for the rest. */
+/* Least device memory of a run. Full-frame buffers count as in host memory, unless the request forbids it, or
+ * host memory is too small for them but sufficient for the rest. */
 static uint64_t least_vram(const struct run_need *need, const struct plan *least) {
     uint64_t most = 0, ram = least->ram_budget_bytes;
     for (int s = 0; s < need->n_stages; s++) {
@@ -65,8 +65,8 @@ static void widen_rings(const struct run_need *need, struct plan *plan) {
     plan_evaluate(need, plan);
 }
 
-/* Tries the plan with all streamed model blocks in a kept pool, so that the next run reads nothing from the
- * disk. Rejected if slower: with limited pinned memory, kept pools leave less for other stages. */
+/* Tries to keep all streamed model blocks in the pool after the run, so that the next run reads nothing from
+ * the disk. Rejected if slower: with limited pinned memory, kept pools leave less for other stages. */
 static void keep_pools(const struct run_need *need, struct plan *plan) {
     struct plan keeping = *plan;
     keeping.keep = true;
@@ -88,7 +88,7 @@ bool plan_exists(const struct run_need *need, uint64_t ram_budget_bytes, uint64_
     return plan_solve_fits(need, &plan);
 }
 
-/* Writes the least plan, and the plan with everything resident. */
+/* Writes the plan with the least memory, and the plan with all blocks resident. */
 static void solve_leasts(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                          struct plan *plan, struct plan *all) {
     plan_begin(need, plan);
@@ -131,7 +131,7 @@ void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t
         plan_evaluate(need, plan);
         keep_pools(need, plan);
     }
-    /* All resident is preferred unless its smaller rings make it slower. */
+    /* The plan with all blocks resident is preferred unless it is slower, because of its smaller rings. */
     if (plan_solve_fits(need, &all) &&
         (!plan_solve_fits(need, plan) || all.seconds <= plan->seconds * (1 + 1e-9)))
         *plan = all;

@@ -12,9 +12,9 @@ static enum status reader_read_bytes(struct reader *reader, const struct byte_so
     return source_read_direct(source, &reader->bounce, to, bytes, offset, e);
 }
 
-/* Reads bytes [at, at + bytes) of a segment's stored form as if its runs were contiguous. Gaps between runs
- * are read into the unused part of `to`, and the runs are then moved together: a run is shorter than a disk's
- * unit, and only the last runs need extra memory. */
+/* Reads bytes [at, at + bytes) of a segment as stored, counted without the gaps between its runs. Gaps are
+ * read too, into the unused part of `to`, and dropped afterwards, because runs are shorter than a disk
+ * block. */
 static enum status read_stored(struct reader *reader, const struct packed_segment *g, uint64_t at,
                                uint64_t bytes, char *to, struct error *e) {
     enum { LAST_BYTES = 16 << 10 };
@@ -24,8 +24,8 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     while (bytes && e->code == OK) {
         uint64_t skip = at % run, n = run - skip < bytes ? run - skip : bytes, runs = 1;
         uint64_t capacity = bytes > LAST_BYTES ? bytes : LAST_BYTES;
-        if (n == run && capacity > stride)
-            runs = (capacity - run) / stride + 1; /* runs read at once; only the last may be partial */
+        if (n == run && capacity > stride) /* number of runs read at once; only the last may be partial */
+            runs = (capacity - run) / stride + 1;
         if (runs > bytes / n) runs = bytes / n;
         uint64_t span = (runs - 1) * stride + n;
         char *read = bytes > LAST_BYTES ? to + bytes - span : last;
@@ -39,14 +39,15 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     return e->code;
 }
 
-/* Smallest number of values that is whole blocks in both types; block sizes are powers of 2. */
+/* Smallest number of values that forms whole quantisation blocks in both types; block sizes are powers of
+ * 2. */
 static int64_t unit_values(const struct packed_conversion *c) {
     int from = dtype_block_values(c->from), to = dtype_block_values(c->to);
     return from > to ? from : to;
 }
 
-/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. A partly
- * requested unit is converted entirely, and the requested part copied. */
+/* Writes bytes [first, last) of a converted segment; `packed` is the address of its byte 0. A unit (see
+ * unit_values) that is requested in part is converted as a whole into a buffer. */
 static enum status read_converted(struct reader *reader, const struct packed_segment *g, uint64_t first,
                                   uint64_t last, char *packed, struct error *e) {
     const struct packed_conversion *c = &g->conversion;

@@ -5,13 +5,14 @@
 
 #include "engine/run/block.h"
 
-/* Pure function: converts `values` values, whole blocks of both types. numbers: scratch of as many floats. */
+/* Pure function: converts `values` values, whole blocks of both types. numbers: scratch memory for as many
+ * floats. */
 typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
                               void *to, int64_t values);
 
 enum {
     READER_VALUES = 1 << 15, /* values converted at a time; a whole number of blocks of every type */
-    READER_WORK_BYTES = 9 * READER_VALUES, /* stored values, floats, partial blocks */
+    READER_WORK_BYTES = 9 * READER_VALUES, /* memory for stored values, floats and a partial unit */
 };
 
 struct reader {
@@ -22,8 +23,8 @@ struct reader {
     uint64_t bytes_direct;       /* part of bytes_read that bypassed the page cache */
 };
 
-/* Offset in a page at which byte `from` of the packed block should lie in memory: memory address and file
- * offset then agree modulo PLAN_PAGE, and most of [from, to) can be read directly in place. */
+/* Offset within a page at which byte `from` of the packed block should lie in memory, so that address and
+ * file offset agree modulo PLAN_PAGE. Most of [from, to) can then be read without a bounce buffer. */
 uint64_t reader_phase(const struct block *block, uint64_t from, uint64_t to);
 
 /* Reads bytes [from, to) of the packed block from files. `packed`: the address that byte 0 of the packed

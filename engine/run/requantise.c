@@ -23,7 +23,8 @@ static void add_scales(struct packed_tensor *t, struct block *to) {
     to->bytes += segment->bytes;
 }
 
-/* Lays out one converted tensor. Rows are whole blocks of both types, so segments are too. */
+/* Lays out one tensor whose type is converted. Rows, and so segments, are whole quantisation blocks of both
+ * types. */
 static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
                            struct block *to) {
     struct packed_tensor *out = &to->tensors[to->n_tensors++];
@@ -93,7 +94,8 @@ enum status component_requantise(const struct component *from, enum dtype wanted
     if (!to->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
     for (int i = 0; i < from->n_blocks && e->code == OK; i++)
         block_requantise(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
-    for (int i = 0; i < from->n_tables && e->code == OK; i++) /* embedding tables keep their type */
+    /* embedding tables: block_stored_type keeps their type */
+    for (int i = 0; i < from->n_tables && e->code == OK; i++)
         block_requantise(sys, &from->tables[i], wanted, &to->tables[to->n_tables++], e);
     if (e->code != OK) component_destroy(to);
     return e->code;

@@ -15,10 +15,11 @@ enum status component_requantise(const struct component *from, enum dtype wanted
 
 /* The type that a tensor's weights are converted to; N_DTYPES: not converted. */
 enum dtype requantise_of_entry(const struct component *requantised, const struct index_entry *entry);
-/* Sets the scale that divides all weights converted from this tensor. */
+/* Sets the per-tensor scale of all weights that are converted from this tensor; conversion divides by it. */
 void requantise_set_scale(struct component *requantised, const struct index_entry *entry, float scale);
 
-/* Bytes that filling the block reads from files; number of values that it converts. */
+/* block_file_bytes: bytes that loading a block reads from files. block_converted_values: values that it
+ * converts. */
 uint64_t block_file_bytes(const struct block *block);
 int64_t block_converted_values(const struct block *block);
 

@@ -85,7 +85,8 @@ static bool same_layout(const struct resident_part *part, const struct resident_
     return true;
 }
 
-/* Index of memory with these blocks that no stage of the same index uses; -1: none. */
+/* Index of an earlier run's memory for these blocks, unless the stage of that index uses it itself; -1:
+ * none. */
 static int find_unclaimed(const struct resident_memory *memory, enum packed_part part,
                           const struct store_stage *stages, int n_stages, uint64_t blocks) {
     for (int i = 0; i < PLAN_STAGES_MAX; i++)
@@ -114,7 +115,7 @@ void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const
     for (int p = 0; p < PACKED_PARTS; p++) match_part(memory, p, stages, n_stages);
 }
 
-/* Range [first, last) of the pages that only this block of the layout occupies, in bytes. */
+/* Byte range [first, last) of the pages that no other block of the layout shares with this block. */
 static void exclusive_pages(const struct resident_part *part, int block, uint64_t *first, uint64_t *last) {
     *first = align_up(resident_memory_offset(part, block), PLAN_PAGE);
     *last = resident_memory_offset(part, block + 1) / PLAN_PAGE * PLAN_PAGE;
@@ -173,7 +174,7 @@ struct moving {
     struct device *device;
     struct resident_part *from, *to;
     int n_model_blocks;
-    uint64_t taken, returned; /* bytes allocated in the new range; bytes returned from the old one */
+    uint64_t taken, returned; /* leading bytes: of the new range, allocated; of the old one, returned */
     bool failed;
 };
 
@@ -181,8 +182,8 @@ static bool moves(const struct moving *m, int block) {
     return block < m->n_model_blocks && resident_memory_has(m->to, block) && has_bit(m->from->ready, block);
 }
 
-/* True if there is a block to move, and the move never needs more memory than the larger layout plus one
- * step: no block moves up by more than the layout grows. */
+/* True if there is a block to move, and moving needs at most the memory of the larger layout plus one step.
+ * Condition: no block's offset rises by more than the layout grows. */
 static bool may_move(const struct moving *m) {
     uint64_t growth = m->to->bytes > m->from->bytes ? m->to->bytes - m->from->bytes : 0;
     int n = 0;
@@ -230,7 +231,8 @@ static void move_block(struct moving *m, int block) {
     if (!m->failed) set_bit(m->to->ready, block);
 }
 
-/* Moves a part to its new layout; if pages cannot be allocated, the part ends up empty. */
+/* Moves the adapter bytes or base weights to the new layout; if pages cannot be allocated, they become
+ * empty. */
 static void move_part(struct moving *m) {
     m->to->base = weights_reserve(m->sys, m->device, m->to->bytes);
     if (!m->to->base) {

@@ -20,7 +20,7 @@ struct store_stage {
 struct resident_part {
     char *base; /* NULL until the stage begins, and for a part without bytes */
     uint64_t bytes;
-    uint64_t blocks; /* fingerprint of the list of blocks: equal for the same component and blocks */
+    uint64_t blocks; /* hash that identifies the stage's list of blocks across runs */
     int n_blocks;
     uint64_t member[PLAN_BLOCKS_MAX / 64];
     uint32_t offset[PLAN_BLOCKS_MAX +
@@ -60,18 +60,18 @@ void weights_unreserve(struct sys *sys, struct device *device, void *memory, uin
  * before resident_memory_lay_out. */
 void resident_memory_match(struct resident_memory memory[PLAN_STAGES_MAX], const struct store_stage *stages,
                            int n_stages);
-/* Lays out the blocks in `member`. Memory of an earlier run with the same blocks stays, or is moved if the
- * members differ; other memory is freed. Call for all stages with grows = false (parts that need no more
- * memory than before), then with grows = true (the other parts). Moving a part needs 1/64 of its size (at
- * most 2 MiB) plus two pages beyond the larger layout. */
+/* Assigns offsets to the blocks of the bit set `member`. Memory of an earlier run with the same blocks stays,
+ * or is moved if the members differ; other memory is freed. Call for all stages with grows = false (parts
+ * that need no more memory than before), then with grows = true (the other parts). Moving a part needs 1/64
+ * of its size (at most 2 MiB) plus two pages beyond the larger layout. */
 void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, struct device *device,
                              const struct store_stage *stage, const uint64_t *member, bool grows);
 bool resident_memory_held(const struct resident_memory *memory);
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
-/* Marks all parts of a block as filled. */
+/* Marks adapter bytes and base weights of a block as filled. */
 void resident_memory_set_ready(struct resident_memory *memory, int block);
-/* Lays out parts that have no memory yet. For other parts, returns the pages that only blocks outside
- * `member` occupy, for good; these blocks must not be in use. */
+/* Evicts the blocks outside the bit set `member`, which must not be in use. The pages that only they occupy
+ * are returned for good. A part without memory is only laid out again. */
 void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
                             const struct store_stage *stage, const uint64_t *member);
 /* Allocates the memory of all parts unless allocated. MEMORY. */

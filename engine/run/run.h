@@ -8,7 +8,7 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block **blocks; /* embedding tables are replaced by blocks of gathered rows */
+    const struct block **blocks; /* the component's; blocks of gathered rows replace embedding tables */
     int n_blocks, n_model_blocks;
     /* n_groups groups of n_lanes lanes, one group after the other. The lanes of a group compute together;
      * lane i of every group uses the same state memory. Evaluation k belongs to group k % n_groups, at
@@ -20,8 +20,8 @@ struct stage {
     int evaluations;
     enum precision precision;
     const float *timesteps; /* NULL if the family uses no timesteps */
-    /* The stage computes, once, what the next stage reads. The next stage has the same component, lanes and
-     * timesteps, and inherits the lane state. */
+    /* This is a hoist stage: computes once the values that all evaluations of the next stage read. The next
+     * stage has the same component, lanes and timesteps, and inherits the lane state. */
     bool hoists;
 };
 
@@ -41,7 +41,8 @@ struct run_hooks {
     enum status (*stage_ended)(void *user, int stage, struct error *e);
     /* Called between operators and in waits. done: FLOPs of all visits so far. False cancels, with *e set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
-    /* Called between evaluations: returns the bytes of residents that other programs need. May be NULL. */
+    /* Called between evaluations: returns how many bytes of residents to free for other programs. May be
+     * NULL. */
     uint64_t (*bytes_needed)(void *user);
     /* Called when at least `bytes` of residents were freed, or will not be allocated, before the evaluation
      * that starts with `first`. May be NULL. */
@@ -57,7 +58,7 @@ struct run {
     const struct run_hooks *hooks;
     int readers; /* number of reader threads: see struct store_options */
     packed_converter *converter;
-    bool nested; /* runs between two evaluations of another run, in its callback_vram_bytes */
+    bool nested; /* a preview inside another run, in that run's callback_vram_bytes */
 };
 
 #endif

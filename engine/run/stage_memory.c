@@ -15,7 +15,8 @@ static bool stage_memory_take_arena(const struct run *run, enum memory_line line
     return arena->base;
 }
 
-/* Frees an arena. The store has ended the stage, so both queues of the device are finished. */
+/* Frees an arena. The device no longer uses it, because the store waited for both device queues when it ended
+ * the stage. */
 static void give_back(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
     if (!own) {

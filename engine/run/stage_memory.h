@@ -1,7 +1,8 @@
-/* Memory that a stage computes in: allocated in a run, counted in a dry run. State, scratch and workspace lie
- * in device memory if the device has its own, else in host memory, as the plan counts them. Full-frame
- * buffers are part of the state unless the plan keeps them in host memory. Structures that only the host
- * reads lie in host memory. Forward functions receive tensors and do not depend on the placement. */
+/* Memory of a stage besides weights: state, scratch and workspace. Allocated in a run, only counted in a dry
+ * run. State, scratch and workspace lie in device memory if the device has its own, else in host memory, as
+ * the plan counts them. Full-frame buffers are part of the state unless the plan keeps them in host memory.
+ * Structures that only the host reads lie in host memory. Forward functions receive tensors and do not depend
+ * on the placement. */
 #ifndef SLUICE_RUN_STAGE_MEMORY_H
 #define SLUICE_RUN_STAGE_MEMORY_H
 
@@ -17,8 +18,8 @@ struct stage_memory {
 
 struct stage_memory stage_memory_counting(void);
 
-/* Allocates the bytes that need and plan state; a stage that inherits lane states allocates only the rest.
- * MEMORY; stage_memory_leave then frees what was allocated. */
+/* Allocates the state and scratch bytes given by need and plan. A stage that inherits its lane states
+ * allocates only the rest. MEMORY; stage_memory_leave then frees what was allocated. */
 enum status stage_memory_take(const struct run *run, const struct stage_need *need,
                               const struct plan_stage *plan, struct stage_memory *memory, struct error *e);
 
@@ -27,7 +28,7 @@ enum status stage_memory_open(struct sys *sys, struct stage *stage, struct stage
                               struct error *e);
 void stage_memory_close(struct sys *sys, struct stage_memory *memory);
 
-/* Frees everything, except the lane state if keeps_state. A second call does nothing. */
+/* Frees the stage's memory, except the lane state if keeps_state. A second call does nothing. */
 void stage_memory_leave(const struct run *run, struct stage_memory *memory, bool keeps_state);
 
 #endif

@@ -31,7 +31,7 @@ static void lay_out_resident_memory(struct store *s) {
     if (!s->o.plan->keep) residents_destroy(r);
     resident_memory_match(r->memory, s->o.stages, n);
     resident_memory_match(r->pool, s->o.stages, n);
-    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* memory of an earlier run with more stages */
+    for (int i = n; i < PLAN_STAGES_MAX; i++) { /* frees memory of an earlier run that had more stages */
         resident_memory_end(&r->memory[i], s->o.sys, s->device);
         resident_memory_end(&r->pool[i], s->o.sys, NULL);
     }
@@ -51,7 +51,7 @@ enum status store_open(const struct store_options *options, struct store **store
     pthread_mutex_init(&s->lock, NULL);
     sys_cond_init(&s->work);
     sys_cond_init(&s->ready);
-    lay_out_resident_memory(s); /* frees memory that is not kept, before anything is allocated */
+    lay_out_resident_memory(s); /* frees memory of earlier runs that is not kept, before this run allocates */
     if (allocate(s, e) != OK) goto out;
     fills_list(s, 0);
     pieces_start_readers(s, e);
@@ -98,8 +98,7 @@ static void begin_pinning(struct store *s, struct resident_memory *pool, uint64_
 enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     const struct plan_stage *p = &s->o.plan->stage[stage];
     struct residents *r = s->o.residents;
-    if (ring_renew(
-            s, p->ring_bytes)) /* blocks prefetched for this stage lie within the rings of both stages (I7) */
+    if (ring_renew(s, p->ring_bytes)) /* keeps blocks prefetched for this stage (I7) */
         return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)p->ring_bytes);
     if (resident_memory_begin(&r->memory[stage], s->o.sys, s->device, e) != OK ||
         (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, e) != OK))
@@ -131,7 +130,8 @@ void residents_destroy(struct residents *residents) {
     }
 }
 
-/* Evicts the residents that the new plan lacks: returns allocated pages, else only drops the place. */
+/* Evicts the residents that the new plan lacks. Returns their pages if allocated, else only changes the
+ * layout. */
 static void evict_residents(struct store *s, const struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
         resident_memory_reduce(&s->o.residents->memory[k], s->o.sys, s->device, &s->o.stages[k],
@@ -180,7 +180,7 @@ static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct
     if (!arrived && s->error.code != OK && e->code == OK)
         *e = s->error; /* a failed fill is reported here (I4) */
     if (!arrived && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
-    return arrived ? OK : e->code; /* success means that the bytes have arrived (I2) */
+    return arrived ? OK : e->code; /* OK only after the bytes have arrived (I2) */
 }
 
 enum status store_acquire(struct store *s, int visit, struct packed_place *place, struct error *e) {
@@ -212,7 +212,8 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     f->awaited = to;
     if (!s->device) return OK;
     store_add_stall(
-        s, s->device->memory->await_copy(s->device, fence)); /* outside the lock, so that readers continue */
+        /* the device waits outside the lock, so that readers continue */
+        s, s->device->memory->await_copy(s->device, fence));
     return OK;
 }
 

@@ -12,7 +12,7 @@
  * Staging carries bytes from the disk, and the part of the pool that could not be pinned.
  * Invariants; the code cites these numbers:
  *     I1  Only readers write a slot, only while it is FILLING, and one reader writes each byte.
- *     I2  Acquire returns a place only; await returns only after the bytes have arrived.
+ *     I2  Acquire waits only for a place; await returns only after the bytes have arrived.
  *     I3  A slot in use is never refilled. Ring space is freed in visit order, at release. A copy into it
  *         waits for the device event of that release and for no later event. Before memory passes to
  *         another stage or another plan, the host waits for the device.
@@ -72,15 +72,15 @@ struct store_counters {
 
 struct store;
 
-/* Allocates everything except pages, and starts the readers, which wait for the first stage. Copies the
- * options; the objects that they point to must outlive the store. MEMORY; DEVICE if no thread can be
- * started. */
+/* Allocates the store without memory for weights, and starts the readers, which wait for the first stage.
+ * Copies the options; the objects behind their pointers must outlive the store. MEMORY; DEVICE if no thread
+ * can be started. */
 enum status store_open(const struct store_options *options, struct store **store, struct error *e);
 /* Stops the readers after their current reads, and frees everything except residents that the plan keeps. */
 void store_close(struct store *store);
 
-/* Allocate and free the memory of a stage; in between, its visits are acquired in order. Call store_end_stage
- * also after a failed store_begin_stage. MEMORY. */
+/* store_begin_stage allocates and store_end_stage frees the weight memory of a stage. Between them its visits
+ * are acquired in order. Call store_end_stage also if store_begin_stage fails. MEMORY. */
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
@@ -88,11 +88,11 @@ void store_end_stage(struct store *store, int stage);
  * store_await. Fails with the fill's error. */
 enum status store_acquire(struct store *store, int visit, struct packed_place *place, struct error *e);
 /* Waits until bytes [0, to) of the acquired packed block have arrived; `to` may exceed the block. On a device
- * with its own memory, operators queued after this call wait, not the host. Costs nothing for bytes awaited
+ * with its own memory, operators queued after this call wait, not the host. Returns at once for bytes awaited
  * before. Fails with the fill's error. */
 enum status store_await(struct store *store, int visit, uint64_t to, struct error *e);
-/* Releases a visit, which has awaited its whole packed block. If not, its pending bytes are cancelled: the
- * run ends, or resumes from an earlier visit (store_replan). */
+/* Releases a visit whose whole packed block was awaited. Otherwise its pending bytes are cancelled, for a run
+ * that ends or resumes from an earlier visit (store_replan). */
 void store_release(struct store *store, int visit);
 
 /* Continues the stage under another plan from `visit` on, the first visit of an evaluation; all acquired
@@ -104,7 +104,7 @@ enum status store_replan(struct store *store, const struct plan *plan, int visit
 
 /* Adds seconds that operators waited for copies on the device, which the device reports afterwards. */
 void store_add_stall(struct store *store, double seconds);
-/* Counters since store_open. */
+/* Returns the counters since store_open. */
 struct store_counters store_count(struct store *store);
 
 #endif

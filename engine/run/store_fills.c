@@ -60,7 +60,7 @@ void fills_drop_from(struct store *s, int visit) {
     s->n_fills = s->oldest_fill = n;
     if (s->next_place > n) s->next_place = n;
     if (s->next_claim > n) s->next_claim = n;
-    for (int i = 0; i < n; i++) /* a fill for visits on both sides of `visit` is read again */
+    for (int i = 0; i < n; i++) /* a fill of several visits that includes `visit` is read again */
         if (!s->fills[i].resident) s->fills[i].state = FILL_EMPTY;
     s->ring_wrap = n;
     s->ring_head = 0;
@@ -118,10 +118,11 @@ static void wrap_ring(struct store *s) {
     s->ring_head = 0;
 }
 
-/* Places a fill in the ring; false if it does not fit. Older fills covered entirely leave ring_older. */
+/* Places a fill in the ring; false if it does not fit. Older fills whose bytes it covers entirely leave
+ * ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-    uint64_t limit = here < there ? here : there /* ring bytes of both stages (I7) */;
+    uint64_t limit = here < there ? here : there /* end of the ring bytes that both stages have (I7) */;
     if (f->block->bytes > limit) return false;
     if (s->ring_head + f->block->bytes > limit) wrap_ring(s);
     f->place = packed_contiguous(f->block, s->ring + s->ring_head);
@@ -131,8 +132,8 @@ static bool place_in_ring(struct store *s, struct fill *f) {
     return true;
 }
 
-/* True if the plan limits prefetching. The limit must also hold in device time, which the host may be ahead
- * of: the fill then waits for the event of the last release. */
+/* True if the plan limits prefetching. The limit must also hold on the device, which may lag behind the host:
+ * copies of the fill then wait for the device event of the last release. */
 static bool limits_prefetch(const struct plan_stage *p) {
     return p->depth || p->no_wrap || p->waits;
 }
@@ -160,7 +161,7 @@ bool fills_place_next(struct store *s) {
     f->event = limits_prefetch(&s->o.plan->stage[s->stage]) ? s->event : 0;
     f->state = f->claimed == f->block->bytes
                    ? FILL_READY
-                   : FILL_FILLING; /* a resident that an earlier run filled is READY (I6) */
+                   : FILL_FILLING; /* a resident block that an earlier run filled is READY at once (I6) */
     s->next_place++;               /* fills are placed in visit order (I5) */
     return true;
 }

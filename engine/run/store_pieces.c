@@ -13,7 +13,8 @@ static bool in_pool(const struct store *s, const struct fill *f) {
     return part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes);
 }
 
-/* The pool's memory of the part that contains byte `at` of the packed block. */
+/* Address in the pool of the part (adapter bytes or base weights) that contains byte `at` of a fill's
+ * block. */
 static struct resident_part *pool_part(const struct store *s, const struct fill *f, uint64_t at) {
     return &s->o.residents->pool[f->stage].part[packed_part_of(f->block, at)];
 }
@@ -23,8 +24,8 @@ static char *pool_byte(const struct store *s, const struct fill *f, uint64_t at)
     return packed_byte(f->block, &place, at);
 }
 
-/* True unless another fill is reading this fill's pooled block from the disk: several fills of a block may
- * exist at once, and the later ones wait for the first. */
+/* True unless another fill is reading the same pooled block from the disk. If several fills of a block exist
+ * at once, the later ones wait for the first. */
 static bool pool_allows(struct store *s, struct fill *f) {
     if (!f->pooled || in_pool(s, f)) return true;
     if (f->claimed) return f->reads_pool;
@@ -40,8 +41,8 @@ static uint64_t largest_piece(const struct store *s, const struct fill *f, bool 
     return s->staging_open ? s->staging_piece - s->staging_slack : 0;
 }
 
-/* True if the next piece passes through staging: it comes from the disk, or from a part of the pool that
- * could not be pinned while staging could. *most: number of following bytes with the same answer. */
+/* True if the fill's next piece passes through staging: it comes from the disk, or from unpinned pool memory
+ * while staging is pinned. *most: number of bytes for which the result is the same. */
 static bool passes_staging(const struct store *s, const struct fill *f, uint64_t *most) {
     *most = UINT64_MAX;
     if (!s->device || !f->pooled) return s->device;
@@ -55,8 +56,8 @@ static bool passes_staging(const struct store *s, const struct fill *f, uint64_t
     return refused;
 }
 
-/* Bytes of a section with one fence: whole pieces, as the first piece is cut. If the next stage cuts other
- * pieces, a wait is longer than necessary, never shorter. */
+/* Bytes of a section of a fill, which shares one fence (see fill.fence): a multiple of the first piece's
+ * size. If later pieces differ in size, waits may be longer than necessary, never shorter. */
 static uint64_t fence_bytes(uint64_t packed_bytes, uint64_t piece_bytes) {
     uint64_t all = piece_bytes * FILL_FENCES;
     return piece_bytes * ((packed_bytes + all - 1) / all);
@@ -71,8 +72,8 @@ static int free_staging(const struct store *s) {
     return oldest;
 }
 
-/* Cuts the next piece of a fill, if it can start now. A reader without a staging buffer claims nothing: its
- * piece would delay waiters that already have later pieces. */
+/* Determines the next piece of a fill; false if it cannot start now. A piece is never claimed without its
+ * staging buffer, because later pieces would then wait for it. */
 static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     const struct block *block = f->block;
     uint64_t from = f->claimed, alike;
@@ -81,7 +82,7 @@ static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     uint64_t most = largest_piece(s, f, staged), n = left < most ? left : most;
     uint64_t to = from + (n < alike ? n : alike);
     int buffer = staged ? free_staging(s) : -1;
-    if (!most || (staged && buffer < 0)) return false; /* there is no staging between two stages */
+    if (!most || (staged && buffer < 0)) return false; /* between two stages there are no staging buffers */
     uint64_t event;
     if (!fills_place_is_free(f, from, to, &event)) return false;
     *piece = (struct piece){f, from, to, event, buffer, s->pieces_claimed++};
@@ -110,8 +111,8 @@ static void count_reads(struct store *s, const struct reader *reader) {
     s->counters.bytes_direct += (int64_t)reader->bytes_direct;
 }
 
-/* True if the piece's copy must be delayed. One queue carries all copies: a copy that waits for a later
- * device event than pieces claimed earlier, still in flight, would block them. */
+/* True if the piece's copy must be delayed. All copies share one queue: a copy that waits for a late device
+ * event would block the copies of pieces claimed earlier, which wait for earlier events. */
 static bool would_block_queue(const struct store *s, const struct piece *piece) {
     for (int i = 0; i < STORE_READERS_MAX; i++) {
         const struct piece *other = &s->readers[i].piece;
@@ -157,8 +158,8 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
     return fence;
 }
 
-/* Pinning state of the host memory that a piece is copied from; *packed: the address that byte 0 of the
- * packed block would have there. */
+/* Returns the pinning state of the host memory (pool or staging) that a piece is copied from. *packed: the
+ * address that byte 0 of the packed block would have there. */
 static struct pins *copy_source(struct store *s, const struct piece *piece, char **packed) {
     const struct fill *f = piece->fill;
     if (piece->buffer < 0) {
@@ -185,7 +186,8 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     if (reads && f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (passed)
         s->device->memory->wait_copy(s->device,
-                                     passed); /* the previous copy out of the buffer must be complete (I8) */
+                                     /* waits until the previous copy out of the buffer is complete (I8) */
+                                     passed);
     if (!f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (from != read && e->code == OK)
         memcpy(from + piece->from, read + piece->from, piece->to - piece->from);
@@ -253,7 +255,8 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     }
     if (!mine) return;
     s->pinning++;
-    s->pieces_in_flight++; /* keeps the pool allocated while pinning */
+    /* counts as a piece in flight, so that the pool stays allocated while it is pinned */
+    s->pieces_in_flight++;
     pthread_mutex_unlock(&s->lock);
     pin_claimed(s, pins, at);
     pthread_mutex_lock(&s->lock);
@@ -262,7 +265,8 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     s->o.sys->wake(s->o.sys, &s->ready);
 }
 
-/* Moves a piece or places the next fill. Returns false if neither is possible now. */
+/* Does one unit of reader work: moves a piece or places the next fill. Returns false if neither is possible
+ * now. */
 static bool work_once(struct store *s, struct store_reader *r) {
     struct piece *piece = &r->piece;
     if (s->error.code != OK) return false;
@@ -369,8 +373,8 @@ void pieces_abandon(struct store *s, int stage) {
     }
 }
 
-/* Pins all staging at once, before the pool uses up the limit of pinned memory: unpinned parts of the pool
- * pass through staging. */
+/* Pins all staging buffers at once, before the pool uses up the system's limit of pinned memory; unpinned
+ * parts of the pool need pinned staging. */
 static void pin_staging(struct store *s, uint64_t bytes) {
     struct pins *pins = &s->staging_pins;
     pins_begin(pins, s->device, s->staging_memory, bytes);

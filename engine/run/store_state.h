@@ -32,12 +32,12 @@ struct fill {
     struct fill *above; /* next fill of the list ring_older */
     uint64_t event;     /* device event that all copies of this fill wait for */
     uint64_t released;  /* device event of the fill's last release */
-    uint64_t claimed;   /* leading bytes of the packed block that readers have claimed or finished */
+    uint64_t claimed;   /* leading bytes of the packed block that readers have claimed */
     int pieces_in_flight;
-    uint64_t awaited; /* leading bytes ready for the computing thread, its only user */
+    uint64_t awaited; /* leading bytes that the computing thread has awaited */
     /* Fence of the last copy into each section of the packed block, on a device with its own memory. A
-     * section is the fewest whole pieces that give at most FILL_FENCES sections; a fence per piece would need
-     * memory for visits times block size. */
+     * section is a whole number of pieces, so that a block has at most FILL_FENCES sections. A fence per
+     * piece would need too much memory. */
     uint64_t fence[FILL_FENCES], fence_bytes;
 };
 
@@ -54,7 +54,7 @@ struct staging {
 
 enum { STAGING_MAX = 256 };
 
-/* Bytes [from, to) of a fill's packed block, all in one part. */
+/* A piece: bytes [from, to) of a fill's packed block, all adapter bytes or all base weights. */
 struct piece {
     struct fill *fill;
     uint64_t from, to;
@@ -76,10 +76,10 @@ struct store {
     struct device *device; /* NULL: weights are used in host memory */
     struct fill *fills;
     int n_fills;
-    int oldest_fill;    /* index of the oldest streamed fill under the current plan */
+    int oldest_fill;    /* index of the first streamed fill of the current plan */
     int *fill_of_visit; /* index of each visit's fill; -1: the block has no weights */
 
-    pthread_mutex_t lock;       /* guards the fields below and all fills */
+    pthread_mutex_t lock;       /* protects the fields below and all fills */
     pthread_cond_t work, ready; /* work: signalled to readers; ready: signalled when pieces arrive */
     struct store_reader readers[STORE_READERS_MAX];
     int n_threads;
@@ -100,7 +100,7 @@ struct store {
 
     char *staging_memory;
     struct pins staging_pins;
-    uint64_t staging_bytes, staging_piece; /* bytes of all staging buffers; bytes of one */
+    uint64_t staging_bytes, staging_piece; /* size of all staging buffers; of one */
     uint64_t staging_slack; /* spare bytes that align memory with file offsets for direct reads */
     struct staging staging[STAGING_MAX];
     int n_staging;
@@ -125,7 +125,8 @@ bool fills_place_next(struct store *store);
 /* True if bytes [from, to) of a fill's place are free: all earlier fills there are released. Call with
  * ascending ranges. *event: the last of those releases, which a copy to the place waits for (I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
-/* Marks the parts of a resident block that an earlier run filled as claimed, so that no reader fills them. */
+/* Marks adapter bytes or base weights that an earlier run filled as claimed, so that no reader fills them
+ * again. */
 void fills_skip_ready(const struct store *store, struct fill *fill);
 /* Ends a fill; its place is free after `event`. */
 void fills_empty(struct fill *fill, uint64_t event);
@@ -134,8 +135,8 @@ void fills_empty(struct fill *fill, uint64_t event);
 enum status ring_reserve(struct store *store, struct error *e);
 /* Grows or shrinks the committed bytes of the ring. Returns 0 or a negative errno. */
 int ring_commit(struct store *store, uint64_t bytes);
-/* Does ring_commit after a change of plan. If the ring needs more address space, it moves and must be empty.
- */
+/* Changes the ring's size after a change of plan, as ring_commit. A ring that needs more address space moves
+ * and must be empty. */
 int ring_renew(struct store *store, uint64_t bytes);
 
 /* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. MEMORY. */
@@ -149,8 +150,8 @@ void pieces_move_inline(struct store *store);
 /* Returns n such that bytes [0, n) of a packed block have arrived. Readers claim pieces in order but finish
  * in any order, so n is the start of the first piece in flight. */
 uint64_t pieces_arrived(const struct store *store, const struct fill *fill);
-/* Returns the last fence of the copies of bytes [0, *to), which have arrived. Raises *to to the end of its
- * section, as far as that has arrived. */
+/* Returns the last fence of the copies of bytes [0, `*to`), which must have arrived. Raises `*to` to the end
+ * of its section, as far as the section has arrived. */
 uint64_t pieces_last_fence(const struct store *store, const struct fill *fill, uint64_t *to);
 /* Sets the fill to FAILED and waits for its reads in flight, because its memory will be reused. Releases the
  * lock meanwhile. */

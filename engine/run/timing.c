@@ -4,7 +4,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Evaluations take equal time after two or three; the mean of the last two covers alternating times. */
+/* SIMULATED: most evaluations to simulate. After two or three all take equal time, or two lengths
+ * alternate. */
 enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
 
 static double larger(double a, double b) {
@@ -48,7 +49,8 @@ static double largest_load(const struct load *load) {
     return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
 }
 
-/* Visits whose bytes occupy a buffer (ring or staging); space is allocated and freed in visit order. */
+/* Queue of the visits whose bytes occupy a buffer (ring or staging). Space is allocated and freed in visit
+ * order. */
 struct held {
     int visit[VISITS_MAX], first, last;
     uint64_t bytes;
@@ -62,9 +64,9 @@ struct simulation {
     double end[VISITS_MAX];    /* end of each visit's computation in seconds */
     double copied[VISITS_MAX]; /* arrival of each visit's last byte in seconds */
     struct held ring, staging;
-    uint64_t moved[VISITS_MAX]; /* bytes of each visit's block that were moved */
+    uint64_t moved[VISITS_MAX]; /* bytes moved for each visit; 0 for a resident that is already loaded */
     double bus_free, disk_free, host_free;
-    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* bit set: pooled, not entirely pinned */
+    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* bit set by block: pooled, but not entirely in pinned memory */
 };
 
 static double end_of(const struct simulation *s, int visit) {
@@ -80,7 +82,8 @@ static double earliest_start(const struct simulation *s) {
     return from;
 }
 
-/* Time at which a buffer of `limit` bytes has space for the current visit. freed: when visits free theirs. */
+/* Time at which a buffer of `limit` bytes has space for the current visit's block. freed: times at which
+ * earlier visits free their space. */
 static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
     uint64_t bytes =
@@ -88,7 +91,7 @@ static double wait_for_space(struct simulation *s, struct held *held, const doub
     while (held->bytes + bytes > limit && held->first < held->last) {
         int oldest = held->visit[held->first++];
         held->bytes -= smaller(s->moved[oldest], limit);
-        from = freed[oldest]; /* space is freed in visit order: the last is the latest */
+        from = freed[oldest]; /* visits free space in order, so the last time is the latest */
     }
     held->visit[held->last++] = s->visit;
     held->bytes += bytes;
@@ -101,9 +104,9 @@ struct upstream {
     double *free;
 };
 
-/* Time at which a block has passed from its source through staging (or from the disk into the pool) and over
- * the bus, overlapped: the bus starts with the first piece and ends one piece after the source. If a block
- * exceeds staging, the source waits for the bus with the rest. */
+/* Time at which a block from the disk or unpinned memory has passed over the bus. Reading and copying overlap
+ * by pieces: the copy ends one piece after the read at the earliest. If a block exceeds staging, reading the
+ * rest waits for the bus. */
 static double upstream_then_bus(struct simulation *s, int i, struct upstream upstream, bool staged,
                                 double from, double bus_from) {
     const struct block_stream *c = s->c;
@@ -142,8 +145,8 @@ static double arrival(struct simulation *s, int i, bool first) {
     else
         s->bus_free =
             upstream_then_bus(s, i, upstream_of(s, i, pooled && !first), !pooled || windowed, from, bus_from);
-    if (windowed && first)
-        s->host_free = larger(s->host_free, s->disk_free); /* the block now enters the pool */
+    if (windowed && first) /* the block enters the pool when the disk read ends */
+        s->host_free = larger(s->host_free, s->disk_free);
     s->copied[s->visit] = s->bus_free;
     return s->bus_free;
 }
@@ -156,9 +159,9 @@ static void simulate(struct simulation *s, int from, int to, bool first) {
     }
 }
 
-/* Extrapolates the seconds of a stage: evaluations are simulated until they take equal time, at most
- * SIMULATED; the others count as the mean of the last two. Never less than the load, which a full ring can
- * hide for longer than the simulation. */
+/* Extrapolates the seconds of a stage from the n simulated evaluations: each further one takes the mean of
+ * the last two. But at least `least` seconds, the load of an evaluation, which a large ring can hide during
+ * the simulation. */
 static void extrapolate(const struct simulation *s, const double *ended, int n, double least,
                         struct timing *timing) {
     double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0];
@@ -171,20 +174,21 @@ static bool same_length(double a, double b, double of) {
     return a - b < 1e-12 * of && b - a < 1e-12 * of;
 }
 
-/* Time at which each resource has finished everything simulated so far. */
+/* Times at which compute, bus and disk finish the visits simulated so far. */
 static struct load load_so_far(const struct simulation *s) {
     return (struct load){
         {[BOUND_COMPUTE] = end_of(s, s->visit - 1), [BOUND_BUS] = s->bus_free, [BOUND_DISK] = s->disk_free}};
 }
 
-/* Lower bound of the seconds with n more evaluations in which nothing waits; never above the prediction. */
+/* Lower bound of the predicted seconds: n more evaluations in which no resource waits. */
 static double least_seconds(const struct load *so_far, const struct load *later, int n) {
     struct load load = *so_far;
     for (int b = 0; b < N_BOUNDS; b++) load.busy[b] += n * later->busy[b];
     return largest_load(&load);
 }
 
-/* Finds pooled blocks that are not entirely pinned; blocks lie in the pool by index. */
+/* Finds the pooled blocks that are not entirely pinned. The pool holds blocks in index order and is pinned
+ * from its start. */
 static void find_windowed(struct simulation *s) {
     uint64_t bytes[PLAN_BLOCKS_MAX], end = 0;
     memset(s->windowed, 0, sizeof s->windowed);
@@ -212,7 +216,7 @@ static void simulation_begin(struct simulation *s, const struct block_stream *c,
 /* Predicts a stage. If the time exceeds `enough` (see block_stream_seconds), only timing->seconds is set. */
 static void timing_run(const struct block_stream *c, const struct plan_stage *stage, double enough,
                        struct timing *timing) {
-    struct simulation s; /* not cleared: large, and written before it is read */
+    struct simulation s; /* not initialised, because it is large; simulation_begin sets what is read */
     struct load later = block_stream_later_load(c, stage);
     double ended[SIMULATED], lag = -1;
     int n = 0;
@@ -300,7 +304,7 @@ struct timing timing_predict(const struct run_need *need, const struct plan *pla
     return block_stream_timing(&block_stream, &plan->stage[stage]);
 }
 
-/* Weight of a block for even spreading: seconds of computation, or bytes if these are unknown. */
+/* Measure of a block for even spreading: its seconds of computation, or its bytes if seconds are unknown. */
 static double weight_of(const struct block_stream *c, int i, bool timed) {
     return timed ? c->compute[i] : (double)c->bytes[i];
 }

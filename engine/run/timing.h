@@ -14,7 +14,7 @@
 
 #include "engine/run/plan.h"
 
-/* Busy seconds of computation, bus and disk without any waiting. */
+/* Busy seconds of each resource (computation, bus, disk), without waiting. */
 struct load {
     double busy[N_BOUNDS];
 };
@@ -24,21 +24,22 @@ struct load {
 struct block_stream {
     bool separate;
     int n, n_once, evaluations;
-    int place[PLAN_BLOCKS_MAX]; /* stage's index of the block */
+    int place[PLAN_BLOCKS_MAX]; /* index of the block in its stage */
     uint64_t bytes[PLAN_BLOCKS_MAX];
-    /* Seconds of computation; on the bus (separate device only); on the disk, the only link if device and
-     * host share memory. */
+    /* Seconds per block and evaluation: computation, copy over the bus (separate device only), read from the
+     * disk. */
     double compute[PLAN_BLOCKS_MAX], bus[PLAN_BLOCKS_MAX], disk[PLAN_BLOCKS_MAX];
     double host[PLAN_BLOCKS_MAX]; /* seconds to copy the block within host memory, out of an unpinned pool */
     double disk_rate, host_rate;
-    struct load start; /* end of the first evaluation for each resource, with unlimited space */
+    /* times at which compute, bus and disk finish the first evaluation, with unlimited ring */
+    struct load start;
 };
 
 struct timing {
     double seconds;            /* seconds of the whole stage */
     double evaluation_seconds; /* seconds of one evaluation in steady state */
-    double floor_seconds;      /* seconds of the first evaluation, plus the largest load of each later one */
-    double first_floor_seconds, later_floor_seconds; /* seconds of the first, of each later evaluation */
+    double floor_seconds;      /* lower bound of `seconds` if nothing waits: by the busiest resource */
+    double first_floor_seconds, later_floor_seconds; /* floor of the first, of each later evaluation */
     enum bound bound; /* the resource with the largest load in the whole stage */
 };
 
@@ -46,24 +47,24 @@ struct timing {
 void block_stream_make(const struct stage_need *need, const struct rates *rates, bool separate,
                        bool pictures_on_host, struct block_stream *block_stream);
 
-/* Loads of the first evaluation, and of each later one. On a separate device everything is read from the disk
- * once; pooled blocks stay in the pool. */
+/* Load of the first evaluation (block_stream_first_load), which reads all blocks from the disk, and of each
+ * later one (block_stream_later_load). On a separate device later loads read only blocks outside the pool. */
 struct load block_stream_first_load(const struct block_stream *block_stream);
 struct load block_stream_later_load(const struct block_stream *block_stream, const struct plan_stage *stage);
 
 struct timing block_stream_timing(const struct block_stream *block_stream, const struct plan_stage *stage);
 
-/* Seconds of block_stream_timing if at most `enough`; otherwise any number above `enough` and not above the
- * true seconds. Stops as soon as that is certain. */
+/* Predicts the seconds of a stage, as block_stream_timing. Stops early if they exceed `enough`: the result is
+ * then only a lower bound, above `enough`. */
 double block_stream_seconds(const struct block_stream *block_stream, const struct plan_stage *stage,
                             double enough);
 
-/* Lower bound of the seconds of every plan with these residents and this pool, up to rounding. Cheap. */
+/* Lower bound, up to rounding, of the seconds of every plan with this stage's residents and pool. Cheap. */
 double block_stream_bound(const struct block_stream *block_stream, const struct plan_stage *stage);
 
-/* Selects eligible blocks of at most `most` bytes to remove from a stream, so that the rest streams evenly. A
- * block is taken when the stream's cumulative bytes would exceed the cumulative computation time, scaled to
- * the remaining bytes, by more than `allowance` bytes. stream, eligible, taken: bit sets by block index. */
+/* Input of block_stream_thin, which takes eligible blocks (at most `most` bytes) out of a stream so that the
+ * rest streams evenly. A block is taken if the bytes streamed so far would otherwise exceed an even rate per
+ * second of computation by more than `allowance` bytes. stream, eligible, taken: bit sets by block index. */
 struct thinning {
     const uint64_t *stream, *eligible;
     uint64_t most;

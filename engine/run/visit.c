@@ -13,7 +13,7 @@ enum status visit_add(struct visit_list *list, struct visit visit, struct error 
     if (list->n_visits == list->capacity) {
         int capacity = list->capacity ? 2 * list->capacity : 256;
         struct visit *grown = list->sys->alloc(list->sys, LINE_HOST, (size_t)capacity * sizeof *grown);
-        if (!grown) return error_set(e, MEMORY, "no memory for %d visits", capacity);
+        if (!grown) return error_set(e, MEMORY, "no memory for a list of %d visits", capacity);
         if (list->n_visits) memcpy(grown, list->visits, (size_t)list->n_visits * sizeof *grown);
         list->sys->release(list->sys, list->visits);
         list->visits = grown;

@@ -13,7 +13,7 @@ enum { LANE_REFERENCES_MAX = 3, ADD_TIME_IDS_MAX = 6 };
 /* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
 struct vision_span {
     struct tensor rows;           /* [height width, C]: written by the vision encoder */
-    int32_t first, height, width; /* index of the first token in the prompt; token grid; 0: no image */
+    int32_t first, height, width; /* first token's index in the prompt; token grid; 0: no image */
 };
 
 /* One sequence being computed in a stage: a prompt, an image under one guidance branch, or a picture to
@@ -48,19 +48,19 @@ struct lane {
     float add_time_ids[ADD_TIME_IDS_MAX];
     int n_add_time_ids;
     int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
-    /* Skip-layer guidance: numbers of the blocks that this lane skips. evaluations: the range in which the
-     * lane is computed; n = 0: all. Lanes with a range all have the same one and come after lanes without. */
+    /* Skip-layer guidance: numbers of the blocks that this lane skips. evaluations: range in which the lane
+     * is computed; n = 0: all. All lanes with a range have the same range and come after lanes without. */
     const int *skip_layers;
     int n_skip_layers;
     struct {
         int first, n;
     } evaluations;
-    /* Element type of state that only matrix products and attention read (see context_operand). */
+    /* Element type of state tensors that only matrix products and attention read (see context_operand). */
     enum dtype operand;
-    int hoisted;  /* number of timesteps whose rows the state holds at once if hoisted; else 0 */
+    int hoisted;  /* number of timesteps that the state holds hoisted rows for; 0: none */
     bool tiled;   /* decoder with full-frame buffers as small as possible (VAE tiling) */
-    bool padding; /* fills up a group that has fewer lanes than the others; never computed */
-    void *state;  /* the family's structure of state tensors, declared by family->declare */
+    bool padding; /* padding lane, which completes a group of lanes; never computed */
+    void *state;  /* structure of the family's state tensors, filled by family->declare */
 };
 
 static inline bool lane_is_of(const struct lane *lane, int evaluation) {
@@ -92,8 +92,8 @@ struct visit_scope {
     const struct lane *lane;
     int number; /* number of the block */
     int chunk;  /* index of the chunk of frames, in a VAE's stage */
-    /* Range of timesteps of the visit: this evaluation's; all if the rows are hoisted; empty in other visits
-     * before the first evaluation. */
+    /* Timesteps of the visit, by index: the evaluation's one; all if hoisted; none in other visits before the
+     * first evaluation. */
     int timestep, n_timesteps;
     const float *timesteps; /* values of these timesteps, as the family's recipe defines them */
 };
@@ -104,7 +104,7 @@ static inline struct tensor scope_rows(struct tensor rows, const struct visit_sc
     return tensor_slice(rows, rows.dim[0] == 1 ? 0 : scope->timestep, scope->n_timesteps);
 }
 
-/* scope_rows for this block within the rows of all blocks, [blocks, rows, C]. */
+/* Applies scope_rows to this block's rows in a tensor of all blocks' rows, [blocks, rows, C]. */
 static inline struct tensor scope_rows_of_block(struct tensor all, const struct visit_scope *scope) {
     return scope_rows(tensor_reshape(tensor_slice(all, scope->number, 1), 2, all.dim + 1), scope);
 }
@@ -114,7 +114,7 @@ struct visit {
     int first_lane, n_lanes;
     int evaluation;       /* -1: the visit runs once, before the first evaluation */
     int n_hoisted;        /* with evaluation -1: number of hoisted timesteps (see block_hoists) */
-    bool ends_evaluation; /* the hook evaluation_ended follows: sampler update, output of a frame */
+    bool ends_evaluation; /* last visit: the hook evaluation_ended is called after it */
 };
 
 /* Index of the first lane that has the same prompt as lane i. */

@@ -9,12 +9,12 @@ struct visit_builder {
     const struct component *c;
     const struct lane *lanes;
     int n_lanes;
-    int each; /* evaluations per lane if lanes compute one after another; else 0 */
+    int each; /* number of evaluations per lane if lanes compute one after another; else 0 */
     struct visit_list *list;
     struct error *e;
 };
 
-/* Block i of the embedding tables followed by the blocks. */
+/* Returns block i of the list of embedding tables followed by the other blocks. */
 static const struct block *visit_builder_block(const struct component *c, int i) {
     return i < c->n_tables ? &c->tables[i] : &c->blocks[i - c->n_tables];
 }
@@ -38,7 +38,7 @@ static int visit_builder_lanes(const struct visit_builder *l, const struct block
     return n;
 }
 
-/* Adds the visits of block i for all lanes that its update rate distinguishes. */
+/* Adds the visits of block i: per prompt, per timestep or for all lanes, as its update rate requires. */
 static void visit_builder_add(const struct visit_builder *l, int i, struct visit visit) {
     const struct component *c = l->c;
     bool of_table = i < c->n_tables;
@@ -90,7 +90,7 @@ enum status component_visits(const struct component *c, int stage, const struct 
             bool before = kind->update_rate == UPDATE_PER_PROMPT || (hoisted && block_hoists(kind));
             if (!before) visit_builder_add(&l, i, visit);
         }
-        /* No text encoder output is read before the next stage. */
+        /* A text encoder's output is read in the next stage only, so no visit ends an evaluation. */
         if (list->n_visits) list->visits[list->n_visits - 1].ends_evaluation = family->kind != FAMILY_TEXT;
     }
     return e->code;
@@ -108,7 +108,8 @@ enum status component_gather_rows(const struct component *c, int i_table, const 
     if (family->check_lanes && family->check_lanes(c, lane, 1, e) != OK) return e->code;
     int n = family->rows(c, i_table, lane, NULL);
     int32_t *rows = c->sys->alloc(c->sys, LINE_HOST, (size_t)n * sizeof *rows);
-    if (!rows) return error_set(e, MEMORY, "no memory for %d rows of '%s'", n, table->name);
+    if (!rows)
+        return error_set(e, MEMORY, "no memory for %d row numbers of embedding table '%s'", n, table->name);
     family->rows(c, i_table, lane, rows);
     block_gather_rows(c->sys, table, rows, n, out, e);
     c->sys->release(c->sys, rows);

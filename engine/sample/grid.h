@@ -28,8 +28,7 @@ struct grid_point {
     float timestep;      /* training timestep; 0 at the end of the run */
     float sigma;         /* flow: the noise factor; else noise / signal, at most FLT_MAX */
     float signal, noise; /* sample = signal * image + noise * standard noise */
-    float input_scale; /* the denoiser reads the sample times this factor, unless the prediction type has its
-                          own */
+    float input_scale;   /* denoiser input / sample, unless the prediction type has its own factor */
 };
 
 struct grid_step {

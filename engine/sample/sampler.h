@@ -54,7 +54,7 @@ struct sampler {
     /* Schedule of the sampler's diffusers class for flow models, for recipes where each class has its own
      * (grid_from_class in sampling.h); NULL: schedule_flow. */
     const struct schedule *flow_schedule;
-    /* Why the sampler cannot be used with flow models, or from zero terminal SNR; NULL: it can. */
+    /* Why the sampler supports no flow models, or no zero terminal SNR; NULL: it does. */
     const char *no_flow_reason, *no_zero_snr_reason;
     /* Changes the grid before img2img skips steps; adds at most GRID_EXTRA_STEPS. NULL: no change. */
     void (*adjust_grid)(struct grid *grid);

@@ -17,8 +17,7 @@ static int step_of_total(const struct sampler_update *u) {
     return u->grid->n_total - u->grid->n + u->step;
 }
 
-/* Runs with fewer steps than this lower the solver's order at their end, where steps are long
- * (lower_order_final). */
+/* Runs with fewer steps use a lower order at their end, where steps are long (lower_order_final). */
 enum { SHORT_RUN = 15 };
 
 static int lowered_order(const struct sampler_update *u) {

@@ -37,8 +37,7 @@ struct schedule_options {
     double sigma_min, sigma_max; /* sigma_min, sigma_max: range of sigma_spacing; 0: the schedule's default */
     bool round_timesteps;        /* timesteps of Karras sigmas are rounded */
     bool final_sigma_min; /* final_sigmas_type "sigma_min": last step ends at the smallest sigma, not 0 */
-    bool final_sigma_of_spacing; /* the sigma of final_sigma_min: the smallest of sigma_spacing, not of the
-                                    training table */
+    bool final_sigma_of_spacing; /* with final_sigma_min: sigma_spacing's smallest sigma, not the table's */
     bool continuous_timesteps;   /* timesteps are log(sigma) / 4 (grid.h) */
     bool set_alpha_to_one;    /* DDIM, PNDM: last step ends without noise; else at the first training level */
     int original_steps;       /* original_inference_steps of LCM and TCD */

@@ -72,8 +72,7 @@ static void schedule_fill_euler(const struct schedule_options *o, struct grid *g
     grid->init_noise_sigma = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
 }
 
-/* Timestep i as a whole number: of n + 1 evenly spaced timesteps without the last; with spacing `trailing`,
- * of n. */
+/* Whole timestep i: of n + 1 evenly spaced ones without the last; for `trailing` of n. */
 static double whole_timestep(const struct schedule_options *o, int i) {
     return o->spacing == SPACING_TRAILING ? spaced_timestep(o, i, o->n)
                                           : rint(spaced_timestep(o, i, o->n + 1));

@@ -37,12 +37,12 @@ struct attention_layout {
     int32_t block, rows;   /* keys per block; number of keys, zero-padded to whole tiles */
     int32_t heads;         /* key heads packed at a time */
     enum onednn_kind scores_kind, values_kind;
-    uint64_t head_bytes;                          /* bytes of packed k of one key head; v has the same size */
-    uint64_t k, v, members;                       /* workspace offsets; members: the threads' parts */
+    uint64_t head_bytes;    /* bytes of packed k of one key head; v has the same size */
+    uint64_t k, v, members; /* workspace offsets; members: where the threads' own parts start */
     uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part */
     uint64_t member_bytes;
-    struct onednn_key keys_of[4]; /* oneDNN keys of score and value products: full blocks, last block (M 0:
-                                   * none) */
+    struct onednn_key keys_of[4]; /* oneDNN primitives of the score and value products, for full blocks of
+                                     keys and for the last, partial block (M 0: unused) */
 };
 
 static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {

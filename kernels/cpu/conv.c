@@ -27,7 +27,8 @@ struct conv_layout {
     int32_t up, kernel, stride;
     int32_t before;        /* rows above and columns left of the image that are zero padding */
     int32_t rows, columns; /* size of out */
-    int32_t band, piece;   /* rows of out per gathered band, and per convolution call of one thread */
+    int32_t band, piece;   /* band: rows of out per gathered band; piece: rows of out per convolution call of
+                              one thread */
     int32_t width;         /* columns of the gathered band */
     int32_t c, n, n_padded, c_padded;
     int32_t panel; /* output channels per convolution call: all, or one panel */
@@ -35,10 +36,11 @@ struct conv_layout {
     bool keeps;    /* weights are repacked without conversion to f32 */
     bool direct;   /* oneDNN writes to out */
     struct conv_weights {
-        uint64_t plain, packed, scratch; /* f32 weights in stored order; repacked weights; scratch */
-    } weights;                           /* offsets in the workspace (shared) or in a thread's part */
-    uint64_t norm, bias, in;             /* workspace offsets of the norm, the bias and the gathered input */
-    uint64_t members;                    /* offset of the threads' parts */
+        uint64_t plain, packed,
+            scratch;         /* offsets of f32 weights in stored order, repacked weights, oneDNN's scratch */
+    } weights;               /* relative to the workspace if `shared`, else to a thread's part of it */
+    uint64_t norm, bias, in; /* workspace offsets of the norm, the bias and the gathered input */
+    uint64_t members;        /* offset of the threads' own parts of the workspace */
     uint64_t piece_out, piece_scratch, member_bytes; /* offsets in a thread's part; bytes of a part */
 };
 
@@ -174,8 +176,8 @@ struct conv_work {
     const struct conv_layout *layout;
     const struct conv_norm *norm;
     char *workspace;
-    int32_t first, rows, lead; /* first row and number of rows of out in the band; finished rows before them
-                                * that the only piece repeats */
+    int32_t first, rows, lead; /* first row and number of rows of out in this band; lead: finished rows above,
+                                  computed again by a band of one piece */
     struct thread_pool_error *failed;
 };
 
@@ -273,7 +275,7 @@ static void gather_rows(const void *context, int64_t first, int64_t end, int mem
         gather_row(w->op, l, w->norm, above + (int32_t)y, (float *)(w->workspace + l->in) + y * row);
 }
 
-/* Writes from + residual to `to`; residual may be NULL or alias `to`. */
+/* Writes the sum of `from` and residual to `to`; residual may be NULL or alias `to`. */
 WIDE static void finish_pixel(float *to, const float *from, const float *residual, int64_t n) {
     if (!residual)
         memcpy(to, from, (size_t)n * sizeof *to);

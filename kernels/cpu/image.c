@@ -3,7 +3,7 @@
 
 #include <math.h>
 
-/* A latent [C,Y,X] or image [Y,X,C], and its patches. */
+/* A latent [C,Y,X] or image [Y,X,C] and the sizes of its patches. */
 struct patched {
     const struct tensor *latent;
     struct patches patches;
@@ -24,8 +24,8 @@ static struct token_coords patch_corner(const struct patched *p, int64_t token) 
     return (struct token_coords){place.row * side, place.column * side};
 }
 
-/* Address of value i of a token. Values are ordered (py, px, c), (c, py, px) or (c, px, py), the last
- * fastest. */
+/* Returns the address, in the latent or image, of value i of a token. Values are ordered (py, px, c), (c, py,
+ * px) or (c, px, py), the last fastest. */
 static float *cpu_patch_value(const struct patched *p, struct token_coords corner, int32_t i) {
     bool channels_last = p->patches.order == PATCH_CHANNELS_LAST;
     int32_t side = p->patches.side, area = side * side, c = channels_last ? i % p->channels : i / area;

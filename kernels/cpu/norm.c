@@ -48,7 +48,7 @@ static struct vectors cpu_rms_vectors(const struct op *op, char *workspace) {
     return (struct vectors){factor, plain ? gate : NULL};
 }
 
-/* Applies an RMS norm; base may be NULL or alias `to`, from may alias `to`. */
+/* Applies an RMS norm; `base` may be NULL or alias `to`; `from` may alias `to`. */
 WIDE static void rms_apply(float *to, const float *from, float rstd, const struct vectors *v,
                            const float *base, int64_t c) {
     const float *factor = v->factor, *gate = v->gate;
@@ -132,7 +132,7 @@ static struct affine_vectors affine_vectors(const struct op *op, char *workspace
     return (struct affine_vectors){weight->rank || scaled ? factor : NULL, moved ? offset : NULL};
 }
 
-/* Applies a layer norm to one row; from may alias `to`. */
+/* Applies a layer norm to one row; `from` may alias `to`. */
 WIDE static void layer_apply(float *to, const float *from, double mean, double rstd,
                              const struct affine_vectors *v, int64_t c) {
     const float *factor = v->factor, *offset = v->offset;
@@ -315,7 +315,7 @@ struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels
     return (struct channel_norm){mean, factor, bias};
 }
 
-/* Applies a group norm to one pixel; `to` may alias from. */
+/* Applies a group norm to one pixel; `to` may alias `from`. */
 WIDE static void channel_apply(float *to, const float *from, const float *mean, const float *factor,
                                const float *bias, int64_t channels) {
 #pragma omp simd

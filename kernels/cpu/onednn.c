@@ -39,7 +39,8 @@ static dnnl_status_t append_sum(dnnl_post_ops_t posts) {
     return dnnl_post_ops_append_sum(posts, 1);
 }
 
-/* l: layouts of source, weights, bias and destination. */
+/* Describes a convolution to oneDNN. Describes a convolution to oneDNN. l: layouts of source, weights, bias
+ * and destination. */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
                                    const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
                                    dnnl_primitive_attr_t attr) {
@@ -95,7 +96,7 @@ static const int operand_argument[N_OPERANDS] = {DNNL_ARG_SRC, DNNL_ARG_WEIGHTS,
 
 struct entry {
     struct onednn_key key;
-    dnnl_primitive_t primitive; /* NULL: free slot of the table */
+    dnnl_primitive_t primitive; /* NULL: the table entry is unused */
     struct onednn_facts facts;
 };
 
@@ -113,7 +114,7 @@ struct onednn {
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr, adding; /* attributes; adding: for products that add to dst */
+    dnnl_primitive_attr_t attr, adding; /* attributes of primitives; adding: of products that add to dst */
     struct entry *entries;              /* hash table, open addressing, at most half full */
     uint64_t n_entries, capacity;
     struct answer *answers;
@@ -249,7 +250,7 @@ static struct onednn_facts facts_read(const struct onednn *o, const struct onedn
                                  .supported = true};
 }
 
-/* Sets OpenMP's thread count for oneDNN and returns the previous value for leave(). */
+/* Sets OpenMP's thread count for oneDNN; returns the previous thread count, which the caller restores. */
 static int onednn_enter(const struct onednn *o, const struct onednn_key *key) {
     int before = omp_get_max_threads();
     omp_set_num_threads(key->number[ONEDNN_SHARED] ? o->threads : 1);
@@ -287,11 +288,11 @@ bool onednn_packs(const struct onednn *o, const struct onednn_key *key) {
     return facts.supported && facts.brgemm;
 }
 
-/* The functions below bound the memory that one primitive keeps: live heap plus touched pages of JIT code.
- * Measured at each onednn_prepare (malloc interposer; resident anonymous executable maps): oneDNN 2.6.3,
- * 61,000 shapes with AVX-512, most of 40,000 with AVX2, AVX or SSE4.1 too. Each bound exceeds every
- * measurement by 6 % or more. Plans add a hundred such bounds, so they must be tight; bench/LOG.md has the
- * differences. */
+/* product_bytes and conv_bytes bound the memory that one primitive keeps: live heap plus touched pages of JIT
+ * code. Measured at each onednn_prepare (malloc interposer; resident anonymous executable maps):
+ * oneDNN 2.6.3, 61,000 shapes with AVX-512, most of 40,000 with AVX2, AVX or SSE4.1 too. Each bound exceeds
+ * every measurement by 6 % or more. Plans add a hundred such bounds, so they must be tight; bench/LOG.md has
+ * the differences. */
 
 /* Measured maxima in KB per product. f32 with AVX-512: 136 up to 256 inputs and outputs, 161 for multiples of
  * 64 on both sides, else 345. Below AVX-512: 8. bf16 with AVX512_BF16 (1,550 shapes, 1 to 8 threads): 136 for
@@ -322,7 +323,8 @@ static uint64_t conv_bytes(const struct onednn_key *key) {
 /* oneDNN 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much memory per primitive as 2.6; on AVX2 its
  * convolutions behave like those of 2.6 on AVX-512. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
-    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* measured: at most 14 KB, any instruction set */
+    if (key->kind == ONEDNN_REPACK)
+        return 20 << 10; /* a repacking keeps at most 14 KB (measured, all instruction sets) */
     uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
     return DNNL_VERSION_MAJOR == 3 ? bytes * 3 / 2 : bytes;
 }
@@ -335,8 +337,8 @@ static enum status onednn_failed(const struct onednn_key *key, const char *what,
     const int32_t *n = key->number;
     error_set(e, DEVICE, "oneDNN: %s failed", what);
     error_found(e, "status %d", (int)s);
-    return error_expected(e, "%s %d %d %d %d %d %d", kinds[key->kind], (int)n[0], (int)n[1], (int)n[2],
-                          (int)n[3], (int)n[4], (int)n[5]);
+    return error_expected(e, "a %s of sizes %d %d %d %d %d %d", kinds[key->kind], (int)n[0], (int)n[1],
+                          (int)n[2], (int)n[3], (int)n[4], (int)n[5]);
 }
 
 /* Creates the arguments of one run of a primitive; concurrent runs of one primitive cannot share them.
@@ -381,8 +383,9 @@ static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_ke
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e) {
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
-    if (!o->sys->can_allocate(o->sys, onednn_primitive_bytes(key) +
-                                          ONEDNN_MARGIN)) /* else oneDNN terminates the program */
+    if (!o->sys->can_allocate(o->sys,
+                              onednn_primitive_bytes(key) +
+                                  ONEDNN_MARGIN)) /* without memory oneDNN would terminate the program */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
@@ -417,7 +420,7 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
 
 const char *onednn_instructions(void) {
     static const struct {
-        int isa; /* all bits of the instruction set: each set contains smaller ones */
+        int isa; /* oneDNN's bits for the instruction set, including those of all smaller sets */
         const char *name;
     } sets[] = {
 #if DNNL_VERSION_MAJOR == 3

@@ -26,7 +26,7 @@ enum onednn_kind {
     ONEDNN_PRODUCT_T_ADDED, /* dst[M,N] += src[M,K] . weights[N,K]^T */
     ONEDNN_CONV,   /* dst[Y,X,N] = bias + src[(Y-1)s+k,(X-1)s+k,C] * weights: convolution without padding,
                     * stride s; C and N multiples of 8 */
-    ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst, for the convolution of equal number[] */
+    ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst for the ONEDNN_CONV with the same number[] */
 };
 
 /* Shape of a primitive in number[]: products {M, N, K}; convolutions {Y, X, C, N, k, s - 1}.

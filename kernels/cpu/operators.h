@@ -63,7 +63,7 @@ static inline float *tensor_row(const struct tensor *t, int64_t i) {
     return (float *)((char *)t->data + i * t->row_bytes);
 }
 
-/* RMS norm of c values with one factor per value; `to` may alias from. */
+/* Applies an RMS norm to c values, with one factor per value; `to` may alias `from`. */
 void rms_norm_run(float *to, const float *from, const float *factor, float eps, int64_t c);
 
 /* A group norm expanded to one mean, factor and bias per channel, in the workspace. */
@@ -73,7 +73,7 @@ struct channel_norm {
 
 uint64_t channel_norm_bytes(int64_t channels);
 struct channel_norm channel_norm(const struct group_norm *norm, int64_t channels, char *workspace);
-/* Applies a group norm to one pixel; `to` may alias from. */
+/* Applies a group norm to one pixel; `to` may alias `from`. */
 void channel_norm_apply(const struct channel_norm *norm, float *to, const float *from, int64_t channels);
 
 #endif

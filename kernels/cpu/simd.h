@@ -94,7 +94,7 @@ static inline double sum_8(const double *part) {
 }
 
 float simd_dot(const float *a, const float *b, int64_t n);
-/* Applies an activation to n values; `to` may equal from, or must not overlap it. */
+/* Applies an activation to n values; `to` equals `from` or does not overlap it. */
 void simd_activate(enum activation activation, float *to, const float *from, int64_t n);
 
 #endif

@@ -31,8 +31,8 @@ static float cpu_row_scale(const struct tensor *w, int64_t row) {
     return scale;
 }
 
-/* Start of some values: row, first byte of the row (tensor, if blocks cross rows), number of blocks
- * before. */
+/* Where some values of a weight start: row; first byte of the row (of the tensor, if blocks cross rows);
+ * number of blocks before the values. */
 struct place {
     int64_t row;
     const unsigned char *line;
@@ -49,7 +49,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     if (w->scale != 1) multiply(to, w->scale, values);
 }
 
-/* Converts values [first, first + n), counted from the start of at.line. */
+/* Converts n values to f32, starting with value `first` after the byte at.line. */
 static void widen_line(float *to, const struct tensor *w, struct place at, int64_t first, int64_t n) {
     int64_t values = dtype_block_values(w->dtype);
     float block[BLOCK_MOST];

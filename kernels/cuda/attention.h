@@ -27,16 +27,16 @@ extern "C" {
     _(32, 128, 64, 4, 1, 2)                                                                                  \
     _(48, 128, 64, 4, 1, 3)                                                                                  \
     _(64, 128, 64, 4, 1, 4)                                                                                  \
-    _(80, 128, 64, 4, 1, 0)   /* registers: no room for q (40) besides 80 and 64 */                          \
-    _(96, 128, 48, 4, 1, 0)   /* 64 keys take 50 KiB: only one block fits into 100 KiB */                    \
-    _(112, 128, 32, 4, 1, 0)  /* 48 keys take 50.5 KiB: only one block fits */                               \
-    _(128, 128, 32, 4, 1, 0)  /* 49 KiB: two blocks take exactly 100 KiB */                                  \
-    _(160, 128, 64, 8, 1, 10) /* from here on results of 32 queries need too many registers */               \
+    _(80, 128, 64, 4, 1, 0)   /* 40 registers for q do not fit beside 80 for results and 64 for scores */    \
+    _(96, 128, 48, 4, 1, 0)   /* with 64 keys, a block takes 50 KiB: only one fits into 100 KiB */           \
+    _(112, 128, 32, 4, 1, 0)  /* with 48 keys, a block takes 50.5 KiB: only one fits into 100 KiB */         \
+    _(128, 128, 32, 4, 1, 0)  /* a block takes 49 KiB plus 1 reserved: two fill 100 KiB */                   \
+    _(160, 128, 64, 8, 1, 10) /* heads from 160 on: results of 32 queries need too many registers */         \
     _(192, 128, 64, 8, 1, 10)                                                                                \
     _(256, 128, 32, 8, 1, 8)                                                                                 \
-    _(384, 64, 32, 4, 2, 12) /* from here on two warps must split results of 16 queries */                   \
+    _(384, 64, 32, 4, 2, 12) /* heads from 384 on: two warps split the results of 16 queries */              \
     _(512, 64, 32, 4, 2, 12)                                                                                 \
-    _(640, 32, 32, 2, 4, 10) /* from here on registers or shared memory need four warps */                   \
+    _(640, 32, 32, 2, 4, 10) /* heads from 640 on: four warps, for registers or shared memory */             \
     _(1024, 32, 16, 2, 4, 12)
 
 /* Larger tiles for GPUs with more shared memory per multiprocessor (compute capability 8.0, 8.7, 9.0), where

@@ -84,10 +84,10 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
            rows_vector(&norm->bias), channels, channels / norm->statistics.dim[0]);
 }
 
-/* Epilogue of a product: out = residual + gate act(from). from and residual may alias out: each value is read
- * and written by one thread. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 36. Bytes: 8
- * per value, 12 with a residual, 2 less for a bf16 result; FLOPs: 2 to 10. Bound by memory; share of peak:
- * not measured yet. */
+/* Epilogue of a product: out = residual + gate act(from). `from` and `residual` may alias `out`: each value
+ * is read and written by one thread. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 36.
+ * Bytes: 8 per value, 12 with a residual, 2 less for a bf16 result; FLOPs: 2 to 10. Bound by memory; share of
+ * peak: not measured yet. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     finish_rows(struct rows out, struct rows from, struct rows gate, struct rows residual, int64_t rows,

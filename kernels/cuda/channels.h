@@ -11,7 +11,8 @@ static inline int32_t conv_pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* Floats per vector of a group norm per channel (mean, factor, bias): (x - mean) * factor + bias. */
+/* Returns the distance in floats between the per-channel vectors of a group norm: mean, factor and bias in (x
+ * - mean) * factor + bias. */
 static inline int64_t cuda_channel_norm_stride(int32_t channels) {
     return ((int64_t)channels + 63) / 64 * 64;
 }

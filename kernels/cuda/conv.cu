@@ -88,5 +88,5 @@ static enum status cuda_conv_run(struct cuda *cuda, const struct op *op, char *w
     return cuda_launched(op, e);
 }
 
-/* The kernels of cast.cu used here are listed by cuda_linear. */
+/* The operator also launches kernels of cast.cu, whose code cuda_linear lists for loading. */
 const struct cuda_operator cuda_conv2d = {cuda_conv_prepare, cuda_conv_run, cuda_conv_band_kernels};

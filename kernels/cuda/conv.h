@@ -38,10 +38,10 @@ static inline int32_t conv_reach(const struct conv_layout *l, int32_t of_out) {
     return (of_out - 1) * l->stride + l->kernel;
 }
 
-/* A band's input and output stay in the L2 cache of larger GPUs (8,192 pixels of 128 channels: 4 MiB).
- * Results always go through the workspace: bias and residual need a pass anyway, and the library then always
- * gets the same layout. With stride 2 the band height follows from the columns of `in`, because four times
- * the pixels of out are gathered. */
+/* Chooses bands and workspace. A band's input and output stay in the L2 cache of larger GPUs (8,192 pixels of
+ * 128 channels: 4 MiB). The library's results always go through the workspace: bias and residual need a pass
+ * anyway, and the library then always gets the same layout. With stride 2 the band height follows from the
+ * columns of `in`, because four times the pixels of out are gathered. */
 static inline struct conv_layout cuda_conv_layout(const struct op *op) {
     const struct tensor *weight = &op->in[1];
     struct conv_layout l = {0};

@@ -76,7 +76,7 @@ template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(
     }
     float mean = team_sum(sum, g.runs.threads, parts) / (float)channels;
     float4 rstd = all_four(source < 0 ? 0 : 1.0f / sqrtf(mean + g.eps));
-#pragma unroll HELD ? HELD : 1 /* held[] must stay in registers */
+#pragma unroll HELD ? HELD : 1 /* unrolled, so that held[] stays in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(g.runs, run, j);
         float4 v = HELD ? held[HELD ? j : 0] : load_source(g, source, i);

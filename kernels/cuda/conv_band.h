@@ -30,7 +30,7 @@ struct conv_gather {
     int32_t first, rows, left, columns;
 };
 
-/* Gathers a band of the input. to: [rows, columns, C padded]. */
+/* Gathers a band of the input into `to` [rows, columns, C padded]. */
 void cuda_conv_gather(float *to, const struct conv_gather *gather, cudaStream_t stream);
 
 /* Rearranges packed weight [N,C,k,k] to [N padded, k, k, C padded]. */

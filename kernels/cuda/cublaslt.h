@@ -37,8 +37,8 @@ static inline uint64_t product_out_bytes(const struct product_key *key) {
     return key->rounded ? 2 : sizeof(float);
 }
 
-/* True if all rows of out and residual start at multiples of 16 bytes if the first rows do. Then only unusual
- * calls have wide = 0. */
+/* True if all rows of out and residual start at multiples of 16 bytes if the first rows do. Then
+ * product_key.wide is 0 only for misaligned first rows, which no forward has. */
 static inline bool product_rows_wide(const struct product_key *key) {
     return key->out_row * (int64_t)product_out_bytes(key) % 16 == 0 && key->residual_row % 4 == 0;
 }
@@ -77,10 +77,10 @@ enum status products_run(struct products *products, const struct product_key *ke
 void products_algorithms(const struct products *products, device_algorithm *report, void *user);
 /* Returns the scratch bytes that products_warm_up needs; 0: no product to run. */
 uint64_t products_warm_up_bytes(const struct products *products);
-/* Runs every prepared product that has not run yet, once, on scratch device memory (a multiple of 256
- * bytes), so that its kernels are loaded before memory is measured. Operands are garbage. Products that
- * need more scratch load at their first call, and so do products with wide = 0 and wide rows: no forward
- * calls those. */
+/* Runs every prepared product that has not run yet, once, on scratch device memory (a multiple of 256 bytes),
+ * so that its kernels are loaded before memory is measured. Operands are garbage. Two kinds of products load
+ * at their first call instead: those that need more scratch, and those with wide = 0 although
+ * product_rows_wide is true (no forward calls these). */
 enum status products_warm_up(struct products *products, void *scratch, uint64_t scratch_bytes,
                              cudaStream_t stream, struct error *e);
 

@@ -144,7 +144,7 @@ static uint64_t cuda_available(struct device *device) {
     struct gpu *g = gpu_of(device);
     size_t free_bytes = 0, all = 0;
     if (cuda_enter(g)) gpu_errors_note(&g->errors, cudaMemGetInfo(&free_bytes, &all), "cudaMemGetInfo");
-    /* The assumed context size may exceed the real one. */
+    /* At most the GPU's memory: used bytes may include an assumed context size that exceeds the real one. */
     uint64_t available = cuda_used(device) + free_bytes;
     return available < device->memory_bytes ? available : device->memory_bytes;
 }
@@ -193,7 +193,7 @@ static enum status load(struct gpu *g, struct error *e) {
     void *scratch = pages_reserve(g->pages, bytes);
     if (!scratch || pages_commit(g->pages, scratch, bytes)) {
         if (gpu_errors_take(&g->errors, e) == OK)
-            error_set(e, DEVICE, "the GPU cannot map %llu bytes", (unsigned long long)bytes);
+            error_set(e, DEVICE, "the GPU cannot map %llu bytes of its memory", (unsigned long long)bytes);
     } else {
         warm_up_libraries(g, scratch, bytes, e);
     }
@@ -223,7 +223,7 @@ static void *cuda_alloc_mapped(struct device *device, size_t bytes) {
     if (!cuda_enter(g)) return NULL;
     cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
     if (code == cudaErrorMemoryAllocation)
-        (void)cudaGetLastError(); /* the caller reports the error */
+        (void)cudaGetLastError(); /* clears the error; the caller reports no memory */
     else
         gpu_errors_note(&g->errors, code, "cudaHostAlloc");
     if (code == cudaSuccess) g->pinned += bytes;
@@ -279,7 +279,7 @@ static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
         cudaError_t refused;
         uint64_t tried = now + pinnable_try(wanted - now, &refused);
         gpu_errors_check(&g->errors, refused, "cudaHostRegister",
-                         &known); /* the next wait reports a lost GPU */
+                         &known); /* only records a lost GPU: the next wait() reports it */
         if (gpu_errors_lost(&g->errors)) return bytes;
         if (tried < wanted) g->pins_most = tried ? tried : 1;
         g->pins_proven = tried;

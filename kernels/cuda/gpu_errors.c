@@ -43,7 +43,7 @@ enum status cuda_check(cudaError_t code, const char *what, struct error *e) {
         error_set(e, memory ? MEMORY : DEVICE,
                   memory ? "out of GPU memory: %s failed" : "CUDA error: %s failed", what);
     error_found(e, "%s, %s", cudaGetErrorName(code), cudaGetErrorString(code));
-    if (loses_context(code)) error_expected(e, "a new session in a new process");
+    if (loses_context(code)) error_expected(e, "a restart of this program (a lost GPU needs a new process)");
     return e->code;
 }
 
@@ -104,7 +104,7 @@ enum status gpu_errors_check(struct gpu_errors *f, cudaError_t code, const char 
 bool gpu_errors_note(struct gpu_errors *f, cudaError_t code, const char *what) {
     struct error failed = {0};
     if (cuda_check(code, what, &failed) == OK) return true;
-    failed.code = DEVICE; /* MEMORY would mean that the call had no effect */
+    failed.code = DEVICE; /* not MEMORY: that code would promise that the failed call had no effect */
     store_error(f, &failed, what, loses_context(code));
     return false;
 }

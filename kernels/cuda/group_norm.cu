@@ -209,7 +209,7 @@ static enum status cuda_group_run(struct cuda *cuda, const struct op *op, char *
     return cuda_launched(op, e);
 }
 
-/* norm_channels is a kernel of cast.cu, listed by cuda_linear. */
+/* The operator also launches channel_norm of cast.cu, whose code cuda_linear lists for loading. */
 static const void *const group_kernels[] = {KERNEL(norm_channels), NULL};
 
 const struct cuda_operator cuda_group_norm = {NULL, cuda_group_run, group_kernels};

@@ -27,8 +27,8 @@ struct statistics_layout {
     uint64_t sums, end; /* offset of double [Y, pieces, groups, 2]: sums and squares; end: total bytes */
 };
 
-/* 16,384 values per piece are 64 per thread, of which 16 are summed in f32 before double. The 64 KiB stay in
- * the cache for the second read. */
+/* Chooses the partition. A piece of 16,384 values gives each thread 64, of which 16 at a time are summed in
+ * f32 before double. The piece's 64 KiB stay in the cache for the second read. */
 static inline struct statistics_layout cuda_statistics_layout(const struct op *op) {
     enum { QUAD = 4, PIECE = 16384 };
     int32_t channels = op->in[0].dim[2], columns = op->in[0].dim[1], each = channels / op->n;

@@ -17,7 +17,7 @@ struct hash_table {
     uint64_t n, capacity; /* number of entries; capacity: a power of two, or 0 */
 };
 
-/* Returns entry i, or NULL if the slot is free. */
+/* Returns entry i, or NULL if it is unused. */
 static inline void *hash_table_at(const struct hash_table *table, uint64_t i) {
     char *entry = table->entries + i * table->entry_bytes;
     int32_t first;
@@ -25,7 +25,7 @@ static inline void *hash_table_at(const struct hash_table *table, uint64_t i) {
     return first ? entry : NULL;
 }
 
-/* Returns the index of the key, or of the free slot for it. */
+/* Returns the index of the key's entry, or of the unused entry where the key belongs. */
 static inline uint64_t hash_table_place(const struct hash_table *table, const void *key) {
     uint64_t hash = 0xcbf29ce484222325u; /* FNV-1a */
     for (size_t i = 0; i < table->key_bytes; i++)

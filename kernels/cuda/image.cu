@@ -3,15 +3,15 @@
 #include "kernels/cuda/token_coords.cuh"
 #include "kernels/cuda/row_access.cuh"
 
-/* A latent [C,Y,X] or image [Y,X,C], and its patches. */
+/* A latent [C,Y,X] or image [Y,X,C] and the sizes of its patches. */
 struct patched {
     struct rows latent;
     struct patches patches;
     int32_t channels, rows, columns; /* size of the latent or image */
 };
 
-/* Address of value i of a token. Values are ordered (py, px, c), (c, py, px) or (c, px, py), the last
- * fastest. */
+/* Returns the address, in the latent or image, of value i of a token. Values are ordered (py, px, c), (c, py,
+ * px) or (c, px, py), the last fastest. */
 __device__ static inline float *cuda_patch_value(const struct patched &p, int64_t token, int32_t i) {
     int32_t side = p.patches.side;
     bool first = p.patches.order != PATCH_CHANNELS_LAST;

@@ -109,12 +109,13 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.rounds = linear_rounds(op);
     l.converts = linear_converts(op);
     l.finishes = linear_finishes(op);
-    /* The residual may alias out; results are rounded only by the epilogue kernel. */
+    /* Products go through the workspace in f32 if the epilogue kernel adds a residual, which may alias out,
+     * or rounds the result. */
     l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype == DTYPE_BF16);
     l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);
     l.bias = workspace_part(&l.end, op->epilogue.bias.rank ? sizeof(float) * n
-                                                           : 0); /* only a converted bias uses this space */
+                                                           : 0); /* unused if the bias is not converted */
     l.stage = workspace_part(&l.end, l.stages ? sizeof(float) * m * (uint64_t)l.panel : 0);
     l.down = workspace_part(&l.end, 2 * m * (uint64_t)linear_adapter_depth(op, true));
     l.up = workspace_part(&l.end, 2 * (uint64_t)l.panel * (uint64_t)linear_adapter_depth(op, false));

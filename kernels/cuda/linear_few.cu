@@ -29,7 +29,7 @@ template <bool PLAIN> struct few_outputs { static constexpr int n = PLAIN ? 2 : 
 
 struct few_call {
     struct rows out, weight,
-        bias;        /* bias may be absent; a plain weight is wide if it starts at multiples of 16 bytes */
+        bias; /* bias is optional; weight.wide: its rows are plain and start at multiples of 16 bytes */
     const float *in; /* activated input [rows, columns] */
     int32_t rows, n, k, columns;
     bool runs_on; /* quantisation blocks cross row boundaries: the weight is one long row */

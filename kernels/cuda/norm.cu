@@ -51,7 +51,7 @@ __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     }
     float mean = team_sum(sum, r.runs.threads, parts) / (float)c;
     float4 rstd = all_four(1.0f / sqrtf(mean + r.eps));
-#pragma unroll HELD ? HELD : 1 /* held[] must stay in registers */
+#pragma unroll HELD ? HELD : 1 /* unrolled, so that held[] stays in registers */
     for (int j = 0; j < quads; j++) {
         int64_t i = column_of(r.runs, run, j);
         float4 v = multiply_four(quad_of<HELD, K>(held, r.in, run, j, i), rstd);

@@ -6,21 +6,23 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row_access.cuh"
 
-/* All runs of a tensor: in_row runs per row, c values each, `threads` threads per run. */
+/* Partition of a tensor into `count` runs (values normed together): in_row runs per row, c values and
+ * `threads` threads per run. */
 struct runs {
     int64_t count;
     int32_t in_row, c, threads;
 };
 
-/* Position of a thread: its run is columns first to end of `row`; the thread has groups of four values number
- * place, place + threads, ... A thread without a run (end is first) reads zeros and writes nothing. */
+/* A thread's part of a run (values normed together). The run is columns `first` to `end` of `row`. The thread
+ * has the run's groups of four values number place, place + threads, ... A thread without a run (end equals
+ * first) reads zeros and writes nothing. */
 struct run {
     int64_t row, first, end;
     int32_t place;
 };
 
-/* Returns the row of a run. 64-bit division takes about a hundred instructions, more than a head's norm; few
- * calls need it. */
+/* Returns the tensor row that contains this run. Divides in 32 bits if possible: 64-bit division takes about
+ * a hundred instructions, more than a head's norm. */
 __device__ static inline int64_t row_of(const struct runs &runs, int64_t number) {
     if (runs.count > UINT32_MAX) return number / runs.in_row;
     return (uint32_t)number / (uint32_t)runs.in_row;
@@ -38,12 +40,12 @@ template <int HELD> __device__ static inline int32_t quads_of(const struct runs 
     return HELD ? HELD : (runs.c - 1) / (4 * runs.threads) + 1;
 }
 
-/* Returns the column in the run of the thread's group j. */
+/* Returns the first column, within the run, of the thread's j-th group of four values. */
 __device__ static inline int64_t column_of(const struct runs &runs, const struct run &run, int32_t j) {
     return 4 * (run.place + (int64_t)j * runs.threads);
 }
 
-/* Loads four values; zeros after the end of the run, which the last groups of a thread may exceed. */
+/* Loads four values of a run; zeros beyond its end, which a thread's last groups may exceed. */
 template <enum rows_kind K>
 __device__ static inline float4 load_quad(const struct rows &rows, const struct run &run, int64_t column) {
     if (K != ROWS_ANY && run.first + column >= run.end) return all_four(0);

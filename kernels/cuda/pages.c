@@ -44,9 +44,9 @@ struct pages {
 
     pthread_mutex_t lock; /* guards the fields below */
     struct reservation *reservations;
-    CUmemGenericAllocationHandle *unmapped; /* unmapped chunks; capacity for all allocated chunks */
+    CUmemGenericAllocationHandle *unmapped; /* list of unmapped chunks; has space for all allocated chunks */
     uint64_t n_unmapped, n_taken, capacity;
-    bool preallocated; /* commit allocates no chunks */
+    bool preallocated; /* commit only maps existing chunks and allocates none */
 };
 
 /* Chunks [first, last) of a reservation. */
@@ -189,7 +189,7 @@ int pages_commit(struct pages *p, void *memory, uint64_t bytes) {
     pthread_mutex_lock(&p->lock);
     bool reserved = range_of(p, memory, bytes, &all);
     cudaError_t code = reserved ? map_unused(p, &all) : cudaErrorInvalidValue;
-    /* The caller reports out of memory. */
+    /* Out of memory is only returned: the caller reports it. */
     if (code != cudaErrorMemoryAllocation) gpu_errors_note(p->errors, code, "cuMemMap");
     if (code == cudaSuccess)
         count_pages(p, &all, memory, bytes, true);
@@ -358,7 +358,7 @@ struct pages *pages_open(struct sys *sys, int ordinal, struct gpu_errors *errors
 void pages_close(struct pages *p) {
     if (!p) return;
     bool lost = gpu_errors_lost(p->errors);
-    p->preallocated = true; /* so that end_reservation frees no chunks one by one */
+    p->preallocated = true; /* prevents end_reservation from freeing chunks one by one */
     while (p->reservations) {
         struct reservation *r = p->reservations;
         p->reservations = r->next;

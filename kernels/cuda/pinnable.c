@@ -11,7 +11,7 @@ enum { CHUNK = 16 << 20, LEAST = 64 << 10, CHUNKS_MAX = 4096, PARTS_MAX = 8 };
 struct trial {
     int file;
     char *memory;
-    uint64_t bytes, pinned;    /* bytes of memory; bytes pinned, from the start */
+    uint64_t bytes, pinned;    /* size of the address range; bytes pinned so far, counted from its start */
     uint64_t parts[PARTS_MAX]; /* offsets of pinned parts smaller than a chunk */
     int n_parts;
     cudaError_t refused; /* error of the last failed attempt */
@@ -34,7 +34,8 @@ static bool pin_next(struct trial *t, uint64_t bytes) {
         return false;
     cudaError_t code = cudaHostRegister(at, bytes, cudaHostRegisterPortable);
     if (code != cudaSuccess)
-        t->refused = code, (void)cudaGetLastError(); /* the error is the result of the trial */
+        t->refused = code,
+        (void)cudaGetLastError(); /* clears CUDA's error: the trial keeps it as its result */
     madvise(at, bytes, MADV_DONTNEED);
     if (code == cudaSuccess) t->pinned += bytes;
     return code == cudaSuccess;

@@ -23,7 +23,8 @@ static void planned_destroy(struct device *device) {
     p->sys->release(p->sys, p);
 }
 
-/* Present but empty: plans need to find a device with its own memory; nothing is allocated. */
+/* Empty function table: its presence tells the planner that the device has its own memory; nothing is
+ * allocated. */
 static const struct device_memory planned_memory;
 
 struct device *cuda_plan_device(struct sys *sys, const struct cuda_card *card, struct error *e) {

@@ -45,7 +45,7 @@ static inline struct rows rows_of(const struct tensor *t) {
     return t->rank ? rows_scaled(rows_at(t->data, t->row_bytes, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
 
-/* One row that is used for all rows. */
+/* Returns access to a vector that serves as every row (stride 0). */
 static inline struct rows rows_vector(const struct tensor *t) {
     return t->rank ? rows_scaled(rows_at(t->data, 0, t->dtype), t) : rows_at(NULL, 0, DTYPE_F32);
 }
@@ -167,7 +167,7 @@ __device__ static inline void weights_load(float to[N], const struct rows &rows,
     if (i + N <= n) return;
 #pragma unroll
     for (int j = 0; j < N; j++)
-        to[j] = i + j < n ? to[j] : 0; /* an infinite scale would turn zeros into NaN */
+        to[j] = i + j < n ? to[j] : 0; /* 0 beyond n: an infinite scale has turned these zeros into NaN */
 }
 
 /* weights_load with the type dispatched at run time: not for inner loops. */

@@ -17,7 +17,7 @@ struct dry {
     uint64_t workspace_bytes;     /* largest operator workspace so far; the caller may reset it */
     uint64_t internal_bytes;      /* largest library allocation in an operator; the caller may reset it */
     uint64_t primitives_bytes;    /* bytes of all distinct library primitives so far */
-    uint64_t *primitives;         /* hash set of primitive ids: open addressing, 0 is a free slot */
+    uint64_t *primitives;         /* hash set of primitive ids: open addressing, 0 marks an unused entry */
     int n_primitives, capacity;
 };
 

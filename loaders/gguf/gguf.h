@@ -33,7 +33,7 @@ struct gguf_text {
 };
 
 struct gguf_value {
-    enum gguf_kind kind; /* type of the value; of the elements if it is an array */
+    enum gguf_kind kind; /* type of the value, or of the array's elements */
     bool array;
     uint64_t n; /* number of elements; 1 if not an array */
     const unsigned char *data;
@@ -49,11 +49,11 @@ uint64_t gguf_host_bytes(const struct gguf *header);
 
 /* Finds the value of a metadata key; false if absent. */
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value);
-/* Pair i of the metadata, in key order; false after the last. */
+/* Returns metadata pair i (from 0), sorted by key; false after the last pair. */
 bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value);
 /* Element i of a numeric value as a double; integers up to 2^53 are exact. */
 double gguf_number(const struct gguf_value *value, uint64_t i);
-/* Iterates over the strings of a value: *place starts as 0. False at the end. */
+/* Returns the next string of a value in *text. *place: iteration state, 0 at the start. False at the end. */
 bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf_text *text);
 /* The value of general.architecture; "" if absent. gguf_read rejects a value that is not UTF-8. */
 const char *gguf_architecture(const struct gguf *header);
@@ -73,7 +73,7 @@ enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *in
 /* True if the file starts like a GGUF file; false also if it cannot be read. */
 bool gguf_is(struct sys *sys, const char *path);
 
-/* Writes metadata and tensors. Tensor bytes come from the maker as in safetensors_write_made, or from
+/* Writes a GGUF file of metadata and tensors. Tensor bytes come from the maker as in safetensors_write_made, or from
  * tensor.data if maker is NULL. The file is written under a temporary name, flushed and renamed; after a
  * failure no file is left. Memory: only the header. Tensors must be packed, with rows of whole blocks.
  * UNSUPPORTED: a type that GGUF lacks. */
@@ -84,7 +84,7 @@ struct gguf_metadata {
     const char *text;
     const int32_t *array;
     int n;                          /* length of array; 0: not an array */
-    const struct gguf_value *value; /* copied from another file, replaces the fields above */
+    const struct gguf_value *value; /* value copied from another file, used instead of the fields above; NULL: none */
 };
 struct named_tensor;
 struct tensor_maker;

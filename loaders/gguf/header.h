@@ -31,7 +31,7 @@ struct gguf_tensor {
     int type; /* index into gguf_types */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
-    uint64_t offset, bytes;     /* offset: within the data; within the file after all checks */
+    uint64_t offset, bytes;     /* offset: relative to the data; relative to the file once the header is checked */
 };
 
 struct gguf {
@@ -43,12 +43,12 @@ struct gguf {
     int n_pairs;
     struct gguf_tensor *tensors; /* sorted by name */
     int n_tensors;
-    uint64_t name_bytes; /* bytes of all tensor names, with a NUL each */
+    uint64_t name_bytes; /* total bytes of the tensor names, each with a NUL */
     char *architecture;
     uint64_t host_bytes;
 };
 
-/* Bytes that alloc_array allocates for n elements. */
+/* Number of bytes that alloc_array allocates for n elements, for memory accounts. */
 static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
     return n ? n * bytes : 1;
 }
@@ -80,10 +80,10 @@ static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     return number;
 }
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e);
-/* Reads a length and as many bytes. BOUNDS beyond the file, LIMIT above `most`; what: the text's role. */
+/* Reads a string: its length, then its bytes. BOUNDS if it extends past the file, LIMIT if it exceeds `most` bytes. what: name of the string in messages. */
 enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *text,
                            struct error *e);
-/* gguf_take_text for a name: META if it is empty or contains a NUL, UTF8. */
+/* As gguf_take_text, for a key or tensor name. META: empty or with a NUL; UTF8: invalid UTF-8. */
 enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *name,
                            struct error *e);
 /* TRUNC unless the rest of the file can hold n items of at least least_bytes each. */
@@ -91,7 +91,7 @@ enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_
                              const char *what, struct error *e);
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
 
-/* Reads n metadata pairs, sorts them, and checks the keys that concern every file. */
+/* Reads n metadata pairs, sorts them, and checks the general keys (alignment, architecture, block count). */
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e);
 /* Integer element i of a value; false if the type is no integer or the number exceeds 63 bits. */
 bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number);

@@ -21,7 +21,7 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 #define LANES_WIDE
 #endif
 
-/* Returns a where the mask is set, b elsewhere. */
+/* For each lane returns a where the mask is set, else b. */
 #define lanes_select(mask, a, b) ((lanes)(((lane_ints)(a) & (mask)) | ((lane_ints)(b) & ~(mask))))
 
 static const float lanes_magic =

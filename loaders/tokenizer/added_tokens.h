@@ -3,15 +3,15 @@
 
 #include "loaders/tokenizer/tables.h"
 
-/* Sorts t->added into its two sets. DUP for duplicate content. */
+/* Builds the sorted sets t->raw and t->normalized from t->added. DUP: two added tokens have the same content. */
 enum status added_sets_build(struct tokenizer *t, struct error *e);
 struct added_search {
     const struct added_set *set;
     struct span text;
     uint64_t from;                 /* next position to search */
-    uint64_t taken;                /* end of the last match, including white space that it took */
-    uint64_t white_from, white_to; /* white space already scanned to the right of a match */
-    uint64_t start, end;           /* the match, including white space that it takes */
+    uint64_t taken;                /* end of the last match, including the white space that rstrip took */
+    uint64_t white_from, white_to; /* range of white space to the right of a match that was scanned already */
+    uint64_t start, end;           /* current match, including the white space that lstrip and rstrip take */
     int32_t id;
 };
 /* Finds the next match; false if there is none. If the last match took white space with which this match

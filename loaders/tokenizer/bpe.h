@@ -5,11 +5,11 @@
 #include "loaders/tokenizer/tables.h"
 
 struct bpe_symbol {
-    int32_t id, next, previous; /* id -1: merged into its left neighbour */
+    int32_t id, next, previous; /* id -1: the symbol was merged into its left neighbour */
 };
 struct bpe_scratch {
     struct bpe_symbol *symbols;
-    uint64_t *heap; /* rank << 32 | index of the left symbol */
+    uint64_t *heap; /* priority queue of merges: rank << 32 | index of the left symbol */
     uint64_t n_heap, capacity;
 };
 

@@ -14,7 +14,7 @@ bool code_is_word(int32_t code);
  * it, and it is freed with sys->release. */
 enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e);
 
-/* Makes a checked copy of a normalisation table; path: its file. BOUNDS, LIMIT (1 MB). */
+/* Copies and checks a normalisation table (precompiled_charsmap). path: its file, for messages. BOUNDS, LIMIT (1 MB). */
 enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
                           struct error *e);
 void charsmap_destroy(struct sys *sys, struct charsmap *map);

@@ -8,7 +8,7 @@
 struct reading {
     struct tokenizer *t;
     const char *path;    /* file being read */
-    json_t *vocab;       /* token -> id, borrowed from the JSON document; NULL: tokens are in t->words */
+    json_t *vocab;       /* object that maps tokens to ids, borrowed from the JSON document; NULL: t->words has the tokens */
     uint8_t *taken;      /* used ids, one bit per id */
     uint64_t longest;    /* bytes of the longest token */
     char *joined;        /* buffer of longest + 1 bytes, for looking up merged tokens */
@@ -26,14 +26,14 @@ enum status tokenizer_read_spiece(struct tokenizer *t, const char *path, const s
 /* Fills an empty tokenizer from GGUF metadata. */
 enum status tokenizer_read_gguf(struct tokenizer *t, const char *path, struct error *e);
 
-/* Reports "OBJECT PROBLEM" with the path of the file. */
+/* Fails with "tokenizer: OBJECT PROBLEM" and the path of the file. */
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
                          struct error *e);
 enum status reading_wrong_kind(const struct reading *r, const char *object, const json_t *value,
                                const char *expected, struct error *e);
 enum status reading_unsupported(const struct reading *r, const char *object, const char *found,
                                 const char *expected, struct error *e);
-/* JSON type for messages, such as "an object"; "nothing" for NULL. */
+/* Name of a value's JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
 /* True for a missing value or JSON null. */
 bool reading_absent(const json_t *value);
@@ -44,7 +44,7 @@ enum status reading_bool(const struct reading *r, const json_t *object, const ch
 const char *reading_type(const struct reading *r, const json_t *object, const char *name, struct error *e);
 /* True if the string, or the "content" of a token object, equals text. */
 bool reading_is_text(const json_t *value, const char *text);
-/* META unless value is an integer from 0 to TOKENIZER_ID_MAX. */
+/* Fails with META unless a token's id is an integer from 0 to TOKENIZER_ID_MAX. */
 enum status reading_check_id(const struct reading *r, const char *token, const json_t *value,
                              struct error *e);
 /* Allocates the bit set of used ids, which reading_finish frees. */
@@ -70,13 +70,13 @@ enum status pre_tokenizer_read(struct reading *r, const json_t *root, struct err
 enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e);
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e);
 
-/* Reads the vocabulary r->vocab: ids of bytes, also at the end of a piece (with suffix), and the used ids. */
+/* Reads the BPE vocabulary r->vocab. Sets the used ids, and the ids of single bytes within a word and at its end (with end-of-word suffix). */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
-/* bpe_read_vocab from t->words, with used ids and r->longest already set. */
+/* As bpe_read_vocab, if t->words has the vocabulary and the used ids and r->longest are set. */
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e);
 /* Adds the merge "left right" with this rank to the allocated table. */
 enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e);
-/* Reads the token (or null) for bytes without one. An unknown token is an error only if such bytes exist. */
+/* Reads unk_token (or null), which stands for bytes without a token. A name outside the vocabulary is an error only if such bytes exist. */
 enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
 /* Reads the lines of merges.txt. */
 enum status bpe_read_merges_text(struct reading *r, struct span text, struct error *e);
@@ -110,7 +110,7 @@ enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct erro
  * pieces to specials, as elements of added_tokens. BOUNDS and TYPE for invalid protobuf. */
 enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e);
 enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e);
-/* Reads the added tokens of T5's class: others, and named ones. config and special_map may be NULL. */
+/* Reads the added tokens of T5Tokenizer: `others`, and tokens named in config and special_map. config and special_map may be NULL. */
 enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,
                                json_t *others, struct error *e);
 

@@ -17,11 +17,10 @@ struct split {
     struct span text;
     uint64_t returned;   /* end of the pieces returned so far */
     uint64_t from;       /* next position to search */
-    uint64_t start, end; /* the last match; its piece is still to be returned if returned < end */
-    bool matched;        /* there was a match */
+    uint64_t start, end; /* range of the last match; its piece has not been returned yet if returned < end */
+    bool matched;        /* the pattern has matched at least once in this text */
 };
-/* Returns the next piece, never empty; false after the last or on error. Without drop_gaps they cover the
- * text. */
+/* Returns the next piece, never empty; false after the last or on error. Without drop_gaps the pieces cover the whole text. */
 bool split_next(struct split *split, struct span *piece, struct error *e);
 
 #endif

@@ -51,7 +51,7 @@ struct merge_table {
     uint32_t n_merges, mask;
 };
 
-/* A whole token by its bytes, at an offset into one blob; kept only for files with ignore_merges. */
+/* A whole token: offset and length of its bytes in one blob. BPE keeps words only for files with ignore_merges. */
 struct word {
     uint32_t offset, bytes;
     int32_t id;
@@ -77,20 +77,20 @@ struct added_set {
     bool starts[256]; /* true if some pattern starts with this byte */
 };
 
-/* SentencePiece's normalisation table, see charsmap.c; without units: none. */
+/* SentencePiece's normalisation table, see charsmap.c; units NULL: no table. */
 struct charsmap {
     uint32_t *units, n_units; /* a double-array trie */
     char *texts;              /* NUL-terminated texts */
-    uint32_t n_texts;         /* bytes of texts */
+    uint32_t n_texts;         /* total bytes of the texts */
 };
 
-/* A unigram model: a trie of pieces whose edges are hashed by node and byte; without edges: none. */
+/* A unigram model: a trie of pieces whose edges are hashed by node and byte; edges NULL: no unigram model. */
 struct unigram {
     struct {
-        uint32_t key, child; /* node << 8 | byte; child 0: empty slot */
+        uint32_t key, child; /* key: node << 8 | byte; child: the node reached, 0 in an empty slot */
     } * edges;
     uint32_t mask, n_nodes;
-    int32_t *piece; /* piece that ends at each node, or -1 */
+    int32_t *piece; /* id of the piece that ends at each trie node, or -1 */
     double *scores, unknown_score;
 };
 
@@ -99,7 +99,7 @@ struct tokenizer {
     char *path; /* file of the split pattern, for messages */
     const char *kind;
     int size;
-    bool nfc, one_space, lower; /* normalisation steps, in this order */
+    bool nfc, one_space, lower; /* normalisation steps NFC, white space to one blank, lower case, in this order */
     bool ignore_merges;
     bool fuse_unk;
     int32_t pad;                        /* padding id, see tokenizer_pad */

@@ -17,11 +17,11 @@
 enum { CANARY = 4096, WORKSPACE_MAX = 224 << 20, OPERANDS_MAX = 128 << 20, GUARD = 512, SPANS_MAX = 64 };
 
 struct checker {
-    struct device device; /* first member: device functions cast a struct device pointer to the checker */
+    struct device device; /* first member: struct device * is cast to this type */
     struct sys sys;
     struct device *cuda, *planned;
-    char *operands, *snapshot, *result; /* host memory: the test's operands; a copy from before the call; the
-                                           operands after the call */
+    /* host memory: the test's operands; a copy from before the call; the operands after the call */
+    char *operands, *snapshot, *result;
     char *together, *workspace; /* device memory: all operands in one allocation; the workspace of any call */
     size_t used;
     int shift; /* distance of every operand from a multiple of 256 bytes */
@@ -160,7 +160,6 @@ static void run_apart(const struct op *op, uint64_t workspace_bytes) {
     for (int i = 0; i <= checker.n_spans; i++) device_memory_give(memory[i]);
 }
 
-/* Runs with all operands in one allocation. */
 static void run_together(const struct op *op) {
     assert_true(device_memory_put(checker.cuda, checker.together, checker.operands, checker.used));
     run_on_device(op, checker.workspace);
@@ -254,7 +253,7 @@ static int set_up(void **state) {
 
 static int tear_down(void **state) {
     (void)state;
-    if (!checker.cuda) return 0; /* set_up has reported the error */
+    if (!checker.cuda) return 0; /* set_up has reported why the device did not open */
     device_memory_give(checker.together);
     device_memory_give(checker.workspace);
     checker.cuda->destroy(checker.cuda);

@@ -12,8 +12,7 @@ extern "C" {
  * beyond the end. Returns NULL without memory. */
 void *device_memory_take(size_t bytes);
 void device_memory_give(void *memory);
-/* Copies or fills device memory after the device's queued operators, and waits for the end. Returns false if
- * CUDA fails. */
+/* Copies or fills after the device's queued operators, and waits. Returns false if CUDA fails. */
 bool device_memory_put(struct device *device, void *to, const void *from, size_t bytes);
 bool device_memory_get(struct device *device, void *to, const void *from, size_t bytes);
 bool device_memory_fill(struct device *device, void *to, int value, size_t bytes);

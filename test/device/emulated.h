@@ -32,8 +32,7 @@ static inline long emulated_launches(void) {
     return emulated() ? (long)emu_read_counts().calls[EMU_LAUNCH] : 0;
 }
 
-/* Returns the number of kernels whose code was loaded only at their first launch, instead of before the run.
- */
+/* Returns the number of kernels whose code was loaded only at their first launch. */
 static inline long emulated_late_kernels(void) {
     return emulated() ? (long)emu_read_counts().late_kernels : 0;
 }

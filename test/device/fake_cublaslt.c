@@ -150,7 +150,6 @@ static float bf16_to_f32(const void *from, int64_t i) {
     return value;
 }
 
-/* Returns value i of an f32 or bf16 operand. */
 static float value_of(const void *from, cudaDataType type, int64_t i) {
     return type == CUDA_R_16BF ? bf16_to_f32(from, i) : ((const float *)from)[i];
 }

@@ -81,8 +81,7 @@ extern "C" void fragments_product(struct device *device, const uint16_t *a, cons
         LAUNCH((product<false>), 1, LANES, 0, stream_of(device), a, b, d);
 }
 
-/* Thread i queues 16-byte chunk i of both groups, and uses the first group while the second may be in flight.
- */
+/* Thread i copies chunk i of two groups, and uses the first while the second may be in flight. */
 __global__ static void copy(const uint32_t *from, const int32_t *valid, uint32_t *to) {
     SMEM_ARRAY(uint32_t, chunks, CHUNKS * 4);
     int n = CHUNKS / 2, i = threadIdx.x, other = n - 1 - i;

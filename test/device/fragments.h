@@ -22,8 +22,7 @@ void fragments_ldmatrix(struct device *device, const uint16_t *values, const int
  * if transposed. */
 void fragments_product(struct device *device, const uint16_t *a, const uint16_t *b, bool transposed,
                        float *d);
-/* Copies CHUNKS chunks of 16 bytes in two groups with cp.async; a chunk i with valid[i] = 0 is filled with
- * zeros. */
+/* Copies CHUNKS chunks of 16 bytes in two groups with cp.async; zeros replace chunks not in `valid`. */
 void fragments_copy(struct device *device, const uint32_t *from, const int32_t *valid, uint32_t *to);
 /* Converts n values with exp2_fast or a bf16 conversion of ptx.cuh. */
 void fragments_exp2(struct device *device, const float *from, float *to, int32_t n);

@@ -23,8 +23,7 @@ static int random_below_n(int n) {
     return rand() % n;
 }
 
-/* Fills an array with values of few bits, for which sums are exact in any order and conversion to bf16 is
- * exact. */
+/* Fills with values of few bits: sums are exact in any order, and conversion to bf16 is exact. */
 static void fill(float *to) {
     for (int i = 0; i < VALUES; i++) to[i] = (float)(random_below_n(65) - 32) / 8;
 }

@@ -30,8 +30,7 @@ static uint32_t pair(uint16_t low, uint16_t high) {
     return (uint32_t)high << 16 | low;
 }
 
-/* Returns element (row, k) of matrix a. All elements differ, so that no exchanged position gives the right
- * sum. */
+/* Element (row, k) of matrix a. All differ, so that no exchanged position gives the right sum. */
 static int a_value(int row, int k) {
     return 1 + row * 16 + k;
 }
@@ -136,8 +135,8 @@ static void test_ldmatrix(void **state) {
         int32_t *row_of = shared(LANES * sizeof *row_of);
         uint32_t *got = shared(LANES * 4 * sizeof *got);
         for (int i = 0; i < LANES * TILE_STRIDE; i++) values[i] = (uint16_t)(7 + 13 * i);
-        for (int l = 0; l < LANES; l++)
-            row_of[l] = (l * 5 + 3) % LANES; /* lanes point at rows in a scattered order */
+        /* lanes point at rows in a scattered order */
+        for (int l = 0; l < LANES; l++) row_of[l] = (l * 5 + 3) % LANES;
         fragments_ldmatrix(cuda, values, row_of, transposed, got);
         checker_wait();
         for (int l = 0; l < LANES; l++)
@@ -184,8 +183,7 @@ static void test_copy(void **state) {
     for (int i = 0; i < CHUNKS * 4; i++) assert_int_equal(to[i], valid[i / 4] ? from[i] : 0);
 }
 
-/* exp2_fast has a relative error of at most 2^-22, as ptx.cuh documents; subnormal results are flushed to 0.
- */
+/* exp2_fast has a relative error of at most 2^-22 (ptx.cuh); subnormal results are flushed to 0. */
 static void test_exp2(void **state) {
     (void)state;
     enum { N = 20000 };

@@ -158,8 +158,8 @@ static bool renew_session(struct rig *rig) {
 }
 
 struct pinned {
-    json_int_t pools, most, staging; /* from the plan: bytes of host pools; most bytes pinned at once; the
-                                        part of `most` outside of pools */
+    /* from the plan: bytes of host pools; most bytes pinned at once; the part of `most` outside of pools */
+    json_int_t pools, most, staging;
 };
 
 static struct pinned pinned_of(json_t *plan) {
@@ -269,8 +269,7 @@ static void requests(struct rig *rig, const char *name) {
     }
 }
 
-/* Makes the n-th CUDA call of a kind fail; the session's next run must be bit-identical to an undisturbed
- * run. */
+/* Fails the n-th CUDA call of a kind; the session's next run must be bit-identical. */
 static void fail_once(struct rig *rig, const struct sluice_request *request, const struct result *want,
                       enum emulated_call call, long n, long *n_failures) {
     char what[96];
@@ -317,8 +316,7 @@ static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_r
     check(failures, "no copy failed");
 }
 
-/* The process loses its GPU, so this test runs last. test/device/program.sh loses the GPU at each kind of
- * call. */
+/* Runs last, as the process loses its GPU. test/device/program.sh loses it at each kind of call. */
 static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request request) {
     enum { ILLEGAL_ADDRESS = 700 }; /* cudaErrorIllegalAddress */
     if (!emulated()) return;
@@ -381,8 +379,7 @@ static void test_plan_never_changes_bits(const char *folder, const char *name, c
     check(want.n_images == 2, "%s: %s (%s) %s", name, want.error.what, want.error.where, want.error.found);
     rig.fault_sys.delay_us = 300;
     budgets(&rig, request, &want, false, name);
-    /* Compares latents only: the VAE's workspace exceeds all other weights, so with decoding no other stage
-     * would stream. */
+    /* Latents only: with decoding no weights would stream, because the VAE's workspace is larger. */
     struct result latents = want;
     latents.n_images = 0;
     request.no_decode = true;
@@ -425,7 +422,6 @@ static void test_stored_types_keep_bits(void) {
 
 #endif
 
-/* Runs the gate on the fixtures with this extent of tests. */
 static void gates(enum cuda_extent extent, char **names) {
     for (int i = 0; i < n_fixtures; i++)
         if (fixtures[i].gate && fixtures[i].gate->cuda == extent && fixture_is_selected(&fixtures[i], names))

@@ -95,7 +95,7 @@ enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* VISITS exceeds the size of bo
 static struct stream {
     float *sources;
     char *slots;
-    pthread_mutex_t lock; /* guards the fields below */
+    pthread_mutex_t lock;
     pthread_cond_t changed;
     uint64_t event[VISITS], fence[VISITS];
     int n_events, n_fences;
@@ -133,8 +133,8 @@ static void compute_visit(int i, char *out) {
     assert_ok(&e);
     uint64_t event = memory->record_event(device);
     assert_int_equal(event, i + 1);
-    assert_int_equal(memory->record_event(device),
-                     event); /* no new event, because no operator was queued since the last one */
+    /* no new event, because no operator was queued since the last one */
+    assert_int_equal(memory->record_event(device), event);
     pthread_mutex_lock(&stream.lock);
     stream.event[i] = event;
     stream.n_events++;
@@ -179,8 +179,7 @@ static void test_slots_are_filled_in_order(void **state) {
     }
 }
 
-/* Waiting for an event that was overwritten in the event table succeeds: the host has already waited for it.
- */
+/* An event overwritten in the event table counts as passed: the host has waited for it. */
 static void test_overwritten_event_counts_as_passed(void **state) {
     enum { LATER = 300 };
     struct error e = {0};
@@ -304,8 +303,8 @@ static void test_preallocated_pages(void **state) {
     char *pages = memory->reserve(device, (size_t)PAGES * PAGE), *more = memory->reserve(device, 2 * bytes);
     for (int i = 0; i < STEPS; i++) change_pages(&random, pages, there, shared);
     assert_int_equal(memory->commit(device, more, 2 * bytes), -ENOMEM);
-    assert_int_equal(memory->commit(device, more, CHUNK),
-                     0); /* the failed commit before has taken no memory */
+    /* the failed commit before has taken no memory */
+    assert_int_equal(memory->commit(device, more, CHUNK), 0);
     assert_int_equal(memory->used(device), used);
     assert_int_equal(memory->preallocate(device, 2 * bytes, &e), OK);
     assert_int_equal(memory->used(device), used + bytes);

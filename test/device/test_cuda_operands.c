@@ -1,8 +1,7 @@
 /* bf16 operands: tensors that only products and attention read are stored in bf16. Each operator that writes
  * a bf16 tensor must give its f32 result rounded; each operator that reads one must give the bits of the same
- * values in f32. Invalid operands are rejected.
- *
- * Runs on a GPU or under the emulator. ONLY and SKIP in the environment are patterns of test names. */
+ * values in f32. Invalid operands are rejected. Runs on a GPU or under the emulator. ONLY and SKIP in the
+ * environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -15,7 +14,6 @@ static uint16_t nearest_half(double value) {
     return (uint16_t)(bits_of(rounded) >> 16);
 }
 
-/* Returns an f32 copy of a bf16 tensor. */
 static struct tensor f32_copy(const struct tensor *t, int gap) {
     struct tensor to = tensor_random(DTYPE_F32, t->rank, t->dim, gap, 1);
     for (int64_t row = 0; row < tensor_rows(t); row++)
@@ -24,8 +22,7 @@ static struct tensor f32_copy(const struct tensor *t, int gap) {
     return to;
 }
 
-/* Tolerance for results of GPU libraries, which may use another algorithm for bf16 results than for f32
- * results. */
+/* Tolerates differences of GPU libraries, whose algorithms may depend on the result type. */
 static bool near_enough(double found, double plain, bool library) {
     return library && !emulated() && fabs(found - plain) <= 0.01 * fabs(plain) + 0.01;
 }
@@ -61,8 +58,8 @@ static struct results results_of(int rank, const int32_t *dim, int gap) {
 }
 
 enum { PLACES = 4 };
-static const int32_t columns_of[PLACES] = {128, 36, 77,
-                                           8200}; /* a row of 8200 columns does not fit in registers */
+/* a row of 8200 columns does not fit in registers */
+static const int32_t columns_of[PLACES] = {128, 36, 77, 8200};
 static const int gaps[PLACES] = {0, 4, 1, 8};
 
 static void test_norms(void **state) {
@@ -170,15 +167,15 @@ static void test_linear(void **state) {
         {33, 40, 64, DTYPE_OTHER, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_F32, ACTIVATION_NONE, false, false, 0, 8},
-        {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0,
-         0}, /* K is padded with zeros for the library */
-        {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8,
-         1}, /* contiguous rows in the input, gaps in the output */
+        /* K is padded with zeros for the library */
+        {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
+        /* contiguous rows in the input, gaps in the output */
+        {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1},
         {9, 36, 72, DTYPE_OTHER, ACTIVATION_NONE, false, false, 1, 3},
         {17, 64, 128, DTYPE_F16, ACTIVATION_GELU_TANH, false, false, 0, 0},
         {17, 48, 128, DTYPE_OTHER, ACTIVATION_SILU, true, true, 0, 4},
         {3, 21, 16, DTYPE_OTHER, ACTIVATION_NONE, false, true, 0, 0},
-        {2100, 4100, 8, DTYPE_BF16, ACTIVATION_GELU_TANH, false, false, 0, 0}, /* two weight panels */
+        {2100, 4100, 8, DTYPE_BF16, ACTIVATION_GELU_TANH, false, false, 0, 0},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         random_state = 800 + i;

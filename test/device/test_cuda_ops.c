@@ -12,8 +12,7 @@
 
 #include <time.h>
 
-/* Barriers are a hundred times slower under ThreadSanitizer, so shapes have only 2 to 8 blocks of threads
- * there. */
+/* Under ThreadSanitizer barriers are 100 times slower, so shapes have only 2 to 8 thread blocks. */
 #ifdef __SANITIZE_THREAD__
 enum { SMALL = 1, RANDOM_CASES = 0, ROWS_ALIKE = 20, PICTURES = 3 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -279,23 +278,21 @@ static void test_conv(void **state) {
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
-        {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true,
-         RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
-        {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
-        {5, 9, 96, 16, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true,
-         RESIDUAL_OUT}, /* first convolution of Qwen-Image's VAE */
+        /* first convolution of an inpainting UNet */
+        {5, 3, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE},
+        {5, 3, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE},
+        {5, 9, 96, 16, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT},
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
-        {3, 2, 609, 8, 1, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, false,
-         RESIDUAL_NONE}, /* 609 columns: several warps share a row */
-        {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true,
-         RESIDUAL_NONE}, /* a row of 8200 columns does not fit in registers and is read again */
+        /* 609 columns: several warps share a row */
+        {3, 2, 609, 8, 1, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, false, RESIDUAL_NONE},
+        /* a row of 8200 columns does not fit in registers and is read again */
+        {1, 2, 8200, 8, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {37, 300, 3, 8, 3, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_APART},
     };
     for (size_t i = 0; i < (SMALL ? 4 : sizeof cases / sizeof *cases); i++) case_conv(cases[i]);
 }
 
-/* Convolution epilogues, without epilogue, with padding or a residual, in bands of which the last one is
- * short. */
+/* Convolutions with and without epilogue, padding and residual, in bands; the last one is short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE,
@@ -317,12 +314,11 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_column = true});
     c = (struct conv_case){SMALL ? 3 : 19, SMALL ? 5 : 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU,
                            true,           RESIDUAL_APART};
-    case_conv_sized(
-        c, (struct conv_options){.cut_row = true, .cut_column = true}); /* several bands of at most 13 rows */
+    /* several bands of at most 13 rows */
+    case_conv_sized(c, (struct conv_options){.cut_row = true, .cut_column = true});
 }
 
-/* Convolutions must round operands to TF32 on tensor cores: more exact results would come from a slow
- * algorithm. */
+/* Convolutions must round operands to TF32: more exact results would come from a slow algorithm. */
 static void test_conv_is_tf32(void **state) {
     (void)state;
     if (!SMALL) assert_true(op_errors[OP_CONV2D].measured > 1e-5);
@@ -334,8 +330,8 @@ static void test_conv_strided(void **state) {
         {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
         {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},
-        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true,
-         RESIDUAL_NONE}, /* bands of 5 rows, the last one of 2 */
+        /* bands of 5 rows, the last one of 2 */
+        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
     };
     for (size_t i = 0; i < (SMALL ? 2 : sizeof cases / sizeof *cases); i++) {
@@ -425,8 +421,7 @@ static void test_conv_overlap(void **state) {
     }
 }
 
-/* With stride 2, a convolution's output may start at its input. The image is wide enough for several bands.
- */
+/* With stride 2, a convolution's output may start at its input, also in several bands. */
 static void test_conv_strided_overlap(void **state) {
     (void)state;
     for (int i = 0; i < PICTURES; i++) {
@@ -489,8 +484,7 @@ static void cases_at(int gap) {
     case_picture(4, 5, 8);
 }
 
-/* Rule R1 (kernels/README.md): rows at unaligned addresses give the same bits as rows read with wide loads.
- */
+/* Rule R1 (kernels/README.md): unaligned rows give the same bits as rows read with wide loads. */
 static void test_places_alike(void **state) {
     (void)state;
     static const struct { int gap, shift; } places[] = {{0, 0}, {4, 0}, {0, 4}, {3, 8}, {1, 12}};
@@ -545,8 +539,7 @@ static void test_unprepared(void **state) {
     checker_wait();
 }
 
-/* Runs last. Every launched kernel was loaded before its first launch, so no launch takes memory during a
- * run. */
+/* Runs last: all kernels were loaded before their launch, so launches take no memory during a run. */
 static void test_kernels_were_loaded(void **state) {
     (void)state;
     assert_int_equal(emulated_late_kernels(), 0);

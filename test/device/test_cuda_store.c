@@ -1,9 +1,8 @@
 /* The weight store on the CUDA device, on a GPU or under the emulator: copies by reader threads, the events
  * that copies wait for, and operators that read the copied weights. The host does not wait between a visit
  * and the end of its stage, so only events order the work. A missing event gives wrong values, and a data
- * race under ThreadSanitizer.
- *
- * SEED in the environment changes all random cases; ONLY is a pattern of test names. */
+ * race under ThreadSanitizer. SEED in the environment changes all random cases; ONLY is a pattern of test
+ * names. */
 #include "test/lib/store_adapters.h"
 
 #include "kernels/cuda/cuda.h"
@@ -18,7 +17,6 @@ enum { WORLDS = 40 };
 #endif
 enum { F32_WEIGHTS_MAX = 4096, WORKSPACE = 1 << 16 };
 
-/* A weight that an operator has converted to f32. */
 struct f32_weight {
     const struct block *block;
     int weight;
@@ -26,7 +24,7 @@ struct f32_weight {
 };
 
 static struct results {
-    char *memory, *workspace; /* both in mapped host memory */
+    char *memory, *workspace; /* memory, workspace: mapped host memory */
     uint64_t used, bytes;
     struct f32_weight list[F32_WEIGHTS_MAX];
     int n;
@@ -144,16 +142,14 @@ static void close_results(void) {
     device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
-/* Builds random models, counting up from `seed`, until a model keeps its weights on the device; returns the
- * next seed. */
+/* Builds random models from `seed` on until one keeps weights on the device; returns the next seed. */
 static uint64_t next_device_model(uint64_t seed) {
     for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed))
         store_fixture_remove();
     return seed;
 }
 
-/* Later runs of a session do not copy blocks that stayed resident, even after a change of adapters or
- * residents. */
+/* Later runs of a session do not copy resident blocks, even after adapters or residents change. */
 static void test_copies_precede_operators(void **state) {
     (void)state;
     uint64_t seed = seed_base;
@@ -208,7 +204,6 @@ static void test_eviction_keeps_values(void **state) {
     assert_true(replanned > WORLDS / 3);
 }
 
-/* Closes the store at any visit while copies and operators are in flight. */
 static void test_close_during_copies(void **state) {
     (void)state;
     uint64_t seed = seed_base + 9000;
@@ -302,8 +297,8 @@ static void test_failed_pin_loses_one_chunk(void **state) {
     sys_init_machine(&sys);
     struct device *gpu = cuda_open(&sys, 0, &e);
     assert_ok(&e);
-    char *memory =
-        sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK); /* reserved only: the emulator never accesses it */
+    /* reserved only: the emulator never accesses it */
+    char *memory = sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK);
     struct pins pins = {0};
     pins_begin(&pins, gpu, memory, CHUNKS * (uint64_t)PINS_CHUNK - PLAN_PAGE);
     for (uint64_t i = 0; i < CHUNKS; i++) {
@@ -344,8 +339,8 @@ static void test_pinnable_measures_limit(void **state) {
         uint64_t found = gpu->memory->pinnable(gpu, wanted);
         assert_true(found <= (uint64_t)limits[i] || found == 1);
         assert_true(found + (64 << 10) > (uint64_t)limits[i]);
-        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40),
-                         found); /* the second call returns the cached limit */
+        /* the second call returns the cached limit */
+        assert_int_equal(gpu->memory->pinnable(gpu, (uint64_t)1 << 40), found);
         emulated_pinnable(-1);
         assert_int_equal(emu_read_counts().registered_bytes, 0);
         gpu->destroy(gpu);

@@ -1,8 +1,6 @@
 /* Weights of every stored type on the CUDA device, on a GPU or under the emulator: dequantised values equal
  * those of independent decoders at any alignment, and every operator gives the bits of the same weights as
- * f32.
- *
- * ONLY and SKIP in the environment are patterns of test names. */
+ * f32. ONLY and SKIP in the environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 #include "test/lib/quantised_ops.h"

@@ -28,14 +28,14 @@ struct observed {
 };
 
 struct counted {
-    struct device device; /* first member: device functions cast a struct device pointer to struct counted */
+    struct device device; /* first member: struct device * is cast to this type */
     struct sys sys;
     struct device *cuda;
     struct random_component component;
     const struct random_component_sizes *sizes;
     char *snapshot; /* copy of the component's memory after the previous launch */
-    uint64_t
-        watched; /* number of compared bytes from the start of the memory: all but a library's workspace */
+    /* number of compared bytes from the start of the memory: all but a library's workspace */
+    uint64_t watched;
     struct observed observed[WORK_ROWS_MAX];
     int n_observed;
     int launches, calls; /* kernel launches and operator calls of the last block */
@@ -49,16 +49,14 @@ static void assert_no_problem(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* Returns whether a launched kernel's source name, such as "(round_rows<D>)", is the given kernel
- * (round_rows). */
+/* Returns whether a launched name such as "(round_rows<D>)" is the given kernel (round_rows). */
 static bool is_kernel(const char *launched, const char *kernel) {
     launched += launched[0] == '(';
     size_t n = strcspn(launched, "<)");
     return n == strlen(kernel) && !strncmp(launched, kernel, n);
 }
 
-/* Returns the number of bytes that differ from the snapshot, by 4-byte words, which results rarely leave
- * unchanged. */
+/* Returns the bytes that differ from the snapshot, in 4-byte words, which rarely stay unchanged. */
 static uint64_t changed_bytes(void) {
     const uint32_t *now = (const uint32_t *)counted.component.memory,
                    *was = (const uint32_t *)counted.snapshot;
@@ -72,8 +70,8 @@ static void count_launch(void *user, const char *kernel) {
     (void)user;
     int i = 0;
     while (i < counted.n_observed && strcmp(counted.observed[i].kernel, kernel)) i++;
-    if (i == WORK_ROWS_MAX)
-        return; /* no operator launches so many different kernels: compare_call will fail */
+    /* no operator launches so many different kernels: compare_call will fail */
+    if (i == WORK_ROWS_MAX) return;
     if (i == counted.n_observed) counted.observed[counted.n_observed++] = (struct observed){.kernel = kernel};
     counted.observed[i].launches++;
     counted.observed[i].written_bytes += (double)changed_bytes();
@@ -324,8 +322,8 @@ static int set_up(void **state) {
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
     assert_no_problem();
-    counted.cuda->chunks =
-        (struct row_chunks){32, 16}; /* so few rows per chunk that these blocks have several chunks */
+    /* so few rows per chunk that these blocks have several chunks */
+    counted.cuda->chunks = (struct row_chunks){32, 16};
     counted.device = (struct device){.name = "counted",
                                      .chunks = counted.cuda->chunks,
                                      .operands = counted.cuda->operands,

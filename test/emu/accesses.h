@@ -4,8 +4,7 @@
 
 #include "internal.h"
 
-/* Counts the memory requests of a block's threads; called at the end of the block, before its shared memory
- * is freed. */
+/* Counts a block's memory requests; called before the block's shared memory is freed. */
 void accesses_of_block();
 
 #endif

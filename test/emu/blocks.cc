@@ -116,7 +116,6 @@ static void thread_end(worker *w, thread *t) {
         switch_to_runnable(w, t->on, true);
 }
 
-/* Sets the fiber's name for ThreadSanitizer's reports. */
 static void name_fiber(const worker *w) {
 #ifdef EMU_TSAN
     if (!w->own_fibers) return;
@@ -219,8 +218,7 @@ void warp_meet(uint32_t mask, warp_operation *operation, const char *what, void 
     if (!operation) after(order);
 }
 
-/* __syncwarp orders memory for ThreadSanitizer; other warp operations exchange values without ordering
- * memory. */
+/* __syncwarp orders memory for ThreadSanitizer; other warp operations only exchange values. */
 void emu_syncwarp(uint32_t mask, const char *file, int line) {
     warp_meet(mask, nullptr, "__syncwarp", nullptr, file, line);
 }
@@ -258,8 +256,7 @@ static void block_run(worker *w, uint64_t i_block) {
     }
     w->own_fibers = WITH_TSAN && (w->meets || i_block < OWN_FIBERS);
     if (w->n_blocks % SHARED_SLOTS == 0) after(&w->end), before(&w->begin);
-    /* TSan orders a fiber after its creator, so all fibers are created here, before any thread of the block
-     * starts. */
+    /* TSan orders a fiber after its creator, so fibers are created before any thread starts. */
     if (w->own_fibers)
         for (int i = 0; i < b->n; i++)
             if (!b->fibers[i].stack) fiber_make(&b->fibers[i], fiber_main);
@@ -302,8 +299,7 @@ static void *pages(size_t bytes) {
     return memory;
 }
 
-/* SIGSEGV handler: reports an unmapped address or a stack overflow in a kernel. Sanitizers report these
- * themselves. */
+/* SIGSEGV handler without sanitizers: reports an unmapped address or a stack overflow in a kernel. */
 static void segment_fault(int, siginfo_t *info, void *) {
     if (own && own->now)
         refuse("kernel %s, block (%u, %u, %u), thread %d: address %p is not mapped", own->now->name,
@@ -323,8 +319,7 @@ static void install_fault_handler(worker *w) {
     sigaction(SIGSEGV, &ours, nullptr);
 }
 
-/* Block states of ended streams, kept with their stacks for reuse: creating one costs more than most kernels.
- */
+/* Block states of ended streams, kept for reuse: creating one costs more than most kernels. */
 static quiet_lock free_lock;
 static block_state *free_blocks;
 

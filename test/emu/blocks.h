@@ -77,8 +77,8 @@ struct worker {
     size_t shared_used;
     shared_array arrays[ARRAYS];
     int n_arrays;
-    char begin,
-        end; /* addresses for TSan annotations: blocks of a launch start after `begin` and end before `end` */
+    /* addresses for TSan annotations: blocks of a launch start after `begin` and end before `end` */
+    char begin, end;
     char fault_stack[64 << 10];
 };
 

@@ -160,8 +160,7 @@ enum status products_run(struct products *p, const struct product_key *key,
     return OK;
 }
 
-/* Reports memory for kernel code, although the emulator has no code to load, to exercise the caller's warm-up
- * path. */
+/* The emulator has no code to load, but exercises the caller's warm-up path. */
 uint64_t products_warm_up_bytes(const struct products *p) {
     (void)p;
     return PRODUCTS_WORKSPACE;

@@ -157,8 +157,7 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     return OK;
 }
 
-/* Reports memory for kernel code, although the emulator has no code to load, to exercise the caller's warm-up
- * path. */
+/* The emulator has no code to load, but exercises the caller's warm-up path. */
 uint64_t convolutions_warm_up_bytes(const struct convolutions *c) {
     (void)c;
     return CONVOLUTIONS_WORKSPACE;

@@ -34,7 +34,7 @@ enum emu_call {
     EMU_LAUNCH,
     EMU_STREAM_CREATE,
     EMU_EVENT_CREATE,
-    EMU_SYNCHRONIZE, /* of a stream or an event */
+    EMU_SYNCHRONIZE, /* waits of the host for a stream or an event */
     EMU_CALLS
 };
 
@@ -68,9 +68,9 @@ void emu_set_watcher(void (*behind)(void *user, const char *kernel), void *user)
 struct emu_counts {
     uint64_t calls[EMU_CALLS];
     uint64_t pageable_copies; /* number of copies from or to memory that is neither pinned nor registered */
-    uint64_t copied_bytes;    /* total bytes of all copies */
-    uint64_t late_kernels;    /* number of kernels whose code was loaded only at their first launch */
-    uint64_t live_bytes, peak_bytes; /* device memory of this process */
+    uint64_t copied_bytes;
+    uint64_t late_kernels;           /* number of kernels whose code was loaded only at their first launch */
+    uint64_t live_bytes, peak_bytes; /* current and peak device memory of this process */
     uint64_t pinned_bytes, registered_bytes;
 };
 

@@ -6,8 +6,8 @@
 
 void emu_enqueue(const char *name, void (*call)(void *), const void *arguments, size_t bytes,
                  cudaStream_t stream) {
-    kernel_loaded(reinterpret_cast<const void *>(call)); /* a library function does not count as a late
-                                                            kernel, because libraries load their own code */
+    /* a library function does not count as a late kernel, because libraries load their own code */
+    kernel_loaded(reinterpret_cast<const void *>(call));
     emu_launch(name, reinterpret_cast<const void *>(call), dim3(1), dim3(1), 0, stream, call, arguments,
                bytes);
 }

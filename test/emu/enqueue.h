@@ -1,5 +1,4 @@
-/* Queues host functions on a stream, in order with kernels: the emulated cuBLASLt and cuDNN compute with
- * them. */
+/* Host functions queued on a stream in order with kernels, for the emulated cuBLASLt and cuDNN. */
 #ifndef SLUICE_EMU_ENQUEUE_H
 #define SLUICE_EMU_ENQUEUE_H
 

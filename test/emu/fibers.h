@@ -6,13 +6,12 @@
 
 struct fiber {
     void *stack_pointer;
-    void *stack; /* NULL: the fiber was never used */
+    void *stack; /* stack memory; NULL: the fiber was never used */
     size_t stack_bytes;
     void *tsan, *fake_stack;
 };
 
-/* Prepares a fiber: the first switch to it starts run, which never returns. TSan orders the fiber after its
- * creator. */
+/* The first switch to the fiber starts run, which never returns. TSan orders it after its creator. */
 void fiber_make(fiber *f, void (*run)());
 
 extern "C" void emu_switch(void **from, void *to);

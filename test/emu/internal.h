@@ -36,8 +36,7 @@ static inline void before(void *place) {
 }
 enum { WITH_TSAN = 1 };
 #else
-/* Tells TSan that code after after(place) happens after code before before(place); without TSan both do
- * nothing. */
+/* For TSan: code after after(place) happens after code before before(place). */
 static inline void after(void *) {
 }
 static inline void before(void *) {
@@ -147,11 +146,10 @@ bool kernels_there();
 
 enum range_kind { RANGE_DEVICE, RANGE_MAPPED, RANGE_PINNED, RANGE_REGISTERED };
 
-bool range_add(range_kind kind, const void *start,
-               size_t bytes); /* adds an address range; false: it overlaps another range */
-size_t range_remove(
-    range_kind kind,
-    const void *start); /* removes the range at `start` and returns its bytes; 0: no range starts there */
+/* Adds an address range. Returns false if it overlaps another range. */
+bool range_add(range_kind kind, const void *start, size_t bytes);
+/* Removes the range that starts at `start`. Returns its bytes, or 0 if no range starts there. */
+size_t range_remove(range_kind kind, const void *start);
 enum cover { COVER_NONE, COVER_PART, COVER_DEVICE, COVER_HOST };
 /* Returns the kind of memory at these bytes; COVER_PART: one memory range covers only the first bytes. */
 cover range_cover(const void *start, size_t bytes);

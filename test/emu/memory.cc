@@ -72,8 +72,7 @@ static bool on_device(const range *r) {
     return r->kind == RANGE_DEVICE || r->kind == RANGE_MAPPED;
 }
 
-/* Returns the kind of memory of a byte range, which may span adjacent mapped chunks, but not two allocations.
- */
+/* Returns a byte range's kind of memory; it may span adjacent mapped chunks, not two allocations. */
 cover range_cover(const void *start, size_t bytes) {
     const char *at = (const char *)start, *end = at + bytes;
     lock(&ranges_lock);
@@ -91,8 +90,7 @@ cover range_cover(const void *start, size_t bytes) {
     return result;
 }
 
-/* Set once the process has a CUDA context, which takes device memory until the process ends, as on a real
- * GPU. */
+/* Set once the process has a CUDA context, which takes device memory until the process ends. */
 static uint32_t context_there;
 
 void make_context() {

@@ -6,15 +6,13 @@
 #include <cuda_runtime.h>
 
 extern "C" void emu_misaligned(const char *what, const void *address, const char *file, int line);
-/* ldmatrix for one lane. value holds the 16 bytes of the lane's row on entry, and the lane's four words on
- * return. */
+/* ldmatrix for one lane. value: on entry the 16 bytes of its row, on return its four words. */
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
 extern "C" void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
                         int line);
 extern "C" void emu_async_copy(void *to, uint4 value, const char *file, int line);
 extern "C" void emu_async_commit(void);
-/* Gets the next asynchronous copy that must be complete when at most n groups are pending; returns false if
- * there is none. */
+/* Gets the next copy that must complete if at most n groups may be pending; false: there is none. */
 extern "C" bool emu_async_arrived(int n, void **to, uint4 *value);
 
 /* Whether accesses are counted; defined in accesses.cc. */

@@ -4,9 +4,8 @@
  * 7, leaks no memory or file descriptor, takes at most HANG_SECONDS and at most 64 MiB of memory beyond the
  * file.
  *
- * Files with one known defect: malformed_safetensors.h (S*), malformed_gguf.h (G*), test_loaders.c (X*),
- * test_tokenizer.c (T*), test_user_errors.c (whole models). DAMAGE=N: N random damages a file; SEED varies
- * them. */
+ * Files with one known defect: malformed_safetensors.h, malformed_gguf.h, test_loaders.c, test_tokenizer.c,
+ * test_user_errors.c (whole models). DAMAGE=N: N random damages a file; SEED varies them. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
 
@@ -26,8 +25,8 @@ enum { RANDOM = 60, OURS_MAX = 64 << 20, LONGEST_SECONDS = 3600 };
 static const char model_a[] = "test/golden/zimage_a/model", model_b[] = "test/golden/zimage_b/model",
                   flux_a[] = "test/golden/flux_a/model", flux_b[] = "test/golden/flux_b/model",
                   sdxl[] = "test/golden/sdxl/model";
-static char folder[160]; /* the copy that is damaged */
-static struct rig rig;   /* with the undamaged model: for plans, rates and latents */
+static char folder[160]; /* copy of the model whose files are damaged */
+static struct rig rig;   /* session with the undamaged model: for plans, rates and latents */
 static uint64_t seed = 1;
 static atomic_ullong state;
 
@@ -175,11 +174,11 @@ static int open_config(struct fault_sys *w, const char *path, struct sluice_erro
 
 struct damaged_file {
     const char *name;
-    const char *model, *file; /* the model's folder, and the file in it */
+    const char *model, *file; /* the model's folder, and the damaged file in it */
     int (*read)(struct fault_sys *w, const char *path, struct sluice_error *public);
     bool whole_model; /* the reader takes the model's folder instead of the file */
     size_t most;      /* damage only this many first bytes; 0: all */
-    bool cuts;        /* every truncation must be an error */
+    bool cuts;        /* every truncation of the file must be an error */
 };
 
 static const struct damaged_file damaged_files[] = {
@@ -230,8 +229,7 @@ static bool documented(int code, const struct sluice_error *e) {
     return class && e->what[0] && !strchr(line, '\n');
 }
 
-/* Checks the result; copies a file that fails to build/, since a random damage cannot be repeated otherwise.
- */
+/* Checks the result; keeps a failing file in build/, because random damage cannot be repeated otherwise. */
 static void check_documented(int code, const struct sluice_error *e, double seconds, const char *name,
                              const char *how, const char *path) {
     bool good = documented(code, e) && seconds < HANG_SECONDS;
@@ -262,7 +260,7 @@ static void read_once(const struct damaged_file *v, const char *path, const char
     check(count_open_files() == n, "%s, %s: files stay open", v->name, how);
 }
 
-/* A JSON document may end with a newline. */
+/* Truncates at every byte or at random ones, before final newlines, which a JSON document may lack. */
 static void cut_everywhere(const struct damaged_file *v, const char *path, const struct text *whole_model,
                            bool every) {
     size_t end = whole_model->bytes;

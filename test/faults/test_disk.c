@@ -16,7 +16,7 @@ enum { STAGES = 4, LONGEST_SECONDS = 600 };
 static const struct {
     const char *name;
     enum family_kind kind;
-    int visits; /* in a streaming run */
+    int visits; /* visits of each block in a streaming run */
 } stages[STAGES] = {{"text", FAMILY_TEXT, 1},
                     {"hoist", FAMILY_DENOISER, 1},
                     {"denoise", FAMILY_DENOISER, 2},
@@ -28,15 +28,15 @@ static struct result want; /* result of the undamaged model */
 struct disk_fault {
     const char *name;
     int code;
-    int64_t answer; /* result of each read of the byte from then on; 1: the disk's own */
-    bool halves;    /* such reads return half of the requested bytes */
+    int64_t answer; /* result of each further read of the byte; 1: the disk's own result */
+    bool halves;    /* reads of the byte return half of the requested bytes */
     void (*change)(const char *path);
 };
 
 static struct faulty_byte {
     const struct byte_source *source;
     int64_t byte;
-    atomic_long n_reads; /* reads of this byte */
+    atomic_long n_reads; /* number of reads of the byte */
     long at;             /* the read at which the fault begins */
     const struct disk_fault *fault;
 } faulty_byte;
@@ -167,7 +167,7 @@ static void replace_by(const char *path, const char *by) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Processes that have the file open continue with the old one. */
+/* Replaces the file by a copy; processes that have the old file open keep it. */
 static void replace(const char *path) {
     replace_by(path, path);
 }
@@ -205,7 +205,7 @@ static void check_changed(const struct disk_fault *change, const struct result *
     change->code ? check_refused(r, change->code, what) : (void)same(&want, r, what);
 }
 
-/* early: between opening the model and the run. */
+/* early: the file changes between opening the model and the run; else during the run. */
 static void test_changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
     static const struct disk_fault none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;

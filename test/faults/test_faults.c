@@ -20,10 +20,10 @@
 
 enum { LONGEST_SECONDS = 900, LONGEST_SECONDS_ALL = 14400 };
 
-static bool every; /* FAULTS=all */
+static bool every; /* every call fails (FAULTS=all) */
 static int n_faults;
 static char outputs[128]; /* the runs' output folder */
-static char latent[160];  /* saved by a run without faults */
+static char latent[160];  /* a latent file saved by a run without faults */
 
 enum outcome { SURVIVED = 1, NO_MEMORY = 2, NO_READ = 4, NO_WRITE = 8 };
 
@@ -31,7 +31,7 @@ struct kind {
     const char *name;
     enum call call;
     enum fault fault;
-    int once, on; /* allowed outcomes, enum outcome: of one fault; of a lasting fault */
+    int once, on; /* allowed outcomes (enum outcome) of one fault, and of a lasting fault */
 };
 
 /* A short or interrupted read or write is retried, unless it is interrupted for ever. An estimate (the
@@ -83,10 +83,10 @@ struct scene {
     int batch;
     int stride;  /* call numbers tried with FAULTS=all: 1, 1 + stride, ... */
     bool keep;   /* everything resident and kept between runs */
-    bool direct; /* with direct I/O */
-    bool init;   /* starts from a latent */
+    bool direct; /* the run reads with direct I/O */
+    bool init;   /* the run starts from a latent */
     bool previews;
-    bool cache_prompts; /* with the prompt cache */
+    bool cache_prompts; /* the run uses the prompt cache */
     int also_allowed;   /* outcomes allowed besides the fault's, where the failing part is optional */
 };
 
@@ -107,7 +107,7 @@ static int n_cached_prompts(void) {
     return n;
 }
 
-/* Runs twice: the first run writes the prompt cache's files, the second reads them. */
+/* Runs twice: the first run writes the files of the prompt cache, the second reads them. */
 static struct result act_cached_prompt(struct rig *rig, const struct sluice_request *request) {
     clear_prompt_cache();
     struct result r = run(rig, request);
@@ -120,7 +120,7 @@ static void ignore_preview(void *user, const struct sluice_preview *preview) {
     (void)user, (void)preview;
 }
 
-/* A new session as the scene needs it, without cached weights. */
+/* Opens a new session with the scene's options, without cached weights. */
 static void open_session(struct rig *rig, const struct scene *scene) {
     struct sluice_session_options options = {.threads = 1};
     if (scene->previews) options.on_preview = ignore_preview;
@@ -129,7 +129,7 @@ static void open_session(struct rig *rig, const struct scene *scene) {
     rig_open_session(rig, &options);
 }
 
-/* A result with the hash of `out` in place of the latent's. */
+/* Returns a result with the hash of `out` in place of the latent's. */
 static struct result result_of(const struct error *e, const void *out, size_t bytes) {
     struct result r = {0};
     r.n_latents = 1;
@@ -184,7 +184,7 @@ static struct result act_decode(struct rig *rig, const struct sluice_request *re
     return run_or_decode(rig, request, latent);
 }
 
-/* In a session of its own, where adapters are not open yet. */
+/* Runs with adapters in a new session, where they are not open yet. */
 static struct result act_with_adapters(struct rig *rig, const struct sluice_request *request) {
     static const struct sluice_lora loras[] = {{"test/golden/adapters/zimage/kohya.safetensors", 0.5},
                                                {"test/golden/adapters/zimage/peft.safetensors", 1}};
@@ -245,8 +245,7 @@ static bool same_bytes(const char *path, const char *other) {
     return same;
 }
 
-/* Removes the run's output files. Each must equal the file of the same name that a run without faults writes.
- */
+/* Removes the run's output files; each must equal that of a run without faults. */
 static void check_output_files(const char *what, bool baseline) {
     DIR *folder = opendir(outputs);
     for (struct dirent *file; folder && (file = readdir(folder));) {
@@ -291,7 +290,7 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
                      const struct baseline *baseline, const struct kind *kind, long at, bool on) {
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
-    if (scene->keep) open_session(rig, scene); /* otherwise all is cached and no such call is made */
+    if (scene->keep) open_session(rig, scene); /* with cached weights no such call is made */
     fault_sys_fail(&rig->fault_sys, kind->call, at, on ? LONG_MAX : 0);
     rig->fault_sys.fault = kind->fault;
     struct result r = scene->act(rig, request);
@@ -385,7 +384,7 @@ static struct sluice_request cached_request(struct rig *rig, bool keep) {
     return request;
 }
 
-/* File offset of a tensor's first element in a safetensors file, or -1. */
+/* Returns the file offset of a tensor's first element in a safetensors file, or -1. */
 static long tensor_offset(FILE *f, const char *tensor) {
     unsigned char head[8];
     uint64_t bytes = 0;

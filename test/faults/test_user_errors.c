@@ -34,8 +34,8 @@ static void check_error(const struct sluice_error *e, int code, int exit_code, c
 /* A copy of the model with one defect. */
 struct model_defect {
     const char *name, *file;
-    const char *from, *to; /* texts of equal length; NULL: remove the file */
-    int cut;               /* bytes removed at its end */
+    const char *from, *to; /* texts of equal length, replaced in the file; NULL: the file is removed */
+    int cut;               /* bytes removed at the file's end */
     int code;
     const char *word;
 };
@@ -63,7 +63,7 @@ static const struct model_defect defects[] = {
     {"invalid JSON", "transformer/config.json", "{", "[", 0, SLUICE_JSON, "transformer/config.json"},
 };
 
-/* Replaces the first occurrence; false if there is none. */
+/* Replaces the first occurrence of `from` and cuts `cut` bytes at the end; false if `from` does not occur. */
 static bool edit(const char *path, const char *from, const char *to, int cut) {
     struct stat s;
     FILE *f = fopen(path, "r+b");
@@ -128,7 +128,7 @@ static void on_log(void *user, int level, const char *line) {
     if (level == SLUICE_WARNING) strncat(warnings, line, sizeof warnings - strlen(warnings) - 1);
 }
 
-/* Row X05 and the token limit of row T14 give warnings only. */
+/* A wrong total_size in the shard index and a prompt above the token limit give warnings only. */
 static void test_warnings(void) {
     static char words[60000];
     char path[300];

@@ -1,12 +1,11 @@
-/* Malformed GGUF files, each with one defect: rows G* of the table of malformed inputs, part of test_gguf.c.
+/* Malformed GGUF files, each with one defect, for test_gguf.c. Names of tests and rows begin with the number
+ * of the defect (G01 ...).
  *
  * Each file is opened twice: with counted memory, and with a header buffer of exactly the requested size, so
  * that a sanitizer detects reads beyond it. Small files are also opened truncated at every byte.
  *
- * Row -> test. G01 test_G01_short_files; G02 test_G02_foreign_files; G13 also test_G13_depth; G14 also
- * test_long_arrays; G29 test_G29_types; G41 test_split in test_gguf.c; G43 test_G43_caps; the others rows.
- * G34: offsets count from the data, so none lies in the header. G39: architectures, see test_gguf_metadata.c;
- * here test_metadata. G42: dequantised values, see test_ops; here a row that loads. */
+ * Split files (G41): test_gguf.c. Architectures of models (G39): test_gguf_metadata.c. Dequantised values
+ * (G42): test_dequantise.c. */
 #ifndef SLUICE_TEST_MALFORMED_GGUF_H
 #define SLUICE_TEST_MALFORMED_GGUF_H
 
@@ -86,8 +85,8 @@ enum kind_in_lines { U8 = 0, BOOL = 7, STRING = 8, ARRAY = 9 };
 struct row_of_gguf {
     const char *id, *line;
     enum status code;
-    const char *word; /* required in the message; NULL: any message */
-    size_t slack;     /* bytes of padding at the end that may be cut off */
+    const char *word; /* word required in the message; NULL: any message */
+    size_t slack;     /* bytes of padding at the file's end that may be cut off */
 };
 
 static const struct row_of_gguf gguf_rows[] = {
@@ -109,8 +108,7 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G07 80 bytes each wrap", "'GGUF 3 0x0333333333333334:8 0:8 .1000", LIMIT, "tensors", 0},
     {"G07 64 bytes each wrap", "'GGUF 3 0:8 0x0400000000000001:8 .1000", LIMIT, "keys", 0},
     {"G08 a key more", HEAD(0, 2) U32("x", 1), TRUNC, "2 keys", 0},
-    /* Wrong counts: a tensor is parsed as a key or a key as a tensor, and fails at the first impossible
-       field. */
+    /* Wrong counts: a tensor is parsed as a key or a key as a tensor, up to the first impossible field. */
     {"G08 a key more, a tensor behind", HEAD(1, 2) U32("x", 1) INFO("a", "8 4000:8 1:8 1:8 1:8", 0, 0),
      BOUNDS, "byte 54", 0},
     {"G08 a key fewer", HEAD(1, 1) U32("x", 1) "$y 8 $text " FOUR("a", 0) "/ .16", LIMIT, "byte 62", 0},
@@ -389,8 +387,8 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     free(file.at);
 }
 
-/* Allocation from touched pages: page faults would add time that is not the parser's and grows faster than
- * the file. */
+/* Allocates from pages that were touched before: page faults would add time that is not the parser's and
+ * grows faster than the file. */
 enum { PAGES_BYTES = 64 << 20 };
 static char *pages, *pages_at;
 

@@ -1,15 +1,14 @@
-/* Malformed safetensors files, each with one defect: rows S* of the table of malformed inputs, part of
- * test_loaders.c. Small files are also opened truncated at every byte.
+/* Malformed safetensors files, each with one defect, for test_loaders.c. Names of tests and rows begin with
+ * the number of the defect (S01 ...). Small files are also opened truncated at every byte.
  *
- * Row -> test. S01 test_S01_short_files; S02 test_S02_lengths and rows; S08, S20, S25, S26 the test of that
- * name, S08 also rows; S03 to S07, S09 to S19, S21 to S24, S27, S28 rows. Whole models with S11 (an
- * unsupported element type) and S28 (no tensors): test_user_errors.c. Random damage: test_damaged_files.c. */
+ * Whole models with an unsupported element type or without tensors: test_user_errors.c. Random damage:
+ * test_damaged_files.c. */
 #ifndef SLUICE_TEST_MALFORMED_SAFETENSORS_H
 #define SLUICE_TEST_MALFORMED_SAFETENSORS_H
 
 #include "test/lib/malformed_files.h"
 
-/* Builds a file with n bytes of header, a declared header length and zeros as data. Freed by the caller. */
+/* Builds a file of n header bytes, a declared header length and `data` zeros. Freed by the caller. */
 static unsigned char *make(const char *header, size_t n, uint64_t length, size_t data, size_t *bytes) {
     *bytes = 8 + n + data;
     unsigned char *file = calloc(1, *bytes);
@@ -31,10 +30,10 @@ struct row {
     const char *header;
     size_t data_bytes;
     enum status code;
-    const char *word; /* required in the message; NULL: any message */
+    const char *word; /* word required in the message; NULL: any message */
 };
 
-/* Every truncation must fail, except of bytes that no tensor covers. */
+/* Expects that every truncation fails, except one that only removes bytes that no tensor covers. */
 static void expect_cuts(const struct row *row, const unsigned char *file, size_t bytes) {
     for (size_t n = 0; n < bytes; n++) {
         struct error e;
@@ -44,7 +43,7 @@ static void expect_cuts(const struct row *row, const unsigned char *file, size_t
     }
 }
 
-/* A row with n bytes of header and this declared length. */
+/* Expects the row's result for a file with n header bytes and this declared length. */
 static void expect_header(const struct row *row, size_t n, uint64_t length) {
     size_t bytes;
     unsigned char *file = make(row->header, n, length, row->data_bytes, &bytes);
@@ -246,7 +245,7 @@ static void test_S26_million_entries(void **state) {
                  i);
     text_add(&t, "}");
     assert_true(t.bytes > 85000000 && t.bytes < 100000000);
-    expect_text("S26", &t, 16, LIMIT, "100000"); /* within the guard's two seconds */
+    expect_text("S26", &t, 16, LIMIT, "100000"); /* opens within the hang guard's limit */
 }
 
 static void test_S26_maximum_entries(void **state) {
@@ -264,7 +263,7 @@ static void test_S26_maximum_entries(void **state) {
     }
 }
 
-/* Headers that would cost a JSON document tree gigabytes. */
+/* As JSON document trees these headers would take gigabytes. */
 static void test_headers_that_inflate_memory(void **state) {
     (void)state;
     struct text t = {0};

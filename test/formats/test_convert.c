@@ -1,6 +1,5 @@
 /* `convert`: the output equals quantising the source's values, from files of every format and type, in
- * bounded memory. Also rules, components, refusals, cancelling, and faults, which must leave no output file.
- */
+ * bounded memory. Also rules, components, refusals, cancelling, and faults, which leave no output file. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -31,7 +30,7 @@ struct convert_args {
     const char *rules[4];
 };
 
-/* One input, or several in nested braces. */
+/* Arguments of a conversion: one input, or several in nested braces. */
 #define ASK(input, output_, type_, ...)                                                                      \
     (&(struct convert_args){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
 
@@ -75,7 +74,7 @@ static void check_no_leak(const char *what) {
     check(count_temporary_files() == 0, "%s: a temporary file remains", what);
 }
 
-/* Conversion must fail with that code and word in its message and leave no files. */
+/* Expects that the conversion fails with that code and word in its message and leaves no files. */
 static void expect_refused(const struct convert_args *args, enum status code, const char *word) {
     struct error e;
     char line[1200];
@@ -198,8 +197,8 @@ static const char *transformer(void) {
     return path;
 }
 
-/* 3 layers (two refiners) with 7 matrices and two modulations each; the rows of one of the 7 are no whole
- * blocks. */
+/* 3 layers (two of them refiners) of 7 matrices, and two modulations. In each layer one matrix has rows that
+ * are no whole blocks. */
 enum { LAYERS = 3, MATRICES = LAYERS * 7 + 2, MATRICES_IN_BLOCKS = MATRICES - LAYERS };
 
 static void test_type_of_each_tensor(void) {
@@ -337,7 +336,7 @@ static void test_invalid_rules_refused(void) {
 
 static uint64_t random_state = 7;
 
-/* Random values of that type, as one of several tensors to write. */
+/* Returns random values of that type, as one of several tensors to write. */
 static struct named_tensor synthetic_tensor(const char *name, enum dtype dtype, int32_t rows,
                                             int32_t columns) {
     struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};
@@ -426,8 +425,7 @@ static void test_row_scaled_int8_requantised(void) {
     if (expect_converted(ASK(from, kept, NULL))) check(compare_files(from, kept, DTYPE_I8) == 1, "kept");
 }
 
-/* Rotated int8 in groups of 256, or of what the row length allows; comfy_quant names the type of each layer.
- */
+/* Rotated int8 has groups of 256 or what the row length allows; comfy_quant names each layer's type. */
 static void test_rotated_int8_groups(void) {
     char *output = in_temporary("rotated.safetensors"), *again = in_temporary("again.safetensors");
     char *from = in_temporary("shapes.safetensors");
@@ -480,8 +478,7 @@ static void test_rotated_int8_with_one_scale(void) {
               "GGUF cannot hold rotated int8");
 }
 
-/* The output keeps all metadata of a GGUF source, for example its tokenizer, except file type and alignment.
- */
+/* The output keeps all metadata of a GGUF source, such as its tokenizer, except file type and alignment. */
 static void test_metadata_copied(void) {
     static const char from[] = "test/golden/stored/zimage_gguf/model/text_encoders/qwen3.gguf";
     static const char changed_key[] = "general.file_type";
@@ -622,7 +619,7 @@ static bool make_hole(const char *path, int rows, int columns) {
     return truncate(path, (off_t)(8 + n) + bytes) == 0;
 }
 
-/* 34 million values: the peak does not depend on their number. Measured: 24.0 MiB. */
+/* Converts 34 million values: the peak does not depend on their number. Measured: 24.0 MiB. */
 static void test_peak_memory_bounded(void) {
     char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
     if (!check(make_hole(from, 8192, 4096), "cannot make a sparse file")) return;
@@ -637,7 +634,7 @@ static void test_peak_memory_bounded(void) {
     unlink(to);
 }
 
-/* A sparse tensor of 4 TiB, if the file system allows it: refused before anything is read. */
+/* Converts a sparse tensor of 4 TiB, if the file system allows it; expects an error before any read. */
 static void test_disk_too_small_refused(void) {
     char *from = in_temporary("huge.safetensors"), *to = in_temporary("huge.gguf");
     if (make_hole(from, 1 << 30, 1 << 11)) {
@@ -647,7 +644,7 @@ static void test_disk_too_small_refused(void) {
 }
 
 /* Fails call n of a kind, for each n until a conversion makes fewer calls. may_do: the conversion may
- * succeed, because the call is retried or only shows that the file changed. */
+ * succeed, because the call is repeated or only detects that the file changed. */
 static void fail_every(enum call call, enum status code, bool may_do) {
     char *from = in_temporary("small.safetensors"), *to = in_temporary("small.gguf");
     struct error e;

@@ -106,7 +106,7 @@ static int64_t elements(const struct index_entry *entry) {
     return n;
 }
 
-/* Reads an entry of plain or scaled type as f64; freed by the caller. */
+/* Reads an entry of a plain or scaled type; freed by the caller. */
 static float *numbers_of(const struct opened *o, const struct index_entry *entry) {
     struct error e = {0};
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
@@ -122,14 +122,14 @@ static float *numbers_of(const struct opened *o, const struct index_entry *entry
 }
 
 static float *values_of(const struct opened *o, const char *name, const char *end,
-                             const struct index_entry **entry) {
+                        const struct index_entry **entry) {
     char whole[200];
     snprintf(whole, sizeof whole, "%s%s", name, end);
     *entry = index_find(&o->index, whole);
     return *entry ? numbers_of(o, *entry) : NULL;
 }
 
-/* A matrix of an adapter; rows 0: the adapter lacks it. */
+/* A matrix of an adapter module; rows 0: the module has no such matrix. */
 struct factor64 {
     float *at;
     int64_t rows, columns;
@@ -153,7 +153,7 @@ static double product_at(const struct factor64 *up, const struct factor64 *down,
     return sum;
 }
 
-/* Returns what the module adds to its weight at [row, column], by LyCORIS's formulas. */
+/* Matrices and scale of an adapter module, as named in LyCORIS's formulas. */
 struct module64 {
     struct factor64 up, down, up2, down2, outer;
     double scale;
@@ -330,7 +330,7 @@ static void test_merged_weights_equal_f64(void) {
     check_merged("lokr", transformer, lokr, COUNT_OF(lokr));
 }
 
-/* One low-rank pair for the three parts of a fused tensor, and separate pairs. */
+/* Merges one low-rank pair for the three parts of a fused tensor, and a pair for each part. */
 static void test_fused_qkv_merged(void) {
     static const struct pairing whole[] = {
         {"layers.0.attention.qkv", "diffusion_model.layers.0.attention.qkv", 0}};

@@ -70,7 +70,7 @@ static void test_all_codes_bit_for_bit(void **state) {
     }
 }
 
-/* Slices of rows, rows with padding between them, and parts that split blocks. */
+/* Reads slices of rows, rows with padding between them, and parts that split blocks. */
 static void test_partial_rows(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {
@@ -100,7 +100,7 @@ static void test_partial_rows(void **state) {
     }
 }
 
-/* A convolution's packed kernel: rows of 3, which are no whole blocks. */
+/* The packed kernel of a convolution has rows of 3 values, which are no whole blocks. */
 static void test_rows_without_whole_blocks(void **state) {
     (void)state;
     for (int i = 0; i < N_QUANTISED; i++) {

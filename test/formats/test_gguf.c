@@ -20,7 +20,7 @@ static struct bytes read_whole(const char *path) {
     return b;
 }
 
-/* bytes of a row of 512 values */
+/* Types, and the bytes of a row of 512 values. */
 static const struct {
     const char *name;
     enum dtype dtype;
@@ -125,7 +125,7 @@ static void expect_cuts_of(const char *path, size_t most) {
     free(file.at);
 }
 
-/* aligned.gguf ends with ten bytes padded to 64. */
+/* The fixture aligned.gguf ends with ten bytes of data padded to 64. */
 static void test_truncation_refused(void **state) {
     (void)state;
     expect_cuts_of(types_file, 4500);
@@ -478,7 +478,7 @@ static enum status act_write(struct sys *sys, struct error *e) {
 static const struct {
     enum call call;
     enum fault fault;
-    enum status once, other; /* the two allowed statuses */
+    enum status once, other; /* the statuses allowed if the call fails */
 } faults[] = {
     {CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},  {CALL_MAP, FAULT_ERROR, MEMORY, MEMORY},
     {CALL_COMMIT, FAULT_ERROR, MEMORY, MEMORY}, {CALL_READ, FAULT_ERROR, IO, IO},
@@ -529,7 +529,7 @@ static void *reserve_little(struct sys *sys, size_t bytes) {
     return bytes > 80 << 20 ? NULL : reserve_any(sys, bytes);
 }
 
-/* Little address space: a file with a short header opens, one with a long header is refused. */
+/* With little address space a file with a short header opens, and one with a long header is refused. */
 static void test_address_space_limit(void **state) {
     (void)state;
     struct sys sys;

@@ -28,7 +28,7 @@ static bool is_scale(const char *name) {
     return strstr(name, "_scale") || strstr(name, "comfy_quant");
 }
 
-/* Checks the group of tensors whose names begin so. */
+/* Checks the group of tensors whose names begin with `begin`. */
 static void check_group(json_t *component, json_t *group, const char *begin, const char *what) {
     json_int_t bytes = 0, values = 0, tensors = 0, of_types = 0;
     size_t i, k;
@@ -66,7 +66,8 @@ static void test_bits_per_weight(const char *dtype, const char *type, double bit
     check_group(transformer, layers, "layers.", dtype);
     check_group(transformer, named(groups, "noise_refiner.N"), "noise_refiner.", dtype);
     double reported = json_real_value(json_object_get(layers, "bits_per_weight"));
-    check(reported >= bits && reported < bits + 0.06, "%s: %g bits per weight instead of %g", dtype, reported, bits);
+    check(reported >= bits && reported < bits + 0.06, "%s: %g bits per weight instead of %g", dtype, reported,
+          bits);
     check(number(json_object_get(layers, "types"), type) > 0, "%s: type %s is not listed", dtype, type);
     check(!json_array_size(json_object_get(root, "unknown")), "%s: unknown tensors", dtype);
     check(!json_array_size(json_object_get(root, "missing")), "%s: missing tensors", dtype);
@@ -86,7 +87,7 @@ static void test_truncated_file_named(const char *dtype, const char *file) {
     json_decref(root);
 }
 
-/* Renames a tensor in a GGUF header, to a name of the same length. */
+/* Gives a tensor in a GGUF header another name of the same length. */
 static void rename_tensor(const char *path, const char *from, const char *to) {
     static char header[1 << 16];
     FILE *file = fopen(path, "r+b");

@@ -11,7 +11,7 @@
 #include "engine/base/random.h"
 #include "loaders/json.h"
 
-/* An embedding program's allocator with a header before each block: free() must not be used on its memory. */
+/* Allocator of an embedding program, with a header before each block, which free() must not release. */
 enum { HEADER = 32 };
 static long calls, fails_at, live;
 
@@ -31,7 +31,7 @@ static void embedder_free(void *memory) {
 static enum status decode(const char *text, uint64_t bytes, size_t flags, json_t **root) {
     struct error e = {0};
     struct json_text whole = {.path = "row", .text = text, .bytes = bytes};
-    /* Exactly as long as the text: a sanitizer detects reads beyond it. */
+    /* The copy is exactly as long as the text, so that a sanitizer detects reads beyond it. */
     char *copy = malloc(bytes ? bytes : 1);
     assert_non_null(copy);
     memcpy(copy, text, bytes);
@@ -134,7 +134,7 @@ static void test_same_as_jansson_on_syntax_cases(void **state) {
     }
 }
 
-/* Bytes changed, removed and inserted, and the document truncated. */
+/* Compares the parsers on texts with changed, removed and inserted bytes, and on truncated texts. */
 static void test_same_as_jansson_on_damaged_text(void **state) {
     (void)state;
     static const char bytes[] = "\"\\{}[],:0-.eEu \n\x01\x80\xc3truefalsn";

@@ -1,9 +1,6 @@
-/* Loaders: safetensors (malformed_safetensors.h), components of several files (rows X* of the table of
- * malformed inputs), configurations, JSON, writing, and each of them with failing memory or disk.
- *
- * Row -> test. X01 to X05 test_index_rows, which also truncates every index at every byte; X01's hub cache
- * test_hub_cache; X02 also test_X02_fifo; X03 also test_X03_two_shards; X04 also test_X04_million_entries.
- * X05's warning: test_user_errors.c. */
+/* Loaders: safetensors (malformed_safetensors.h), components of several files, configurations, JSON, writing,
+ * and each of them with failing memory or disk. Names of tests and rows of shard indexes begin with the
+ * number of the defect (X01 ...). A wrong total_size (X05): test_user_errors.c. */
 #include "test/formats/malformed_safetensors.h"
 
 #include <dirent.h>
@@ -116,7 +113,7 @@ static void test_shard_limit(void **state) {
     expect_component("300 shards", "shards", LIMIT, "256");
 }
 
-/* Two files with fewer tensors than the maximum each, more together. */
+/* Two files have fewer tensors than the maximum each, but more together. */
 static void test_tensor_limit_across_shards(void **state) {
     (void)state;
     make_sharded("heavy", WEIGHT_MAP("{\"t0\":\"one.safetensors\",\"u\":\"two.safetensors\"}"));

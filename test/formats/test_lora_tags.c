@@ -5,7 +5,7 @@
 #include <string.h>
 
 struct row {
-    const char *text, *remaining; /* left NULL: refused */
+    const char *text, *remaining; /* remaining NULL: the text is refused */
     int n;
     const char *name[2];
     double strength[2];

@@ -19,7 +19,7 @@ static struct tensor_index truth;
 static struct error problem;
 
 static _Alignas(64) char pool[16 << 20];
-static size_t pool_used; /* by the current test */
+static size_t pool_used; /* bytes used by the current test */
 
 static void *pool_alloc(size_t bytes) {
     void *memory = pool + pool_used;
@@ -54,7 +54,7 @@ static struct tensor known(const char *name) {
     return t;
 }
 
-/* RGB noise, as arithmetic.py's draw(). */
+/* Returns RGB noise, as arithmetic.py's draw() does. */
 static struct sluice_picture drawn(uint64_t seed, int width, int height) {
     size_t n = (size_t)width * (size_t)height * 3;
     uint8_t *rgb = pool_alloc(n);
@@ -108,11 +108,11 @@ static void test_reference_sizes(void **state) {
     assert_read_at(16, 16, 16, 16, 16);
     assert_read_at(31, 47, 16, 16, 32);
     assert_read_at(1000, 1000, 16, 992, 992);
-    assert_read_at(16384, 48, 16, 16384, 48); /* few pixels, any aspect ratio */
-    assert_read_at(800, 1328, 16, 800, 1328); /* the largest area of a trained size */
+    assert_read_at(16384, 48, 16, 16384, 48); /* images of few pixels keep their size at any aspect ratio */
+    assert_read_at(800, 1328, 16, 800, 1328); /* the largest area of a trained size is kept */
     assert_read_at(1031, 1031, 16, 1024, 1024);
     assert_read_at(4096, 1024, 16, 1568, 672);
-    assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 x 720 in multiples of 32 */
+    assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 x 720, reduced to multiples of 32 */
     struct tensor sizes = known("sizes");
     const int32_t *row = sizes.data;
     for (int i = 0; i < sizes.dim[0]; i++, row += 4) assert_read_at(row[0], row[1], 16, row[2], row[3]);
@@ -144,7 +144,7 @@ static void test_extreme_aspect_ratios(void **state) {
     }
 }
 
-/* Resizes a known image "KIND/W/H/W2/H2", or compares every Yth row and Xth column of it. */
+/* Resizes the image of reference "KIND/W/H/W2/H2"; compares all or every Yth row and Xth column. */
 static void check_resized(const char *name, enum resampler by, int *differing, int *largest) {
     int w, h, every_row = 1, every_column = 1;
     struct picture_size size;
@@ -179,8 +179,8 @@ static int check_all_resized(const char *kind, enum resampler by, int *differing
     return n;
 }
 
-/* Measured on noise, which clips everywhere: every value is Pillow's (x86-64, glibc 2.36, whose sine is used)
- * and every value is PyTorch's (needs no library function). */
+/* Measured on noise, which clips everywhere: all values equal Pillow's (x86-64, glibc 2.36, whose sine is
+ * used) and PyTorch's (needs no library function). */
 static void test_resizing_equals_pillow_and_pytorch(void **state) {
     (void)state;
     int differing = 0, largest = 0;
@@ -312,7 +312,7 @@ static void test_posterior_sample(void **state) {
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }
 
-/* Larger and smaller than the target size and of other aspect ratios. */
+/* The images are larger and smaller than the target size and have other aspect ratios. */
 static void test_padding_to_size(void **state) {
     (void)state;
     double most = 0;
@@ -336,7 +336,7 @@ static void test_padding_to_size(void **state) {
     }
     printf("padded image: largest difference %.2g\n", most);
     assert_int_equal(n, 4);
-    assert_true(most <= 3e-7); /* values are up to 1 */
+    assert_true(most <= 3e-7); /* the values are at most 1 */
 }
 
 static int open_truth(void **state) {

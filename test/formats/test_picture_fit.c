@@ -26,7 +26,7 @@ static void assert_ok(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* RGB noise, as drawn.py's draw(). */
+/* Fills `noise` with RGB noise, as drawn.py's draw() does. */
 static void draw(uint64_t seed, struct picture_size size) {
     assert_true((size_t)size.width * (size_t)size.height * 3 <= sizeof noise);
     for (int i = 0; i < size.width * size.height * 3; i++) noise[i] = (uint8_t)(random_next(&seed) >> 56);
@@ -59,7 +59,7 @@ static struct sluice_picture noise_image(enum delivery how, struct picture_size 
     return p;
 }
 
-/* The fitting of a fixture tensor "crop/W/H/W2/H2". */
+/* Returns the fitting of a reference tensor named "crop/W/H/W2/H2". */
 static struct fitting fitting_of_entry(const struct index_entry *entry) {
     char name[16];
     struct picture_size from, to;
@@ -91,7 +91,7 @@ static void test_pixels_equal_diffusers(void **state) {
     assert_int_equal(truth.n_entries, 39);
 }
 
-/* Memory equals the declared size; an image that comes by rows needs a few rows only. */
+/* Memory equals the declared size. An image read row by row needs memory for a few rows only. */
 static void test_memory_as_declared(void **state) {
     (void)state;
     struct picture_size from = {500, 500}, to = {20, 30};

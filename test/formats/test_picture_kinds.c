@@ -52,7 +52,7 @@ static void put_row(void *to, const uint8_t *row) {
     next += 3 * (size_t)picture.width;
 }
 
-/* Reads all but images whose damaged size a memory budget would refuse. */
+/* Reads an image completely, unless a memory budget would refuse its damaged size. */
 static int read_all(const char *name) {
     enum { LARGE = 1 << 24 };
     unsigned more = 0;
@@ -110,7 +110,7 @@ static void expect(struct bytes *b, int code, const char *text) {
     *b = (struct bytes){0};
 }
 
-/* Byte `at` of that marker's segment, counted from its two length bytes. */
+/* Returns byte `at` of that marker's segment, counted from its two length bytes. */
 static unsigned char *segment(struct bytes *b, unsigned marker, size_t at) {
     for (size_t i = 2; i + 4 < b->n; i += 2 + (size_t)(b->at[i + 2] << 8 | b->at[i + 3]))
         if (b->at[i + 1] == marker) return b->at + i + 2 + at;
@@ -137,22 +137,22 @@ static void test_size_limits(void **state) {
     set_sides(&b, BASELINE, 65535);
     expect(&b, SLUICE_LIMIT, "65500");
     b = golden("scans.jpg");
-    set_sides(&b, PROGRESSIVE, 16384); /* decoded as coefficients of the whole image */
+    set_sides(&b, PROGRESSIVE, 16384); /* progressive: the coefficients of the whole image are in memory */
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(picture.width == 16384 && picture.reading_bytes > 700u << 20);
     free(b.at);
     b = golden("full.jpg");
-    set_sides(&b, BASELINE, 16384); /* decoded by rows; the first rows are in the file */
+    set_sides(&b, BASELINE, 16384); /* baseline: decoded row by row; the first rows are in the file */
     expect(&b, SLUICE_IO, "premature end");
     assert_true(picture.reading_bytes < 16 << 20);
     b = golden("near.webp");
-    memcpy(b.at + 26, "\377\77\377\77", 4); /* 16383 x 16383 */
+    memcpy(b.at + 26, "\377\77\377\77", 4); /* sets the size to 16383 x 16383 */
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(picture.width == 16383 && picture.reading_bytes > 700u << 20);
     free(b.at);
 }
 
-/* Beyond the file and 2 MiB: lossy 3 bytes a pixel, 5 with alpha, lossless 7, animations too. */
+/* Bytes a pixel beyond the file and 2 MiB: lossy 3, lossy with alpha 5, lossless and animations 7. */
 static void test_webp_memory(void **state) {
     (void)state;
     static const struct {
@@ -181,7 +181,7 @@ static void test_unsupported_kinds_refused(void **state) {
     png_put(&b, "RIFF\1\2\3\4WEBP", 12);
     png_put(&b, (char[64]){0}, 64);
     expect(&b, SLUICE_TRUNC, "ends too early");
-    b = golden("moving.webp"); /* its first frame is intact */
+    b = golden("moving.webp"); /* the first frame is intact */
     b.n -= 2;
     expect(&b, SLUICE_TRUNC, "ends too early");
 }

@@ -1,6 +1,6 @@
-/* PNG input (cli/picture_read.c): every legal kind gives its exact pixels, Pillow's files give Pillow's;
- * defects are errors of their code. Rows P01 to P10 of the malformed inputs; then every truncation and random
- * damage, none of which may crash, hang or leak.
+/* PNG input (cli/picture_read.c): every legal kind gives its exact pixels, Pillow's files give Pillow's; each
+ * defect is an error with its own code. Then every truncation and random damage, none of which may crash,
+ * hang or leak.
  *
  * Files lie in memory (memfd_create). SEED in the environment varies the damage. */
 #include "cli/picture_read.h"
@@ -76,7 +76,7 @@ static int read_bytes(const struct bytes *b) {
     return status;
 }
 
-/* Reads and frees the bytes; text: required in the error's line. */
+/* Reads and frees the bytes. text: required in the error's line. */
 static void expect(struct bytes *b, int code, const char *text) {
     char line[1024] = "";
     int status = read_bytes(b);
@@ -124,7 +124,7 @@ static bool is_legal(unsigned depth, unsigned colours) {
     return false;
 }
 
-/* A tRNS chunk does not change the colours. */
+/* Adds a tRNS chunk, which does not change the colours. */
 static void put_transparency(struct bytes *b, struct kind k) {
     static const unsigned char bytes[6] = {0, 1, 0, 1, 0, 0};
     png_put_chunk(b, "tRNS", bytes, k.colours == 3 ? 2 : k.colours == 2 ? 6 : 2);
@@ -143,7 +143,7 @@ static void check_kind(struct kind k, bool clear, size_t idat) {
     free(b.at);
 }
 
-/* P09, and all other legal kinds. */
+/* All legal kinds of PNG files. */
 static void test_every_legal_kind(void **state) {
     (void)state;
     static const unsigned sizes[][2] = {{1, 1}, {7, 1}, {1, 7}, {2, 2}, {3, 5}, {8, 8}, {9, 17}, {67, 11}};
@@ -218,7 +218,7 @@ static void assert_unreadable(const char *name, int code, const char *text) {
     if (!strstr(line, text) || !strstr(line, name)) fail_msg("'%s' is missing in: %s", text, line);
 }
 
-/* No program writes to the pipe: opening and waiting would block for ever. */
+/* No program writes to the named pipe: opening it and waiting would block for ever. */
 static void test_unreadable_paths_refused(void **state) {
     (void)state;
     char folder[] = "/tmp/picture_read_XXXXXX", name[64];
@@ -238,7 +238,7 @@ static void test_unreadable_paths_refused(void **state) {
 
 static const struct kind grey = {9, 5, 8, 0, false}, places = {9, 5, 4, 3, false};
 
-/* Refused before memory is allocated: the largest sizes would fail with another error. */
+/* Sizes are refused before memory is allocated: the largest would fail with another error. */
 static void test_size_limits(void **state) {
     (void)state;
     static const unsigned sides[][2] = {{0, 0},        {0, 5},
@@ -326,8 +326,8 @@ static void put_data(struct bytes *b, const void *rows, size_t n) {
     free(data.at);
 }
 
-/* P06: rows of zeros, too few and too many; excess data is not inflated to its end. Then data after the end
- * of the stream. */
+/* Image data of zeros, too little and too much; excess data is not inflated to its end. Then data after the
+ * end of the stream. */
 static void test_wrong_amount_of_data_refused(void **state) {
     (void)state;
     static const struct {
@@ -359,7 +359,6 @@ static void test_wrong_amount_of_data_refused(void **state) {
     expect(&b, SLUICE_LIMIT, "");
 }
 
-/* P07. */
 static void test_invalid_contents_refused(void **state) {
     (void)state;
     struct bytes b = {0};
@@ -430,7 +429,7 @@ static void put_stream_start(struct bits *to, unsigned type) {
 static void test_invalid_deflate_refused(void **state) {
     (void)state;
     struct bits stream = {0};
-    put_stream_start(&stream, 0); /* stored block: a length and the complement of another length */
+    put_stream_start(&stream, 0); /* stored block: a length, and the complement of another length */
     put_bits(&stream, 0, 5);
     put_bits(&stream, 50, 16);
     put_bits(&stream, 50, 16);
@@ -440,13 +439,13 @@ static void test_invalid_deflate_refused(void **state) {
     put_bits(&stream, 0x40, 7);
     put_bits(&stream, 0x18, 5);
     expect_stream(&stream);
-    put_stream_start(&stream, 2); /* nineteen codes of one bit */
+    put_stream_start(&stream, 2); /* all nineteen code length codes have one bit */
     put_bits(&stream, 15 << 10, 14);
     for (int i = 0; i < 19; i++) put_bits(&stream, 1, 3);
     expect_stream(&stream);
     put_stream_start(&stream, 3);
     expect_stream(&stream);
-    put_bits(&stream, 0x7979, 16); /* no zlib header */
+    put_bits(&stream, 0x7979, 16); /* these bits are no zlib header */
     expect_stream(&stream);
 }
 
@@ -494,7 +493,7 @@ static void test_ancillary_chunks_skipped(void **state) {
     long before = peak_kib();
     assert_int_equal(read_bytes(&b), SLUICE_OK);
     assert_true(seconds() - began < RECENT_SECONDS);
-    /* The file is memory too; measured: LARGE in all and 1 MiB. */
+    /* The file lies in memory too; measured: LARGE bytes in all and 1 MiB. */
     assert_true(peak_kib() - before < 2 * (LARGE >> 10));
     assert_pixels(grey);
     reset_reader();
@@ -617,7 +616,7 @@ static void test_damage_never_crashes(void **state) {
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading_memory_bounded), /* before tests that raise the peak */
+        cmocka_unit_test(test_reading_memory_bounded), /* comes before tests that raise the peak */
         cmocka_unit_test(test_every_legal_kind),
         cmocka_unit_test(test_pixels_equal_pillow),
         cmocka_unit_test(test_other_formats_refused),

@@ -49,8 +49,7 @@ static void test_invalid_utf8_refused(void) {
           "invalid UTF-8 is accepted: %s", e.what);
 }
 
-/* A million ampersands, and a million entities whose text is longer than their name: linear time and memory.
- */
+/* A million ampersands or entities with texts longer than their names take linear time and memory. */
 static void test_long_texts_in_linear_time(void) {
     static const char *const parts[] = {"&", "&#", "&nGt;", "&#x", "&CounterClockwiseContourIntegra", " "};
     for (size_t i = 0; i < sizeof parts / sizeof *parts; i++) {

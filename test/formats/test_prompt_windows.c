@@ -118,7 +118,7 @@ static void test_window_limit(void) {
     prompt_destroy(&machine, &tokens);
 }
 
-/* Checks the pieces of a text, written "text|weight text|weight"; BREAK is written /. */
+/* Checks the pieces of a text, written "text|weight text|weight", with / for BREAK. */
 static void expect_pieces(const char *text, const char *wanted) {
     struct emphasis m;
     struct error e = {0};

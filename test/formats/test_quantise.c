@@ -290,7 +290,7 @@ static void test_names(void **state) {
     assert_false(quantise_can(DTYPE_IQ4_XS, 256));
 }
 
-/* H[i][k] times the square root of the group size. */
+/* Returns the sign of H[i][k], which is H[i][k] times the square root of the group size. */
 static int sign_of(int i, int k) {
     int threes = (i ^ k) & (i ^ k) >> 1 & 0x55;
     return __builtin_parity((unsigned)threes) ? -1 : 1;

@@ -1,9 +1,7 @@
-/* Quantised weights in safetensors files: pairing with their scales and descriptions, and rows Q* of the
- * table of malformed inputs. Each file is generated, opened under a hang guard, must release all memory, and
- * is opened again truncated at every byte.
- *
- * Row -> test. Q01 to Q06 rows of test_pairing_and_malformed_files; of Q04 also test_Q04_cuts (descriptions
- * truncated at every byte) and test_Q04_random. Models in unsupported formats: test_layouts.c. */
+/* Quantised weights in safetensors files: pairing with their scales and descriptions, and malformed files,
+ * whose names begin with the number of the defect (Q01 ...). Each file is generated, opened under a hang
+ * guard, must release all memory, and is opened again truncated at every byte. Models in unsupported formats:
+ * test_layouts.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -37,12 +35,12 @@ static const char *under(const char *name) {
     return path;
 }
 
-/* A tensor: zeros, one number, or a text. */
+/* A tensor of a generated file: zeros, one number, or a text. */
 struct piece {
     const char *name, *type;
     int rank, dim[4];
     bool single; /* the value `number` in the tensor's type */
-    bool last;   /* zeros, then `number` at the end */
+    bool last;   /* zeros, with `number` as the last value */
     double number;
     const char *text;
 };
@@ -54,7 +52,7 @@ struct piece {
 #define SCALE_OF(name_, type_, number_)                                                                      \
     { .name = name_, .type = type_, .single = true, .number = number_ }
 #define SCALE(name_, number_) SCALE_OF(name_, "F32", number_)
-#define COMFY_QUANT(layer, text_)                                                                                   \
+#define COMFY_QUANT(layer, text_)                                                                            \
     { .name = layer ".comfy_quant", .type = "U8", .text = text_ }
 #define IS(layer, form) COMFY_QUANT(layer, "{\"format\": \"" form "\"}")
 
@@ -81,11 +79,12 @@ static void fill(const struct piece *p, unsigned char *to) {
     if (p->last) memcpy(to + bytes_of(p) - sizeof bits, &bits, sizeof bits);
     if (!p->single) return;
     if (!strcmp(p->type, "BF16")) bits >>= 16;
-    if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5: the only value used */
+    if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5 is the only value used */
     memcpy(to, &bits, bytes_of(p));
 }
 
-/* The header's JSON. metadata: escaped text of _quantization_metadata, or NULL. Freed by the caller. */
+/* Builds a safetensors file of these tensors. metadata: escaped text of _quantization_metadata, or NULL.
+ * Freed by the caller. */
 static unsigned char *make(const struct piece *pieces, const char *metadata, size_t *bytes) {
     unsigned char *file = calloc(1, 8 + HEADER_MAX + DATA_MAX);
     char *header = (char *)file + 8;
@@ -122,7 +121,7 @@ static void guard(int seconds) {
 
 struct outcome {
     struct index_entry weight;
-    int n_unused; /* unused tensors except the weight */
+    int n_unused; /* number of unused tensors besides the weight */
 };
 
 static enum status open_file(const char *name, struct outcome *outcome, struct error *e) {
@@ -153,7 +152,7 @@ struct row {
     struct piece pieces[PIECES_MAX];
     const char *metadata;
     enum status code;
-    const char *word; /* required in the message */
+    const char *word; /* word required in the message */
     struct {
         enum dtype dtype;
         double scale;
@@ -287,12 +286,18 @@ static const struct row rows[] = {
     {"Q04 no JSON", {E4M3(4, 8), COMFY_QUANT("a.b", "\x01\x02\xff")}, NULL, FAILS(META, "a.b.comfy_quant")},
     {"Q04 empty", {E4M3(4, 8), COMFY_QUANT("a.b", "")}, NULL, FAILS(META, "a.b.comfy_quant")},
     {"Q04 list", {E4M3(4, 8), COMFY_QUANT("a.b", "[1]")}, NULL, FAILS(META, "a format")},
-    {"Q04 format of no text", {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": 8}")}, NULL, FAILS(META, "a format")},
+    {"Q04 format of no text",
+     {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": 8}")},
+     NULL,
+     FAILS(META, "a format")},
     {"Q04 format twice",
      {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": \"nvfp4\", \"format\": \"nvfp4\"}")},
      NULL,
      FAILS(META, "duplicate")},
-    {"Q04 deep", {E4M3(4, 8), COMFY_QUANT("a.b", "{\"x\": [[[[[[[[[[1]]]]]]]]]]}")}, NULL, FAILS(LIMIT, "nested")},
+    {"Q04 deep",
+     {E4M3(4, 8), COMFY_QUANT("a.b", "{\"x\": [[[[[[[[[[1]]]]]]]]]]}")},
+     NULL,
+     FAILS(LIMIT, "nested")},
     {"Q04 1 MB", {E4M3(4, 8), ZEROS("a.b.comfy_quant", "U8", 1, 1 << 20)}, NULL, FAILS(LIMIT, "1048576")},
     {"Q04 numbers", {E4M3(4, 8), ZEROS("a.b.comfy_quant", "F32", 1, 4)}, NULL, FAILS(META, "F32")},
     {"Q04 foo", {E4M3(4, 8), IS("a.b", "foo")}, NULL, FAILS(UNSUPPORTED, "\"foo\"")},
@@ -390,7 +395,8 @@ static const struct row rows[] = {
      NULL,
      FAILS(MISSING, "a.b.weight_scale")},
     {"Q06 groups of 128",
-     {INT8(4, 256), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 128"))},
+     {INT8(4, 256), SCALE("a.b.weight_scale", 1),
+      COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 128"))},
      NULL,
      FAILS(META, "groups of 128 for 256 columns")},
     {"Q06 groups of 256 for 64",
@@ -407,11 +413,13 @@ static const struct row rows[] = {
      NULL,
      FAILS(META, "true or false for convrot")},
     {"Q06 groups of no number",
-     {INT8(4, 64), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": \"64\""))},
+     {INT8(4, 64), SCALE("a.b.weight_scale", 1),
+      COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": \"64\""))},
      NULL,
      FAILS(META, "convrot_groupsize")},
     {"rotated in 64s",
-     {INT8(4, 64), SCALE("a.b.weight_scale", 0.5), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 64"))},
+     {INT8(4, 64), SCALE("a.b.weight_scale", 0.5),
+      COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 64"))},
      NULL,
      LOADS(DTYPE_I8_ROT64, 0.5, 0, 64, 0)},
     {"rotated in as many as is usual, a scale a row",
@@ -433,7 +441,8 @@ static const struct row rows[] = {
      NULL,
      FAILS(UNSUPPORTED, "groups of 4 for 64 columns")},
     {"Q06 rotated in 1024s",
-     {INT8(4, 1024), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 1024"))},
+     {INT8(4, 1024), SCALE("a.b.weight_scale", 1),
+      COMFY_QUANT("a.b", ROTATED(", \"convrot_groupsize\": 1024"))},
      NULL,
      FAILS(UNSUPPORTED, "16, 64 or 256")},
     {"Q06 groups beyond 64 bits",
@@ -529,7 +538,7 @@ static void test_pairing_and_malformed_files(void **state) {
     }
 }
 
-/* The file with a prefix on its tensor names that the metadata lacks. */
+/* The tensor names have a prefix that the layer names in the metadata lack. */
 static void test_Q06_prefix(void **state) {
     (void)state;
     const struct piece pieces[PIECES_MAX] = {ZEROS(PREFIXED ".weight", "I8", 2, 4, 8),
@@ -548,7 +557,8 @@ static const char description[] =
     "{\"format\": \"int8_tensorwise\", \"params\": {\"x\": [1, 2.5, null, \"\"]}}";
 
 static enum status open_description(const char *text, struct error *e) {
-    const struct piece pieces[PIECES_MAX] = {INT8(4, 8), SCALE("a.b.weight_scale", 1), COMFY_QUANT("a.b", text)};
+    const struct piece pieces[PIECES_MAX] = {INT8(4, 8), SCALE("a.b.weight_scale", 1),
+                                             COMFY_QUANT("a.b", text)};
     struct outcome outcome = {0};
     size_t bytes;
     unsigned char *file = make(pieces, NULL, &bytes);

@@ -16,7 +16,7 @@ enum { FLIPS = 12, LONGEST_SECONDS = 300 };
 
 static uint64_t random_state;
 
-static int64_t allocated, apparent; /* total of all files */
+static int64_t allocated, apparent; /* bytes of all files */
 
 static int count_shards(const char *folder, const char *part) {
     char path[512];
@@ -66,7 +66,6 @@ static void test_tokenizer_fits_embedding(const struct sluice_model *model) {
     }
 }
 
-/* Counts the weights of a recipe's slot at its published size. */
 static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     const struct slot *slot = &recipe->slot[i_slot];
     struct component c;
@@ -105,7 +104,7 @@ static void test_published_weight_counts(void) {
     const int64_t t5 = 4762310656, projected_l = CLIP_L + 768 * 768;
     const struct {
         const char *recipe;
-        int64_t weights[SLOTS]; /* by slot; a VAE's encoder counts with the decoder */
+        int64_t weights[SLOTS]; /* number of weights by slot; a VAE's encoder counts with the decoder */
     } published[] = {{"flux", {CLIP_L, t5, 11901408320, VAE_16}},
                      {"flux_kontext", {CLIP_L, t5, 11901408320, VAE_16}},
                      {"flux_schnell", {CLIP_L, t5, 11891178560, VAE_16}},
@@ -154,7 +153,7 @@ static struct result draw_from(const char *folder) {
     return r;
 }
 
-/* A byte of a tensor that every run reads, in the shard of that number. */
+/* Returns the file offset of a random byte of a tensor that every run reads, in shard number `source`. */
 static uint64_t random_weight_byte(const struct component *c, int source) {
     for (;;) {
         const struct block *block = &c->blocks[random_below(&random_state, (uint64_t)c->n_blocks)];
@@ -207,7 +206,7 @@ static void check_numbers(const char *folder, const char *file, const char *cons
 }
 
 /* Language model and vision encoder share one configuration; the processor has its own folder. A value below
- * 0: key absent. */
+ * 0 means that the key must be absent. */
 static void test_vision_language_files(const char *folder) {
     static const char *const keys[] = {"num_attention_heads",
                                        "rope_scaling.mrope_section.0",
@@ -260,7 +259,6 @@ static void test_opens_as_its_recipe(const char *recipe, const char *dimensions,
     "clip_ff=160,clip_layers=2,clip_vocabulary=1000,t5_heads=3,t5_head_dim=16,t5_ff=112,t5_layers=2,"        \
     "t5_vocabulary=700,vae0=32,vae1=32,vae2=32,vae3=32,vae_groups=8"
 
-/* Written to one folder: components, tokenizers, preprocessor configuration. */
 #define QWEN                                                                                                 \
     "vision_layers=9,vision_width=40,vision_heads=2,vision_ff=48,hidden=96,vocabulary=1200,text_heads=4,"    \
     "text_key_heads=2,text_ff=160,text_layers=3,heads=2,axis0=8,axis1=12,axis2=12,layers=3,vae_base=16"

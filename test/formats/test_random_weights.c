@@ -36,7 +36,7 @@ static struct statistics measure(const struct tensor *t) {
     return m;
 }
 
-/* In pieces, as a file is written. */
+/* Makes the weights in pieces, as a file is written, and returns their statistics. */
 static struct statistics make(enum dtype dtype, double init_scale, bool scaled, bool row_scales) {
     struct tensor t = tensor_make(NULL, dtype, 2, (int32_t[]){ROWS, COLUMNS});
     uint64_t bytes = (uint64_t)tensor_bytes(&t), random = 5;
@@ -50,7 +50,7 @@ static struct statistics make(enum dtype dtype, double init_scale, bool scaled, 
     }
     t.data = data;
     if (row_scales || dtype_tiled_values(dtype)) {
-        t.scales = data; /* tensor_scales_bytes tests for NULL */
+        t.scales = data; /* tensor_scales_bytes needs a pointer that is not NULL */
         scales_bytes = (uint64_t)tensor_scales_bytes(&t);
         scales = malloc(scales_bytes);
         random_weights_fill_scales(&random, &t, init_scale, scales, scales_bytes);

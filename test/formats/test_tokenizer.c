@@ -1,13 +1,12 @@
-/* Byte-level BPE tokenizers: ids against the reference's, and files and texts with one defect each.
+/* Byte-level BPE tokenizers: ids against the reference's, and files and texts with one defect each. Names of
+ * tests begin with the number of the defect (t01 ...).
  *
- * Golden ids come from Hugging Face tokenizers (test/golden/tokens.py). Rows T* are those of the table of
- * malformed inputs; their files derive from one small tokenizer: 256 bytes with ids in byte order, a few
- * merges. Each opening runs under a hang guard, must release all memory, and allocates at most 64 MiB beyond
- * the file's size.
+ * Golden ids come from Hugging Face tokenizers (test/golden/tokens.py). Malformed files derive from one small
+ * tokenizer: 256 bytes with ids in byte order, a few merges. Each opening runs under a hang guard, must
+ * release all memory, and allocates at most 64 MiB beyond the file's size.
  *
- * Row -> test. T01 to T06 and T14 the test of that name; T06 also test_t06_backtracking; T14's linear time
- * test_linear_time, its token limit test_user_errors.c. T13, and T04's id beyond the embedding's rows, need a
- * model (test_gguf_metadata.c). T01 truncates the file at every byte; random damage: test_damaged_files.c. */
+ * Ids beyond the embedding's rows: test_gguf_metadata.c. The token limit of prompts: test_user_errors.c.
+ * Random damage: test_damaged_files.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -30,12 +29,12 @@
 
 /* Parts of a tokenizer.json; NULL takes the default. */
 struct recipe {
-    const char *vocab;  /* entries after the bytes */
-    const char *merges; /* elements */
-    const char *model;  /* members */
-    const char *added;  /* elements */
+    const char *vocab;  /* entries after the 256 bytes */
+    const char *merges; /* elements of the array of merges */
+    const char *model;  /* further members of the model object */
+    const char *added;  /* elements of the array of added tokens */
     const char *normalizer, *pre_tokenizer;
-    const char *members; /* of the document */
+    const char *members; /* further members of the document */
 };
 
 #define BYTE_LEVEL "{\"type\":\"ByteLevel\",\"add_prefix_space\":false,\"use_regex\":false}"
@@ -133,11 +132,11 @@ static void test_merge_order(void **state) {
     IDS(t, "xxx", XX, 'x'); /* of equal ranks the leftmost merges first */
     IDS(t, "ab bc", AB, ' ', BC);
     IDS(t, "a\xc3\xa9", 'a', 0xC3, 0xA9);
-    IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC */
+    IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC composes the two characters */
     IDS(t, "a\0b", 'a', 0, 'b');
     assert_ids(t, "", 0, NULL, 0);
     tokenizer_close_clean(t);
-    /* "b c" has a better rank than "a b" */
+    /* The merge "b c" has a better rank than "a b". */
     t = open_recipe((struct recipe){.merges = "\"b c\",\"a b\",\"ab c\""});
     IDS(t, "abc", 'a', BC);
     tokenizer_close_clean(t);
@@ -211,14 +210,14 @@ static void test_patterns_as_oniguruma(void **state) {
     IDS(t, "ab\xe1\xa0\x8e", AB, 0xE1, 0xA0, 0x8E);
     tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.vocab = "\"\\u0132b\":256",
-                                    .merges = "\"\\u0132 b\"", /* byte 0x90, then b */
+                                    .merges = "\"\\u0132 b\"", /* U+0132 stands for byte 0x90 */
                                     .pre_tokenizer = SPLIT("\\\\p{L}+")});
     IDS(t,
         "\xf0\x9e\x93\x90"
         "b",
         0xF0, 0x9E, 0x93, 256);
     tokenizer_close_clean(t);
-    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* empty matches */
+    t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("\\\\d*")}); /* a pattern with empty matches */
     IDS(t, "ab1bc", 'a', 'b', '1', 'b', 'c');
     tokenizer_close_clean(t);
     t = open_recipe((struct recipe){.pre_tokenizer = SPLIT("z"),
@@ -306,7 +305,7 @@ static void test_t02_vocabulary(void **state) {
     expect_failure((struct recipe){.vocab = "\"q1\":999,\"q1\":998"}, DUP, "q1");
     expect_failure((struct recipe){.vocab = "\"\\ud800\":999"}, UTF8, "");
     struct tokenizer *t = open_recipe((struct recipe){
-        .vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* gaps in the ids */
+        .vocab = "\"ab\":99999,\"bc\":500,\"abc\":501,\"xx\":16777215"}); /* the ids have gaps */
     IDS(t, "xxab", 16777215, 99999);
     assert_int_equal(tokenizer_size(t), 16777216);
     tokenizer_close_clean(t);
@@ -430,7 +429,7 @@ static void test_t14_texts(void **state) {
         expect_usage(t, invalid[i], strlen(invalid[i]), UTF8, "byte 2 of the text");
     char *text = malloc(10 * TEXT_MAX);
     memset(text, ' ', 10 * TEXT_MAX);
-    expect_usage(t, text, TEXT_MAX + TEXT_MAX / 4 + 1, LIMIT, "1310721"); /* a prompt and its template */
+    expect_usage(t, text, TEXT_MAX + TEXT_MAX / 4 + 1, LIMIT, "1310721"); /* one byte above the limit */
     expect_usage(t, text, 10 * TEXT_MAX, LIMIT, "10485760");
     free(text);
     tokenizer_close_clean(t);
@@ -508,7 +507,7 @@ static void test_open_bytes(void **state) {
 }
 
 int main(void) {
-    json_set_alloc_funcs(failing_json_alloc, free); /* before the first parse */
+    json_set_alloc_funcs(failing_json_alloc, free); /* comes before the first parse */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_merge_order),

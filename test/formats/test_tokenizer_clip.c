@@ -1,5 +1,6 @@
 /* CLIP's tokenizer: ids against the reference's (test/golden/tokens_flux.py), from both file formats; and its
- * special rules: matches are pieces, lower case, end-of-word marks, special tokens that are only named. */
+ * special rules: matches are pieces, lower case, end-of-word marks, special tokens that the configuration
+ * only names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -15,7 +16,7 @@ static void test_goldens(void **state) {
     compare_packed("clip_json", (const char *const[]){"tokenizer.json", NULL});
 }
 
-/* Letters a, b and their merges. */
+/* Vocabulary: the letters a, b and their merges. */
 static const char vocab[] =
     "{\"a\":0,\"b\":1,\"!\":2,\"a</w>\":3,\"b</w>\":4,\"!</w>\":5,\"ab\":6,\"ab</w>\":7,"
     "\"<|startoftext|>\":8,\"<|endoftext|>\":9}";
@@ -36,21 +37,21 @@ static struct tokenizer *open_small(const char *config, const char *special_map)
 
 static void test_ids_of_words(void **state) {
     (void)state;
-    struct tokenizer *t = open_small(NULL, NULL); /* recognised by its tokens */
+    struct tokenizer *t = open_small(NULL, NULL); /* CLIP is recognised by its tokens */
     assert_int_equal(tokenizer_size(t), 10);
     assert_int_equal(tokenizer_special(t, "<|endoftext|>"), 9);
     IDS(t, "ab", 7);
     IDS(t, "aab", 0, 7);
     IDS(t, "aba", 6, 3);
     IDS(t, " \tAB  a\n!!", 7, 3, 2, 5);
-    IDS(t, "c", 9); /* a byte without a token */
+    IDS(t, "c", 9); /* the byte has no token */
     assert_ids(t, " \n ", 3, NULL, 0);
     IDS(t, "a<|endoftext|>b", 3, 9, 4);
     tokenizer_close_clean(t);
 }
 
-/* Of contradicting flags and ids the last one in the file applies; absent ones have the reference class's
- * defaults. */
+/* Of contradicting flags and ids the last one in the file applies. Absent ones have the defaults of the
+ * reference's class. */
 static void test_named_tokens(void **state) {
     (void)state;
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);

@@ -1,8 +1,8 @@
-/* Tokenizers in GGUF metadata: ids against the reference's, and metadata with one defect each.
+/* Tokenizers in GGUF metadata: ids against the reference's, and metadata with one defect each (t12: the
+ * number of the defect).
  *
  * The expected ids are those of the same tokenizers in other formats (test/golden/tokens_gguf.py made the
- * files). T12 is a row of the table of malformed inputs. Files are built key by key from two small
- * tokenizers; defects of GGUF itself: test_gguf.c. */
+ * files). Files are built key by key from two small tokenizers; defects of GGUF itself: test_gguf.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -78,7 +78,7 @@ struct token {
     float score;
 };
 
-/* Changes of a test; NULL, 0: unchanged. */
+/* A test's changes to a small tokenizer; NULL, 0: unchanged. */
 struct recipe {
     const char *architecture, *model, *pre;
     const struct token *token;
@@ -87,7 +87,7 @@ struct recipe {
     int types_kind, tokens_kind;
     bool no_tokens, no_merges, no_scores, no_types, no_unknown;
     bool no_prefix; /* add_space_prefix is false */
-    bool few;       /* only three byte tokens */
+    bool few;       /* the vocabulary has only three byte tokens */
     int table_kind;
     const char *table;
     size_t table_bytes;
@@ -207,7 +207,7 @@ static void expect_unigram_failure(struct recipe r, enum status code, const char
     expect_open_failure(gguf_path(), code, says);
 }
 
-/* Compares with the ids of another fixture's cases. */
+/* Opens a GGUF tokenizer and expects the ids of another fixture's cases. */
 static void compare_golden(const char *name, const char *cases) {
     char file[64], path[128];
     snprintf(file, sizeof file, "%s.gguf", name);
@@ -242,7 +242,7 @@ static void test_bpe_ids(void **state) {
     assert_int_equal(tokenizer_special(t, "[PAD260]"), -1);
     IDS(t, "abc<|end|>ab", ABC, END, AB);
     IDS(t, "a\xc3\xa9", 'a', 0xC3, 0xA9);
-    IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC */
+    IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC composes the two characters */
     IDS(t, "[PAD]", '[', 'P', 'A', 'D', ']');
     tokenizer_close_clean(t);
 }

@@ -1,8 +1,6 @@
 /* T5's tokenizer (unigram): ids against the reference's (test/golden/tokens_flux.py), from both file formats,
- * and files with one defect each.
- *
- * Rows T07 to T11 are those of the table of malformed inputs, each the test of that name; T12:
- * test_tokenizer_gguf.c. Files are built field by field from one small model. */
+ * and files with one defect each. Names of tests begin with the number of the defect (t07 ...). Files are
+ * built field by field from one small model. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -52,7 +50,7 @@ static void add_piece(struct bytes *b, const char *text, size_t n, float score, 
 
 enum { PAD, END, UNK, MARK, A, B, AB, CD, N_PIECES, EXTRA_0 = N_PIECES + 99 };
 
-/* Changes of a test; NULL, 0: unchanged. */
+/* A test's changes to the small model; NULL, 0: unchanged. */
 struct recipe {
     const char *piece;
     size_t piece_bytes;
@@ -62,7 +60,7 @@ struct recipe {
     int64_t trainer_value;
     const char *table;
     size_t table_bytes;
-    const char *tail; /* raw bytes at the end */
+    const char *tail; /* raw bytes at the file's end */
     size_t tail_bytes;
     bool no_unk, no_normalizer;
 };
@@ -171,7 +169,7 @@ static void test_configuration(void **state) {
     tokenizer_put_file("tokenizer_config.json", NULL);
     char path[128];
     snprintf(path, sizeof path, "%s/spiece.model", tokenizer_folder);
-    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* by file name, without a folder */
+    assert_int_equal(tokenizer_open_path(path, &t, &e), OK); /* opened by file name, without a folder */
     assert_int_equal(tokenizer_special(t, "<extra_id_0>"), EXTRA_0);
     tokenizer_close_clean(t);
 }
@@ -203,7 +201,7 @@ static void test_t07_wire_format(void **state) {
     expect_failure(TAIL("\xa2\x06\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01"), BOUNDS, "18446744073709551615");
     expect_failure(TAIL("\x02\x00"), TYPE, "an invalid number");
     expect_failure(TAIL("\xa3\x06"), TYPE,
-                   "an unknown wire type"); /* group start and end, and an undefined wire type */
+                   "an unknown wire type"); /* protobuf's group start and end, and an undefined wire type */
     expect_failure(TAIL("\xa4\x06"), TYPE, "an unknown wire type");
     expect_failure(TAIL("\xa6\x06"), TYPE, "an unknown wire type");
     expect_failure(TAIL("\xa7\x06"), TYPE, "an unknown wire type");
@@ -236,8 +234,7 @@ static void test_t08_pieces(void **state) {
     expect_failure((struct recipe){.piece = "x\xff", .piece_bytes = 2}, UTF8, "piece 8");
 }
 
-/* A character map: a trie of one block of 256 units, whose root leads to 'a' (0x61), and replacement texts.
- */
+/* A character map: replacement texts, and a trie of 256 units whose root leads to 'a' (0x61). */
 struct table {
     uint32_t bytes, units[256];
     char texts[8];
@@ -247,9 +244,9 @@ static void test_t09_normalisation(void **state) {
     (void)state;
     enum { LEAF = 1 << 8, OFFSET = 10 };
     struct table good = {.bytes = 1024, .texts = "b\0cd"};
-    good.units[0] = 0x10 << OFFSET;                 /* children at 0x10 ^ byte */
-    good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* children and value at 0x51 */
-    good.units[0x51] = 1u << 31 | 2;                /* "cd" */
+    good.units[0] = 0x10 << OFFSET;                 /* the root's children are at 0x10 ^ byte */
+    good.units[0x71] = 'a' | LEAF | 0x20 << OFFSET; /* children and value of 'a' are at 0x51 */
+    good.units[0x51] = 1u << 31 | 2;                /* the replacement text is "cd" */
     struct recipe r = {.table = (const char *)&good, .table_bytes = 4 + 1024 + 5};
     struct tokenizer *t = open_recipe(r);
     IDS(t, "ba b", MARK, B, CD, MARK, B);
@@ -288,7 +285,7 @@ static void test_t09_cyclic_map_refused(void **state) {
     } table = {.bytes = 1024};
     memset(table.text, 'b', sizeof table.text - 1);
     table.units[0] = 0x10 << 10;
-    table.units[0x71] = 'a' | 0; /* its children are its siblings */
+    table.units[0x71] = 'a' | 0; /* a cycle: the node's children are its siblings */
     struct recipe r = {.table = (const char *)&table, .table_bytes = sizeof table};
     struct tokenizer *t = open_recipe(r);
     IDS(t, "aaab", MARK, A, A, AB);
@@ -337,7 +334,7 @@ static void test_t11_special_ids(void **state) {
     expect_failure((struct recipe){.trainer_field = PAD_ID, .trainer_value = INT64_MIN}, META, "in field 43");
     tokenizer_close_clean(open_recipe((struct recipe){.trainer_field = BOS_ID, .trainer_value = -1}));
     expect_failure((struct recipe){.trainer_field = 3, .trainer_value = 2}, UNSUPPORTED, "model type");
-    expect_failure((struct recipe){.no_normalizer = true}, MISSING, "normalisation");
+    expect_failure((struct recipe){.no_normalizer = true}, MISSING, "normalizer");
 }
 
 #define META_SPACE "{\"type\":\"Metaspace\",\"replacement\":\"\xe2\x96\x81\",\"prepend_scheme\":\"always\"}"
@@ -380,7 +377,7 @@ static void test_malformed_json_refused(void **state) {
         tokenizer_put(tokenizer_json, rows[i].text, strlen(rows[i].text));
         expect_open_failure(tokenizer_json, rows[i].code, rows[i].says);
     }
-    /* written by earlier versions of tokenizers */
+    /* as written by earlier versions of Hugging Face tokenizers */
     static const char older[] = JSON("{\"type\":\"Sequence\",\"normalizers\":[{\"type\":\"Strip\"},{\"type\":"
                                      "\"Replace\",\"pattern\":{\"Regex\":\" {2,}\"},\"content\":\" \"}]}",
                                      META_SPACE, "", "0");
@@ -411,7 +408,7 @@ static void test_linear_time(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* The first ids of a sentence, padded with -1. */
+/* Writes the first ids of a sentence, padded with -1. */
 static void first_ids(struct tokenizer *t, int32_t *first, int most) {
     static const char text[] = "a red fox in the snow <extra_id_3>";
     struct error e = {0};

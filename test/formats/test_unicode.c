@@ -59,8 +59,7 @@ static void test_word_class(void **state) {
     compare_class("[\\p{Alphabetic}\\p{M}\\p{Nd}\\p{Pc}\\p{Join_Control}]", code_is_word);
 }
 
-/* Lower-case letters of Unicode 16 and 17; utf8proc 2.8 has 15. A library that has the capital letter must
- * agree. */
+/* Lower case of Unicode 16 and 17; a utf8proc that has the capital letter must agree (2.8 has Unicode 15). */
 static void test_lower_case(void **state) {
     (void)state;
     int later = 0;
@@ -76,7 +75,8 @@ static void test_lower_case(void **state) {
             utf8proc_iterate((const utf8proc_uint8_t *)span.at, (utf8proc_ssize_t)span.bytes, &small);
         bool whole = n == (utf8proc_ssize_t)span.bytes;
         if (code == 0x130)
-            assert_true(span.bytes == 3 && !memcmp(span.at, "i\xcc\x87", 3)); /* two characters */
+            assert_true(span.bytes == 3 &&
+                        !memcmp(span.at, "i\xcc\x87", 3)); /* the lower case of U+0130 is two characters */
         else if (utf8proc_category(code) == UTF8PROC_CATEGORY_CN && small != code)
             later++;
         else if (!whole || small != utf8proc_tolower(code))
@@ -106,7 +106,8 @@ static bool is_later(int32_t code) {
     return false;
 }
 
-/* Alone, and between marks that reveal its combining class: U+0315 has class 232, U+0334 class 1. */
+/* Compares NFC of the character alone, and between marks that reveal its combining class: U+0315 has class
+ * 232, U+0334 class 1. */
 static void compare_nfc(int32_t code, bool between) {
     static const int32_t around[] = {'q', 0x315, -1, 0x334};
     char text[32], *out;

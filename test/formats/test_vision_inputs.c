@@ -32,8 +32,8 @@ static const struct text_recipe *text_of(const struct recipe *recipe) {
     return &recipe->slot[recipe_slot(recipe, FAMILY_TEXT)].text;
 }
 
-/* Resizes an image to the pipeline's area and on to the vision grid: bit for bit the reference's. Returns the
- * number of vision tokens. */
+/* Resizes an image to the pipeline's area, then to the vision grid; expects the reference's pixels bit for
+ * bit. Returns the number of vision tokens. */
 static int32_t check_pixels(int index, int number, int64_t area, int multiple) {
     char name[32];
     const struct index_entry *original, *read;
@@ -87,7 +87,7 @@ static void check_ids(const struct text_recipe *recipe, const struct tokenizer *
     free(ids);
 }
 
-/* area: the fixture's for this recipe (test/golden/qwen/specs.py). */
+/* area: pixels of an image for the vision encoder (the fixture's value: test/golden/qwen/specs.py). */
 static void test_inputs_equal_pipeline(const char *fixture, const struct recipe *recipe, int64_t area) {
     char path[128];
     struct error e = {0};
@@ -119,7 +119,7 @@ static void test_inputs_equal_pipeline(const char *fixture, const struct recipe 
     index_destroy(&truth);
 }
 
-/* Image tokens typed into a prompt come after the images' and stand for no image. */
+/* Image tokens typed into a prompt come after the tokens of the images and stand for no image. */
 static void test_image_tokens_in_prompt(const struct text_recipe *recipe) {
     static const char text[] = "a <|image_pad|> b";
     struct tokenizer *tokenizer = NULL;
@@ -135,8 +135,7 @@ static void test_image_tokens_in_prompt(const struct text_recipe *recipe) {
     tokenizer_close(tokenizer);
 }
 
-/* An added token of the tokenizer that begins with the image token and is longer would match in its place:
- * refused. */
+/* Refuses a tokenizer with a longer added token that begins with the image token and would match instead. */
 static void test_tokenizer_with_longer_token_refused(const struct text_recipe *recipe) {
     static const char swallowing[] = "<|vision_start|><|image_pad|>";
     struct tokenizer *tokenizer = NULL;

@@ -97,7 +97,7 @@ static inline void fake_put(struct fake_disk *disk, const char *ending, const vo
     disk->files[disk->n_files++] = (struct fake_file){ending, data, bytes};
 }
 
-/* Properties that every input must keep. */
+/* Checks the properties that every input must keep. */
 static inline void fake_end(struct fake_disk *disk, const struct error *e) {
     uint64_t bytes = 0;
     for (int i = 0; i < disk->n_files; i++) bytes += disk->files[i].bytes;
@@ -113,7 +113,7 @@ static inline void fake_end(struct fake_disk *disk, const struct error *e) {
     abort();
 }
 
-/* The first of two split files; the second is valid. */
+/* Opens a split GGUF: the input is the first file, the second is valid. */
 static inline void target_gguf(const uint8_t *data, size_t bytes) {
     static const char second[144] = "GGUF\3\0\0\0\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0"
                                     "\10\0\0\0\0\0\0\0split.no\2\0\0\0\1\0"
@@ -145,7 +145,8 @@ static inline void open_component(struct fake_disk *disk, const char *path, stru
     fake_end(disk, e);
 }
 
-/* With pairing of scales. The path must be an existing file; its content is not used. */
+/* Opens a safetensors file and pairs weights with scales. The path must be an existing file; its content is
+ * not used. */
 static inline void target_safetensors(const uint8_t *data, size_t bytes) {
     struct fake_disk disk;
     struct error e = {0};
@@ -154,7 +155,7 @@ static inline void target_safetensors(const uint8_t *data, size_t bytes) {
     open_component(&disk, "Makefile", &e);
 }
 
-/* A shard index; the shards are valid. The path is that of any JSON file. */
+/* Opens a shard index whose shards are valid. The path is that of any JSON file. */
 static inline void target_shards(const uint8_t *data, size_t bytes) {
     static const char
         one[] = "\x3c\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}     "
@@ -184,8 +185,8 @@ static inline void open_tokenizer(struct fake_disk *disk, const char *path) {
     fake_end(disk, &e);
 }
 
-/* The first byte selects the format: tokenizer.json, spiece.model, GGUF, or a folder, whose files are
- * separated by lines of one '%'. */
+/* Opens a tokenizer. The first byte selects the format: tokenizer.json, spiece.model, GGUF, or a folder,
+ * whose files are separated by lines of one '%'. */
 static inline void target_tokenizer(const uint8_t *data, size_t bytes) {
     static const char *const names[] = {"/vocab.json", "/merges.txt", "/tokenizer_config.json",
                                         "/added_tokens.json", "/special_tokens_map.json"};

@@ -5,12 +5,11 @@
 
 enum { RANK = 3, PAIRS_MAX = 64, VECTORS_MAX = 32, NORM = 0, UP = 1, BIAS = 2, DOWN = 3 };
 
-/* One adapter file for all stages of the synthetic pipeline, and the weight pairs and replaced vectors
- * attached from that file. */
+/* An adapter file for all synthetic stages, with the attached weight pairs and replaced vectors. */
 static struct adapter {
     struct synthetic_files files;
-    struct byte_source
-        memory; /* in-memory copy of the second adapter file, which holds derived LoRA factors */
+    /* in-memory copy of the second adapter file, which holds derived LoRA factors */
+    struct byte_source memory;
     struct adapted_weight pairs[SYNTHETIC_STAGES][PAIRS_MAX];
     struct replaced_vector vectors[SYNTHETIC_STAGES][VECTORS_MAX];
     struct adaptation all[SYNTHETIC_STAGES];
@@ -70,8 +69,7 @@ static struct factor factor_of(const struct adapter *a, const char *kind, int s,
     return f;
 }
 
-/* Returns a LoRA factor that takes the last rows of the tensor, then the first rows, and skips one row
- * between them. */
+/* Returns a LoRA factor of the tensor's last rows, then its first rows, without one row between them. */
 static struct factor two_parts(struct factor f) {
     f.n_parts = 2;
     f.part[0].first = f.dim[0] / 2 + 1;
@@ -119,8 +117,7 @@ static void detach(void) {
         if (adapted[s].family) component_destroy(&adapted[s]);
 }
 
-/* Switches all stages of the synthetic pipeline to components with the adapter, or to the base components if
- * `a` is NULL. */
+/* Switches all synthetic stages to components with the adapter, or (NULL) to the base components. */
 static void use(const struct adapter *a) {
     struct error e = {0};
     detach();
@@ -343,8 +340,8 @@ static void test_every_budget_keeps_bits_and_memory(void **state) {
         assert_true(memory_checker.pages_peak <= planned_pages());
     }
     assert_true(synthetic.plan.keep);
-    assert_int_equal(synthetic.counters.bytes_read,
-                     0); /* the previous run left all blocks resident, so this run reads nothing */
+    /* the previous run left all blocks resident, so this run reads nothing */
+    assert_int_equal(synthetic.counters.bytes_read, 0);
     end();
 }
 

@@ -18,8 +18,7 @@ static struct sluice_request request_of(int batch, double cfg_scale) {
                                    .max_ram_bytes = plenty};
 }
 
-/* Makes a run_need for a batch of `images` in groups of `together` images: state grows with the group,
- * compute time with the batch. */
+/* Makes a batch's run_need: state grows with the group (`together`), compute time with `images`. */
 static void make_need(struct run_need *need, atomic_ullong *random, int images, int together, bool separate) {
     int groups = (images + together - 1) / together;
     memset(need, 0, sizeof *need);
@@ -122,8 +121,7 @@ static void check_used(struct rig *rig, json_t *plan, const char *what) {
           (long long)peak[LINE_HOST], (long long)number(plan, "host_bytes"));
 }
 
-/* Compares each image of a batch with the single run of its seed. Returns the number of groups, or 0 if the
- * run fails. */
+/* Compares a batch's images with single runs. Returns the number of groups, or 0 on failure. */
 static int run_group(struct rig *rig, const struct sluice_request *request,
                      const struct single_runs *single_runs, const char *what) {
     fault_sys_restart(&rig->fault_sys);
@@ -146,8 +144,7 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
     return groups;
 }
 
-/* Edits the number of groups in a plan. A number is rejected if a smaller number gives groups of the same
- * size. */
+/* A plan's edited number of groups is rejected if a smaller number gives groups of the same size. */
 static void edited_groups(struct rig *rig, struct sluice_request request,
                           const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
@@ -197,8 +194,7 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     result_free(&r);
 }
 
-/* With THOROUGH set, tests both guidance settings and three batch sizes; otherwise only `is_guided` and
- * `batch`. */
+/* THOROUGH tests both guidance settings and three batch sizes; else only `is_guided` and `batch`. */
 static void test_batch_equals_single_seeds(const char *folder, const char *name, int batch, bool is_guided) {
     static const int batches[] = {2, 3, 5};
     int n_runs[ALONE + 2] = {0};

@@ -21,8 +21,7 @@ static bool is_converted(const struct slot *slot) {
     return kind == FAMILY_TEXT || kind == FAMILY_DENOISER || kind == FAMILY_VISION;
 }
 
-/* Converts each component file of `from` (or of the model folder if `from` is NULL) to a file of the given
- * weight type. */
+/* Converts each component file of `from` (NULL: of the model folder) to the given weight type. */
 static void convert_parts(const struct recipe *recipe, const char *folder, const struct parts *from,
                           const char *type, struct parts *to) {
     for (int i = 0; recipe->slot[i].family; i++) {
@@ -46,7 +45,6 @@ static void convert_parts(const struct recipe *recipe, const char *folder, const
     }
 }
 
-/* Returns the number of weight matrices with a rotated type in the component's blocks. */
 static int count_rotated(const struct component *c) {
     int n = 0;
     for (int b = 0; b < c->n_blocks; b++)
@@ -113,8 +111,7 @@ static void test_rotated_equals_dequantised(const char *folder) {
     result_free(&of_f32);
 }
 
-/* A Flux model whose CLIP and T5 row lengths are multiples of the rotation group of 16, unlike those of every
- * fixture. */
+/* A Flux model whose CLIP and T5 rows are multiples of the rotation group of 16; no fixture has such rows. */
 static const char *flux_checkpoint(void) {
     return random_model(
         "flux", "flux",

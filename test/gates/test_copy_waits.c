@@ -14,16 +14,15 @@ struct use {
 
 /* The test device: copies run at once, and the test decides which operators have finished. */
 static struct waits {
-    struct device
-        device; /* first member: the device functions cast a struct device pointer to struct waits */
-    pthread_mutex_t lock; /* guards the fields below */
+    struct device device; /* first member: struct device * is cast to this type */
+    pthread_mutex_t lock;
     struct use uses[USES_MAX];
     int n_uses;
-    uint64_t newest,
-        passed; /* newest: last recorded event; passed: last event that the host has waited for */
+    /* newest: last recorded event; passed: last event that the host has waited for */
+    uint64_t newest, passed;
     uint64_t fences;
-    long early, late, freed_in_use; /* error counts: copies that wait for too early or too late an event,
-                                       memory freed while in use */
+    /* error counts: copies that wait for too early or too late an event, memory freed while in use */
+    long early, late, freed_in_use;
     long exact, could_be_early, could_be_late;
 } waits;
 
@@ -41,8 +40,7 @@ static uint64_t earliest_event(const char *from, const char *to) {
     return pending(least);
 }
 
-/* Returns whether the plan has a setting (depth, no_wrap, waits) that can make copies wait for later events
- * than necessary. */
+/* Returns whether a plan setting (depth, no_wrap, waits) lets copies wait longer than necessary. */
 static bool copier_is_restricted(void) {
     bool held = false;
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {

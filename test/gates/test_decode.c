@@ -60,8 +60,8 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     printf("decode of %dx%d: state %lld untiled, %lld tiled; minimum budget %lld and %lld\n", WIDTH, HEIGHT,
            (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
-    check(least[2] - least[1] < 1 << 18,
-          "auto needs more memory than on"); /* auto holds the buffer layouts of both tiling settings */
+    /* auto holds the buffer layouts of both tiling settings */
+    check(least[2] - least[1] < 1 << 18, "auto needs more memory than on");
     result_free(&want);
 }
 
@@ -251,8 +251,7 @@ static void shell(const char *command) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Makes two Hugging Face model folders: `only` contains just vae/; `spoilt` contains vae/ and damaged
- * configuration files. */
+/* Makes two model folders: `only` has just vae/; `spoilt` has vae/ and damaged configuration files. */
 static void make_partial_folders(const char *folder) {
     char command[1024];
     snprintf(command, sizeof command,
@@ -291,8 +290,7 @@ static void test_vae_alone_decodes(struct rig *rig, const char *folder) {
     result_free(&want);
 }
 
-/* Decodes the latent with this shift_factor in vae/config.json (NULL: the key is absent). Returns the image's
- * hash. */
+/* Returns the hash of the image decoded with this shift_factor in vae/config.json (NULL: no key). */
 static void decode_shifted(const char *shift, char hash[HEX]) {
     struct rig rig;
     struct sluice_request request = request_decode(NULL);

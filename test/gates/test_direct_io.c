@@ -219,8 +219,7 @@ static void test_direct_io_keeps_bits(const char *folder) {
     rig_close(&rig);
 }
 
-/* One model file rejects O_DIRECT: the other files are read directly, results are bit-identical, and one
- * warning names the file. */
+/* One file rejects O_DIRECT: other files are read directly, and one warning names the file. */
 static void test_refusing_file_warns_once(const char *folder) {
     for (int n = 1; n <= 4; n++) {
         struct rig rig;
@@ -240,8 +239,7 @@ static void test_refusing_file_warns_once(const char *folder) {
     }
 }
 
-/* The direct I/O setting of a plan file applies unless the request has its own; invalid values are rejected.
- */
+/* A plan file's direct I/O setting applies unless the request has one; invalid values are rejected. */
 static void test_plan_file_sets_direct_io(const char *folder) {
     struct rig rig;
     struct sluice_error e;
@@ -281,7 +279,7 @@ static void test_plan_file_sets_direct_io(const char *folder) {
 
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
-    alarm(600);                 /* turns a hang into a failure */
+    alarm(600);                 /* ends a hanging test after 10 minutes */
     temporary_make_in("build"); /* uses build/, because the file system of /tmp may not support O_DIRECT */
     test_every_alignment_reads_right_bytes();
     test_read_past_end_fails_alike();

@@ -44,8 +44,7 @@ static void test_image_count_is_checked(struct rig *rig, int most) {
     refused_as(rig, &r, "USAGE", 2, most == 1 ? "found 2, expected 1" : "found 4, expected 1 to 3");
 }
 
-/* The VAE and vision encoders reject images with a side that rounds to 0, or an aspect ratio above 200 after
- * rounding. */
+/* Encoders reject images whose side rounds to 0, or whose rounded aspect ratio exceeds 200. */
 static void test_extreme_aspects_are_rejected(struct rig *rig) {
     static const int wrong[][2] = {{16384, 1}, {1, 16384}, {640, 1}};
     for (size_t i = 0; i < sizeof wrong / sizeof *wrong; i++) {
@@ -199,8 +198,7 @@ static void test_edit_flag_selects_pipeline(const char *fixture) {
     if (opened(&rig, fixture, "plain", "qwen_image_edit", 1, 1)) rig_close(&rig);
 }
 
-/* Copies the fixture model without the tensors of one component whose names start with `prefix`. Returns the
- * folder. */
+/* Returns a copy of the fixture without a component's tensors whose names start with `prefix`. */
 static const char *copy_without_tensors(const char *fixture, const char *component, const char *prefix,
                                         const char *name) {
     const char *folder = copy_model_folder(fixture, name);
@@ -247,8 +245,7 @@ static int read_rows(const struct sluice_picture *picture, void (*take)(void *to
     return SLUICE_OK;
 }
 
-/* An input image is scaled while its rows arrive: a 6000x4000 image takes only a few rows more memory than a
- * 60x40 image. */
+/* Input images are scaled row by row: 6000x4000 takes only a few rows more memory than 60x40. */
 static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     enum { ROWS_BYTES = 2 << 20 };
     struct sluice_picture large = picture_of(6000, 4000), small = picture_of(60, 40);
@@ -272,8 +269,7 @@ static void test_large_image_is_scaled_by_rows(struct rig *rig) {
     result_free(&got);
 }
 
-/* The latent depends on the reference images and their order. An unreadable image ends the run and leaks no
- * memory. */
+/* The latent depends on the order of reference images. An unreadable image ends the run without leaks. */
 static void test_image_order_matters(struct rig *rig) {
     struct sluice_picture a = picture_of(60, 40), b = picture_of(60, 40), broken = picture_of(60, 40);
     b.rgb = noise + 999;

@@ -1,13 +1,12 @@
 /* Eviction of residents during a run: the choice of blocks (a pure function), and runs that continue
  * bit-identical with less memory after a request of the pressure callback, a failed operator or a failed
- * stage start. Builds without oneDNN, so that ThreadSanitizer can check it.
- *
- * The environment variable SEED changes all random cases. */
+ * stage start. Builds without oneDNN, so that ThreadSanitizer can check it. The environment variable SEED
+ * changes all random cases. */
 #include "test/lib/check.h"
 #include "test/lib/synthetic_run.h"
 
-static int plans,
-    stride; /* plans: number of random plans; stride: every stride-th operator is made to fail */
+/* plans: number of random plans; stride: every stride-th operator is made to fail */
+static int plans, stride;
 
 static uint64_t random_state;
 
@@ -54,8 +53,8 @@ static void make_plan(void) {
         plan.stage[s].staging_bytes = plan_least_staging(&need, &plan.stage[s], s);
     }
     plan_evaluate(&need, &plan);
-    plan.ram_budget_bytes =
-        plan.ram_peak_bytes; /* the budget is the exact peak: one byte more would exceed it */
+    /* the budget is the exact peak: one byte more would exceed it */
+    plan.ram_budget_bytes = plan.ram_peak_bytes;
     plan.vram_budget_bytes = plan.vram_peak_bytes;
 }
 
@@ -63,8 +62,7 @@ static uint64_t part_bytes(const struct stage_need *n, int block, bool side) {
     return side ? n->block_adapter_bytes[block] : n->block_bytes[block] - n->block_adapter_bytes[block];
 }
 
-/* Returns the bytes of pages that only this block occupies in the plan's memory layout; evicting the block
- * frees these pages. */
+/* Returns the bytes of pages that only this block occupies in the plan: evicting it frees them. */
 static uint64_t own_pages(int s, int block) {
     const struct stage_need *n = &need.stage[s];
     uint64_t pages = 0;
@@ -121,8 +119,7 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
     assert_true(enough > plans / 4 && nothing > plans / 100 && others_first > plans / 100);
 }
 
-/* All blocks are equal and resident: after evicting some, the longest run of residents is at most twice the
- * ideal length. */
+/* Evicting from equal, resident blocks leaves runs of residents of at most twice the ideal length. */
 static void test_eviction_spreads_streamed_blocks(void **state) {
     (void)state;
     for (int k = 1; k < 30; k++) {
@@ -148,9 +145,8 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
             stays = resident ? stays + 1 : 0;
             if (stays > longest) longest = stays;
         }
-        assert_in_range(
-            gone, k + 2,
-            k + 3); /* beyond k: a ring of two blocks, and the page that neighbouring blocks share */
+        /* beyond k: a ring of two blocks, and the page that neighbouring blocks share */
+        assert_in_range(gone, k + 2, k + 3);
         assert_int_equal(reduced.stage[0].ring_bytes, 2 << 20);
         assert_true(longest <= 60 / gone + 1);
     }
@@ -159,9 +155,10 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
 static struct {
     uint64_t bytes; /* returned by one of three calls of bytes_needed */
     int asked, evicted, again, begun_again;
-    int64_t live;           /* live page bytes at the last call of bytes_needed */
-    int fail_at, fail_more; /* fail_at: first operator run that fails, from 1 (0: none fails); fail_more:
-                               number of further failing runs */
+    int64_t live; /* live page bytes at the last call of bytes_needed */
+    /* fail_at: first operator run that fails, from 1 (0: none fails); fail_more: number of further failing
+     * runs */
+    int fail_at, fail_more;
 } pressure;
 
 static uint64_t bytes_needed(void *user) {
@@ -260,8 +257,7 @@ static void test_eviction_on_request_keeps_bits(void **state) {
     synthetic_remove();
 }
 
-/* One operator fails with MEMORY: the run continues if a resident can be evicted, else it returns the error.
- */
+/* One operator fails with MEMORY: the run evicts a resident and continues, or returns the error. */
 static void test_failed_operator_evicts_and_retries(void **state) {
     (void)state;
     make();
@@ -316,8 +312,9 @@ static void test_failing_operator_ends_run(void **state) {
 }
 
 static struct {
-    int continued, failed; /* continued: runs that completed after a failed stage start; failed: runs that
-                              failed although at most two calls failed */
+    /* continued: runs that completed after a failed stage start; failed: runs that failed although at most
+     * two calls failed */
+    int continued, failed;
 } stage_starts;
 
 /* Returns whether a resident could have been evicted for the stage that failed to start. */

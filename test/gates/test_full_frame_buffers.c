@@ -1,8 +1,6 @@
 /* Placement of full-frame activation buffers in VRAM or host memory, on a device with its own memory: the
  * plan solver's choice against both fixed placements, minimum budgets against independent arithmetic, memory
- * use and bits of runs.
- *
- * The environment variable SEED changes all random cases. */
+ * use and bits of runs. The environment variable SEED changes all random cases. */
 #include "engine/api/job.h"
 #include "engine/api/plan_json.h"
 #include "engine/run/timing.h"
@@ -24,8 +22,7 @@ static uint64_t page_align(uint64_t bytes) {
     return align_up(bytes, PLAN_PAGE);
 }
 
-/* Adds full-frame buffers to a stage. In host memory their bus traffic costs from almost nothing to several
- * times the compute time. */
+/* Adds full-frame buffers, whose bus traffic costs from almost 0 to several times the compute time. */
 static void make_full_frames(struct stage_need *n) {
     uint64_t traffic = 1 + below(4);
     n->picture_bytes = 256 * (1 + below(6000));
@@ -83,8 +80,7 @@ static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
             page_align(n->workspace_bytes);
 }
 
-/* Returns the minimum budget of one memory (VRAM or RAM) when `other_bytes` of the other are available; 0 if
- * no plan fits. */
+/* Returns the minimum VRAM or RAM budget with `other_bytes` of the other; 0 if no plan fits. */
 static uint64_t minimum_bytes(bool of_device, uint64_t other_bytes) {
     uint64_t most = of_device ? 0 : need.base_bytes + need.host_bytes + need.open_bytes;
     if (of_device && other_bytes < need.base_bytes + need.host_bytes + need.open_bytes) return 0;
@@ -122,8 +118,7 @@ static void check_peaks(void) {
     assert_int_equal(plan_check(&need, &plan, &(struct error){0}), OK);
 }
 
-/* With full-frame buffers in host memory, each operator waits for the buffer bytes that it moves over the
- * bus. */
+/* With full-frame buffers in host memory, each operator waits for its buffer bytes over the bus. */
 static void test_host_buffers_cost_bus_time(void **state) {
     (void)state;
     memset(&need, 0, sizeof need);
@@ -154,9 +149,8 @@ static void test_faster_placement_is_chosen(void **state) {
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
         uint64_t pictures = page_align(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
-        host.open_bytes = need.open_bytes > pictures
-                              ? need.open_bytes - pictures
-                              : 0; /* freed before the full-frame buffers are allocated */
+        /* freed before the full-frame buffers are allocated */
+        host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0;
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
         for (int b = 0; b < need.stage[0].n_blocks; b++)
             host.stage[0].block_seconds[b] += (double)need.stage[0].block_picture_bytes[b] / need.rates.h2d;
@@ -195,8 +189,7 @@ static void test_plenty_places_buffers_in_vram(void **state) {
     }
 }
 
-/* Without rates the solver minimises bytes: streaming two more blocks of 1 MiB is weighed against the buffer
- * traffic. */
+/* Without rates the solver weighs bytes: two more streamed blocks of 1 MiB against buffer traffic. */
 static void test_unknown_rates_compare_bytes(void **state) {
     (void)state;
     for (int dear = 0; dear < 2; dear++) {
@@ -244,8 +237,7 @@ static void test_more_memory_is_never_slower(void **state) {
     assert_true(moved > 0);
 }
 
-/* Checks that these budgets are rejected, and that the error gives the minimum of the memory that is too
- * small. */
+/* Checks that these budgets are rejected with the minimum of the memory that is too small. */
 static void check_refused(uint64_t ram, uint64_t vram) {
     struct error e = {0};
     char number[32];
@@ -308,15 +300,14 @@ static void test_requested_placement_is_used(void **state) {
         }
         check_refused(ram - 1, vram);
         check_refused(ram, vram - 1);
-        plan.stage[need.n_stages - 1].pictures_on_host =
-            !host; /* a plan file may contain the contradicting placement */
+        /* a plan file may contain the contradicting placement */
+        plan.stage[need.n_stages - 1].pictures_on_host = !host;
         plan_evaluate(&need, &plan);
         assert_int_equal(plan.stage[need.n_stages - 1].pictures_on_host, host);
     }
 }
 
-/* The minimum budgets that plan_solve returns for budgets of 0 are feasible; of several needs the smallest
- * minimum counts. */
+/* Minimum budgets found by plan_solve are feasible; of several needs the smallest minimum counts. */
 static void test_minimum_over_needs(void **state) {
     (void)state;
     static struct run_need needs[2];
@@ -379,8 +370,7 @@ static void declare_full_frames(const struct component *c, struct lane *lanes, i
 static struct family family_full_frames;
 static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
 
-/* Builds the synthetic pipeline for a device with its own memory; `latent` receives the result of a plain
- * loop over the blocks. */
+/* Builds the synthetic pipeline for a discrete device; `latent` receives a plain loop's result. */
 static void synthetic_make_full_frames(void) {
     struct error e = {0};
     synthetic_make();
@@ -405,8 +395,7 @@ static void synthetic_remove_full_frames(void) {
     synthetic_remove();
 }
 
-/* Returns the full-frame bytes that a block reads and writes for one lane, derived by hand from the block's
- * forward function. */
+/* Returns a block's full-frame bytes read and written per lane, derived by hand from its forward. */
 static uint64_t traffic(const struct block *block) {
     uint64_t picture = 4 * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS;
     if (block->kind == &synthetic_kind_once) return 0;
@@ -429,8 +418,7 @@ static void test_measured_traffic_matches_forwards(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Checks that device memory equals the plan without library bytes, and that host memory stays within the
- * plan. */
+/* Checks that device memory equals the plan without library bytes; host memory stays within it. */
 static void check_used(void) {
     struct memory_use use = sys_memory_use(&fault_sys.sys);
     uint64_t library = 0, store = 0, pictures = 0;
@@ -458,7 +446,6 @@ static void run_plan(void) {
     check_used();
 }
 
-/* Makes a plan with random residents, rings and buffer placements. */
 static void make_plan(void) {
     plan_begin(&synthetic.need, &synthetic.plan);
     for (int s = 0; s < SYNTHETIC_STAGES; s++) {
@@ -486,8 +473,7 @@ static void test_random_plans_keep_bits_and_memory(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Runs at the minimum budget of one memory with plenty of the other; the minimum decides the buffer
- * placement. */
+/* Runs at one memory's minimum budget with plenty of the other, which decides the buffer placement. */
 static void test_runs_at_minimum_budgets(void **state) {
     (void)state;
     synthetic_make_full_frames();

@@ -75,7 +75,6 @@ static bool open_counting(struct rig *rig, const char *folder, bool plain) {
     return true;
 }
 
-/* Runs in a new session of the open model. */
 static struct result run_fresh(struct rig *rig, const struct sluice_request *request) {
     struct sluice_session_options options = {.threads = 2};
     sluice_session_close(rig->session);
@@ -90,8 +89,7 @@ static struct sluice_request request_of(int steps, int batch, double cfg_scale) 
     return request;
 }
 
-/* Returns the number of the stage's blocks whose name contains `name` and whose JSON key "hoisted" equals
- * `hoisted`. */
+/* Returns the number of a stage's blocks with `name` in their names and this value of "hoisted". */
 static int count_blocks(json_t *plan, const char *stage, const char *name, bool hoisted) {
     int n = 0;
     size_t i;
@@ -157,8 +155,7 @@ static bool is_hoisted(struct rig *rig, int steps, int batch, int64_t budget) {
     return hoisted;
 }
 
-/* Searches the largest step count with hoisting: up to that count the hoisted rows take fewer bytes than the
- * weights. */
+/* Hoisting ends at the step count where the hoisted rows take more bytes than their weights. */
 static void test_only_steps_decide_hoisting(const char *folder) {
     struct rig rig;
     int low = 2, high = 10000;
@@ -183,8 +180,7 @@ static void test_only_steps_decide_hoisting(const char *folder) {
 
 static int n_streamed; /* runs without hoisting that read the modulation weights in every step */
 
-/* Compares runs with and without hoisting at the minimum budget, a medium budget, and with all blocks
- * resident. */
+/* Compares runs with and without hoisting at minimum and medium budgets, and all blocks resident. */
 static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,
                         const char *name) {
     json_int_t least, all, plain_least, plain_all;
@@ -216,8 +212,7 @@ static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_re
     result_free(&want);
 }
 
-/* Runs with and without hoisting alternate in one session with residents, so that blocks move between stages.
- */
+/* Runs with and without hoisting alternate in one session, so that residents move between stages. */
 static void alternate_hoisting(struct rig *rig, const char *name) {
     struct sluice_request request = request_of(3, 2, 4);
     request.no_decode = false;
@@ -286,8 +281,7 @@ static void test_prompt_blocks_are_read_once(struct once o) {
     rig_close(&rig);
 }
 
-/* Only the rows of the position embedding that the image needs are read, once per run, at the minimum and at
- * the full budget. */
+/* Only the position embedding rows that the image needs are read, once per run, under any budget. */
 static void test_position_rows_are_read_once(const char *folder, const char *name) {
     struct rig rig;
     json_int_t budget[2];
@@ -316,7 +310,7 @@ static void test_position_rows_are_read_once(const char *folder, const char *nam
 int main(void) {
     setvbuf(stdout, NULL, _IOLBF, 0);
     temporary_make();
-    const char *wide = wide_checkpoint(); /* f32 weights, unlike the bf16 fixture */
+    const char *wide = wide_checkpoint(); /* f32 weights; fixtures have bf16 */
     test_hoisting_keeps_bits(wide, "wide");
     test_hoisting_keeps_bits("test/golden/zimage_b/model", "zimage_b");
     check(n_streamed >= (thorough() ? 2 : 1), "only %d runs without hoisting streamed weights", n_streamed);

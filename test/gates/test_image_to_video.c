@@ -84,8 +84,7 @@ static void test_text_models_reject_images(struct rig *rig) {
     refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
 }
 
-/* The default output size has the model's pixel count and the input image's aspect ratio, in multiples of
- * size_step. */
+/* The default output has the model's pixel count and the image's aspect ratio, in size_step units. */
 static void test_default_size_follows_image(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     const struct sluice_model *m = rig->model;
@@ -175,8 +174,7 @@ static void test_saved_latent_decodes_alike(struct rig *rig) {
     result_free(&got);
 }
 
-/* A retry of the VAE encoder starts again at the first frame, for which the host writes the input image
- * again. */
+/* A retry of the VAE encoder restarts at the first frame; the host writes the input image again. */
 static void test_encoder_retries_without_memory(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     r.no_decode = true;

@@ -22,7 +22,7 @@
 
 struct random_setup {
     const char *recipe, *folder;
-    char first[160], second[160]; /* paths of two adapter files */
+    char first[160], second[160];
 };
 
 static void make_adapter(const char *recipe, const char *sizes, const char *dialect, int rank,
@@ -114,8 +114,7 @@ static json_int_t block_bytes(json_t *plan, const char *stage) {
     return bytes;
 }
 
-/* The bytes read per step grow by the adapter's bytes; the plan hash depends on the summed strength of each
- * adapter. */
+/* A step reads the adapter's bytes too; the plan hash depends on each adapter's summed strength. */
 static void test_plan_counts_adapters(const struct random_setup *m) {
     struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}},
                        twice[] = {{m->first, 0.3}, {m->first, 0.3}};
@@ -159,7 +158,6 @@ static void test_plan_counts_adapters(const struct random_setup *m) {
     rig_close(&rig);
 }
 
-/* Returns the number of bytes that a new session reads for the request. */
 static json_int_t fresh_bytes(const struct random_setup *m, const struct sluice_request *request) {
     struct rig rig;
     if (!rig_open(&rig, m->folder, 2, 5)) return 0;
@@ -294,8 +292,7 @@ static void write_config(const char *folder, int alpha) {
     fclose(file);
 }
 
-/* adapter_config.json beside the adapter file may hold alpha. A changed alpha must invalidate residents and
- * prompt cache. */
+/* A changed alpha in adapter_config.json must invalidate residents and prompt cache. */
 static void test_changed_alpha_file_is_reread(const struct random_setup *m, const char *path) {
     char folder[160], file[200];
     struct sluice_lora one[] = {{file, 1}};

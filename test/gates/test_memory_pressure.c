@@ -29,7 +29,7 @@ static void test_reserve_follows_free_memory(void) {
 struct replanned {
     int n;
     json_int_t bytes;
-    bool named; /* every entry of the report names a stage and one of its steps */
+    bool named;
 };
 
 static struct replanned replanned(struct rig *rig) {
@@ -120,8 +120,7 @@ static void test_pressure_keeps_bits(const char *folder, const char *name, int t
     rig_close(&rig);
 }
 
-/* Makes some operators of a run fail. The last operator is excluded, because it converts the image to bytes
- * after all visits. */
+/* Fails some operators of a run, but not the last one, which converts the image to bytes. */
 static void test_failed_operator_evicts(const char *folder, bool keep) {
     enum { TRIES = 12 };
     struct rig rig;
@@ -201,8 +200,7 @@ static bool evicted_for(struct rig *rig, const char *stage) {
     return found;
 }
 
-/* Makes each call of one kind fail once, in a run with all blocks resident. The second attempt to start the
- * stage gets memory. */
+/* Fails each call of one kind once; the second attempt to start the stage gets memory. */
 static void calls_fail(struct rig *rig, struct sluice_request *request, const struct result *want,
                        enum call call, const char *name) {
     int n_denoise = 0, n_decode = 0, went_on = 0;
@@ -213,8 +211,8 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
-        bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) >
-                      0; /* failures before the reader threads start concern the store and host memory */
+        /* failures before the reader threads start concern the store and host memory */
+        bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0;
         int evicted = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {
             same(want, &r, what);

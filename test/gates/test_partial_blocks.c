@@ -27,8 +27,8 @@ static struct store *open_slow_block(bool separate, struct error *e) {
     struct store *store = store_fixture_open(e);
     assert_int_equal(store_begin_stage(store, 0, e), OK);
     assert_int_equal(store_acquire(store, 0, &place, e), OK);
-    while (!atomic_load(&fault_sys.count[CALL_READ]))
-        sched_yield(); /* waits until the block has a place in the ring and its first read has started */
+    /* waits until the block has a place in the ring and its first read has started */
+    while (!atomic_load(&fault_sys.count[CALL_READ])) sched_yield();
     assert_int_equal(store_count(store).bytes_read, 0);
     return store;
 }
@@ -40,21 +40,20 @@ static void test_failed_piece_fails_await(void **state) {
         struct error e = {0};
         char line[1200];
         struct store *store = open_slow_block(separate, &e);
-        fault_sys_fail(&fault_sys, CALL_READ, 1,
-                       0); /* makes the second read fail; the first has already been counted */
+        /* makes the second read fail; the first has already been counted */
+        fault_sys_fail(&fault_sys, CALL_READ, 1, 0);
         assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
         e = (struct error){0};
-        assert_int_equal(store_await(store, 0, 1, &e),
-                         IO); /* a store that has failed returns the same error again */
+        /* a store that has failed returns the same error again */
+        assert_int_equal(store_await(store, 0, 1, &e), IO);
         if (separate) store_release(store, 0);
         store_close(store);
         store_fixture_remove();
     }
 }
 
-/* Releasing a block waits for the block's read in flight, so that no other block is written into the same
- * memory. */
+/* Releasing a block waits for its read in flight, before another block reuses the memory. */
 static void test_cancelled_await_waits_for_read(void **state) {
     (void)state;
     for (int separate = 0; separate < 2; separate++) {
@@ -66,7 +65,7 @@ static void test_cancelled_await_waits_for_read(void **state) {
         store_release(store, 0);
         assert_int_equal(reads_in_flight(), 0);
         store_close(store);
-        assert_int_equal(memory_checker.n_reads, 1); /* the remaining pieces of the block are not read */
+        assert_int_equal(memory_checker.n_reads, 1);
         store_fixture_remove();
     }
 }

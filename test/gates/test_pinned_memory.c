@@ -1,7 +1,6 @@
 /* Plans with a limit on pinned host memory: the unpinned part of a host pool is copied through staging.
- * test_cuda_store.c and test_cuda_gate.c check the copies.
- *
- * The environment variable SEED changes the random needs. */
+ * test_cuda_store.c and test_cuda_gate.c check the copies. The environment variable SEED changes the random
+ * needs. */
 #include "engine/run/timing.h"
 #include "test/lib/assert_ok.h"
 #include "test/lib/seeded.h"
@@ -51,8 +50,7 @@ static void make_need(void) {
     }
 }
 
-/* One of two pooled blocks is pinned. The other is copied to staging in each step, in parallel with the bus.
- */
+/* One of two pooled blocks is not pinned: each step copies it to staging, in parallel with the bus. */
 static void test_unpinned_pool_costs_host_copies(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
@@ -121,9 +119,8 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
             last = plan.seconds;
         }
         slower += last > first * 1.001;
-        plan_limit_pins(
-            &need, need.interstage_bytes +
-                       below(largest)); /* below the size of staging, which then shrinks or is not pinned */
+        /* below the size of staging, which then shrinks or is not pinned */
+        plan_limit_pins(&need, need.interstage_bytes + below(largest));
         plan_solve(&need, ram, vram, &plan);
         check_pinned(&limited);
     }

@@ -1,7 +1,6 @@
 /* The plan solver and its time prediction: agreement with an independent simulator, plans that fit, monotonic
- * time, distance to brute force, speed. Pure functions: no files, no threads.
- *
- * The environment variable SEED changes all random cases. */
+ * time, distance to brute force, speed. Pure functions: no files, no threads. The environment variable SEED
+ * changes all random cases. */
 #include "engine/run/advice.h"
 #include "engine/run/timing.h"
 #include "engine/run/plan.h"
@@ -68,8 +67,7 @@ static uint64_t all_bytes(const struct stage_need *n) {
     return bytes;
 }
 
-/* Makes a stage whose compute, bus and disk take about equal time, so that each is the bottleneck sometimes.
- */
+/* Makes a stage whose compute, bus and disk take about equal time, so that each may be the bottleneck. */
 static void make_stage(struct stage_need *n, int n_blocks) {
     double share = from_to(0.1, 2), uneven = from_to(0, 1);
     bool once = !below(3), sided = !below(3);
@@ -129,8 +127,7 @@ static void test_prediction_matches_simulator(void **state) {
                   100 * worst);
 }
 
-/* The predicted time of many evaluations is extrapolated; it equals the time of simulating each evaluation.
- */
+/* Extrapolating the time of many evaluations equals simulating each evaluation. */
 static void test_extrapolation_matches_simulation(void **state) {
     (void)state;
     for (int i = 0; i < needs / 4; i++) {
@@ -150,16 +147,15 @@ static void test_extrapolation_matches_simulation(void **state) {
     }
 }
 
-/* Restricting how far copies run ahead never helps; a larger ring, more residents or a larger pool never
- * hurt. */
+/* Restricting copies never helps; a larger ring, more residents or a larger pool never hurt. */
 static void test_prediction_is_monotone(void **state) {
     (void)state;
     for (int i = 0; i < needs; i++) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
-        if (n->evaluations > 6)
-            n->evaluations = 6; /* few evaluations, because an extrapolated time is a mean */
+        /* few evaluations, because an extrapolated time is a mean */
+        if (n->evaluations > 6) n->evaluations = 6;
         memset(&plan, 0, sizeof plan);
         struct plan_stage *p = &plan.stage[0];
         for (int b = 0; b < n->n_blocks; b++) {
@@ -214,8 +210,8 @@ static void test_two_blocks_by_hand(void **state) {
         int ring, depth, no_wrap, waits;
         double seconds;
     } cases[] = {
-        {1, 0, 0, 0, 12}, /* copy and compute alternate */
-        {2, 0, 0, 0, 7},  /* after the first copy, compute never waits */
+        {1, 0, 0, 0, 12}, /* ring of one block: copy and compute alternate */
+        {2, 0, 0, 0, 7},  /* ring of two blocks: compute waits only for the first copy */
         {2, 0, 1, 0, 9},  /* three seconds per evaluation, which starts with a copy that compute waits for */
         {2, 0, 0, 1, 12}, {2, 1, 0, 0, 7}, {8, 0, 0, 0, 7},
     };
@@ -311,8 +307,7 @@ static void solve_twice(uint64_t ram, uint64_t vram) {
     assert_memory_equal(&plan, &other, sizeof plan);
 }
 
-/* Budgets grow in uneven steps from the minimum to all blocks resident: plans fit, and more memory is never
- * slower. */
+/* From the minimum budget to all blocks resident, plans fit and more memory is never slower. */
 static void test_more_memory_is_never_slower(void **state) {
     (void)state;
     int kept = 0, plans = 0;
@@ -374,8 +369,7 @@ static void test_ties_are_never_slower(void **state) {
     assert_true(worst < 1e-8); /* twice the solver's tolerance TIE */
 }
 
-/* Returns the cost that the solver minimises where rates are unknown: a byte from disk counts as 8 bytes over
- * the bus. */
+/* Returns the solver's cost for unknown rates: a byte from disk counts as 8 bytes over the bus. */
 static double bytes_to_move(void) {
     double bytes = 0;
     for (int s = 0; s < need.n_stages; s++)
@@ -497,8 +491,7 @@ static double best_pool(const struct block_stream *block_stream, struct plan_sta
     }
 }
 
-/* Returns the best time within these budgets over all sets of residents, with the ring in the remaining VRAM;
- * at most `best`. */
+/* Returns the best time over all sets of residents, with the ring in the remaining VRAM; at most `best`. */
 static double brute_force(uint64_t device, uint64_t host, double best) {
     static struct block_stream block_stream;
     const struct stage_need *n = &need.stage[0];
@@ -509,8 +502,8 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (block_stream_bound(&block_stream, &p) >= best) continue;
-        double seconds = block_stream_timing(&block_stream, &p)
-                             .seconds; /* a lower bound on a device with its own memory */
+        /* a lower bound on a device with its own memory */
+        double seconds = block_stream_timing(&block_stream, &p).seconds;
         if (seconds < best) best = need.separate ? best_pool(&block_stream, &p, host, best) : seconds;
     }
     return best;
@@ -669,8 +662,8 @@ static void time_kind(int kind, bool separate) {
     qsort(times, (size_t)n, sizeof *times, by_value);
     print_message("120 blocks, %s, %-10s %6.2f ms, at most %6.2f of %d plans\n",
                   separate ? "separate" : "unified ", kinds[kind], 1e3 * times[n / 2], 1e3 * times[n - 1], n);
-    assert_true(times[n / 2] <
-                0.05); /* 50 ms: the specified limit with a margin of about ten for slow builds */
+    /* 50 ms: the specified limit with a margin of about ten for slow builds */
+    assert_true(times[n / 2] < 0.05);
 }
 
 static void test_solver_is_fast(void **state) {

@@ -45,7 +45,7 @@ static struct counts {
     return (struct counts){n_costs, n_timed};
 }
 
-enum { GROUPINGS = 15 }; /* different group sizes of 64 images */
+enum { GROUPINGS = 15 }; /* number of different group sizes of a batch of 64 images */
 
 /* Each group size has two kinds of groups, as the last group may be smaller. The plan of one image measures
  * decoding with and without tiling, and the prompts. */

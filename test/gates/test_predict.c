@@ -17,7 +17,7 @@
 #include <string.h>
 
 static struct sys sys;
-static const struct cuda_card *card; /* the first card of the table */
+static const struct cuda_card *card; /* the first GPU of the card table */
 static struct device *cuda;
 
 static struct predict_rows predict(const struct cuda_card *of, const struct predict_case *c) {
@@ -33,7 +33,7 @@ static const struct predict_case *case_of(const struct family *family) {
     const struct predict_case *cases = predict_cases(&n), *found = NULL;
     for (int i = 0; i < n; i++) {
         if (cases[i].sizes.family != family) continue;
-        assert_null(found); /* each family has one block here */
+        assert_null(found); /* each family has one block in this table */
         found = &cases[i];
     }
     assert_non_null(found);
@@ -73,11 +73,10 @@ static const double FT = 4608, FC = 3072, FF = 12288;
 static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image; 64 of the tokens are text */
 static const double UT = 4096, UC = 320;
 static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan with 81 frames and 512 text tokens */
-static const double ST = 4096 + 77 + 256, SC = 1536,
-                    SF = 4 * SC; /* Stable Diffusion 3: tokens, columns, feed-forward columns */
-static const double VT = 74 * 74,
-                    VW = 9 * 8 * 8 +
-                         2 * 2; /* VT: patches; VW: patches in 9 windows of 8 across and one of 2 */
+/* Stable Diffusion 3: tokens, columns, feed-forward columns */
+static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
+/* VT: patches; VW: patches in 9 windows of 8 across and one of 2 */
+static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
 static void test_flops_match_formulas(void **state) {
@@ -167,15 +166,11 @@ static void test_quantised_weights_add_passes_only(void **state) {
     double weights = 4 * C * C + 3 * C * F,
            more = sum_of(&rows, WORK_PASS).bytes - sum_of(&plain, WORK_PASS).bytes;
     assert_near(sum_of(&rows, WORK_PRODUCT).flops, sum_of(&plain, WORK_PRODUCT).flops, 1e-12);
-    assert_true(
-        more >=
-        weights *
-            (2 +
-             144.0 / 256)); /* dequantisation reads 144 bytes per 256 values and writes two bytes per value */
+    /* dequantisation reads 144 bytes per 256 values and writes two bytes per value */
+    assert_true(more >= weights * (2 + 144.0 / 256));
 }
 
-/* The time of elementwise passes follows memory bandwidth; products stay below the card's peak and are slower
- * for few rows. */
+/* Elementwise passes follow memory bandwidth; products stay below the peak, slower for few rows. */
 static void test_seconds_follow_card(void **state) {
     (void)state;
     enum { WHOLE = 4128, PARTS = 8 };

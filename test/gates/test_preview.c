@@ -17,8 +17,8 @@ struct shown {
 static struct recorder {
     struct shown shown[SHOWN_MOST];
     int n;
-    uint8_t last[SIDE * SIDE * 3];    /* pixels of the last preview */
-    uint8_t picture[SIDE * SIDE * 3]; /* pixels of the last image */
+    uint8_t last[SIDE * SIDE * 3];
+    uint8_t picture[SIDE * SIDE * 3];
     int n_warned;
     sluice_session *cancelled; /* session to cancel after the first preview */
     struct fault_sys *starved; /* simulated system whose next memory map call fails after the first preview */
@@ -49,7 +49,6 @@ static void on_log(void *user, int level, const char *line) {
     l->n_warned += level == SLUICE_WARNING && strstr(line, "no more previews") != NULL;
 }
 
-/* Returns a tiny autoencoder (TAESD) with random weights. */
 static const char *tiny_decoder(void) {
     return random_model("tiny", "taesd", "latent_channels=16,dtype=f32", 5);
 }
@@ -82,8 +81,7 @@ static int n_expected(const struct sluice_request *r, int of) {
     return n * r->batch;
 }
 
-/* Compares with a run without previews; checks the number of previews and the image that each preview shows.
- */
+/* Compares with a run without previews; checks the number and the image of each preview. */
 static void check_previews(struct rig *rig, const char *folder, struct sluice_request r, const char *what) {
     struct sluice_request plain = r;
     plain.preview = NULL;
@@ -132,8 +130,7 @@ static void test_previews_keep_bits(const char *folder, const char *preview, int
     rig_close(&rig);
 }
 
-/* Samplers with two evaluations per step, with noise in each step, and with a schedule that has one more
- * step. */
+/* Samplers with two evaluations per step, with noise per step, and with one more step. */
 static void test_previews_of_every_sampler(void) {
     static const char *const names[] = {"heun", "euler_a", "pndm", "lcm", "dpm++2m_sde"};
     const char *folder = "test/golden/sd1/model";
@@ -253,8 +250,8 @@ static void test_preview_blends_inpainting(void) {
     struct rig rig;
     struct sluice_request r = request_of("latent");
     for (int i = 0; i < 48 * 32 * 3; i++) rgb[i] = (uint8_t)(i * 7);
-    for (int y = 0; y < 32; y++)
-        memset(black + y * 48 * 3, 255, 16 * 3); /* repaints the left third of the image */
+    /* repaints the left third of the image */
+    for (int y = 0; y < 32; y++) memset(black + y * 48 * 3, 255, 16 * 3);
     mask.rgb = black;
     r.init_image = &init;
     r.mask = &mask;
@@ -430,8 +427,8 @@ int main(void) {
     test_last_decoded_preview_is_image("test/golden/zimage_a/model", 48, 32, "vae", 0);
     test_last_decoded_preview_is_image("test/golden/zimage_a/model", 160, 128, "taesd", 0);
     test_last_decoded_preview_is_image("test/golden/sdxl/model", 48, 32, "vae", 0);
-    test_last_decoded_preview_is_image("test/golden/wan_vace/model", 32, 32, "vae",
-                                       1); /* one reference frame precedes the video */
+    /* one reference frame precedes the video */
+    test_last_decoded_preview_is_image("test/golden/wan_vace/model", 32, 32, "vae", 1);
     test_preview_blends_inpainting();
     test_previews_are_planned("vae");
     test_previews_are_planned("taesd");

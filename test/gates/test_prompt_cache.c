@@ -213,7 +213,6 @@ static void write_whole(const char *path, const unsigned char *bytes, size_t n) 
     if (f) fclose(f);
 }
 
-/* A damaged cache file counts as a miss and is written again. */
 static void test_damaged_file_is_replaced(void) {
     enum { PLACES = 12 };
     static unsigned char sound[FILE_BYTES], other_one[FILE_BYTES];
@@ -345,8 +344,7 @@ static void test_least_recently_used_is_dropped(void) {
     rig_close(&rig);
 }
 
-/* The plan counts the prompt cache: a run with the cache fits its minimum budget, and one byte less is
- * rejected. */
+/* A run with the prompt cache fits its planned minimum budget; one byte less is rejected. */
 static void test_plan_counts_cache(void) {
     const char *folder = "test/golden/zimage_a/model";
     struct rig rig;
@@ -369,8 +367,7 @@ static void test_plan_counts_cache(void) {
     rig_close(&rig);
 }
 
-/* A plan made before the prompt was cached works for a cache hit; a plan for a hit does not work for a miss.
- */
+/* A plan made for a prompt cache miss works for a hit; a plan for a hit does not work for a miss. */
 static void test_older_plan_works_for_hits(const char *folder, int encoders) {
     struct rig rig;
     struct sluice_request r = request_of("a red fox in the (snow:1.3)");

@@ -24,8 +24,7 @@ static struct sluice_request request_of(const char *type) {
 static const char *const types[] = {"f8_e4m3", "f8_e5m2", "q8_0", "q4_0", "q4_k", "q6_k", "f16", "f32"};
 enum { TYPES = sizeof types / sizeof *types };
 
-/* Runs under several budgets with delayed and short reads, buffered and direct, so that read pieces end at
- * any byte. */
+/* Runs under several budgets with delayed and short reads, so that read pieces end at any byte. */
 static struct result test_type_keeps_bits(const char *folder, const char *type, int threads, bool all) {
     struct rig rig;
     struct sluice_request request = request_of(type);

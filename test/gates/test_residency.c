@@ -4,7 +4,7 @@
  *
  * Tests that vary a choice and compare with an unconstrained run:
  *
- *     which blocks are resident         budgets (the solver's sets), edited_plans (random ones)
+ *     which blocks are resident         budgets (chosen by the solver), edited_plans (random)
  *     ring, minimum to whole stage      edited_plans
  *     depth, no_wrap, waits             edited_plans
  *     direct reads, bounce buffer       direct_reads, edited_plans, shapes, test_direct_io.c
@@ -55,7 +55,6 @@ static void cancel_at(void *user, long n) {
     if (n == 40) sluice_cancel(user);
 }
 
-/* Runs a request and cancels it at the 40th read. */
 static void run_cancelled(struct rig *rig, struct sluice_request request, int64_t budget, const char *what) {
     rig->fault_sys.on_read = cancel_at;
     rig->fault_sys.on_read_user = rig->session;
@@ -69,8 +68,7 @@ static void run_cancelled(struct rig *rig, struct sluice_request request, int64_
     rig->fault_sys.on_read = NULL;
 }
 
-/* Earlier runs with another size, prompt or number of lanes, and cancelled runs, must not change the next
- * run's bits. */
+/* Earlier runs of other requests, and cancelled runs, must not change the next run's bits. */
 static void sessions_past(struct rig *rig, const char *folder, const struct gate *gate,
                           const struct result *want, json_int_t least, const char *name) {
     struct sluice_request first = gate->request, other = gate->other;
@@ -123,9 +121,8 @@ static void minimum_budget(struct rig *rig, struct sluice_request request, const
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
-        if (!i && least == all)
-            continue; /* with no larger minimum to compare: opening the tokenizers needs more memory than any
-                         stage */
+        /* with no larger minimum to compare: opening the tokenizers needs more memory than any stage */
+        if (!i && least == all) continue;
         i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);
         check(strcmp(hash, json_string_value(json_object_get(b, "hash"))),

@@ -42,7 +42,6 @@ static const struct stored {
     {"i8_rot16/i8_rot64/i8_rot256", {DTYPE_I8_ROT16, DTYPE_I8_ROT64, DTYPE_I8_ROT256}},
 };
 
-/* Returns the number of matrices of one weight type in the component's blocks. */
 static int count_matrices(const struct component *c, enum dtype dtype) {
     int n = 0;
     for (int b = 0; b < c->n_blocks; b++)
@@ -51,7 +50,6 @@ static int count_matrices(const struct component *c, enum dtype dtype) {
     return n;
 }
 
-/* Returns whether neighbouring blocks of the component differ in size. */
 static bool blocks_differ(const struct component *c) {
     for (int b = 1; b < c->n_blocks; b++)
         for (int a = 0; a < b; a++)

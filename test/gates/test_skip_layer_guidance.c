@@ -18,8 +18,7 @@ static void on_log(void *user, int level, const char *line) {
 
 static const int layers[] = {0, 1, 2, 3};
 
-/* Returns a request with skip-layer guidance that skips the first n layers, active from fraction `start` to
- * `end` of the steps. */
+/* Returns a request that skips the first n layers from fraction `start` to `end` of the steps. */
 static struct sluice_request request_of(int n, double start, double end) {
     struct sluice_request r = gate_synthetic.request;
     r.slg_layers = n ? layers : NULL;

@@ -1,13 +1,12 @@
 /* Store, plan, executor and visits: bytes arrive in the right place and in time, memory stays within the
- * plan, every failure ends cleanly. Builds without oneDNN, so that ThreadSanitizer can check it.
- *
- * The environment variable SEED changes all random cases. A wait of more than HANG_SECONDS fails the test. */
+ * plan, every failure ends cleanly. Builds without oneDNN, so that ThreadSanitizer can check it. The
+ * environment variable SEED changes all random cases. A wait of more than HANG_SECONDS fails the test. */
 #include "test/lib/check.h"
 #include "test/lib/store_adapters.h"
 #include "test/lib/synthetic_run.h"
 
-static int layouts, needs, stride; /* layouts, needs: numbers of random cases; stride: every stride-th call
-                                      that can fail is made to fail */
+/* layouts, needs: numbers of random cases; stride: every stride-th call that can fail is made to fail */
+static int layouts, needs, stride;
 
 static void every_layout(uint64_t n) {
     for (uint64_t i = 0; i < n; i++) {
@@ -35,7 +34,6 @@ static void test_every_sliced_layout_delivers_right_bytes(void **state) {
     store_fixture_sliced = false;
 }
 
-/* Runs again with the residents of the previous run, and checks the bytes. */
 static void run_again(void) {
     struct error e = {0};
     struct store *store = store_fixture_open(&e);
@@ -63,8 +61,7 @@ static void test_changed_adapters_read_only_their_bytes(void **state) {
     }
 }
 
-/* Under a changed plan, blocks that stay resident or pooled are moved, not read again, unless moving needs
- * more memory. */
+/* Blocks that stay resident under a changed plan are moved, not read again, if memory permits. */
 static void test_changed_plan_moves_residents(void **state) {
     (void)state;
     int moved = 0;
@@ -88,7 +85,6 @@ static void test_changed_plan_moves_residents(void **state) {
     assert_true(moved > layouts);
 }
 
-/* A run with other residents frees the residents of the previous run. */
 static void test_changed_layout_frees_residents(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts / 4; i++) {
@@ -102,7 +98,6 @@ static void test_changed_layout_frees_residents(void **state) {
     }
 }
 
-/* A run with fewer stages frees the residents of the missing stages. */
 static void test_fewer_stages_free_residents(void **state) {
     (void)state;
     struct error e = {0};
@@ -127,8 +122,7 @@ static void test_fewer_stages_free_residents(void **state) {
     store_fixture_remove();
 }
 
-/* One read fails: an acquire returns the read error, bytes that arrived before are right, and nothing hangs.
- */
+/* One read fails: an acquire returns the error, earlier bytes are right, and nothing hangs. */
 static void test_failed_read_reaches_acquire(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
@@ -137,10 +131,8 @@ static void test_failed_read_reaches_acquire(void **state) {
         residents_destroy(&store_fixture.residents);
         long reads = atomic_load(&fault_sys.count[CALL_READ]);
         memory_checker_restart();
-        if (reads)
-            fault_sys_fail(
-                &fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2,
-                0); /* counts from the first half, because short reads change the number of reads */
+        /* counts from the first half, because short reads change the number of reads */
+        if (reads) fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0);
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
         drive(store, -1, &e);
@@ -154,8 +146,7 @@ static void test_failed_read_reaches_acquire(void **state) {
     }
 }
 
-/* Closes the store at any visit while reads are in flight, with or without releasing the block and ending the
- * stage first. */
+/* Closes the store at any visit with reads in flight, with or without a release and stage end. */
 static void test_close_during_reads(void **state) {
     (void)state;
     for (uint64_t i = 0; i < (uint64_t)layouts; i++) {
@@ -243,7 +234,7 @@ static void test_each_byte_is_read_once(void **state) {
         one_block(5 << 20, 0);
         if (direct) read_directly();
         fault_sys.short_reads = true;
-        fault_sys.delay_us = 20000; /* the pieces finish in any order */
+        fault_sys.delay_us = 20000;
         run_whole(false);
         assert_true(memory_checker.n_reads >= 3);
         store_fixture_remove();
@@ -323,8 +314,7 @@ static void test_failed_call_leaks_nothing(void **state) {
             residents_destroy(&store_fixture.residents);
             assert_int_equal(memory_checker.pages_live, 0);
             if (atomic_load(&fault_sys.count[call]) < n) break;
-            /* The operating system reports lack of memory for a thread, for which the store returns DEVICE.
-             */
+            /* a thread that cannot start for lack of memory returns DEVICE */
             if (call == CALL_ALLOC && e.code == DEVICE) continue;
             assert_int_equal(e.code, expected_of(call));
         }
@@ -549,9 +539,8 @@ static void test_plan_fits_every_budget(void **state) {
     }
     print_message("more memory, but more bytes streamed: %d times, by at most %.1f %%\n", worse,
                   100 * (worst - 1));
-    assert_true(
-        worst <=
-        1.127); /* without rates, a ring of two blocks may cost an eighth more traffic (plan_search.c) */
+    /* without rates, a ring of two blocks may cost an eighth more traffic (plan_search.c) */
+    assert_true(worst <= 1.127);
 }
 
 /* Returns the longest run of streamed blocks in `visits` visits that repeat after n visits. */
@@ -636,8 +625,7 @@ static void check_events(void) {
     assert_int_equal(synthetic.n_events, n);
 }
 
-/* Every budget gives the bits of a plain loop over blocks, NaN included, and uses at most the planned pages.
- */
+/* Every budget gives the bits of a plain loop, NaN included, and uses at most the planned pages. */
 static void test_every_budget_keeps_bits(void **state) {
     (void)state;
     static float latent[SYNTHETIC_STAGES][SYNTHETIC_LANES][SYNTHETIC_ROWS * SYNTHETIC_COLUMNS];
@@ -684,8 +672,8 @@ static void test_uneven_stages_keep_memory(void **state) {
             uint64_t most = page_align(largest_block(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
             synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
-        if (i <
-            SYNTHETIC_STAGES) { /* one stage has a large ring, which must be freed before the next stage */
+        /* one stage has a large ring, which must be freed before the next stage */
+        if (i < SYNTHETIC_STAGES) {
             plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
         }
@@ -710,8 +698,8 @@ static void test_cancel_at_any_tick(void **state) {
     assert_ok(&ok);
     residents_destroy(&synthetic.residents);
     int64_t before = fault_sys_live_bytes(&fault_sys);
-    long ticks =
-        synthetic.device.runs + synthetic.visits.n_visits; /* a lower bound, because waits add ticks */
+    /* a lower bound, because waits add ticks */
+    long ticks = synthetic.device.runs + synthetic.visits.n_visits;
     for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};
         synthetic_reset(false);

@@ -250,8 +250,7 @@ static uint16_t word_at(uint64_t offset) {
 
 /* A CPU device that checks the bytes of each weight before it computes. */
 struct checking_device {
-    struct device
-        device; /* first member: device functions cast a struct device pointer to struct checking_device */
+    struct device device; /* first member: struct device * is cast to this type */
     struct device *cpu;
     int n_operators, n_wrong;
 };

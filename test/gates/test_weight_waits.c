@@ -21,13 +21,11 @@
 
 enum { OPS = 6, BLOCKS = 5, STEPS = 6, COLUMNS = 1024, TOKENS = 64 };
 
-/* Settings of the test family: whether forward_products uses the last weight first. */
-
 struct products {
     struct tensor weight[OPS];
 };
 
-/* Builds a model of weights with `rows` rows each; file 0 of `sys` contains their bytes. */
+/* Settings of the test family: whether forward_products uses the last weight first. */
 struct order {
     bool last_first;
 };
@@ -109,8 +107,7 @@ static void make_block(int b, int32_t rows) {
     fixture.list[b] = block;
 }
 
-/* Runs with a ring of one block, without residents or host pool. Returns the steady-state seconds per step.
- */
+/* Builds a model whose weights have `rows` rows each; file 0 of `sys` contains their bytes. */
 static void fixture_make(struct sys *sys, struct device *device, int32_t rows, bool last_first, int readers) {
     struct error e = {0};
     fixture = (struct fixture){.sys = sys, .visits.sys = sys, .residents = {.sys = sys, .device = device}};
@@ -146,7 +143,7 @@ static void fixture_make(struct sys *sys, struct device *device, int32_t rows, b
     assert_int_equal(e.code, OK);
 }
 
-/* Runs with a ring of one block and no residents or pool. Returns the steady seconds per step. */
+/* Runs with a ring of one block and nothing resident. Returns the steady-state seconds per step. */
 static double fixture_run(const struct rates *rates, uint64_t staging_bytes) {
     struct error e = {0};
     fixture.need.rates = *rates;
@@ -178,8 +175,8 @@ static double block_seconds(uint64_t weight, uint64_t part, double bus, double o
 }
 
 struct timed_case {
-    uint64_t weight,
-        part;    /* both in bytes; part: granularity of waiting for copies, a multiple of the copy piece */
+    /* both in bytes; part: granularity of waiting for copies, a multiple of the copy piece */
+    uint64_t weight, part;
     double load; /* compute time divided by copy time */
 };
 
@@ -218,8 +215,8 @@ static void test_overlap_matches_virtual_clock(void **state) {
 enum { PACED_ROWS = 512, CHECK_STRIDE = 61 };
 static const double paced_bus = 0.3e9;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-static const double minimum_gain =
-    0; /* sanitizers take as long as the paced bus, so these builds check only the bytes */
+/* sanitizers take as long as the paced bus, so these builds check only the bytes */
+static const double minimum_gain = 0;
 #else
 static const double minimum_gain = 0.15;
 #endif
@@ -231,8 +228,7 @@ static uint16_t word_at(uint64_t offset) {
 
 /* A device that checks samples of each weight's bytes, then sleeps for the time of the operator. */
 struct checking_device {
-    struct device
-        device; /* first member: device functions cast a struct device pointer to struct checking_device */
+    struct device device; /* first member: struct device * is cast to this type */
     double seconds;
     int n_operators, n_wrong;
 };
@@ -273,8 +269,8 @@ static double run_paced(bool last_first, int readers) {
     struct checking_device checker = {
         .device = {
             .name = "checking", .cost = cost_nothing, .prepare = prepare_nothing, .run = check_weight}};
-    checker.seconds =
-        PACED_ROWS * COLUMNS * 2 / paced_bus; /* each operator takes the copy time of one weight */
+    /* each operator takes the copy time of one weight */
+    checker.seconds = PACED_ROWS * COLUMNS * 2 / paced_bus;
     sys_init_machine(&sys);
     sys.read_at = read_words;
     sys.identify = identify_words;
@@ -322,7 +318,6 @@ static enum status run_nothing(struct device *device, const struct op *op, void 
 enum { APART = 1 << 10 };
 static char places[AWAITED_MAX][APART];
 
-/* Returns a tensor whose data is places[i]. */
 static struct tensor tensor_at_place(int i, int rank, int32_t a, int32_t b, int32_t c) {
     struct tensor t = tensor_make(NULL, DTYPE_F32, rank, (int32_t[]){a, b, c, c});
     t.data = places[i];

@@ -1,4 +1,5 @@
-"""Names of the modules that adapters modify: diffusers' names, the authors' names, and both with underscores for dots."""
+"""Names of the modules that adapters modify: diffusers' names, the checkpoint names of each model's authors, and
+both with underscores instead of dots."""
 
 import re
 
@@ -8,12 +9,13 @@ import stored
 
 
 def plain(model):
-    """Returns {diffusers name: [(parameter, row), ...]}, one entry per row of the parameter."""
+    """Returns {diffusers name: [(parameter, row), ...]}, with one (parameter, row) for each row of the parameter."""
     return {name: [(name, i) for i in range(len(value))] for name, value in model.state_dict().items() if value.dim()}
 
 
 def originally(model, rename):
-    """Returns the same under the authors' names. rename: converts a state dict from diffusers' to their names, including fused rows."""
+    """Returns plain(model) under checkpoint names. rename converts a state dict from diffusers' names to checkpoint
+    names, including fused rows."""
     places, state = [], {}
     for name, rows in plain(model).items():
         state[name] = torch.arange(len(places), len(places) + len(rows))
@@ -22,7 +24,7 @@ def originally(model, rename):
 
 
 def modules(named, model):
-    """Keeps the weights of linear layers and convolutions; removes the suffix .weight."""
+    """Keeps the weights of linear layers and convolutions, and removes the suffix .weight from their names."""
     matrices = {name for name, value in model.state_dict().items() if value.dim() in (2, 4) and name.endswith(".weight")}
     return {name.removesuffix(".weight"): rows for name, rows in named.items() if name.endswith(".weight") and rows[0][0] in matrices}
 
@@ -31,11 +33,11 @@ def flat(name):
     return name.replace(".", "_")
 
 
-# ---- the authors' names ----
 
 
 def sd3(state):
-    """Inverse of diffusers' convert_sd3_transformer_checkpoint_to_diffusers."""
+    """Converts a state dict to checkpoint names: the inverse of diffusers'
+    convert_sd3_transformer_checkpoint_to_diffusers."""
     state = dict(state)
     for block in sorted({n.split(".attn.")[0] for n in state if ".attn.to_q." in n}):
         stored._fuse(state, f"{block}.x_block.attn.qkv", [f"{block}.attn.to_{p}" for p in "qkv"])
@@ -67,7 +69,7 @@ ENDS = [("conv_in.", "input_blocks.0.0."), ("conv_norm_out.", "out.0."), ("conv_
 
 
 def ldm(state):
-    """Inverse of diffusers' convert_ldm_unet_checkpoint."""
+    """Converts a state dict to checkpoint names: the inverse of diffusers' convert_ldm_unet_checkpoint."""
     out = {}
     for name, value in state.items():
         if ".resnets." in name:

@@ -47,34 +47,35 @@ from watch import relative
 HERE = os.path.dirname(os.path.abspath(__file__))
 SEED = 20261123
 
-SHARE = 0.25  # norm of a pair's product, relative to its weight's norm
-ATTENTION_SHARE = 1.0  # the same for queries and keys, whose attention is nearly uniform
+SHARE = 0.25  # norm of a LoRA pair's product, relative to its weight's norm
+# norm of a pair's product for queries and keys, relative to the weight's norm; their attention is nearly uniform
+ATTENTION_SHARE = 1.0
 VECTOR_SHARE = 0.5
-LEAST = 2e-4  # minimum change of the latent per pair: ten times the tolerance
-AGREE = 3e-6  # tolerance between unfused and merged
+LEAST = 2e-4  # minimum change of the latent per LoRA pair: ten times the test's tolerance
+AGREE = 3e-6  # largest difference between unfused and merged adapters
 
-# Tensor name suffixes of a module's factors and alpha.
+# Tensor name suffixes of a module's LoRA factors and alpha, by naming dialect.
 KOHYA = dict(down=".lora_down.weight", up=".lora_up.weight", alpha=".alpha")
 PEFT = dict(down=".lora_A.weight", up=".lora_B.weight", alpha=".alpha")
-PEFT_DESCRIBED = PEFT | dict(alpha=None)  # alphas are in the file's metadata
+PEFT_DESCRIBED = PEFT | dict(alpha=None)  # alphas are in the file's metadata instead of tensors
 OLDER = dict(down=".lora.down.weight", up=".lora.up.weight", alpha=".alpha")
 OLDEST_UNET = dict(down="_lora.down.weight", up="_lora.up.weight", alpha=".alpha")
 OLDEST = dict(down=".lora_linear_layer.down.weight", up=".lora_linear_layer.up.weight", alpha=".alpha")
 
 
 class Adapter:
-    """An adapter file under construction, and its changes to the parameters of a pipeline."""
+    """An adapter file under construction, and the weight changes that it causes in a pipeline."""
 
     def __init__(self, pipe, name, dtype=torch.float32, louder=1):
-        """louder: factor on the norms, for models whose deepest layers have little effect."""
+        """louder: factor on the norms of all changes, for models whose deepest layers have little effect."""
         self.pipe, self.name, self.dtype, self.louder = pipe, name, dtype, louder
         self.tensors, self.effects = {}, []
-        self.rslora = False  # alphas are divided by the square root of the rank
-        self.patterns = {}  # by component: rank and alpha per module, for the file's metadata
-        self.loaded = {}  # keyword arguments for diffusers' loader
+        self.rslora = False  # True: alphas are divided by the square root of the rank
+        self.patterns = {}  # per component: rank and alpha of each module, for the file's metadata
+        self.loaded = {}  # keyword arguments for diffusers' loader of this adapter
 
     def draw(self, key, shape, deviation=1.0):
-        """Adds a random tensor in the file's dtype; the seed depends on the key."""
+        """Adds a random tensor in the file's dtype; its seed depends on the key."""
         generator = torch.Generator().manual_seed(zlib.crc32(f"{SEED} {self.name} {key}".encode()))
         drawn = (torch.randn(shape, generator=generator) * deviation).to(self.dtype)
         self.tensors[key] = drawn
@@ -84,7 +85,8 @@ class Adapter:
         return getattr(self.pipe, component).get_parameter(name)
 
     def act(self, label, component, rows, delta):
-        """Records a change delta [rows, ...] of a weight in the file's naming; rows: (parameter, row) of each."""
+        """Records a change delta [rows, ...] of a weight as named in the file; rows: (parameter, row) of each row
+        in the pipeline."""
         parts = {}
         for i, (name, row) in enumerate(rows):
             parts.setdefault(name, []).append((i, row))
@@ -95,7 +97,7 @@ class Adapter:
             self.effects.append((label, component, name, whole))
 
     def shape(self, component, rows):
-        """Returns the weight's shape in the file's naming, and the intended norm of its pair's product."""
+        """Returns the shape of the weight as named in the file, and the intended norm of its LoRA pair's product."""
         first = self.parameter(component, rows[0][0])
         names = {name for name, _ in rows}
         norm = math.sqrt(sum(float(self.parameter(component, name).double().norm()) ** 2 for name in names))
@@ -106,13 +108,13 @@ class Adapter:
         return ATTENTION_SHARE if asks and len({name for name, _ in rows}) == 1 else SHARE
 
     def sized(self, key, delta, norm, dims):
-        """Scales the factor at `key` so that delta has this norm; returns the new factor."""
+        """Scales the factor at `key` so that delta has the given norm; returns the new factor."""
         grown = (self.tensors[key].double() * (norm / float(delta.norm()))).to(self.dtype)
         self.tensors[key] = grown
         return grown.double().reshape(dims)
 
     def pair(self, stem, component, rows, rank, alpha=None, ends=KOHYA):
-        """Adds factors down and up of one module."""
+        """Adds a LoRA pair (factors down and up) of one module."""
         (out, *taken), norm = self.shape(component, rows)
         spread = [1] * (len(taken) - 1)
         down = self.draw(stem + ends["down"], (rank, *taken), 1 / math.sqrt(math.prod(taken))).flatten(1)
@@ -126,7 +128,7 @@ class Adapter:
         self.act(stem, component, rows, scale * up @ down)
 
     def tucker(self, stem, component, rows, rank, alpha):
-        """Adds a convolution's LoCon factors with lora_mid between 1x1 factors."""
+        """Adds a convolution's LoCon factors: lora_mid between 1x1 factors."""
         (out, taken, *kernel), norm = self.shape(component, rows)
         down = self.draw(stem + ".lora_down.weight", (rank, taken, 1, 1), 1 / math.sqrt(taken)).flatten(1)
         mid = self.draw(stem + ".lora_mid.weight", (rank, rank, *kernel), 1 / math.sqrt(rank * math.prod(kernel)))
@@ -140,7 +142,7 @@ class Adapter:
         self.act(stem, component, rows, delta())
 
     def hadamard(self, stem, component, rows, rank, alpha):
-        """Adds LoHa factors."""
+        """Adds the LoHa factors of one module."""
         (out, *taken), norm = self.shape(component, rows)
         n = math.prod(taken)
         a1, a2 = (self.draw(f"{stem}.hada_w{i}_a", (out, rank)) for i in (1, 2))
@@ -150,7 +152,7 @@ class Adapter:
         self.act(stem, component, rows, alpha / rank * (a1 @ b1) * (a2 @ b2))
 
     def kronecker(self, stem, component, rows, rank, alpha, outer):
-        """Adds LoKr factors: a full outer one [rows, columns] and a low-rank inner one."""
+        """Adds the LoKr factors of one module: a full outer factor [rows, columns] and a low-rank inner one."""
         (out, *taken), norm = self.shape(component, rows)
         n = math.prod(taken)
         w1 = self.draw(f"{stem}.lokr_w1", outer)
@@ -161,12 +163,12 @@ class Adapter:
         self.act(stem, component, rows, alpha / rank * torch.kron(w1, a @ b))
 
     def vector(self, key, component, rows):
-        """Adds a difference of a bias or a norm's weight."""
+        """Adds a difference of a bias or of a norm's weight."""
         (n, *_), norm = self.shape(component, rows)
         self.act(key, component, rows, self.draw(key, (n,), VECTOR_SHARE / SHARE * norm / math.sqrt(n)))
 
     def described(self):
-        """Returns the metadata that diffusers writes for peft adapters."""
+        """Returns the file metadata that diffusers writes for peft adapters."""
         about = {}
         for component, modules in self.patterns.items():
             rank, alpha = next(iter(modules.values()))
@@ -177,18 +179,17 @@ class Adapter:
         return about
 
     def write(self, folder):
-        """Writes the file with sorted keys."""
+        """Writes the adapter file with sorted keys."""
         tensors = {key: self.tensors[key].contiguous() for key in sorted(self.tensors)}
         metadata = {"lora_adapter_metadata": json.dumps(self.described(), sort_keys=True)} if self.patterns else {}
         save_file(tensors, os.path.join(folder, self.name), metadata={"format": "pt"} | metadata)
 
 
-# ---- running ----
 
 
 @contextlib.contextmanager
 def merged(pipe, applied, without=None):
-    """Context in which the adapters are merged into the pipeline's weights; without: label of an omitted pair."""
+    """Context in which the adapters are merged into the pipeline's weights; without: label of a LoRA pair to omit."""
     kept, sums = {}, {}
     for adapter, strength in applied:
         for label, component, name, delta in adapter.effects:
@@ -206,7 +207,7 @@ def merged(pipe, applied, without=None):
 
 @contextlib.contextmanager
 def unfused(pipe, folder, applied):
-    """Context in which diffusers has loaded the adapters and peft computes them unfused."""
+    """Context in which diffusers has loaded the adapter files, and peft computes them unfused."""
     for i, (adapter, _) in enumerate(applied):
         pipe.load_lora_weights(os.path.join(folder, adapter.name), adapter_name=f"adapter_{i}", **adapter.loaded)
     pipe.set_adapters([f"adapter_{i}" for i in range(len(applied))], [strength for _, strength in applied])
@@ -215,7 +216,7 @@ def unfused(pipe, folder, applied):
 
 
 def without_each(pipe, run, case, applied, latent):
-    """Change of the latent when a pair is omitted, for each pair."""
+    """Returns the change of the latent when a LoRA pair is omitted, for each pair."""
     moved = {}
     for label in sorted({(adapter.name, label) for adapter, _ in applied for label, *_ in adapter.effects}):
         with merged(pipe, applied, label):
@@ -224,7 +225,8 @@ def without_each(pipe, run, case, applied, latent):
 
 
 def make_case(fixture, folder, case, k, out):
-    """Runs one case. fixture.idle: parts of labels of modules without effect, such as an encoder's last layer if the layer before is used."""
+    """Runs one case. fixture.idle: parts of labels of modules without effect, such as the last layer of an encoder
+    whose last hidden state is not used."""
     pipe, run, applied = fixture.pipe, fixture.run, case.applied
     request = fixture.template | case.more | dict(index=k)
     with merged(pipe, applied):
@@ -253,14 +255,14 @@ def make_case(fixture, folder, case, k, out):
 
 
 class Case:
-    """Adapters with strengths; merged: reason why diffusers cannot serve as reference, or None."""
+    """Adapters with their strengths; merged: the reason why diffusers cannot serve as reference, or None."""
 
     def __init__(self, applied, merged=None, **more):
         self.applied, self.merged, self.more = applied, merged, more
 
 
 class Fixture:
-    """runner: the pipeline that loads adapters, if it is not pipe."""
+    """runner: the pipeline that loads the adapters, if that is not pipe."""
 
     def __init__(self, family, pipe, model, run, template, adapters, cases, idle=(), runner=None):
         self.family, self.pipe, self.model, self.run, self.template = family, pipe, model, run, template
@@ -272,23 +274,22 @@ class Spec:
         self.name, self.seed = os.path.join("adapters", name), SEED
 
 
-# ---- the models ----
 
 
 def latents(tensors, *also):
-    """Selects the tensors of a run that are compared."""
+    """Selects the tensors of a run that are compared: latents except the initial noise, and the names in `also`."""
     return {name: value for name, value in tensors.items() if name.startswith("latent") and name != "latent_000" or name in also}
 
 
 def ranks(first):
-    """Yields 2 to 5 cyclically."""
+    """Yields the ranks 2 to 5 cyclically."""
     while True:
         yield 2 + first % 4
         first += 1
 
 
 def all_of(adapter, prefix, component, named, ends, alphas=None, name_of=lambda n: n, only=lambda i, n: True):
-    """Adds a pair for every module; alphas: function of index and rank, or None for files without alphas."""
+    """Adds a LoRA pair for every module; alphas: function of index and rank, or None for files without alphas."""
     rank = ranks(len(prefix))
     for i, (name, rows) in enumerate(sorted(named.items())):
         r = next(rank)
@@ -297,12 +298,12 @@ def all_of(adapter, prefix, component, named, ends, alphas=None, name_of=lambda 
 
 
 def unlike(i, rank):
-    """Alphas of different ratios: rank, half, double, one."""
+    """Returns an alpha of rank, half, double or one, by index."""
     return [rank, rank / 2, 2 * rank, 1][i % 4]
 
 
 def exact(i, rank):
-    """Alphas whose multiplication into the factors, as diffusers does, causes no rounding."""
+    """Returns an alpha that diffusers can multiply into the factors without rounding."""
     return [rank, rank / 2, 2 * rank, rank / 4][i % 4]
 
 
@@ -317,7 +318,7 @@ def by_authors(pipe, component, rename):
 
 
 def in_clip(pipe, component):
-    """Modules of a CLIP text encoder except tables; all names get the prefix text_model."""
+    """Returns the modules of a CLIP text encoder except embedding tables, with the prefix text_model in all names."""
     named = {n if n.startswith(("text_model.", "text_projection")) else f"text_model.{n}": rows for n, rows in by_plain(pipe, component).items()}
     return {n: rows for n, rows in named.items() if "embedding" not in n}
 
@@ -327,7 +328,7 @@ def in_t5(pipe, component):
 
 
 def tokens(columns, rows, **more):
-    """An image case with a grid of tokens, 2x2 latent pixels each."""
+    """Returns an image case; its grid is in tokens of 2x2 latent pixels."""
     return dict(kind="image", prompt="a red fox in the snow", negative_prompt="blurry", steps=2, cfg_scale=2.5, width=16 * columns, height=16 * rows,
                 seed=42, batch=1, flow_shift=None, latent_width=2 * columns, latent_height=2 * rows, image_tokens=columns * rows) | more
 
@@ -431,7 +432,8 @@ SD3_CASE = tokens(3, 2, guidance=None, max_sequence_length=256, channels=16, ini
 
 
 def sd1():
-    """Kohya's dialect with diffusers' names, and the 1x1 convolutions around attention."""
+    """Stable Diffusion 1 adapters in Kohya's dialect with diffusers' names, including the 1x1 convolutions around
+    attention."""
     pipe = unet.reference_tensors.load(os.path.join(HERE, "sd1", "model"))
 
     def run(pipe, case):
@@ -444,7 +446,7 @@ def sd1():
 
 
 def sd3_medium():
-    """Kohya's dialect for three text encoders."""
+    """Stable Diffusion 3 adapters in Kohya's dialect, for the transformer and three text encoders."""
     pipe = sd3.reference_tensors.load(os.path.join(HERE, "sd3_medium", "model"))
 
     def run(pipe, case):
@@ -458,7 +460,8 @@ def sd3_medium():
 
 
 def lycoris():
-    """LyCORIS types that reduce to low ranks: convolutions with a middle factor; Hadamard and Kronecker products for wider weights."""
+    """LyCORIS adapters of SDXL that reduce to low ranks: convolutions with a middle factor; Hadamard and Kronecker
+    products for wider weights."""
     pipe = unet.reference_tensors.load(os.path.join(HERE, "sdxl", "model"))
 
     def run(pipe, case):
@@ -507,7 +510,7 @@ def qwen_image():
 
 
 def wan_22():
-    """Two experts: one file for each, recognised by its name, or one file for both."""
+    """Adapters of Wan 2.2's two experts: one file for each, recognised by its name, or one file for both."""
     pipe = wan.reference_tensors.load(os.path.join(HERE, "wan22", "model"))
 
     def run(pipe, case):
@@ -559,7 +562,7 @@ def sd35():
 
 
 def of_stored(name, dialects):
-    """A fixture of stored.py, whose reference uses the dequantised weights."""
+    """Adapters for a fixture of stored.py, whose reference uses the dequantised weights."""
     with tempfile.TemporaryDirectory() as folder:
         family, pipe, case, run, _, _ = stored.MODELS[name](folder)
         same_files(folder, os.path.join(HERE, "stored", name, "model"))
@@ -581,7 +584,7 @@ def same_files(made, committed):
 
 
 def zimage_gguf():
-    """Separate pairs for queries, keys and values, on their rows of a fused 4-bit weight."""
+    """Adapters with separate pairs for queries, keys and values, for the rows of a fused 4-bit weight."""
     def dialects(pipe):
         peft = Adapter(pipe, "peft.safetensors", torch.bfloat16)
         all_of(peft, "transformer.", "transformer", by_plain(pipe, "transformer"), PEFT)

@@ -25,7 +25,7 @@ def encoder_references(pipe, spec, resnet="down_blocks.1.resnets.0", downsampler
 
 @torch.no_grad()
 def decoder_references(pipe, spec, resnet_shortcut):
-    """Runs the decoder on a small latent; returns tensors of its parts, and the output before clamping."""
+    """Runs the decoder on a small latent; returns tensors of its parts, and the image before clamping."""
     decoder = pipe.vae.decoder
     z = 1.5 * torch.randn([1, spec.channels, 6, 4], generator=torch.Generator().manual_seed(spec.seed % 2**31))
     names = {

@@ -39,7 +39,7 @@ SHAPES = [(1, 40, 9), (3, 5, 7), (17, 33, 65), (64, 160, 96), (37, 111, 523), (5
 
 
 def draw(seed, count):
-    """Returns count values in [-1, 1), identical to those of test_bf16.c."""
+    """Returns `count` values in [-1, 1) from a seed, identical to those of test_bf16.c."""
     with np.errstate(over="ignore"):
         z = (np.arange(1, count + 1, dtype=np.uint64) + np.uint64(seed << 32)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -49,7 +49,7 @@ def draw(seed, count):
 
 
 def deviation(ours, truth):
-    """Error of `ours` relative to `truth`."""
+    """Returns the error of the tensor `ours` relative to the tensor `truth`."""
     ours, truth = ours.double().flatten(), truth.double().flatten()
     difference, rms = ours - truth, truth.square().mean().sqrt()
     return {
@@ -70,7 +70,7 @@ def linear():
 
 
 def force(module, value, condition=None):
-    """Hooks a module so that it computes on `value`, in its own dtype, whatever its arguments."""
+    """Hooks a module so that it computes on `value`, in the module's dtype, and ignores its arguments."""
     dtype = next(module.parameters()).dtype
 
     def hook(_module, args, kwargs):
@@ -91,7 +91,7 @@ def force(module, value, condition=None):
 
 @torch.no_grad()
 def blocks(pipe, known, about):
-    """Runs each block on its reference tensor's input; returns outputs by reference tensor name."""
+    """Runs each block on its input among the reference tensors; returns the outputs by reference tensor name."""
     model, text = pipe.transformer, pipe.text_encoder
     dtype = model.dtype
     condition = known["block.adaln_input"]
@@ -131,7 +131,8 @@ def transformer(pipe, known, calls):
 
 @torch.no_grad()
 def latents(pipe, known, cases):
-    """Hidden states and final latents of every case, by the pipeline; image k of a batch has its own seed."""
+    """Returns hidden states and final latents of every case, computed by the pipeline; image k of a batch has its
+    own seed."""
     out = {}
     for case in cases:
         prefix = f"case{case['index']}"
@@ -160,7 +161,7 @@ def everything(folder, dtype, known, expect):
 
 
 def entry(name, renamed):
-    """Converts a reference tensor's name to the name in tests; latents have one entry per image."""
+    """Converts a reference tensor's name to the name that the C tests use; latents have one entry per image."""
     name = name.removesuffix(".out")
     if name.startswith("transformer."):
         return name.replace(".", " ")
@@ -181,7 +182,8 @@ def write(path, value):
 
 
 def add_names(errors):
-    errors["context_refiner.in"] = errors["embed.caption.out"]  # the same rows, plus padding without computation
+    # context_refiner.in has the rows of embed.caption.out and uncomputed padding, so its error is the same
+    errors["context_refiner.in"] = errors["embed.caption.out"]
 
 
 zimage = types.SimpleNamespace(

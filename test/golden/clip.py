@@ -46,12 +46,12 @@ def build(spec):
             spread = 0.3 if p.ndim == 1 else 1.5 / p.shape[1] ** 0.5 if "embedding" not in name else 0.8
             p.copy_(torch.randn(p.shape, generator=generator) * spread)
             if p.ndim == 1 and name.endswith("weight"):
-                p.add_(1)  # weight of a norm
+                p.add_(1)  # the tensor is a norm's weight
     return model.half().float()
 
 
 def ids_of(spec, generator, lengths):
-    """Returns token ids of windows with content of these lengths."""
+    """Returns token ids of windows with prompts of these lengths."""
     rows = []
     for n in lengths:
         content = torch.randint(1, START, [n], generator=generator).tolist()
@@ -61,7 +61,7 @@ def ids_of(spec, generator, lengths):
 
 @torch.no_grad()
 def outputs_of(model, spec, ids):
-    """Returns the output of each clip skip, recorded by hooks, and the pooled row of the first window."""
+    """Returns the output for each clip skip, recorded by hooks, and the pooled row of the first window."""
     outputs, rows, pooled = [], [], []
     text = model.text_model if hasattr(model, "text_model") else model
     for layer in text.encoder.layers:
@@ -79,7 +79,7 @@ def outputs_of(model, spec, ids):
 
 
 def open_names(state, spec):
-    """Converts a state dict from transformers' to OpenCLIP's names."""
+    """Converts a text encoder's state dict from transformers' to OpenCLIP's names."""
     out = {"logit_scale": torch.tensor(4.6).half()}
     for name, t in state.items():
         name = name.removeprefix("text_model.")

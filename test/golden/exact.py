@@ -23,7 +23,7 @@ def _rms(self, x):
 
 
 class _Attention:
-    """ZSingleStreamAttnProcessor without rounding, for one image and no mask."""
+    """diffusers' ZSingleStreamAttnProcessor without rounding to f32, for one image and no mask."""
 
     def __call__(self, attn, hidden_states, encoder_hidden_states=None, attention_mask=None, freqs_cis=None):
         assert attention_mask is None
@@ -68,7 +68,7 @@ def _image_rope(dims, ends, theta=256.0):
 
 
 def models(pipe, exact_tables):
-    """Returns (transformer, text encoder, vae) as f64 copies."""
+    """Returns (transformer, text encoder, VAE) as f64 copies."""
     transformer, text, vae = (copy.deepcopy(m).double() for m in (pipe.transformer, pipe.text_encoder, pipe.vae))
     for model in (transformer, text):
         for module in model.modules():
@@ -94,7 +94,7 @@ def hidden(text, ids):
 
 @torch.no_grad()
 def denoise(transformer, caption, negative, case, noise, sigmas, timesteps):
-    """The pipeline's denoising loop, one lane at a time; the schedule stays in the scheduler's f32."""
+    """Runs the pipeline's denoising loop, one lane at a time; sigmas stay in the scheduler's f32."""
     latent = noise.double()
     for i in range(case["steps"]):
         t = (1000 - timesteps[i:i + 1]) / 1000

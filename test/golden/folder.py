@@ -1,4 +1,4 @@
-"""Writes the model folder in the layouts of published files."""
+"""Writes a Z-Image model folder in the layouts of published files."""
 
 import os
 
@@ -22,7 +22,7 @@ def _transformer(spec, folder):
 
 def _text_encoder(spec, folder, vocabulary):
     config = Qwen3Config(
-        # the published embedding also has a few more rows than the tokenizer has ids
+        # published embeddings also have a few more rows than the tokenizer has ids
         vocab_size=vocabulary + 9, hidden_size=spec.text_hidden, intermediate_size=spec.text_ffn,
         num_hidden_layers=spec.text_layers, num_attention_heads=spec.text_heads,
         num_key_value_heads=spec.text_kv_heads, head_dim=spec.text_head_dim, rms_norm_eps=spec.text_eps,
@@ -33,7 +33,7 @@ def _text_encoder(spec, folder, vocabulary):
     if not spec.form["released_names"]:
         model.to(DTYPES[dtype]).save_pretrained(folder)
         return
-    # Published files: names of the causal model, rope_theta not nested.
+    # Layout of published files: tensor names of the causal language model, and rope_theta at the top level.
     os.makedirs(folder)
     tensors = {f"model.{name}": t for name, t in cast(model, dtype).items()}
     if spec.form["lm_head"]:
@@ -84,7 +84,7 @@ def vae(spec, folder):
 
 
 def write(spec, folder):
-    """Writes the whole folder. Later steps read it back from disk, as Sluice does."""
+    """Writes the whole model folder. Later steps read it back from disk, as Sluice does."""
     os.makedirs(folder)
     vocab, pairs = tokens.train(spec.merges, spec.seed)
     tokenizer = tokens.build(vocab, pairs)

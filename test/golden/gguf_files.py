@@ -7,7 +7,8 @@ import gguf
 import numpy
 
 QUANTS = gguf.GGMLQuantizationType
-# Types that gguf.quants writes, and others as bytes of the correct size: the parser does not interpret them.
+# Types that gguf.quants writes; tensors of the others are arbitrary bytes of the correct size, which the parser does
+# not interpret.
 RAW = [t for t in QUANTS if t not in (QUANTS.Q8_1,)]
 
 
@@ -31,7 +32,8 @@ def metadata(writer):
 
 
 def types(path):
-    """One tensor per type, two rows of 512 values with numbered bytes; names up to 127 bytes; ranks 0 to 5."""
+    """Writes a GGUF file with one tensor per type, two rows of 512 values with numbered bytes; names up to 127
+    bytes; ranks 0 to 5."""
     writer = gguf.GGUFWriter(path, "test")
     metadata(writer)
     for t in RAW:
@@ -45,7 +47,7 @@ def types(path):
 
 
 def aligned(path):
-    """A file with 64-byte alignment and a flattened convolution weight, as written by ComfyUI's converter."""
+    """Writes a GGUF file with 64-byte alignment and a flattened convolution weight, as ComfyUI's converter does."""
     writer = gguf.GGUFWriter(path, "sd1")
     writer.add_custom_alignment(64)
     kernel = numpy.arange(320 * 4 * 3 * 3, dtype=numpy.float32)

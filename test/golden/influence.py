@@ -29,7 +29,7 @@ import zimage_influence
 FAMILIES = {"zimage": zimage_influence, "flux": flux.influence, "unet": unet.influence, "qwen": qwen.influence, "wan": wan.influence,
             "sd3": sd3.influence}
 
-LEAST = 1e-3   # minimum effect of a tensor
+LEAST = 1e-3   # minimum effect of a tensor on the result
 NOTHING = 2e-6  # maximum effect of a tensor that must have none: rounding
 
 
@@ -37,7 +37,7 @@ def constants(probe, changes):
     lines = []
     for name, part, objects, attribute, wrong in changes:
         kept = [getattr(o, attribute) for o in objects]
-        table = hasattr(objects[0], "freqs_cis")  # cached by the module and recomputed
+        table = hasattr(objects[0], "freqs_cis")  # the module caches the rope table and must recompute it
         for o in objects:
             setattr(o, attribute, wrong)
             if table:
@@ -51,7 +51,7 @@ def constants(probe, changes):
 
 
 def heads_in_files(target, part):
-    """Tensors in a text encoder's files that no module has."""
+    """Returns the tensors in a text encoder's files that no module uses."""
     for folder, _, files in os.walk(os.path.join(target, "model", part)):
         for file in files:
             if file.endswith(".safetensors"):
@@ -67,15 +67,15 @@ def report(target):
     family = FAMILIES[expect["family"]]
     model = os.path.join(target, "model")
     pipe = family.reference_tensors.load(model)
-    # components shared with another fixture are tested there
+    # skip components shared with another fixture, which tests them
     parts = [part for part in family.PARTS if os.path.isdir(os.path.join(model, part)) and not os.path.islink(os.path.join(model, part))]
     if not parts:
         return True
     unused = family.unused(pipe)
-    named = getattr(family, "released", lambda name: name)  # name in files
+    named = getattr(family, "released", lambda name: name)  # the tensor's name in the files
     probe = family.Probe(pipe, expect, tensors)
     again = watch.relative(probe.final, probe.known)
-    assert again < 5e-6, again  # rounding
+    assert again < 5e-6, again  # difference by rounding
     counted, silent, failed = [], [], []
 
     def reason(name):
@@ -83,7 +83,7 @@ def report(target):
 
     for part in parts:
         for name, parameter in getattr(pipe, part).named_parameters():
-            if name.startswith("lm_head."):  # no hidden state depends on it; files may omit it
+            if name.startswith("lm_head."):  # no hidden state depends on lm_head, so files may omit it
                 continue
             full = f"{part}.{named(name)}"
             kept = parameter.clone()

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def request(spec, texts, k, wanted):
-    """Fields common to all image cases; `wanted` names its texts."""
+    """Returns the fields common to all image cases; `wanted` has the keys of the case's texts."""
     columns, rows = wanted["grid"]
     negative = wanted["negative"]
     return dict(
@@ -13,7 +13,7 @@ def request(spec, texts, k, wanted):
 
 
 def of_tokens(spec, texts, tokens_max, k, wanted):
-    """An image case whose grid is in tokens of 2x2 latent pixels."""
+    """Returns an image case whose grid is in tokens of 2x2 latent pixels."""
     columns, rows = wanted["grid"]
     return request(spec, texts, k, wanted) | dict(
         guidance=wanted.get("guidance"), seed=wanted["seed"], batch=wanted.get("batch", 1), flow_shift=None, max_sequence_length=tokens_max,
@@ -22,12 +22,12 @@ def of_tokens(spec, texts, tokens_max, k, wanted):
 
 
 def of_texts(prompts, first, **more):
-    """Cases that only encode a prompt."""
+    """Returns cases that only encode a prompt."""
     return [dict(index=first + i, kind="text", prompt=prompt, negative_prompt=None, cfg_scale=1.0) | more for i, prompt in enumerate(prompts)]
 
 
 def lanes(case):
-    """Returns [(lane name, prompt)] of the prompts to encode."""
+    """Returns [(lane name, prompt)] of the prompts that a case encodes."""
     return [("cond", case["prompt"])] + ([("uncond", case["negative_prompt"])] if case["cfg_scale"] != 1 else [])
 
 
@@ -56,7 +56,7 @@ def mask_of(rng, width, height):
 
 
 def pictures_of(spec, case, unit=1):
-    """Input images of a case by name; references have sizes in units of `unit` pixels."""
+    """Generates the input images of a case, by name; the sizes of references are in units of `unit` pixels."""
     rng = np.random.default_rng([spec.seed, case["index"]])
     out = {}
     if case["init"]:
@@ -67,7 +67,7 @@ def pictures_of(spec, case, unit=1):
         out["control"] = np.stack([picture_of(rng, case["width"], case["height"]) for _ in range(case["frames"])])
     if case["mask"]:
         out["mask"] = mask_of(rng, case["width"], case["height"])
-        if case.get("control"):  # with a control video every colour channel would be a mask of its own
+        if case.get("control"):  # a grey mask: with a control video every colour channel would be a separate mask
             out["mask"][:] = out["mask"][:, :, :1]
     for i, (width, height) in enumerate(case.get("references", [])):
         out[f"reference_{i:03}"] = picture_of(rng, width * unit, height * unit)

@@ -81,13 +81,13 @@ import wan.specs
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 
-# A prompt that contains the template's markers: the reference parses them as added tokens.
+# A prompt with the markers of the chat template, which the reference parses as added tokens.
 TEMPLATE_TEXT = "a sign that says <|im_end|>\n<|im_start|>system\nno <think> here</think>  <|endoftext|>"
 UNICODE_TEXT = "Cafe\u0301 \u212bngstrom, 雪の中の狐  \u1112\u1161\u11ab\uae00\n👩\u200d👩\u200d👧 🦊🏽 12345 e\u0323\u0307 — it'S THE ﬁrst  "
 
 
 def image_cases(pipe, spec):
-    """Returns the spec's image cases, with prompts of the specified lengths."""
+    """Returns the spec's image cases, with prompts of the specified lengths in tokens."""
     rng = random.Random(f"prompts {spec.seed} {spec.name}")
     cases = []
     for k, wanted in enumerate(spec.cases):
@@ -110,7 +110,7 @@ def text_cases(pipe, spec, first):
 
 
 def encode_case(pipe, case, out):
-    """Adds ids and hidden states of a case; the over-long prompt has ids only."""
+    """Adds ids and hidden states of a case; the prompt above the length limit has ids only."""
     prefix = f"case{case['index']}."
     for lane, prompt in inputs.lanes(case):
         ids, hidden = reference_tensors.encode(pipe, prompt)
@@ -128,7 +128,7 @@ def write_tokenizer_cases(pipe, tokenizer, spec, path):
     cases = []
     for text in tokens.case_texts(spec.seed):
         ids = pipe.tokenizer(text, add_special_tokens=False).input_ids
-        # check that transformers rebuilt the intended tokenizer from the files
+        # check that transformers rebuilt the same tokenizer from the files
         assert ids == tokenizer.encode(text, add_special_tokens=False).ids
         cases.append({"text": text, "ids": ids})
     with open(path, "w", encoding="utf-8") as f:
@@ -175,7 +175,7 @@ def main():
     parser = argparse.ArgumentParser(description="Generates the golden fixtures.")
     parser.add_argument("--seed", type=int, default=specs.DEFAULT_SEED)
     parser.add_argument("--out", default=HERE)
-    # in this order: a fixture may link to earlier ones
+    # in this order, because a fixture may link to earlier ones
     families = {name: (specs, make) for name in sorted(specs.FORMS)} | {name: (flux.specs, flux.make.make) for name in flux.specs.FORMS}
     families |= {name: (unet.specs, unet.make.make) for name in unet.specs.FORMS}
     families |= {name: (qwen.specs, qwen.make.make) for name in qwen.specs.FORMS}

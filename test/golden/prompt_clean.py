@@ -53,7 +53,7 @@ def texts():
 def cases(path):
     with mock.patch.object(pipeline_wan, "is_ftfy_available", lambda: False):
         rows = [{"text": t, "cleaned": pipeline_wan.prompt_clean(t)} for t in texts()]
-    # ftfy, if installed, replaces these quotes by straight ones
+    # ftfy, if installed, replaces these curly quotes by straight ones
     for r in rows:
         for curly, straight in (("\u02bc\u2018\u2019\u201a\u201b", "'"), ("\u201c\u201d\u201e\u201f", '"')):
             for c in curly:

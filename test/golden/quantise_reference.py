@@ -24,7 +24,7 @@ TYPES = ["Q4_0", "Q5_0", "Q8_0", "Q4_K", "Q5_K", "Q6_K"]
 
 
 def uniforms(seed, n):
-    """Returns splitmix64 at seed * 2^32 + i: its upper 24 bits, in [0, 1)."""
+    """Returns n uniforms in [0, 1): the upper 24 bits of splitmix64 at seed * 2^32 + i."""
     with np.errstate(over="ignore"):
         z = (np.uint64(seed << 32) + np.arange(n, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
@@ -34,7 +34,7 @@ def uniforms(seed, n):
 
 
 def normals(seed, n):
-    """Returns sums of twelve uniforms minus six: exact in double."""
+    """Returns n approximately normal values: sums of twelve uniforms minus six, exact in double."""
     u = uniforms(seed, 12 * n).reshape(n, 12)
     total = np.zeros(n)
     for i in range(12):
@@ -77,7 +77,7 @@ def quantise(library, name, values):
 
 
 def error(library, name, values):
-    """RMS error."""
+    """Returns the RMS error of quantising the values."""
     rest = quantise(library, name, values) - values.astype(np.float64)
     return float(np.sqrt(np.mean(rest * rest)))
 

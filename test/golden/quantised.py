@@ -29,14 +29,15 @@ from safetensors.numpy import save_file
 
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "quantised")
 
-# type: (values and bytes per block, offsets of f16 scales, sweep blocks per scale value)
+# Per GGUF type with f16 scales: (values and bytes per block, offsets of the f16 scales, sweep blocks per scale
+# value).
 F16_SCALED = {
     "Q4_0": (32, 18, [0], 8), "Q4_1": (32, 20, [0, 2], 8), "Q5_0": (32, 22, [0], 8), "Q5_1": (32, 24, [0, 2], 8),
     "Q8_0": (32, 34, [0], 16), "Q2_K": (256, 84, [80, 82], 1), "Q3_K": (256, 110, [108], 1),
     "Q4_K": (256, 144, [0, 2], 1), "Q5_K": (256, 176, [0, 2], 1), "Q6_K": (256, 210, [208], 1),
     "IQ4_NL": (32, 18, [0], 8), "IQ4_XS": (256, 136, [0], 1),
 }
-# type with 1-byte scales: (values and bytes per block, scales per block, sweep blocks)
+# Per GGUF type with 1-byte scales: (values and bytes per block, scales per block, sweep blocks).
 BYTE_SCALED = {"MXFP4": (32, 17, 1, 1 << 14), "NVFP4": (64, 36, 4, 1 << 12)}
 
 ODD_F16 = [0x0000, 0x8000, 0x0001, 0x83ff, 0x0400, 0x7bff, 0xfbff, 0x7c00, 0xfc00, 0x7e00, 0xfd01, 0x3c00]
@@ -44,14 +45,14 @@ E2M1 = np.array([0, .5, 1, 1.5, 2, 3, 4, 6, -0., -.5, -1, -1.5, -2, -3, -4, -6],
 
 
 def noise(first, n):
-    """Bytes [first, first + n) of the pseudo-random filling of every sweep."""
+    """Returns the bytes [first, first + n) of the pseudo-random sequence that fills every sweep."""
     i = np.arange(first, first + n, dtype=np.uint32) * np.uint32(0x9e3779b1)
     i = (i ^ (i >> np.uint32(15))) * np.uint32(0x85ebca77)
     return ((i ^ (i >> np.uint32(13))) & np.uint32(255)).astype(np.uint8)
 
 
 def ramp(row_bytes):
-    """256 rows in which every byte, or half of one, takes every value."""
+    """Returns 256 rows in which every byte, or half of one, takes every value."""
     step = 256 // row_bytes
     return (np.arange(256)[:, None] + step * np.arange(row_bytes)[None]).astype(np.uint8)
 
@@ -138,7 +139,7 @@ def make_plain(name):
 
 
 def hadamard(group):
-    """ConvRot's Hadamard matrix without its factor 1 / sqrt(group)."""
+    """Returns ConvRot's Hadamard matrix without its factor 1 / sqrt(group)."""
     h, h4 = np.ones((1, 1), np.int64), np.array([[1, 1, 1, -1], [1, 1, -1, 1], [1, -1, 1, 1], [-1, 1, 1, 1]])
     while len(h) < group:
         h = np.kron(h, h4)
@@ -146,14 +147,14 @@ def hadamard(group):
 
 
 def rotated(group, codes, scales, scale):
-    """Decodes rotated int8. Sums of codes are exact integers; the factor is a power of 2."""
+    """Decodes rotated int8 rows. Sums of codes are exact integers; the factor is a power of 2."""
     sums = codes.view(np.int8).astype(np.int64).reshape(len(codes), -1, group) @ hadamard(group)
     with np.errstate(all="ignore"):
         return with_canonical_nan((sums.reshape(codes.shape) / group ** 0.5).astype(np.float32) * scales[:, None] * scale)
 
 
 def make_rotated(group):
-    """The first rows give the largest possible sums of either sign."""
+    """Writes the file of rotated int8 with this group size; the first rows give the largest possible sums of either sign."""
     sweep_scales = noise(0, 1024).view(np.uint32).view(np.float32)
     sweep = hashlib.sha256(rotated(group, ramp(256), sweep_scales, np.float32(1)).tobytes())
     rng = np.random.default_rng(group)
@@ -169,12 +170,13 @@ def make_rotated(group):
 
 
 def tiles(scales):
-    """[rows, blocks] to tiles of 128 rows by 4 blocks, what pads them 0xff, one tile after another along a row of tiles."""
+    """Reorders scales [rows, blocks] into tiles of 128 rows by 4 blocks, one after another along a row of tiles,
+    padded with 0xff."""
     rows, blocks = scales.shape
     down, across = -(-rows // 128), -(-blocks // 4)
     to = np.full((down * 128, across * 4), 0xff, np.uint8)
     to[:rows, :blocks] = scales
-    # [tile down, quarter, row in it, tile across, block] to [tile down, tile across, row, quarter, block]
+    # from [tile down, quarter, row in it, tile across, block] to [tile down, tile across, row, quarter, block]
     return to.reshape(down, 4, 32, across, 4).transpose(0, 3, 2, 1, 4).reshape(-1)
 
 

@@ -13,7 +13,8 @@ from watch import Watch, relative
 SCHEDULE_STEPS = [1, 2, 7, 8, 28, 50]
 SCHEDULE_SHIFTS = [1.0, 3.0, 2.5, 5.0]
 
-# Counts below 16 use torch's scalar path; counts that are no multiple of 16 redraw the last sixteen.
+# Seeds and shapes of noise tests. torch uses a scalar path for counts below 16, and redraws the last sixteen for
+# counts that are no multiple of 16.
 NOISE = [
     (0, [1]), (0, [16]), (1, [5]), (2, [15]), (3, [17]), (42, [31]), (42, [1, 16, 4, 6]), (42, [1, 4, 3, 3]), (7, [1, 3, 7, 11]),
     (2**31, [40]), (2**32 - 1, [33]), (2**32 + 5, [19]), (2**63 - 1, [8]), (123, [700]), (5, [640]),
@@ -21,10 +22,10 @@ NOISE = [
 
 
 def load(folder, dtype=torch.float32):
-    """Loads the folder with the reference, in f32 whatever the files' dtype."""
+    """Loads the model folder into the reference pipeline, in f32 whatever the files' dtype."""
     pipe = ZImagePipeline.from_pretrained(folder, dtype=dtype)
     if "shift" not in FlowMatchEulerDiscreteScheduler.load_config(folder, subfolder="scheduler"):
-        # diffusers defaults to 1.0; a file without the key means the family's shift
+        # diffusers defaults to shift 1.0, Sluice to the family's shift, if the file has no key
         pipe.scheduler = FlowMatchEulerDiscreteScheduler.from_config(pipe.scheduler.config, shift=FAMILY_SHIFT)
     pipe.set_progress_bar_config(disable=True)
     for model in (pipe.transformer, pipe.text_encoder, pipe.vae):
@@ -34,7 +35,7 @@ def load(folder, dtype=torch.float32):
 
 @torch.no_grad()
 def encode(pipe, prompt):
-    """Returns (ids without padding, their hidden state), by the pipeline's own code."""
+    """Returns (ids without padding, their hidden state) of a prompt, by the pipeline's own code."""
     ids = tokens.templated(pipe.tokenizer, prompt)
     hidden = pipe.encode_prompt(prompt, do_classifier_free_guidance=False)[0][0]
     assert hidden.shape[0] == len(ids)
@@ -71,7 +72,7 @@ def run_case(pipe, case):
             generator=torch.Generator().manual_seed(seed), output_type="pil", callback_on_step_end=on_step).images[0]
         for hook in hooks:
             hook.remove()
-        assert torch.equal(first[0].squeeze(1), noise[0])  # the loop starts from this noise
+        assert torch.equal(first[0].squeeze(1), noise[0])  # the pipeline's loop starts from this noise
         images.append(dict(
             noise=noise, latent=steps[-1], steps=steps, decoded=decoded[0], picture=torch.from_numpy(np.array(picture))[None]))
     for name in ("noise", "latent", "decoded", "picture"):
@@ -79,7 +80,7 @@ def run_case(pipe, case):
     if case["batch"] == 1:
         references["decoded"], references["picture"] = references["decoded"][0], references["picture"][0]
     else:
-        del references["decoded"]  # batches store the pictures instead: a quarter of the bytes
+        del references["decoded"]  # batches store only the 8-bit pictures: a quarter of the bytes
     if case["index"] == 0:
         for i, latent in enumerate(images[0]["steps"]):
             references[f"latent_{i + 1:03}"] = latent
@@ -111,7 +112,7 @@ def transformer_calls(pipe, cases, references):
         for step in (0, len(steps) - 2):
             n = 2 * which + (step > 0)
             t = (1000 - steps[step:step + 1]) / 1000
-            # also a timestep outside the schedule that is not round
+            # also a timestep with many digits, outside the schedule
             if step > 0:
                 t = t + 0.0371
             latent = references[f"case{k}.noise"][0] if step == 0 else references[f"case{k}.latent"][0]
@@ -126,7 +127,7 @@ def transformer_calls(pipe, cases, references):
 
 @torch.no_grad()
 def block_references(pipe, spec, references):
-    """One block of each kind, in the first forward pass of case 0's cond lane."""
+    """Records one block of each kind in the first forward pass of case 0's cond lane."""
     model = pipe.transformer
     out, about = {}, {}
     with Watch({
@@ -146,7 +147,7 @@ def block_references(pipe, spec, references):
     seen.pop("block.adaln.in")
     out.update(seen)
 
-    # small inputs to the final norm: its epsilon has no visible effect on the pipeline's
+    # small inputs to the final norm: the pipeline's inputs are too large to show the norm's epsilon
     small = seen["block.final.in"][:, :8] * 0.01
     out["block.final_small.in"] = small
     out["block.final_small.out"] = model.all_final_layer["2-1"](small, c=out["block.adaln_input"])
@@ -177,14 +178,14 @@ def block_references(pipe, spec, references):
 
 
 def decoder_references(pipe, spec):
-    """Decoder reference tensors of AutoencoderKL."""
+    """Records the decoder reference tensors of AutoencoderKL."""
     blocks = pipe.vae.decoder.up_blocks
     level = next(i for i, block in enumerate(blocks) if block.resnets[0].conv_shortcut is not None)
     return autoencoders.decoder_references(pipe, spec, f"up_blocks.{level}.resnets.0")
 
 
 def schedule_references():
-    """The schedule alone, for several lengths and shifts."""
+    """Returns the schedule alone, for several lengths and shifts."""
     out = {}
     for shift in SCHEDULE_SHIFTS:
         for steps in SCHEDULE_STEPS:

@@ -8,7 +8,7 @@ from watch import without_frame
 
 
 def unpack(pipe, packed, case):
-    """Unpacks latents if the pipeline packs them."""
+    """Unpacks latents [1, tokens, 4 C] to [1, C, h, w] if the pipeline packs them."""
     if packed.dim() == 4:
         return packed
     return without_frame(pipe._unpack_latents(packed, case["height"], case["width"], pipe.vae_scale_factor))
@@ -54,7 +54,7 @@ class Recording:
 
 
 def _start(image, case):
-    """First input of the transformer, one lane, without concatenated conditioning."""
+    """Returns the transformer's first input of one lane, without concatenated conditioning."""
     packed = image.inputs[0][:1]
     return unpack(image.pipe, packed if packed.dim() == 4 else packed[:, :case["image_tokens"], :4 * case["channels"]], case)
 
@@ -69,7 +69,7 @@ def _of_images(images, case, references):
     references["latent"] = torch.cat([image.steps[-1] for image in images])
     references["picture"] = torch.cat([image.picture for image in images])
     if case["batch"] > 1:
-        return  # batches store the pictures instead: a quarter of the bytes
+        return  # batches store only the 8-bit pictures: a quarter of the bytes
     references["decoded"], references["picture"] = images[0].decoded[0][0], references["picture"][0]
     for i, latent in enumerate(images[0].steps[:-1]):
         references[f"latent_{i + 1:03}"] = latent
@@ -102,20 +102,21 @@ def run_case(pipe, case, pictures, call, scaled):
 
 
 def _check_noise(case, references):
-    """Checks the order of random draws that the tests reproduce, per image."""
+    """Checks, per image, the order of random draws that the tests reproduce."""
     shape = references["latent_000"][0].shape
     for k in range(case["batch"]):
         generator = torch.Generator().manual_seed(case["seed"] + k)
         start, sigma = 0, references["sigmas"][0]
         if case["init"]:
-            torch.randn([1, *shape], generator=generator)  # the posterior's noise, drawn even if the image does not affect the start
+            # the pipeline draws the posterior's noise even if the image does not affect the start
+            torch.randn([1, *shape], generator=generator)
             start = (1 - sigma) * references["encoded.init"][k]
         noise = torch.randn([1, *shape], generator=generator)[0]
         assert torch.equal(references["latent_000"][k], sigma * noise + start if case["init"] else noise)
 
 
 class exactly:
-    """Context in which the transformer's conditioning receives these numbers unrounded, whatever its dtype."""
+    """Context in which the transformer's conditioning receives these values unrounded, whatever its dtype."""
 
     def __init__(self, model, *values):
         self.module, self.values = model.time_text_embed, values

@@ -28,13 +28,13 @@ warnings.simplefilter("ignore")
 diffusers.utils.logging.set_verbosity_error()
 HERE = os.path.join(os.path.dirname(os.path.abspath(__file__)), "samplers")
 STEPS = [1, 2, 3, 5, 8, 20, 37]
-PUBLISHED = [4, 28, 40, 50]  # steps of SD3 and SD3.5
+PUBLISHED = [4, 28, 40, 50]  # numbers of steps published for SD3 and SD3.5
 SHAPE = [1, 4, 5, 7]
 SD = dict(num_train_timesteps=1000, beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear")
 
 
 def exact(f):
-    """Wraps f: float32 input is computed in double and rounded once."""
+    """Returns a function that computes f of a float32 tensor in double and rounds the result once."""
     def rounded(x, *args, plain=None):
         if isinstance(x, torch.Tensor) and x.dtype == torch.float32:
             return torch.from_numpy(np.asarray(f(x.double().numpy()), dtype=np.float32))
@@ -61,7 +61,7 @@ def patch():
     torch.Tensor.exp = torch.exp
 
     def numpy_log(x, *args, **kwargs):
-        # tensor in, float32 tensor out
+        # a tensor as input gives a float32 tensor
         if isinstance(x, torch.Tensor):
             return torch.from_numpy(np.asarray(np_log(x.double().numpy()), dtype=np.float32))
         if isinstance(x, (np.ndarray, np.generic)) and x.dtype == np.float32:
@@ -83,7 +83,7 @@ def make_cases():
                 "dpm2_a": "KDPM2AncestralDiscreteScheduler", "lms": "LMSDiscreteScheduler",
                 "dpmpp": "DPMSolverMultistepScheduler", "unipc": "UniPCMultistepScheduler",
                 "ddim": "DDIMScheduler", "pndm": "PNDMScheduler", "ddpm": "DDPMScheduler"}
-    # All spacings for each class, with the options that published UNets use.
+    # All timestep spacings for each class, with the options that published UNets use.
     own = {"ddim": dict(clip_sample=False), "ddpm": dict(clip_sample=False), "pndm": dict(skip_prk_steps=True)}
     for short, class_name in families.items():
         for spacing in spacings:
@@ -94,7 +94,7 @@ def make_cases():
             for spacing in spacings if short in ("euler", "dpmpp") else ["leading"]:
                 add(cases, f"{short}.{spacing}.{spread[4:-7]}", families[short], **SD, timestep_spacing=spacing,
                     steps_offset=1, **{spread: True})
-    # Default options of the classes.
+    # The default options of each class.
     for short, class_name in families.items():
         add(cases, f"{short}.default", class_name, **own.get(short, {}))
     for class_name in ["LCMScheduler", "TCDScheduler"]:
@@ -119,7 +119,7 @@ def make_cases():
         add(cases, f"pndm.one_{one}", families["pndm"], **SD, set_alpha_to_one=one, skip_prk_steps=True, steps_offset=1)
     for name, betas in {"linear": "linear", "cosine": "squaredcos_cap_v2"}.items():
         add(cases, f"ddim.{name}", families["ddim"], **{**SD, "beta_schedule": betas}, clip_sample=False)
-    # Solvers.
+    # Solver orders and types.
     for order in (1, 2, 3):
         for heun in (False, True):
             kind = dict(solver_order=order, solver_type="heun" if heun else "midpoint")
@@ -151,7 +151,7 @@ def make_cases():
     add(cases, "unipc.flow.final", families["unipc"], **flow, flow_shift=5.0, lower_order_final=False)
     add(cases, "unipc.flow.terminal", families["unipc"], **flow, flow_shift=3.0, shift_terminal=0.02)
     add(cases, "dpmpp_sde.flow", families["dpmpp"], **flow, flow_shift=5.0, algorithm_type="sde-dpmsolver++")
-    # Stable Diffusion 3's pipelines pass no sigmas: the scheduler shifts its own, already shifted ones.
+    # Stable Diffusion 3's pipelines pass no sigmas: the scheduler shifts its own sigmas, which are already shifted.
     for shift in (1.0, 3.0, 7.5):
         add(cases, f"euler.flow.again.{shift:g}", "FlowMatchEulerDiscreteScheduler", shift=shift)
     return cases
@@ -166,7 +166,8 @@ def scheduler_of(config):
 
 
 def set_timesteps(s, n, again):
-    """Pipelines pass evenly spaced sigmas to FlowMatchEuler; with `again` it computes its own."""
+    """Sets the timesteps as a pipeline does: FlowMatchEuler gets evenly spaced sigmas, or computes its own with
+    `again`."""
     if type(s).__name__ == "FlowMatchEulerDiscreteScheduler" and not again:
         s.set_timesteps(sigmas=np.linspace(1, 1 / n, n))
     else:
@@ -201,13 +202,14 @@ def picture():
 def run(config, n, strength, again):
     s = scheduler_of(config)
     generator = torch.Generator().manual_seed(n)
-    # Rounded: PyTorch's normals differ in the last bit between processors, which steps from sigma 4096 amplify to 5e-5.
+    # Rounded, because the last bit of PyTorch's normals differs between processors; steps from sigma 4096 amplify the
+    # difference to 5e-5.
     noise = (torch.randn(SHAPE, generator=generator) * 4096).round() / 4096
     set_timesteps(s, n, again)
     if strength is None:
         timesteps, x = s.timesteps, noise * getattr(s, "init_noise_sigma", 1)
     else:
-        # flow pipelines round the number of skipped steps down, others the number of run steps
+        # flow pipelines round the number of skipped steps down; other pipelines the number of steps that run
         first = int(n - min(n * strength, n)) if again else n - min(int(n * strength), n)
         timesteps = s.timesteps[first * s.order:]
         if hasattr(s, "set_begin_index"):
@@ -220,7 +222,7 @@ def run(config, n, strength, again):
     return x[0].contiguous()
 
 
-# Combinations that diffusers does not support or computes meaninglessly.
+# Returns whether diffusers does not support a combination, or computes nonsense for it.
 def wrong(name, config, n, strength):
     class_name = config["_class_name"]
     if strength is None:

@@ -52,7 +52,7 @@ class Flow:
         return 1000 * sigma
 
 
-# ---- schedules: sigmas but for the last, 0 ----
+# Schedules: the functions return all sigmas except the last one, which is 0.
 
 def part(i, n):
     return i / (n - 1) if n > 1 else 0
@@ -127,7 +127,7 @@ def bong_tangent(k, n):
 SCHEDULES = [discrete, karras, exponential, ays, sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent, beta]
 
 
-# ---- samplers: of a model(x, sigma) that gives the picture, in double ----
+# Samplers: model(x, sigma) returns the denoised image; all arithmetic is in double.
 
 def ancestral(s, to, flow):
     if flow:
@@ -320,7 +320,7 @@ def main():
             for n in (5, 8):
                 runs.append([name, kind, n])
                 tensors[f"{name}.{kind}.{n}"] = run(name, kind, n)
-    # Grids that end with noise. lcm, dpm++2m and dpm++2m_sde do not support them.
+    # Schedules that end with noise, which lcm, dpm++2m and dpm++2m_sde do not support.
     for name in SAMPLERS:
         for n in (5, 8):
             if name not in ("lcm", "dpm++2m", "dpm++2m_sde"):

@@ -22,7 +22,8 @@ GATE_LATENT, GATE_BLOCK = 2e-5, 1e-5
 
 @torch.no_grad()
 def blocks(pipe, tensors, expect, tables):
-    """Relative L2 distance of every block reference tensor from the same module in f64 on the same input."""
+    """Returns the relative L2 distance of every block reference tensor from the output of the same module in f64 on
+    the same input."""
     model, text, vae = exact.models(pipe, tables)
     out = {}
 

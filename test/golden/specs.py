@@ -9,29 +9,29 @@ from dataclasses import dataclass, field
 
 DEFAULT_SEED = 20261121
 
-# Two fixtures that differ in file layout and configuration.
+# Forms: two fixtures that differ in file layout and configuration.
 FORMS = {
     "zimage_a": dict(
         transformer_dtype="f32", text_dtype="f32", vae_dtype="f32",
-        # tests mixed types in one file; 1024 x 256 values, so bf16 also saves 0.5 MB
+        # mixes types in one file; 1024 x 256 values, so bf16 also saves 0.5 MB
         cast={"t_embedder.mlp.0.weight": "bf16"},
         transformer_shards=2, text_shards=1,
-        tokenizer_json=True,      # tokenizer.json only
-        released_names=False,     # text encoder as saved by transformers 5
+        tokenizer_json=True,      # tokenizer.json, without vocab.json and merges.txt
+        released_names=False,     # text encoder as transformers 5 saves it
         lm_head=False,
         quant_convs=False,
         scheduler_shift=2.5,
-        extra_references=True,         # noise and uniforms of several sizes
+        extra_references=True,         # adds noise and uniforms of several sizes to the fixture
     ),
     "zimage_b": dict(
         transformer_dtype="bf16", text_dtype="bf16", vae_dtype="f16",
         cast={},
         transformer_shards=1, text_shards=2,
-        tokenizer_json=False,     # vocab.json + merges.txt + added tokens
-        released_names=True,      # "model." prefix, flat rope_theta
-        lm_head=True,             # untied lm_head in the file, unused
+        tokenizer_json=False,     # vocab.json, merges.txt and added tokens, without tokenizer.json
+        released_names=True,      # names with the prefix "model.", rope_theta at the top level
+        lm_head=True,             # an unused lm_head that is not tied to the embedding
         quant_convs=True,
-        scheduler_shift=None,     # no key: the family's default 3.0
+        scheduler_shift=None,     # no key in the file, which selects the family's default 3.0
         extra_references=False,
     ),
 }
@@ -40,12 +40,12 @@ FAMILY_SHIFT = 3.0
 
 
 def case(grid, steps, seed, prompt="fox", cfg=1.0, negative=None, **more):
-    """A case of a family whose texts have names."""
+    """Returns a case of a family whose texts have names."""
     return dict(grid=grid, steps=steps, seed=seed, prompt=prompt, cfg=cfg, negative=negative, **more)
 
 
 def redrawn(case, rng, *sides):
-    """Returns the case with another size and seed; sides: range of the references' sides."""
+    """Returns the case with another grid and seed; sides: range of the references' sides."""
     case = dict(case, grid=(rng.randint(2, 9), rng.randint(2, 9)), steps=rng.randint(3, 6), seed=rng.randint(0, 2**33))
     if "references" in case:
         case["references"] = [(rng.randint(*sides), rng.randint(*sides)) for _ in case["references"]]
@@ -77,16 +77,14 @@ class Spec(Sizes):
     name: str
     seed: int
     form: dict
-    # transformer
     heads: int
     axes: list            # rope widths of the three axes; their sum is the head size
     layers: int
     refiners: int
-    channels: int         # latent channels of transformer and VAE
+    channels: int         # latent channels of the transformer and the VAE
     norm_eps: float
     rope_theta: float
     t_scale: float
-    # text encoder
     text_hidden: int
     text_heads: int
     text_kv_heads: int
@@ -95,15 +93,12 @@ class Spec(Sizes):
     text_ffn: int
     text_theta: float
     text_eps: float
-    # VAE
     vae_channels: list
     vae_groups: int
     vae_layers: int
     scaling_factor: float
     shift_factor: float
-    # tokenizer
     merges: int
-    # requests
     cases: list = field(default_factory=list)
 
     @property
@@ -112,24 +107,24 @@ class Spec(Sizes):
         return FAMILY_SHIFT if shift is None else shift
 
 
-# Cases. grid: (columns, rows) of 2x2 patches.  cond, uncond: range of the number of tokens
-# of the templated prompt (least, most), or "empty".
+# Cases of each form. grid: (columns, rows) of 2x2 patches; cond, uncond: range of the number of tokens of the
+# templated prompt (least, most), or "empty".
 def default_cases_a():
     return [
-        # 7x5 = 35 image tokens, 29 padding tokens; a long prompt and a short negative one
+        # 7x5 = 35 image tokens, 29 padding tokens; a long prompt and a short negative prompt
         dict(grid=(7, 5), steps=4, cfg=4.0, seed=42, shift=None, cond=(40, 60), uncond=(16, 30)),
-        # 8x4 = 32 image and 64 caption tokens: no padding; no guidance; --flow-shift
+        # 8x4 = 32 image and 64 caption tokens without padding; no guidance; --flow-shift
         dict(grid=(8, 4), steps=3, cfg=1.0, seed=7, shift=5.0, cond=(64, 64), uncond="empty"),
-        # three seeds, empty negative prompt; both captions below 32 tokens
+        # batch of three seeds, empty negative prompt; both captions below 32 tokens
         dict(grid=(5, 3), steps=2, cfg=2.5, seed=123456789, shift=None, cond=(20, 31), uncond="empty", batch=3),
     ]
 
 
 def default_cases_b():
     return [
-        # 9x7 = 63: one padding token; the negative prompt is longer
+        # 9x7 = 63 image tokens, one padding token; the negative prompt is longer than the prompt
         dict(grid=(9, 7), steps=5, cfg=3.0, seed=2024, shift=None, cond=(20, 31), uncond=(66, 90)),
-        # 4x16 = 64 image tokens, tall; 32 caption tokens
+        # 4x16 = 64 image tokens in a tall image; 32 caption tokens
         dict(grid=(4, 16), steps=2, cfg=1.0, seed=0, shift=None, cond=(32, 32), uncond="empty"),
         # three seeds across 2^32: torch's generator uses the low 32 bits
         dict(grid=(11, 3), steps=3, cfg=5.5, seed=4294967295, shift=2.0, cond=(33, 60), uncond="empty", batch=3),
@@ -161,12 +156,12 @@ def spec_b():
 
 
 def random_spec(name, seed):
-    """Random dimensions under the same rules: even rope axes, sometimes dim > 256."""
+    """Returns a spec of random dimensions under the same rules: even rope axes, sometimes dim > 256."""
     rng = random.Random(f"{seed} {name}")
     form = FORMS[name]
     axes = [2 * rng.randint(1, 5) for _ in range(3)]
     heads = rng.randint(2, 7)
-    if rng.random() < 0.2:  # the modulation's input has width min(dim, 256)
+    if rng.random() < 0.2:  # the modulation's input has width min(dim, 256), so some models have dim > 256
         heads = 257 // sum(axes) + 1
     kv_heads = rng.randint(1, 3)
     groups = rng.choice([2, 3, 4, 5])
@@ -183,7 +178,7 @@ def random_spec(name, seed):
         if k == 2:
             case["batch"] = 3
         cases.append(case)
-    # case 0 needs padding, to show the influence of pad tokens
+    # case 0 needs padding tokens, to show their effect
     columns, rows = cases[0]["grid"]
     if columns * rows % 32 == 0:
         cases[0]["grid"] = (columns + 1, 5)

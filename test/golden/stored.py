@@ -53,7 +53,6 @@ class Spec:
         self.name, self.seed = os.path.join("stored", name), SEED
 
 
-# ---- the authors' names ----
 
 
 def _fuse(state, to, parts):
@@ -88,7 +87,8 @@ def flux_names(state):
     for i in range(len({n.split(".")[1] for n in state if n.startswith("single_transformer_blocks.")})):
         a, b = f"single_transformer_blocks.{i}", f"single_blocks.{i}"
         _fuse(state, f"{b}.linear1", [f"{a}.attn.to_{p}" for p in "qkv"] + [f"{a}.proj_mlp"])
-    for tail in (".weight", ".bias"):  # diffusers stores scale, then shift; the authors the reverse
+    # diffusers stores scale, then shift; checkpoints of the authors shift, then scale
+    for tail in (".weight", ".bias"):
         scale, shift = state.pop(f"norm_out.linear{tail}").chunk(2)
         state[f"final_layer.adaLN_modulation.1{tail}"] = torch.cat([shift, scale])
         state[f"final_layer.linear{tail}"] = state.pop(f"proj_out{tail}")
@@ -113,7 +113,7 @@ def flux_names(state):
 
 
 def from_flux_names(state):
-    """diffusers' own conversion, with its hard-coded width replaced."""
+    """diffusers' own conversion of Flux checkpoints, with its hard-coded width replaced."""
     name = "convert_flux_transformer_checkpoint_to_diffusers"
     source = inspect.getsource(getattr(single_file_utils, name))
     width = FLUX["attention_head_dim"] * FLUX["num_attention_heads"]
@@ -138,7 +138,6 @@ def qwen_names(state):
     return {("output_norm.weight" if name == "norm.weight" else name): tensor for name, tensor in state.items()}
 
 
-# ---- files ----
 
 
 # llama.cpp's names for Qwen2.5-VL's vision tower.
@@ -147,7 +146,8 @@ TOWER_GGUF = [("visual.blocks.", "v.blk."), ("norm1", "ln1"), ("norm2", "ln2"), 
 
 
 def tower_names(state):
-    """Splits queries, keys and values, and the two frames of a patch."""
+    """Converts the vision tower to llama.cpp's names: splits queries, keys and values, and the two frames of a
+    patch."""
     out = {}
     for name, tensor in _rename(state, TOWER_GGUF).items():
         if ".attn.qkv." in name:
@@ -160,7 +160,7 @@ def tower_names(state):
 
 
 def from_tower_names(values):
-    """Inverse of tower_names, for decoded values."""
+    """Converts decoded values back: the inverse of tower_names."""
     out = {}
     for name, tensor in values.items():
         if name.startswith("v.patch_embd"):
@@ -181,7 +181,8 @@ def type_of(name, types, fallback):
 
 
 def write_gguf(path, writer, state, types):
-    """Writes matrices in the types given for their names, other tensors in f32. Returns the decoded values and counts of types."""
+    """Writes a GGUF file: matrices in the types given for their names, other tensors in f32. Returns the decoded
+    values and counts of types."""
     rng, values, used = np.random.default_rng(SEED), {}, {}
     for name, tensor in state.items():
         kind = type_of(name, types, "F32") if tensor.dim() == 2 else "F32"
@@ -198,7 +199,8 @@ def write_gguf(path, writer, state, types):
 
 
 def write_comfy(path, state, types, prefix, by_metadata):
-    """Writes the same in ComfyUI's format; layer descriptions are tensors, or (by_metadata) in the file's metadata."""
+    """Writes a model in ComfyUI's format. Layer descriptions are tensors, or (by_metadata) in the file's metadata.
+    Returns the decoded values and counts of types."""
     tensors, values, described, used = {}, {}, {}, {}
     for name, tensor in state.items():
         layer, kind = name.removesuffix(".weight"), type_of(name, types, None)
@@ -219,7 +221,8 @@ def write_comfy(path, state, types, prefix, by_metadata):
 
 
 def write_scaled_fp8(path, state):
-    """Writes ComfyUI's older scaled fp8: a marker for the file, scale_weight for each matrix except the embedding."""
+    """Writes a model in ComfyUI's older scaled fp8: a marker for the file, and scale_weight for each matrix except
+    the embedding."""
     tensors, values = {"scaled_fp8": torch.zeros(0, dtype=torch.float8_e4m3fn)}, {}
     for name, tensor in state.items():
         if tensor.dim() != 2 or "shared" in name or "bias" in name:
@@ -235,7 +238,7 @@ def write_scaled_fp8(path, state):
 
 
 def link(folder, name, to):
-    """Links a component of another fixture."""
+    """Links a component of another fixture into the folder."""
     os.symlink(os.path.relpath(os.path.join(HERE, to), os.path.join(HERE, "stored", "NAME", "model")), os.path.join(folder, name))
 
 
@@ -245,7 +248,6 @@ def part(folder, *names):
     return path
 
 
-# ---- Z-Image ----
 
 ZIMAGE = dict(in_channels=16, dim=256, n_layers=1, n_refiner_layers=0, n_heads=2, n_kv_heads=2, norm_eps=1e-5,
               rope_theta=256.0, t_scale=1000.0, axes_dims=[32, 48, 48], axes_lens=[640, 64, 64])
@@ -286,7 +288,7 @@ def qwen3(pipe):
                              f"{SEED} text")
 
 
-# Rows of 682 values in the feed-forward are not divisible into blocks of any type.
+# w1 to w3 have rows of 682 values, which no type's block size divides.
 ZIMAGE_TYPES = [
     ("attention.qkv", "Q4_K"), ("attention.out", "Q5_0"), ("w1", "Q4_1"), ("w3", "MXFP4"), ("w2", "F16"), ("layers.0.adaLN", "Q6_K"),
     ("final_layer.adaLN", "Q3_K"), ("t_embedder.mlp.0", "Q5_K"), ("t_embedder.mlp.2", "Q5_1"), ("cap_embedder.1", "BF16"), ("final_layer", "F16"),
@@ -323,7 +325,7 @@ COMFY_TYPES = [("attention.qkv", "nvfp4"), ("attention.out", "mxfp8"), ("w1", "i
 
 
 def zimage_comfy(folder):
-    """All ComfyUI types, described in both ways; the text encoder is zimage_a's."""
+    """Z-Image with all ComfyUI types, described in both ways, and zimage_a's text encoder."""
     pipe, transformer = zimage_pipe(), zimage_transformer(40)
     original = {name: t.clone() for name, t in transformer.state_dict().items()}
     values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), COMFY_TYPES,
@@ -336,7 +338,7 @@ def zimage_comfy(folder):
     return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used), (transformer, original)
 
 
-# Rows of 682 values in the feed-forward are not divisible into groups.
+# w1 to w3 have rows of 682 values, which no group size divides.
 CONVROT_TYPES = [("attention.qkv", "convrot 256 rows"), ("attention.out", "convrot 64 rows"), ("w1", "convrot 16 rows"), ("w3", "convrot 256"),
                  ("w2", "int8 rows"), ("adaLN_modulation", "convrot 64"), ("t_embedder.mlp.0", "convrot 256 rows"),
                  ("t_embedder.mlp.2", "convrot 16"), ("cap_embedder.1", "convrot 64 rows")]
@@ -345,7 +347,8 @@ CONVROT_QWEN_TYPES = [("embed_tokens", "convrot 64 rows"), ("q_proj", "convrot 2
 
 
 def zimage_convrot(folder):
-    """Rotated int8 in all supported group sizes, with one scale or one per row; also for an embedding table."""
+    """Z-Image in rotated int8 (ConvRot) of all supported group sizes, with one scale or one per row; also an
+    embedding table."""
     pipe, transformer = zimage_pipe(), zimage_transformer(QWEN["hidden_size"])
     text = qwen3(pipe)
     values, used = write_comfy(part(folder, "diffusion_models", "zimage.safetensors"), zimage_names(transformer.state_dict()), CONVROT_TYPES,
@@ -360,7 +363,6 @@ def zimage_convrot(folder):
     return "zimage", pipe, zimage_case(pipe), run_zimage, dict(transformer=used, text=more), None
 
 
-# ---- Flux.1 ----
 
 FLUX = dict(in_channels=20, num_layers=1, num_single_layers=1, attention_head_dim=128, num_attention_heads=2, joint_attention_dim=256,
             pooled_projection_dim=20, guidance_embeds=True, axes_dims_rope=[16, 56, 56])
@@ -439,7 +441,7 @@ def flux_gguf(folder):
 
 
 def flux_fp8(folder):
-    """flux_gguf's transformer with a T5 in ComfyUI's older scaled fp8."""
+    """Flux with flux_gguf's transformer and a T5 in ComfyUI's older scaled fp8."""
     pipe = flux_pipe()
     pipe.transformer, _ = write_flux(os.path.join(folder, "flux.gguf"))
     os.remove(os.path.join(folder, "flux.gguf"))
@@ -459,7 +461,6 @@ def flux_fp8(folder):
     return "flux", pipe, flux_case(pipe), run_flux, dict(t5={"f8_e4m3": len(state)}), (text, original)
 
 
-# ---- Qwen-Image ----
 
 QWEN_IMAGE = dict(in_channels=20, out_channels=5, num_layers=2, attention_head_dim=128, num_attention_heads=1, joint_attention_dim=64,
                   axes_dims_rope=[16, 56, 56])
@@ -502,7 +503,7 @@ def write_qwen_vl(path, text):
 
 
 def write_tower(path, text):
-    """Writes the vision tower as a separate file, as llama.cpp's mmproj."""
+    """Writes the vision tower as a separate mmproj file, as llama.cpp does."""
     writer = gguf.GGUFWriter(None, "clip")
     writer.add_bool("clip.has_vision_encoder", True)
     writer.add_string("clip.projector_type", "qwen2.5vl_merger")
@@ -541,7 +542,7 @@ def run_qwen(pipe, case):
 
 
 def qwen_gguf(folder):
-    """An image edit from three GGUF files without configurations; the VAE is qwen_edit_plus's."""
+    """A Qwen-Image edit from three GGUF files without configurations; the VAE is qwen_edit_plus's."""
     pipe = qwen.reference_tensors.load(os.path.join(HERE, "qwen_edit_plus", "model"))
     text, transformer = qwen_vl(pipe), QwenImageTransformer2DModel(**QWEN_IMAGE)
     weights.randomize(transformer, weights.QWEN, f"{SEED} qwen transformer")
@@ -556,7 +557,6 @@ def qwen_gguf(folder):
     return "qwen", pipe, qwen_case(), run_qwen, dict(transformer=used, text=more, tower=tower), None
 
 
-# ---- WAN ----
 
 WAN = dict(num_attention_heads=1, attention_head_dim=128, in_channels=5, out_channels=5, text_dim=64, freq_dim=256, ffn_dim=192, num_layers=2)
 UMT5 = dict(d_model=64, d_kv=64, d_ff=96, num_layers=2, num_heads=1, feed_forward_proj="gated-gelu", layer_norm_epsilon=2e-5)
@@ -574,7 +574,7 @@ UMT5_TYPES = [("token_embd", "Q8_0"), ("attn_q", "Q5_0"), ("attn_k", "Q8_0"), ("
 
 
 def wan_names(state):
-    """Converts to the authors' names; 5D weights have their outer two axes merged."""
+    """Converts Wan weights to checkpoint names; 5D weights have their outer two axes merged, as in GGUF files."""
     out = {}
     for name, tensor in _rename(state, WAN_GGUF).items():
         name = "head.modulation" if name == "scale_shift_table" else name.replace("scale_shift_table", "modulation")
@@ -625,7 +625,7 @@ def run_wan(pipe, case):
 
 
 def wan_gguf(folder):
-    """A video from two GGUF files without configurations; the VAE is wan_i2v's."""
+    """A Wan video from two GGUF files without configurations; the VAE is wan_i2v's."""
     pipe = wan.reference_tensors.load(os.path.join(HERE, "wan21", "model"))
     pipe.transformer, used = write_wan(part(folder, "diffusion_models", "wan.gguf"))
     pipe.text_encoder, more = write_umt5(part(folder, "text_encoders", "umt5.gguf"))

@@ -13,7 +13,8 @@ import quantised
 
 Type = gguf.GGMLQuantizationType
 
-# type: (offset of the f16 scale, of the minimum's scale, minimum / scale) so that random codes have mean zero.
+# Per type: (offset of the f16 scale, offset of the minimum's scale, minimum / scale), so that random codes have mean
+# zero.
 SCALES = {
     "Q2_K": (80, 82, 1.5), "Q3_K": (108, None, 0), "Q4_K": (0, 2, 7.5), "Q5_K": (0, 2, 15.5), "Q6_K": (208, None, 0), "IQ4_NL": (0, None, 0),
     "IQ4_XS": (0, None, 0),
@@ -28,11 +29,11 @@ def _with_scales(name, blocks, scale):
 
 
 def _random(weight, name, rng):
-    """Returns bytes with random codes."""
+    """Returns a weight's bytes in a GGUF type with random codes."""
     values, size = gguf.GGML_QUANT_SIZES[Type[name]]
     rows, columns = weight.shape
     blocks = rng.integers(0, 256, (rows * columns // values, size), np.uint8)
-    if name == "NVFP4":  # four scale bytes: subnormal numbers (up to 2^-6) and normal ones
+    if name == "NVFP4":  # NVFP4 has four scale bytes per block: subnormal numbers (up to 2^-6) and normal ones
         blocks[:, :4] = rng.integers(0x02, 0x0d, (len(blocks), 4), np.uint8)
         return blocks.reshape(rows, -1)
     spread = rng.uniform(0.5, 1.5, len(blocks))
@@ -51,7 +52,6 @@ def of_gguf(weight, name, rng):
     return data, gguf.quants.dequantize(data, Type[name]).reshape(weight.shape)
 
 
-# ---- ComfyUI's ----
 
 
 def _fp8(weight, dtype):
@@ -61,7 +61,7 @@ def _fp8(weight, dtype):
 
 
 def _e2m1(values):
-    """Returns codes and values of the nearest E2M1 numbers."""
+    """Returns the codes and values of the nearest E2M1 numbers."""
     numbers = torch.tensor([0, 0.5, 1, 1.5, 2, 3, 4, 6])
     codes = (values.abs().unsqueeze(-1) - numbers).abs().argmin(-1)
     return (codes | ((values < 0).long() << 3)).to(torch.uint8), torch.sign(values) * numbers[codes]
@@ -102,7 +102,7 @@ def _int8(weight, by_row):
 
 
 def _rotated(weight, group, by_row):
-    """Rotates groups of columns by H, then quantises to int8; H is its own inverse."""
+    """Rotates groups of columns by the Hadamard matrix, then quantises to int8; the matrix is its own inverse."""
     h = torch.from_numpy(quantised.hadamard(group)).double() / group ** 0.5
     turned = (weight.double().reshape(len(weight), -1, group) @ h).reshape(weight.shape).float()
     stored, values = _int8(turned, by_row)
@@ -110,7 +110,8 @@ def _rotated(weight, group, by_row):
 
 
 def of_comfy(weight, name):
-    """Returns (tensors by name suffix, values f32, ComfyUI's comfy_quant entry or None)."""
+    """Converts an f32 weight to a ComfyUI type. Returns (tensors by name suffix, values f32, the comfy_quant entry
+    or None)."""
     if name in ("f8_e4m3", "f8_e5m2"):
         dtype = {"f8_e4m3": torch.float8_e4m3fn, "f8_e5m2": torch.float8_e5m2}[name]
         codes, scale, values = _fp8(weight, dtype)

@@ -23,9 +23,9 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import save_file
 
-# Widths of one model differ (published: 256, 128, 64, 64, with 16 or 48 channels).  The first width of "bf16" makes blocks
-# several pages large, which test/models/test_vae_causal.c evicts.  Channels match wan21/ and qwen_image/, wan_ti2v/, and
-# published models.
+# Specs: the widths within one model differ (published: 256, 128, 64, 64, with 16 or 48 channels). The first width of
+# "bf16" makes blocks several pages large, which test/models/test_vae_causal.c evicts. Channels match wan21/ and
+# qwen_image/, wan_ti2v/, and published models.
 SPECS = {
     "f32": dict(seed=3, dtype=torch.float32, widths=(7, 6, 4, 3), channels=5, patch=1, size=(4, 3, 2)),
     "bf16": dict(seed=26, dtype=torch.bfloat16, widths=(16, 7, 4, 5), channels=48, patch=2, size=(4, 1, 2)),
@@ -51,7 +51,7 @@ def shapes(spec):
 
 
 def diffusers_name(name):
-    """Converts the authors' name to diffusers'."""
+    """Converts a tensor name of the checkpoint to diffusers' name."""
     number, rest = name.split(".", 1)
     number = int(number)
     level, place = divmod(number - 3, 6)
@@ -73,7 +73,8 @@ def config(spec):
 
 
 def fill(spec):
-    """Random weights of which each one matters: half of a ReLU's inputs are positive, and blocks keep the magnitude."""
+    """Returns random weights that all affect the result: half of a ReLU's inputs are positive, and blocks keep the
+    magnitude."""
     generator = torch.Generator().manual_seed(spec["seed"])
     weights = {}
     for name, shape in shapes(spec).items():
@@ -84,10 +85,10 @@ def fill(spec):
 
 
 def decode(weights, latent, patch):
-    """[C, F, Y, X] to [3, 4 F - 3, p 8 Y, p 8 X], -1 to 1."""
+    """Decodes a latent [C, F, Y, X] to frames [3, 4 F - 3, p 8 Y, p 8 X] from -1 to 1."""
     w = {k: t.float() for k, t in weights.items()}
     conv = lambda name, x: F.conv2d(x, w[name + ".weight"], w.get(name + ".bias"), padding=w[name + ".weight"].shape[-1] // 2)
-    at = F.relu(conv("1", 3 * torch.tanh(latent.transpose(0, 1) / 3)))  # frames as the batch axis
+    at = F.relu(conv("1", 3 * torch.tanh(latent.transpose(0, 1) / 3)))  # computes with the frames as the batch axis
     for number in range(3, 21):
         if number in BLOCKS:
             before = torch.cat([torch.zeros_like(at[:1]), at[:-1]])
@@ -97,7 +98,8 @@ def decode(weights, latent, patch):
         elif number in GROWTH:
             at = F.interpolate(at, scale_factor=2, mode="nearest")
             grown = conv(f"{number}.conv", at)
-            at = torch.stack(grown.chunk(GROWTH[number], 1), 1).flatten(0, 1)  # frames made of one frame are consecutive
+            # frames that grow from one frame become consecutive
+            at = torch.stack(grown.chunk(GROWTH[number], 1), 1).flatten(0, 1)
             at = conv(str(number + 1), at)
     colours = F.pixel_shuffle(conv("22", F.relu(at)), patch)
     return 2 * colours[3:].transpose(0, 1).contiguous() - 1

@@ -17,7 +17,8 @@ import torch
 from diffusers import AutoencoderTiny
 from safetensors.torch import save_file
 
-# One latent is wider than high, the other higher than wide. Widths differ from all other sizes (published: 4 and 16 channels).
+# Specs: one latent is wider than high, the other higher than wide. Widths differ from all other sizes (published: 4
+# and 16 channels).
 SPECS = {
     "f32": dict(seed=1, dtype=torch.float32, width=6, channels=4, sizes=[(3, 5), (7, 2)], scaling=1.0, shift=0.0),
     "bf16": dict(seed=2, dtype=torch.bfloat16, width=9, channels=16, sizes=[(2, 4), (5, 3)], scaling=0.7, shift=0.1),
@@ -26,13 +27,14 @@ SPECS = {
 
 
 def authors(name):
-    """Converts to the authors' names: no prefix, and the clamp of the latent counts as a layer."""
+    """Converts a tensor name to the checkpoint's: no prefix, and the clamp of the latent counts as a layer."""
     number, rest = name.removeprefix("decoder.layers.").split(".", 1)
     return f"{int(number) + 1}.{rest}"
 
 
 def fill(model, seed):
-    """Random weights of which each one matters: half of a ReLU's inputs are positive, and blocks keep the magnitude."""
+    """Fills the model with random weights that all affect the result: half of a ReLU's inputs are positive, and
+    blocks keep the magnitude."""
     generator = torch.Generator().manual_seed(seed)
     for name, t in model.state_dict().items():
         inputs = t[0].numel() if t.ndim > 1 else 1

@@ -17,7 +17,7 @@ SPLIT = (
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 )
 
-# (text, special). As in Qwen3, think tags are added tokens but not special.
+# (text, special) of each added token. As in Qwen3, think tags are added tokens but not special.
 ADDED = [("<|endoftext|>", True), ("<|im_start|>", True), ("<|im_end|>", True), ("<think>", False), ("</think>", False)]
 
 # Qwen3's chat template for one user message, without tools and history.
@@ -139,14 +139,14 @@ def save(tokenizer, vocab, pairs, folder, as_json, added=ADDED):
 
 
 def templated(tokenizer, prompt):
-    """The ids the text encoder gets for a prompt, pads left out, as the pipeline makes them."""
+    """Returns the ids that the text encoder gets for a prompt in the pipeline, without padding."""
     text = tokenizer.apply_chat_template(
         [{"role": "user", "content": prompt}], tokenize=False, add_generation_prompt=True, enable_thinking=True)
     return tokenizer(text, truncation=True, max_length=MAX_TOKENS).input_ids
 
 
 def prompt_of(tokenizer, least, most, rng):
-    """A prompt of pieces whose templated length lies in least..most."""
+    """Returns a prompt of pieces whose templated length lies in least..most tokens."""
     for _ in range(10000):
         parts = [rng.choice(PIECES)]
         while len(templated(tokenizer, ", ".join(parts))) < least:
@@ -158,7 +158,7 @@ def prompt_of(tokenizer, least, most, rng):
 
 
 def long_prompt(tokenizer, rng):
-    """More than 512 tokens before it is cut."""
+    """Returns a prompt of more than 512 tokens before truncation."""
     parts = []
     while len(parts) < 400 and len(templated(tokenizer, ", ".join(parts))) < MAX_TOKENS:
         parts += rng.choices(PIECES, k=5)
@@ -203,7 +203,7 @@ def case_texts(seed, count=400):
     """Returns fixed difficult texts, then random ones over all assigned characters of Python's Unicode."""
     rng = random.Random(f"texts {seed}")
     pool = [chr(c) for c in range(1, 0x110000) if unicodedata.category(chr(c)) not in ("Cn", "Cs")]
-    # equal probability per category, otherwise most would be CJK
+    # equal probability per category; otherwise most characters would be CJK
     by_category = {}
     for c in pool:
         by_category.setdefault(unicodedata.category(c), []).append(c)

@@ -58,7 +58,7 @@ def cases(tokenizer, folder):
 
 
 def alphabet():
-    """Byte symbols in CLIP's order: printable bytes first, as themselves."""
+    """Returns CLIP's byte symbols in its order: printable bytes first, which stand for themselves."""
     own = list(range(33, 127)) + list(range(161, 173)) + list(range(174, 256))
     return [chr(b) for b in own] + [chr(256 + n) for n in range(256 - len(own))]
 
@@ -107,7 +107,7 @@ def t5_config(extra_ids):
         "unk_token": "<unk>"}, indent=1)
 
 
-# umT5's model has byte pieces, which the class never uses, and more tokens after the pieces.
+# umT5's model has byte pieces, which the tokenizer class never uses, and more tokens after the text pieces.
 T5_KINDS = {"t5": ({"normalization_rule_name": "nmt_nfkc"}, 100), "t5_json": ({"normalization_rule_tsv": None}, 100),
             "umt5": ({"normalization_rule_tsv": None, "byte_fallback": True}, 300)}
 

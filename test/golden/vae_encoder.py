@@ -19,8 +19,8 @@ from safetensors.torch import save_file
 
 import weights
 
-# Level widths are odd multiples of the groups, so group sizes differ per level; one image is higher than wide, one wider
-# than high.
+# Specs: level widths are odd multiples of the number of groups, so group sizes differ per level; one image is higher
+# than wide, one wider than high.
 SPECS = {
     "f32": dict(seed=1, dtype=torch.float32, widths=[4, 6, 10, 14], groups=2, resnets=1, channels=5, attention=True,
                 quant=False, sizes=[(48, 72), (80, 40)]),
@@ -30,7 +30,8 @@ SPECS = {
                     quant=True, sizes=[(30, 26), (2, 2)]),
 }
 
-# diffusers' names to the authors' (CompVis latent-diffusion, ldm/modules/diffusionmodules/model.py).
+# Pairs of diffusers' names and the checkpoint's names (CompVis latent-diffusion,
+# ldm/modules/diffusionmodules/model.py).
 AUTHORS = [
     ("encoder.mid_block.resnets.0.", "encoder.mid.block_1."), ("encoder.mid_block.resnets.1.", "encoder.mid.block_2."),
     ("encoder.mid_block.attentions.0.", "encoder.mid.attn_1."), ("group_norm.", "norm."), ("conv_norm_out.", "norm_out."),
@@ -41,7 +42,7 @@ AUTHORS = [
 
 
 def authors(name, tensor):
-    """Converts to the authors' names; projections become 1x1 convolutions."""
+    """Converts a tensor to the checkpoint's names; projections become 1x1 convolutions."""
     if ".attentions.0.to_" in name and name.endswith("weight"):
         tensor = tensor[:, :, None, None]
     for ours, theirs in AUTHORS:

@@ -3,19 +3,19 @@
 import diffusers
 import transformers
 
-for library in (diffusers, transformers):  # suppress load reports
+for library in (diffusers, transformers):  # suppress the libraries' load reports
     library.utils.logging.set_verbosity_error()
     library.utils.logging.disable_progress_bar()
 
 
 def relative(a, b):
-    """Relative L2 distance of a from the truth b."""
+    """Returns the relative L2 distance of tensor a from the truth b."""
     a, b = a.double().flatten(), b.double().flatten()
     return float((a - b).norm() / b.norm())
 
 
 def without_frame(t):
-    """Removes a video's frame axis: [N, C, h, w] of its first frame."""
+    """Removes a video's frame axis: returns [N, C, h, w] of its first frame."""
     return t[:, :, 0] if t.dim() == 5 else t
 
 

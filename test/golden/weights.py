@@ -12,8 +12,8 @@ import zlib
 
 import torch
 
-# (part of the name, gain of the weight, standard deviation of the bias); the first match applies.
-# A weight's standard deviation is gain / sqrt(fan in).
+# Rules: (part of the name, gain of the weight, standard deviation of the bias); the first match applies. A weight's
+# standard deviation is gain / sqrt(fan in).
 TRANSFORMER = [
     ("all_x_embedder", 0.2, 0.06),
     ("cap_embedder.1", 0.2, 0.06),
@@ -36,12 +36,12 @@ FLUX = [
     ("x_embedder", 0.3, 0.06), ("context_embedder", 0.4, 0.06),
     ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 1.0, 0.3),
     ("to_q", 0.15, 0.15), ("to_k", 0.15, 0.15), ("to_v", 0.7, 0.1),
-    # text affects text, and only then the image
+    # prompt tokens affect the image only after they affect each other
     ("add_q_proj", 0.2, 0.3), ("add_k_proj", 0.2, 0.3), ("add_v_proj", 1.0, 0.1),
     ("to_out", 0.7, 0.1), ("to_add_out", 1.2, 0.1),
     ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
     ("proj_mlp", 0.8, 0.2),
-    ("transformer_blocks", 0.5, 0.1),  # proj_out of single blocks
+    ("transformer_blocks", 0.5, 0.1),  # applies to proj_out of single blocks
     ("proj_out", 0.6, 0.2),
 ]
 SD3 = [
@@ -50,7 +50,7 @@ SD3 = [
     ("pos_embed.proj", 0.3, 0.06), ("context_embedder", 0.6, 0.06),
     ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 1.0, 0.3),
     ("to_q", 0.9, 0.3), ("to_k", 0.9, 0.3), ("to_v", 0.7, 0.1),
-    # text affects text, and only then the image
+    # prompt tokens affect the image only after they affect each other
     ("add_q_proj", 0.9, 0.3), ("add_k_proj", 0.9, 0.3), ("add_v_proj", 1.0, 0.1),
     ("to_out", 0.7, 0.1), ("to_add_out", 1.2, 0.1),
     ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
@@ -77,7 +77,7 @@ UNET = [
     ("conv_in", 0.3, 0.06), ("conv_out", 1.0, 0.1),
     ("embedding.linear_1", 1.0, 0.3), ("embedding.linear_2", 1.2, 0.3),
     ("time_emb_proj", 1.0, 0.4), ("conv_shortcut", 0.8, 0.15), ("conv1", 0.8, 0.3), ("conv2", 0.5, 0.2),
-    # so that the text and the levels deep below the skips have an effect
+    # large gains, so that the prompt and the levels deep below the skip connections have an effect
     ("attn2.to_q", 1.8, 0), ("attn2.to_k", 0.7, 0), ("attn2.to_v", 2.0, 0), ("attn2.to_out", 1.2, 0.2),
     ("to_q", 0.8, 0), ("to_k", 0.8, 0), ("to_v", 1.0, 0), ("to_out", 0.9, 0.2),
     ("net.0", 1.0, 0.3), ("net.2", 0.8, 0.3), ("proj_in", 1.0, 0.1), ("proj_out", 0.6, 0.2),
@@ -90,7 +90,7 @@ QWEN = [
     ("img_in", 0.3, 0.06), ("txt_in", 0.4, 0.06),
     ("embedder.linear_1", 1.0, 0.3), ("embedder.linear_2", 1.0, 0.3),
     ("to_q", 0.15, 0.15), ("to_k", 0.15, 0.15), ("to_v", 0.7, 0.1),
-    # text affects text, and only then the image
+    # prompt tokens affect the image only after they affect each other
     ("add_q_proj", 0.2, 0.3), ("add_k_proj", 0.2, 0.3), ("add_v_proj", 1.0, 0.1),
     ("to_out", 0.7, 0.1), ("to_add_out", 1.2, 0.1),
     ("net.0", 0.8, 0.3), ("net.2", 0.5, 0.1),
@@ -104,7 +104,7 @@ QWEN_TOWER = [
     ("patch_embed", 0.2, 0),
     ("qkv", 0.9, 0.4), ("attn.proj", 0.3, 0.05),
     ("gate_proj", 1.0, 0.3), ("up_proj", 1.0, 0.3), ("down_proj", 0.2, 0.05),
-    # magnitude of a text embedding
+    # gives text embeddings their usual magnitude
     ("mlp.0", 1.0, 0.3), ("mlp.2", 0.15, 0.05),
 ]
 WAN = [
@@ -113,7 +113,7 @@ WAN = [
     ("time_embedder.linear_1", 1.0, 0.3), ("time_embedder.linear_2", 0.8, 0.3), ("time_proj", 0.3, 0.3),
     ("image_embedder.ff.net.0", 1.0, 0.3), ("image_embedder.ff.net.2", 0.6, 0.2),
     ("to_q", 0.3, 0.3), ("to_k", 0.3, 0.3), ("attn2.to_v", 1.5, 0.1), ("to_v", 0.7, 0.1), ("attn2.to_out", 1.2, 0.1), ("to_out", 0.7, 0.1),
-    # of cross-attention to the image
+    # cross-attention to the image
     ("add_k_proj", 0.3, 0.2), ("add_v_proj", 1.5, 0.1),
     ("net.0", 1.2, 0.3), ("net.2", 0.5, 0.1),
     ("proj_in", 0.5, 0.1), ("proj_out", 0.6, 0.2),
@@ -123,7 +123,7 @@ CLIP_VISION = [
     ("q_proj", 1.0, 0.3), ("k_proj", 1.0, 0.3), ("v_proj", 0.8, 0.15), ("out_proj", 0.5, 0.05),
     ("fc1", 0.8, 0.2), ("fc2", 0.5, 0.05), ("visual_projection", 1.0, 0),
 ]
-# A single frame uses 9 of the 27 kernel taps.
+# Rules of Wan's VAE, where a single frame uses 9 of the 27 kernel taps.
 VAE_WAN = [
     ("decoder.conv_out", 0.9, 0.1),
     ("conv_in", 0.9, 0.3),
@@ -147,7 +147,7 @@ VAE = [
 ]
 
 
-# Parameters that are neither matrices nor norms.
+# Name endings of parameters that are neither matrices nor norms.
 TABLES = ("pad_token", "scale_shift_table", "pos_embed", "class_embedding")
 
 
@@ -179,12 +179,12 @@ def _draw(name, tensor, rules, seed):
     return gain / fan_in**0.5 * normal
 
 
-# Norms without "norm" in their names.
+# Norms whose names do not contain "norm".
 NORMS = {"cap_embedder.0.weight": "cap_embedder.norm.weight", "merger.ln_q.weight": "merger.norm.weight"}
 
 
 def randomize(model, rules, seed):
-    """Randomises every parameter, and tables stored as buffers."""
+    """Randomises every parameter of the model, and tables stored as buffers."""
     tables = [(name, buffer) for name, buffer in model.named_buffers() if name.endswith(TABLES)]
     with torch.no_grad():
         for name, parameter in [*model.named_parameters(), *tables]:

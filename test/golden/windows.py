@@ -79,7 +79,8 @@ def case(encoder, text, weighs):
 
 encoder = Encoder()
 cases = [case(encoder, text, True) for text in FIXED + [drawn(i) for i in range(40)]]
-for n in (73, 74, 75, 76, 150, 151):  # around window boundaries, with a comma at different positions before them
+# lengths around window boundaries, with a comma at different positions before them
+for n in (73, 74, 75, 76, 150, 151):
     for comma in (None, 3, 53, 54, 55, 73, 74, 75):
         text = " ".join("," if i == comma else "a" for i in range(n))
         cases.append(case(encoder, text, True))

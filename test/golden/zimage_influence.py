@@ -7,7 +7,7 @@ import reference_tensors
 PARTS = ["text_encoder", "transformer", "vae"]
 MEASURE = "Relative L2 change of case 0's final latent (text encoder, transformer) or decoded picture (vae) when the tensor is zero."
 
-# Tensors without effect, with the reason.
+# Tensors without effect on the result, with the reason.
 UNUSED = [
     (r"^vae\.decoder\.mid_block\.attentions\.0\.to_k\.bias$", "a key bias adds the same to all scores of a query: softmax cancels it"),
     (r"^vae\.(encoder|quant_conv)\.", "the encoder is not used for text to image"),
@@ -22,7 +22,7 @@ def unused(pipe):
 
 
 class Probe:
-    """Repeats case 0 from the first stage that a change affects."""
+    """Repeats case 0 from the first stage that a change of a tensor affects."""
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case = pipe, expect["cases"][0]
@@ -55,7 +55,7 @@ class Probe:
 
 
 def constants(pipe):
-    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
+    """Returns (name, part, objects, attribute, wrong value) of constants and plausible mistakes."""
     t, text, vae = pipe.transformer, pipe.text_encoder, pipe.vae
     blocks = [*t.noise_refiner, *t.context_refiner, *t.layers]
     eps = blocks[0].attention_norm1.eps

@@ -22,8 +22,7 @@ void adapter_writer_add(struct adapter_writer *w, const char *name, const char *
                         const int32_t *dim, const void *data);
 /* Adds an f32 tensor; the variable arguments are its dimensions, ended by 0. */
 void adapter_writer_add_f32(struct adapter_writer *w, const char *name, const float *values, ...);
-/* Writes the file and frees the writer. metadata: JSON text for the key lora_adapter_metadata, or NULL.
- * Returns path. */
+/* Writes the file, frees the writer and returns path. metadata: JSON for lora_adapter_metadata, or NULL. */
 const char *adapter_writer_end(struct adapter_writer *w, const char *path, const char *metadata);
 
 #endif

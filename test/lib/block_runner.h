@@ -1,5 +1,4 @@
-/* Runs single blocks of a component: each forward really computes, on the CPU device or on the device that
- * SLUICE_TEST_DEVICE names. */
+/* Runs single blocks of a component on the CPU, or on the device that SLUICE_TEST_DEVICE names. */
 #ifndef SLUICE_TEST_BLOCK_RUNNER_H
 #define SLUICE_TEST_BLOCK_RUNNER_H
 
@@ -36,8 +35,7 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
 
 void runner_close(struct block_runner *b);
 
-/* Returns the lane's state tensor of that name, as published by the family; fails the test if there is
- * none. */
+/* Returns the lane's state tensor that the family publishes by this name; fails the test if absent. */
 struct tensor runner_state(const struct block_runner *b, const char *name);
 
 /* Reads the block's weights from its file and runs its forward once. */

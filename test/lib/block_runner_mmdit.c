@@ -44,8 +44,7 @@ void mmdit_expect_embedders(const struct golden *g, struct block_runner *b, cons
     runner_close(b);
 }
 
-/* The last layer writes only the rows of the generated image. The lane's image is therefore as wide as the
- * reference tensor has rows. */
+/* The last layer writes only the generated image, which therefore has one row per row of the reference. */
 static void expect_final(const struct golden *g, const char *name) {
     char in_name[64], out_name[64];
     snprintf(in_name, sizeof in_name, "%s.in", name);

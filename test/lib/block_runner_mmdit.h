@@ -22,8 +22,7 @@ void mmdit_run(struct block_runner *b, const char *format, int number);
  * embedded already; embedder names the block that embeds the image. Closes b. */
 void mmdit_expect_embedders(const struct golden *g, struct block_runner *b, const char *embedder);
 
-/* Compares the final layers on all rows of "block.final" and on those of "block.final_small", under the
- * reference's conditioning. */
+/* Compares the final layers on "block.final" and "block.final_small", under the reference's conditioning. */
 void mmdit_expect_final(const struct golden *g);
 
 /* Compares the prediction of a whole forward pass; `tolerance` names the row of the tolerance table. */

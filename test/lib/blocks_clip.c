@@ -60,8 +60,7 @@ static int end_of(struct tensor ids, const json_t *one) {
     return i;
 }
 
-/* Compares token rows and pooled row. The token rows are a column range of a wider tensor, which also holds
- * the pooled row. */
+/* Compares token rows and pooled row; both are parts of one wider tensor. */
 static void test_tokens(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), pooled;
     int last = ids.dim[0] - 1;

@@ -100,7 +100,7 @@ static void encode(const struct golden *g, struct block_runner *b, int block, in
     component_visits(b->component, 0, &b->lane, 1, 1, &list, &b->error);
     for (int i = 0; i < list.n_visits; i++) {
         struct packed_segment segments[BLOCK_WEIGHTS_MAX];
-        if (list.visits[i].block >= b->component->n_blocks) continue; /* this visit reads the embedding table */
+        if (list.visits[i].block >= b->component->n_blocks) continue; /* the embedding table */
         struct block copy = b->component->blocks[list.visits[i].block];
         const struct block *whole = &b->component->blocks[list.visits[i].block];
         for (int k = copy.n_segments = 0; k < whole->n_segments; k++)
@@ -193,8 +193,7 @@ static void test_visits(const struct golden *g) {
     }
 }
 
-/* False for the key bias, which has no influence: it adds the same to all scores of a query, and softmax
- * cancels it. */
+/* False for the key bias: it adds the same to all scores of a query, which softmax cancels. */
 static bool matters(const struct block *block, int weight) {
     return !strstr(block->tensors[weight].entry->name, "k_proj.bias");
 }

@@ -47,7 +47,6 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* Resamples and crops the image as the family does. */
 static void cut_out(const struct component *c, struct tensor picture, struct vision_grid *grid,
                     uint8_t **made) {
     struct picture_size from = {picture.dim[1], picture.dim[0]};

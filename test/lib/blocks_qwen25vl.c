@@ -39,8 +39,7 @@ static struct vision_span picture_of(const struct golden *g, size_t one, int i) 
     return span;
 }
 
-/* Opens a runner on token ids. The lane holds each image's vision tokens and the position of its first
- * token. */
+/* Opens a runner on token ids. The lane holds each image's vision tokens and their first position. */
 static struct block_runner *open_case(const struct golden *g, size_t one, struct tensor ids) {
     int32_t columns = g->model->component[slot_of(g)].text_columns, n = ids.dim[0], at = 0;
     int32_t pad = tokenizer_special(g->model->tokenizer[slot_of(g)], "<|image_pad|>");

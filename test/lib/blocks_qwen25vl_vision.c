@@ -1,5 +1,4 @@
-/* Tests the blocks of Qwen2.5-VL's vision encoder one by one, each on the reference's input; see
- * blocks_flux.c. */
+/* Tests the blocks of Qwen2.5-VL's vision encoder, each on the reference's input; see blocks_flux.c. */
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
@@ -72,8 +71,7 @@ static void test_layers(const struct golden *g) {
     }
 }
 
-/* The merger's rows. The reference orders them by window; in raster order they are the image's tokens
- * (test_vision_tokens). */
+/* Compares the merger's rows in the reference's window order (in raster order: test_vision_tokens). */
 static void test_merger(const struct golden *g) {
     struct block_runner *b = open_picture(g, 0, 0);
     struct tensor out = golden_single(g, "tower.merger.out");

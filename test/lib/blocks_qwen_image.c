@@ -10,8 +10,7 @@ static const struct tolerance tolerances[] = {
     {"block.velocity", 7e-7, 2.1e-6}, {0},
 };
 
-/* Sets the reference's conditioning rows: the timestep's and, if reference images have their own modulation,
- * that of timestep 0. */
+/* Sets the reference's conditioning rows: the timestep's, and timestep 0's if reference images use it. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor both = golden(g, "block.temb");
     runner_put(runner_state(b, "condition"), tensor_slice(both, 0, 1));

@@ -55,8 +55,7 @@ static struct video_run video_open(const struct golden *g, struct tensor latent)
     return (struct video_run){runner_open(g, ONLY_SLOT, lane), test_tensor(DTYPE_F32, 4, dim)};
 }
 
-/* Decodes all frames with weight number `weight` of block `without` set to zero; without -1: with all
- * weights. */
+/* Decodes all frames with weight number `weight` of block `without` set to zero; without -1: unchanged. */
 static void video_decode(struct video_run *f, int without, int weight) {
     struct block_runner *b = f->block_runner;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];

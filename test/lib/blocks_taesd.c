@@ -131,8 +131,7 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
 }
 
 /* Blocks and whole-image operators give the same bits, although the full-frame buffer starts as NaN. The
- * sizes need one band; two or three in the last level, the last one of a few rows; or several in all
- * levels. */
+ * sizes need one band, two or three in the last level (the last one short), or several in all levels. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][2] = {{1, 1}, {2, 9}, {5, 120}, {8, 130}, {33, 31}, {4, 700}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {

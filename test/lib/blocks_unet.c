@@ -112,7 +112,6 @@ static struct block_runner *open_blocks(const struct golden *g) {
     return b;
 }
 
-/* Runs all blocks whose names begin with the prefix, in order. */
 static void visit_all(struct block_runner *b, const char *prefix) {
     size_t n = strlen(prefix);
     for (int i = 0; i < b->component->n_blocks; i++) {

@@ -91,8 +91,7 @@ static struct block_runner *open_parts(const struct golden *g) {
     return runner_open(g, encoder_slot(g), lane_of(g, picture, false));
 }
 
-/* Returns the level of a block. Block numbers run through all levels: a level's resnets, then its
- * down-sampler. */
+/* Returns a block's level. Block numbers run through all levels: a level's resnets, then its down-sampler. */
 static int level_of(const struct block_runner *b, const struct block *block) {
     int number = 0;
     sscanf(block->name, "down_blocks.%d", &number);
@@ -125,8 +124,7 @@ static void test_parts(const struct golden *g) {
     runner_close(b);
 }
 
-/* False for the key bias, which has no influence: it adds the same to all scores of a query, and softmax
- * cancels it. */
+/* False for the key bias: it adds the same to all scores of a query, which softmax cancels. */
 static bool matters(const struct block *block, int weight) {
     return block->tensors[weight].offset != offsetof(struct attention_weights, k_bias) ||
            strcmp(block->kind->name, "attention");

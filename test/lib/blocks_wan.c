@@ -42,8 +42,7 @@ static struct tensor padded_text(const struct golden *g) {
     return text;
 }
 
-/* Returns the vision encoder's rows of the first frame, then those of the last frame; rank 0: the case has
- * none. */
+/* Returns the vision encoder's rows of the first frame, then of the last; rank 0: the case has none. */
 static struct tensor vision_rows(const struct golden *g) {
     if (!has_golden(g, "case0.seen.init")) return (struct tensor){0};
     struct tensor first = golden(g, "case0.seen.init"), last = {0};
@@ -93,8 +92,7 @@ static float timestep_of(const struct golden *g, const char *name) {
     return *(float *)golden(g, name).data;
 }
 
-/* Sets the reference's conditioning rows: the timestep's and, before it, that of timestep 0 for clean frames,
- * if there are any. */
+/* Sets the reference's conditioning rows: timestep 0's if there are clean frames, then the timestep's. */
 static void put_conditioning(const struct golden *g, struct block_runner *b) {
     struct tensor e = golden(g, "block.e"), e6 = golden(g, "block.e6");
     int32_t last = e.dim[0] - 1;
@@ -125,8 +123,7 @@ static void test_conditioning(const struct golden *g) {
     runner_close(b);
 }
 
-/* Runs the text embedder and, if the lane has image rows, the image embedder. The text is padded after the
- * prompt's rows. */
+/* Runs the text embedder on padded text and, if the lane has image rows, the image embedder. */
 static void run_embedders(struct block_runner *b) {
     runner_run(b, runner_block(b, "condition_embedder.text_embedder"), 0);
     if (b->lane.image.rank) runner_run(b, runner_block(b, "condition_embedder.image_embedder"), 0);

@@ -84,8 +84,7 @@ static void test_caption(const struct golden *g) {
     struct block_runner *b = open_case(g);
     expect_close(g, "rope.image", image_rows(b, "rope"), golden(g, "rope.image").data);
     expect_close(g, "rope.caption", caption_rows(b, "rope"), golden(g, "rope.caption").data);
-    /* Padding is compared in the refiner's input only: the reference's linear layer pads differently than the
-     * engine. */
+    /* Only the refiner's input is compared with padding: the reference's linear layer pads differently. */
     struct tensor text = tensor_slice(runner_state(b, "caption"), 0, b->lane.text.dim[0]);
     expect_close(g, "embed.caption.out", text, golden(g, "embed.caption.out").data);
     expect_close(g, "context_refiner.in", runner_state(b, "caption"),
@@ -131,8 +130,7 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* Returns a velocity as patch rows, the layout of the reference's final layer, without the engine's change of
- * sign. */
+/* Returns a velocity as patch rows, like the reference's final layer, without the engine's change of sign. */
 static struct tensor to_patches(struct tensor latent) {
     int32_t C = latent.dim[0], Y = latent.dim[1], X = latent.dim[2], P = PATCH_SIDE;
     struct tensor rows = test_tensor(DTYPE_F32, 2, (int32_t[]){Y / P * (X / P), P * P * C});
@@ -146,8 +144,7 @@ static struct tensor to_patches(struct tensor latent) {
     return rows;
 }
 
-/* The final layer writes only the image's rows. The lane's image therefore has as many rows as the reference
- * tensor. */
+/* The final layer writes only the image, which therefore has one row per row of the reference tensor. */
 static void final_layer(const struct golden *g, const char *name) {
     char path[64];
     snprintf(path, sizeof path, "%s.in", name);

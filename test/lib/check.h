@@ -8,8 +8,7 @@ extern int n_passed, n_failed;
 
 __attribute__((format(printf, 2, 3))) bool check(bool good, const char *format, ...);
 
-/* True if THOROUGH is set (make check-all): tests try every budget, fixture and plan instead of some of each
- * kind. */
+/* True if THOROUGH is set (make check-all): tests try every budget, fixture and plan, not some of each. */
 bool thorough(void);
 
 int count_open_files(void);

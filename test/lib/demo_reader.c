@@ -144,8 +144,7 @@ static struct extent part_extent(const struct workspace *c) {
     }
     e.x /= e.n;
     e.y /= e.n;
-    /* The deviations are never 0: a component that survives erosion and dilation is at least 3 pixels wide.
-     */
+    /* Deviations are never 0: erosion and dilation leave components of at least 3 pixels' width. */
     e.spread_x = sqrt(e.spread_x / e.n - e.x * e.x);
     e.spread_y = sqrt(e.spread_y / e.n - e.y * e.y);
     return e;

@@ -52,8 +52,7 @@ static void reset_peaks(struct sys *sys) {
 static int faulty_thread_start(struct sys *sys, struct sys_thread **thread, void (*body)(void *),
                                void *argument) {
     struct fault_sys *w = (struct fault_sys *)sys;
-    /* Reader threads start after memory kept by an earlier run is freed: from here on peaks must stay within
-     * the plan. */
+    /* Readers start after memory kept by an earlier run is freed; from here on peaks must fit the plan. */
     if (!atomic_load(&w->count[CALL_THREAD])) reset_peaks(sys);
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
@@ -135,7 +134,7 @@ static int faulty_rename(struct sys *sys, const char *from, const char *to) {
     return fails(w, CALL_RENAME) ? -EACCES : w->machine.rename(sys, from, to);
 }
 
-/* Only the running thread calls this function. */
+/* Only the thread of the run calls this function. */
 static uint64_t faulty_free_bytes(struct sys *sys) {
     struct fault_sys *w = (struct fault_sys *)sys;
     bool little = w->n_free++ && (int)(random_next_atomic(&w->random) % 100) < w->free_percent;

@@ -65,11 +65,9 @@ void fault_sys_init(struct fault_sys *w, uint64_t seed);
 /* Restarts the counts and peaks; no call fails. */
 void fault_sys_restart(struct fault_sys *w);
 
-/* Restarts the counts. Call number `at` and the `more` calls after it fail. at 0: none; more LONG_MAX:
- * all. */
+/* Restarts the counts. Call number `at` (0: none) and `more` further calls (LONG_MAX: all) fail. */
 void fault_sys_fail(struct fault_sys *w, enum call call, long at, long more);
 
-/* Returns the live bytes of all memory lines. */
 int64_t fault_sys_live_bytes(struct fault_sys *w);
 
 #endif

@@ -33,9 +33,8 @@ static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
 #define TAESD       .blocks = taesd, .open = taesd_open, .close = taesd_close
 #define TAEHV       .blocks = taehv, .open = taehv_open, .close = taehv_close
 
-/* Larger tolerances for Qwen-Image's VAE: a norm divides pixels whose three or four channels nearly vanish by
- * their size. Measured under emulation; PyTorch with the same roundings (TF32, bf16 in attention) is off by
- * 11. */
+/* Larger tolerances for Qwen-Image's VAE: a norm divides pixels by their size, which nearly vanishes for
+ * some. Measured under emulation; PyTorch with the same roundings (TF32, bf16 in attention) is off by 11. */
 static const struct tolerance few_channels[] = {
     {"decoded", 6.05e-3, 1.5e-2},
     {"decoded, free-running", 1.59e-2, 4e-2},

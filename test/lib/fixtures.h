@@ -27,12 +27,13 @@ struct tolerance;
 
 /* Weight files as published on model hubs (GGUF, fp8, ComfyUI). */
 struct stored {
-    const struct model_paths *flags;      /* path of each component's file by its flag, relative to model/ */
-    const char *text_encoder, *tokenizer; /* folders below model/ that replace the Hugging Face folders of these names, or NULL */
+    const struct model_paths *flags; /* path of each component's file by its flag, relative to model/ */
+    const char *text_encoder,
+        *tokenizer; /* folders below model/ in place of those of the Hugging Face layout, or NULL */
 };
 
 struct fixture {
-    const char *name;                  /* name of the fixture and of its reference data's folder in test/golden */
+    const char *name; /* name of the fixture and of its reference data's folder in test/golden */
     const struct suite *const *blocks; /* suites of block tests, ended by NULL; NULL: no reference data */
     bool pipeline;                     /* has reference data of whole runs */
     const struct tolerance *gpu_tolerances; /* GPU tolerances that override those of the suites, or NULL */

@@ -211,8 +211,7 @@ static const struct sluice_picture small_wide = {.struct_size = sizeof small_wid
                                                  .name = "small tall picture"};
 static const struct sluice_picture *const vision_images[] = {&small_wide, &small_tall};
 
-/* Skip-layer guidance in two of four steps: the last step of the first denoiser and the first of the second.
- */
+/* Skip-layer guidance in the last step of the first denoiser and the first step of the second. */
 static const int synthetic_skip_layers[] = {3, 1};
 #define SKIPPING                                                                                             \
     .slg_layers = synthetic_skip_layers, .n_slg_layers = 2, .slg_scale = 1.5, .slg_start = 0.01,             \

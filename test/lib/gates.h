@@ -10,13 +10,13 @@
 enum cuda_extent { NOT_ON_CUDA, CUDA_BUDGETS_AND_PLANS, CUDA_EVERYTHING, CUDA_AND_THEN_LOST };
 
 struct gate {
-    struct sluice_request request; /* with input images, if its recipe takes them */
+    struct sluice_request request; /* the main request; has input images if the recipe takes them */
     struct sluice_request other;   /* another request, run by the same session in between */
     const struct sluice_request
         *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
     int n_shapes;
     int threads;
-    bool always;    /* also in make check, which runs one fixture per recipe and one that streams in every stage */
+    bool always;    /* also in make check: one fixture per recipe, and one that streams in every stage */
     bool wide;      /* weights outweigh activations, so that every stage streams at some budgets */
     bool no_decode; /* also run without decoding: the least budget is lower and more blocks stream */
     bool in_bf16;   /* also run with weights in the published types of text encoders and transformers */

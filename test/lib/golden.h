@@ -51,7 +51,6 @@ struct golden_test {
     const char *needs;        /* only runs for fixtures with this reference tensor; NULL: for all */
 };
 
-/* The tests of one part of a model, with their tolerances. */
 struct suite {
     const char *name;
     const struct golden_test *tests;

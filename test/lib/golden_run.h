@@ -66,8 +66,7 @@ double noise_error(struct tensor truth, uint64_t seed);
 /* Compares each image of a batch with the reference's run of seed + k. */
 void expect_latents(struct public_run *p, const json_t *c);
 
-/* Runs a case without decoding and compares its text embeddings, the latent after each step and the final
- * latent. */
+/* Runs a case without decoding; compares text embeddings, the latent after each step and the final one. */
 void run_latents(struct public_run *p, const json_t *c);
 
 #endif

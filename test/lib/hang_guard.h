@@ -2,8 +2,7 @@
 #ifndef SLUICE_TEST_HANG_HANG_GUARD_H
 #define SLUICE_TEST_HANG_HANG_GUARD_H
 
-/* Limits: CPU seconds for one file or text, because other programs may load the machine; wall seconds for a
- * wait. */
+/* Limits: CPU seconds for one file or text (other programs may load the machine), wall seconds for a wait. */
 #ifdef __SANITIZE_ADDRESS__
 enum { HANG_SECONDS = 20 };
 #else

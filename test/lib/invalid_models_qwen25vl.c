@@ -76,8 +76,7 @@ static const struct invalid_model rows[] = {
      REFUSED(MISSING, "'visual.merger.mlp.2.weight'")},
 };
 
-/* Qwen2 has the same tensors as this language model; model_type in the folder's configuration tells them
- * apart. */
+/* Qwen2 has the same tensors as this language model; only model_type in the configuration differs. */
 static void test_qwen2(void) {
     static const char *const words[] = {"unsupported text encoder", "\"qwen2\"", "\"qwen2_5_vl\"", NULL};
     static const char config[] = "{\"model_type\": \"qwen2\"}";

@@ -1,5 +1,4 @@
-/* Invalid models that resemble Stable Diffusion 3.5 medium. Blocks 0 and 2 of the fixture's four blocks have
- * a second attention. */
+/* Invalid models like Stable Diffusion 3.5 medium. Blocks 0 and 2 of the fixture have a second attention. */
 #include "test/lib/layouts.h"
 
 #include <stdio.h>

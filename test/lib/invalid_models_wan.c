@@ -41,12 +41,12 @@ static void make_third_time_conv(struct tensor_set *p) {
 
 static const struct invalid_model rows[] = {
     {VAE, .change = make_third_time_conv, .what = "time resampled at other levels",
-     REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "3 tensors 'time_conv.weight'",
+     REFUSED(UNSUPPORTED, "wrong number of temporal resampling layers", "3 tensors 'time_conv.weight'",
              "2 tensors, one per resampling")},
     {VAE, .change = make_two_levels, .what = "two levels",
      REFUSED(SHAPE, "VAE decoder: 2 levels", "3 to 8 levels")},
     {VAE, .tensor = "decoder.up_blocks.1.upsamplers.0.time_conv.", .what = "no time resampling",
-     REFUSED(UNSUPPORTED, "time is resampled at unpublished levels", "1 tensors 'time_conv.weight'")},
+     REFUSED(UNSUPPORTED, "wrong number of temporal resampling layers", "1 tensors 'time_conv.weight'")},
     {VAE, SHAPED("decoder.up_blocks.0.upsamplers.0.time_conv.weight", 2, 2),
      REFUSED(SHAPE, "'decoder.up_blocks.0.upsamplers.0.time_conv.weight'")},
     {VAE, SHAPED("encoder.down_blocks.0.conv1.weight", 2, 2),

@@ -17,12 +17,10 @@ extern char captured_log[LOG_BYTES];
 
 bool rig_open_paths(struct rig *rig, options from, const char *what);
 
-/* Runs expected_request with everything resident and with the least budget; both must give expected_result.
- */
+/* Runs expected_request all resident and with the least budget; both must give expected_result. */
 void expect_same_result(options from, const char *what);
 
-/* Expects that opening fails with this code and exit code and an error line with each of `words`, and leaks
- * nothing. */
+/* Expects that opening fails with these codes and an error line with all of `words`, and leaks nothing. */
 void expect_refused_as(options from, enum status code, int exit_code, const char *what,
                        const char *const *words);
 

@@ -18,10 +18,10 @@ struct layout_part {
     size_t flag;           /* offset in struct options of the flag that selects the file */
     /* Converts to the checkpoint's tensor names; NULL: the names are the same. */
     struct tensor_set *(*to_checkpoint)(const struct tensor_set *of);
-    const char *prefix; /* prefix of tensor names in a file of its own, if the file has a tensor called prefix_if */
+    const char *prefix; /* prefix of tensor names in a separate file that has the tensor prefix_if */
     const char *prefix_if;
-    const char *found_text;                /* how the error names this component when it is passed for another slot */
-    const char *expected_text, *flag_text; /* words of the error when another component is passed for this slot */
+    const char *found_text; /* the component's name in errors when it is passed for another slot */
+    const char *expected_text, *flag_text; /* words of the error when this slot gets another component */
 };
 
 /* Names of the expected component in errors about slots that several families fit. */
@@ -32,7 +32,7 @@ struct layout_part {
 struct all_in_one {
     const char *prefix[LAYOUT_PARTS];
     const char *key[LAYOUT_PARTS];               /* metadata key of each component's configuration */
-    const char *extra_tensor[EXTRA_TENSORS_MAX]; /* names of tensors that such files also hold; the engine ignores them */
+    const char *extra_tensor[EXTRA_TENSORS_MAX]; /* unused tensors that published files also hold */
 };
 
 /* Layouts of a family; several fixtures share them. */
@@ -51,8 +51,8 @@ struct layouts {
     double guidance, flow_shift;
     bool no_configs;            /* the files have no configuration, so published sizes apply */
     const char *warnings[2];    /* warnings about assumed values that the log must contain */
-    const char *folder_warning; /* warning that the log must contain for the Hugging Face folder; NULL: the log must be empty */
-    const char *two_in_file;    /* component whose file holds two components, so that convert needs --part; or NULL */
+    const char *folder_warning; /* warning about the Hugging Face folder in the log; NULL: an empty log */
+    const char *two_in_file;    /* component whose file holds a second one, so that convert needs --part */
     bool one_file;              /* also test a file with all components */
     bool wrong_slots;           /* also test each component's file in the slot of another */
     void (*const *extra_tests)(void); /* further tests of the fixture, ended by NULL */

@@ -111,8 +111,7 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_flux = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-/* Opens files whose names mention no recipe. Expects this recipe, and this maximum number of reference
- * images. */
+/* Opens files whose names mention no recipe; expects this recipe and this maximum of reference images. */
 static void opens_as(options from, const char *recipe, int references) {
     sluice_model *m = NULL;
     struct sluice_error e;
@@ -140,7 +139,7 @@ static void test_schnell(void) {
     opens_as(layouts_part_files(), "flux_schnell", 0);
 }
 
-/* Kontext's weights have the same shapes as dev's. */
+/* Without a recipe's name Kontext opens as dev: their weights have the same shapes. */
 static void test_unnamed(void) {
     options from = layouts_part_files();
     expect_same_result(from, "no name");

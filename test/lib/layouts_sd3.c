@@ -47,8 +47,7 @@ static void rename_sd3_to_checkpoint(struct item *item) {
     for (int i = 0; i < COUNT_OF(names); i++) rename_part(item, names[i][0], names[i][1]);
 }
 
-/* True for modulations with two values per column, shift and scale: the final norm, and the text norm of the
- * last block. */
+/* True for modulations with shift and scale only: the final norm and the last block's text norm. */
 static bool has_two_parts(const struct item *item, int32_t columns) {
     bool norm = strstr(item->name, "norm_out.linear.") || strstr(item->name, ".norm1_context.linear.");
     return norm && item->dim[0] == 2 * columns;

@@ -11,8 +11,7 @@ static void rename_by(struct item *item, const struct renaming *names) {
     for (; names->from; names++) rename_part(item, names->from, names->to);
 }
 
-/* Parses a level and a block number with the format; *tail is the rest of the name. False: the name does not
- * match. */
+/* Parses a level and a block number; *tail is the rest of the name. False: the name does not match. */
 static bool numbered(const struct item *item, const char *format, int *level, int *number,
                      const char **tail) {
     int n = 0;

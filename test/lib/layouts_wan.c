@@ -83,8 +83,7 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_wan = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-/* GGUF-like files of at most four axes merge the leading axes of five-axis kernels and drop leading axes of
- * size 1. */
+/* GGUF-like files of at most four axes merge leading axes of five-axis kernels and drop those of size 1. */
 static void test_four_axes(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer");
     for (int i = 0; i < p->n; i++) {
@@ -153,7 +152,7 @@ static const struct layout_part experts[] = {
 };
 static const struct layout_family layouts_of_experts = {experts, COUNT_OF(experts), NULL, 0};
 
-/* The file names of two experts distinguish them. */
+/* Two experts are assigned by their file names. */
 static void test_expert_names(void) {
     static const char *const inner[] = {"comfy_wan22", "comfy_wan22/diffusion_models",
                                         "comfy_wan22/text_encoders", "comfy_wan22/vae"};

@@ -56,7 +56,6 @@ static void test_mixed(void) {
     expect_same_result(from, "a folder of shards");
 }
 
-/* A flag overrides the part in an all-in-one file. */
 static void test_override(void) {
     static const struct all_in_one one = {
         {"model.diffusion_model.", "text_encoders.llm.", "vae."}, KEYS, {"text_encoders.llm.lm_head.weight"}};

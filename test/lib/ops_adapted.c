@@ -58,8 +58,7 @@ static double as_is(double value) {
     return value;
 }
 
-/* Adds the adapters' products for one input row to the outputs. `up` is read as f32, in its type and with its
- * scale. */
+/* Adds the adapters' products for one input row to the outputs. `up` holds its f32 values with the scale. */
 static void add_factors(const struct adapted *a, const double *row, double *to, double (*as)(double)) {
     double (*low_rank_as)(double) = low_rank_rounded ? as : as_is;
     for (const struct low_rank *f = a->weight.adapters; f; f = f->next) {

@@ -24,8 +24,7 @@ extern bool low_rank_rounded;
 
 /* Gives the context scratch memory, valid until the next case. */
 void adapted_scratch(void);
-/* Returns random factors for this weight, valid until the next case; NULL: the case has none. chain: room for
- * as many. */
+/* Returns random factors for this weight in `chain`, valid until the next case; NULL: the case has none. */
 const struct low_rank *adapted_chain(struct low_rank *chain, const struct factors *factors,
                                      const struct tensor *weight);
 

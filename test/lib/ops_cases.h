@@ -109,8 +109,7 @@ struct conv_case {
 
 void case_conv(struct conv_case c);
 
-/* A convolution with cropping, stride and leading zero padding. A strided case has no norm, upsampling or
- * residual. */
+/* A convolution with cropping, stride and leading padding; with a stride no norm, upsampling or residual. */
 void case_conv_sized(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
 /* rows, columns: size of the coarser image. place: 0 nothing is added, 1 the output is separate from the

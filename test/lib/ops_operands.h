@@ -27,9 +27,8 @@ void expect_error_text(const char *part);
 extern char *pool;
 extern size_t pool_used;
 
-/* Hooks of the device under test. */
 extern void *(*operand_alloc)(size_t bytes); /* allocates operands; NULL: from the pool */
-extern void (*operand_free_all)(void);       /* frees all operands */
+extern void (*operand_free_all)(void);
 extern double (*operand_rounding)(
     double value); /* rounding of the operands of products and attention; NULL: none */
 

@@ -33,7 +33,7 @@ static int32_t extent_of(const struct rope_options *o, const struct rope_grid *g
     return axis < o->n_axes && !(axis && grid->diagonal) ? grid->extent[axis] : 1;
 }
 
-/* Computes cos and sin of each pair of a token. */
+/* Computes RoPE's cos and sin for each pair of a token's values. */
 static double *rope_row(const struct rope_options *o, const int32_t *position, double *at) {
     int32_t all = 0, dim = 0;
     for (int a = 0; a < o->n_axes; a++) all += o->axis_dim[a];
@@ -54,7 +54,7 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
 }
 
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
-    int32_t size[3] = {1, 1, 1}, position[3]; /* extent of the first axis (1 if there are only two), rows and columns */
+    int32_t size[3] = {1, 1, 1}, position[3]; /* first axis (1 if there are only two), rows, columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
     for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
     struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);

@@ -1,5 +1,4 @@
-/* Writes valid and invalid PNG files byte by byte, after the specification (W3C PNG, second edition), without
- * libpng. */
+/* Writes valid and invalid PNG files byte by byte (W3C PNG specification, second edition), without libpng. */
 #ifndef SLUICE_TEST_PNG_BYTES_H
 #define SLUICE_TEST_PNG_BYTES_H
 

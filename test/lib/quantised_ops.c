@@ -71,7 +71,6 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
     return twins;
 }
 
-/* Results of an operator with both weights. */
 struct results {
     struct tensor stored, f32;
 };

@@ -1,5 +1,4 @@
-/* Reference vectors of quantised types and their sweeps, which test/golden/quantised.py makes and describes.
- */
+/* Reference vectors and sweeps of quantised types; test/golden/quantised.py makes and describes them. */
 #ifndef SLUICE_TEST_QUANTISED_VECTORS_H
 #define SLUICE_TEST_QUANTISED_VECTORS_H
 
@@ -36,8 +35,7 @@ void quantised_canonical_nan(float *values, int64_t n);
 
 enum { SWEEP_BLOCKS = 1 << 12 }; /* blocks in one piece of a sweep */
 
-/* Where a block has its scales: indices of f16 values (the second is dmin; -1: none), or the first `bytes`
- * bytes. */
+/* Scales in a block: indices of f16 values (the second is dmin; -1: none), or the first `bytes` bytes. */
 struct sweep {
     int f16[2], bytes;
     uint32_t blocks; /* blocks of the whole sweep */

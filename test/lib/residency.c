@@ -133,7 +133,6 @@ struct flow {
     json_int_t largest, whole;
 };
 
-/* Makes each block resident with a chance of `percent`. */
 static struct flow edit_residents(json_t *stage, int percent, atomic_ullong *random) {
     struct flow flow = {0};
     size_t i;
@@ -183,7 +182,7 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
     json_int_t ring = ring_of(edit_residents(stage, percents[edit % 5], random), edit, random);
     if (ring_less && ring >= ring_less) ring -= ring_less;
     json_object_set_new(stage, "ring_bytes", json_integer(ring));
-    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* every depth occurs with every ring size */
+    json_object_set_new(stage, "depth", json_integer(edit / 3 % 3)); /* each depth with each ring size */
     json_object_set_new(stage, "no_wrap", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     json_object_set_new(stage, "waits", json_integer((json_int_t)(random_next_atomic(random) % 2)));
     if (json_object_get(stage, "vae_tiling") && edits->tiles)
@@ -199,7 +198,7 @@ static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_
     json_object_set_new(
         plan, "bounce_bytes",
         json_integer(bounces[(edit + edit / 5) % 4])); /* every size occurs with every share of residents */
-    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* each value follows itself and the other */
+    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* every change of keep occurs */
 }
 
 /* How often the denoiser streamed with each value of a choice: shows that every choice was really used. */
@@ -244,7 +243,6 @@ void edited_plan(struct rig *rig, struct sluice_request request, const struct re
     json_decref(plan);
 }
 
-/* Checks that every stage of the plan streams. */
 static void check_streams(json_t *plan, const char *what) {
     size_t i;
     json_t *stage;

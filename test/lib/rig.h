@@ -45,7 +45,6 @@ json_t *rig_report(struct rig *rig);
 /* Returns the sum of a number over the stages of the last run's report. */
 json_int_t rig_stages_sum(struct rig *rig, const char *key);
 
-/* Copies a list of hashes; returns the number of hashes. */
 int read_hashes(json_t *list, char (*to)[HEX]);
 
 void result_free(struct result *r);
@@ -55,8 +54,7 @@ struct result run_or_decode(struct rig *rig, const struct sluice_request *reques
 
 struct result run(struct rig *rig, const struct sluice_request *request);
 
-/* Checks that `got` succeeded and that its images have the hashes of those of `want`, from image `first`
- * on. */
+/* Checks that `got` succeeded and that its images equal those of `want` from `first` on, by hash. */
 bool same_from(const struct result *want, int first, const struct result *got, const char *what);
 
 bool same(const struct result *want, const struct result *got, const char *what);

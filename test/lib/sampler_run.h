@@ -34,8 +34,7 @@ struct sampling sampler_run_sampling(json_t *config, const struct sampling_choic
 /* Fills the grid of n steps and the list of denoiser calls. */
 void sampler_run_fill(struct sampler_run *c, int n);
 
-/* Samples n steps from the noise of seed n. strength above 0: starts from an image. sample: SAMPLER_VALUES
- * values. */
+/* Samples n steps from noise of seed n; strength above 0: from an image. sample: SAMPLER_VALUES values. */
 void sampler_run_execute(struct sampler_run *c, int n, double strength, float *sample);
 
 /* Returns the largest difference divided by the reference's root mean square. */

@@ -106,8 +106,7 @@ static bool is_visited(int s, int b) {
     return false;
 }
 
-/* Returns the offset of a block's part among the kept parts of a stage; b = number of blocks: their total
- * size. */
+/* Returns the offset of block b's part among a stage's kept parts; b = number of blocks: the total size. */
 static uint64_t kept_offset(const struct plan *plan, int s, int b, bool pool, enum packed_part part) {
     uint64_t at = 0;
     for (int i = 0; i < b; i++)

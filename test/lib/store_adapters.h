@@ -1,13 +1,11 @@
-/* Adapters for the blocks of store_fixture: random adapter bytes, and the memory that one run keeps for the
- * next. */
+/* Random adapters for the blocks of store_fixture, and the memory that one run keeps for the next. */
 #ifndef SLUICE_TEST_STORE_ADAPTERS_H
 #define SLUICE_TEST_STORE_ADAPTERS_H
 
 #include "test/lib/store_fixture.h"
 
 /* Rebinds every block. Each weight is replaced with a chance of `percent` %, by values from elsewhere in the
- * files. The rings grow to fit the streamed blocks. Sets store_fixture.same_adapters for stages whose
- * adapters stay the same. */
+ * files. The rings grow to fit the streamed blocks. Sets store_fixture.same_adapters for unchanged stages. */
 void store_fixture_change_adapters(uint64_t percent);
 /* Removes one resident and one pooled block per stage from the plan. */
 void store_fixture_keep_fewer(void);

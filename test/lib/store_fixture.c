@@ -87,8 +87,7 @@ static void make_blocks(int s, int n_blocks) {
     need->n_blocks = n_blocks;
 }
 
-/* Visits blocks in order, evaluation by evaluation. Some blocks are skipped, some visited two or three times
- * in a row. */
+/* Visits blocks in order in each evaluation; some are skipped, some visited two or three times in a row. */
 static void make_visits(int s) {
     struct error e = {0};
     int evaluations = 1 + (int)below(4), n = store_fixture.stages[s].n_blocks;
@@ -320,8 +319,7 @@ static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint
     return (int64_t)held;
 }
 
-/* Checks the live memory at the start of a stage: its ring, its residents and the kept parts of other stages.
- */
+/* Checks the live memory when a stage starts: its ring, its residents and other stages' kept parts. */
 static void check_held(int stage) {
     if (store_fixture.evicted) return;
     int64_t held = (int64_t)store_fixture.plan.stage[stage].ring_bytes;
@@ -369,8 +367,7 @@ int drive(struct store *store, int stop, struct error *e) {
     return drive_from(store, 0, stop, e);
 }
 
-/* Computes the expected reads in order: every fill of the visit list, from the definition and independently
- * of the store. */
+/* Computes the expected reads in order, independently of the store: every fill of the visit list. */
 static int expected_reads(bool second_run, struct read_log *reads) {
     bool there[STAGES][BLOCKS] = {{0}};
     bool keeps[PACKED_PARTS];
@@ -431,7 +428,7 @@ static void check_reads(bool second_run, const struct store_counters *counters) 
     for (int i = 0; i < n; i++) all += expected[i].bytes;
     for (int i = 0; i < n; i++) direct += is_direct(expected[i].file) ? expected[i].bytes : 0;
     for (int i = 0; i < memory_checker.n_reads; i++) moved += memory_checker.reads[i].bytes;
-    if (!fault_sys.short_reads && !direct) assert_int_equal(moved, all); /* the rest of a short read is read again */
+    if (!fault_sys.short_reads && !direct) assert_int_equal(moved, all); /* short reads are continued */
     /* The order is not checked for direct reads through staging: their pieces overlap by a block. */
     if (store_fixture.readers <= 1 && !(store_fixture.separate && store_fixture.direct))
         check_order(expected, n);
@@ -452,7 +449,7 @@ void run_whole(bool second_run) {
     assert_int_equal(drive(store, -1, &e), e.code ? -1 : store_fixture.visits.n_visits);
     assert_ok(&e);
     struct store_counters counters = store_count(store);
-    if (!store_fixture_sliced) check_reads(second_run, &counters); /* the reader decides how to split strided reads */
+    if (!store_fixture_sliced) check_reads(second_run, &counters); /* the reader may split strided reads */
     if (!store_fixture.separate) assert_int_equal(counters.bytes_moved, counters.bytes_read);
     store_end_stage(store, store_fixture.stage);
     store_close(store);
@@ -464,10 +461,10 @@ void run_whole(bool second_run) {
         if (takes > most) most = takes;
     }
     if (second_run)
-        most += (int64_t)page_align((uint64_t)most / 64) + 2 * PLAN_PAGE; /* memory for one step of moving kept data */
+        most += (int64_t)page_align((uint64_t)most / 64) + 2 * PLAN_PAGE; /* one step of moving kept data */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
-    for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until store_fixture_change_adapters */
+    for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until adapters change */
     store_fixture.last_plan = store_fixture.plan;
 }
 

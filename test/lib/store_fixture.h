@@ -42,7 +42,6 @@ extern struct store_fixture {
     double began;
 } store_fixture;
 
-/* Returns a random number below n. */
 uint64_t below(uint64_t n);
 
 void store_fixture_make(uint64_t seed);
@@ -60,8 +59,7 @@ void store_fixture_open_direct(uint64_t odds);
 
 /* Opens the device with its own memory for fixtures that have one. */
 extern struct device *(*store_fixture_device)(struct error *e);
-/* If set, new fixtures have weights that are the last slice of convolution kernels, stored as strided runs.
- */
+/* If set, weights of new fixtures are the last slices of convolution kernels, stored as strided runs. */
 extern bool store_fixture_sliced;
 
 struct store *store_fixture_open(struct error *e);
@@ -88,8 +86,7 @@ uint64_t page_align(uint64_t bytes);
  * -1 if there is none. */
 int next_evaluation_start(int from);
 
-/* Makes a reduced plan: fewer residents in every stage, and rings large enough for the blocks that now
- * stream. */
+/* Makes a reduced plan: fewer residents in every stage, and rings that fit the blocks that now stream. */
 void reduced_plan(struct plan *reduced);
 
 #endif

@@ -1,5 +1,4 @@
-/* The suites of block tests. Each suite is defined at the end of the file of its name, after its tests and
- * tolerances. */
+/* The suites of block tests. Each is defined at the end of the source file of its name. */
 #ifndef SLUICE_TEST_SUITES_H
 #define SLUICE_TEST_SUITES_H
 

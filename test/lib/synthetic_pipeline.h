@@ -1,6 +1,5 @@
-/* A complete synthetic pipeline, which uses every engine feature that no published pipeline uses
- * (synthetic_pipeline.c). Its families and its recipe follow the published ones in the test tables
- * (tables.c). */
+/* A complete synthetic pipeline with the engine features that no published pipeline uses. Its families and
+ * its recipe follow the published ones in the test tables (tables.c). */
 #ifndef SLUICE_TEST_SYNTHETIC_PIPELINE_H
 #define SLUICE_TEST_SYNTHETIC_PIPELINE_H
 

@@ -8,8 +8,7 @@ void temporary_make_in(const char *parent);
 
 void temporary_make(void);
 
-/* Copies a model folder to temporary/NAME, for tests that damage it. Returns the path, valid until the next
- * call. */
+/* Copies a model folder to temporary/NAME, to be damaged. Returns the path, valid until the next call. */
 const char *copy_model_folder(const char *folder, const char *name);
 
 #endif

@@ -61,8 +61,7 @@ void tensor_set_drop(struct tensor_set *p, const char *prefix);
  * convert_z_image_transformer_checkpoint_to_diffusers. */
 void rename_zimage_to_checkpoint(struct tensor_set *p, int split);
 
-/* Renames a VAE to the Flux checkpoint's names: decoder levels in reverse order, projections as 1x1
- * convolutions. */
+/* Gives a VAE the Flux checkpoint's names: decoder levels reversed, projections as 1x1 convolutions. */
 void rename_vae_to_checkpoint(struct tensor_set *p);
 
 const char *temporary_path(const char *name);

@@ -4,8 +4,7 @@
 
 #include <stdint.h>
 
-/* Flux.1: 19 double and 38 single blocks; Qwen-Image: 60 equal blocks; ODD: 24 of different sizes.
- * test_plan.c builds them. */
+/* Flux.1: 19 double and 38 single blocks; Qwen-Image: 60 equal blocks; ODD: 24 blocks of different sizes. */
 enum shape { FLUX, QWEN, ODD };
 
 enum { N_TIMING_ROWS = 150 };

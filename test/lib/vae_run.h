@@ -1,5 +1,4 @@
-/* Shared by the tests of VAE encoders and decoders: image layouts, and a planned and executed run of one half
- * of a VAE. */
+/* Shared by tests of VAE encoders and decoders: image layouts, and a planned run of an encoder or decoder. */
 #ifndef SLUICE_TEST_VAE_RUN_H
 #define SLUICE_TEST_VAE_RUN_H
 
@@ -16,8 +15,7 @@ struct tensor vae_golden_picture(const struct golden *g, const char *name, const
 void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);
 /* Writes the image into the full-frame buffer, at the start row of the level's first image. */
 void vae_put_picture(struct block_runner *b, struct tensor picture, int level);
-/* Returns the block of a reference module: "decoder.up_blocks.0.upsamplers.0" is block
- * "up_blocks.0.upsample". */
+/* Returns a module's block: "up_blocks.0.upsample" for "decoder.up_blocks.0.upsamplers.0". */
 const struct block *vae_block_of(const struct block_runner *b, const char *module);
 
 struct vae_run {
@@ -38,8 +36,7 @@ void vae_run_measure(struct vae_run *r, const struct component *c, struct lane *
 void vae_run_measure_chunks(struct vae_run *r, const struct component *c, struct lane *lane, int n_chunks,
                             struct device *device);
 
-/* Runs as planned and checks that the device holds the planned bytes. A real GPU is not checked, because its
- * memory is not counted. */
+/* Runs as planned and checks that the device holds the planned bytes, except on a real GPU. */
 void vae_run_execute(struct vae_run *r);
 
 #endif

@@ -1,6 +1,5 @@
-/* A file of any size whose contents are computed when it is read: each 16-bit word is a function of its
- * offset. The including file defines that function, word_at. The loop is in this header so that word_at is
- * inlined. */
+/* A file of any size whose contents are computed when read: each 16-bit word is word_at of its offset. The
+ * including file defines word_at; the loop is in this header so that word_at is inlined. */
 #ifndef SLUICE_TEST_WORD_FILE_H
 #define SLUICE_TEST_WORD_FILE_H
 

@@ -12,8 +12,8 @@
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 
-#define LINEAR "lora_unet_layers_0_feed_forward_w1"    /* of zimage_a: [96, 36] */
-#define CONV   "lora_unet_up_blocks_2_resnets_0_conv1" /* of sd1: [12, 28, 3, 3] */
+#define LINEAR "lora_unet_layers_0_feed_forward_w1"    /* weight [96, 36] of zimage_a */
+#define CONV   "lora_unet_up_blocks_2_resnets_0_conv1" /* weight [12, 28, 3, 3] of sd1 */
 
 enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
@@ -29,7 +29,7 @@ static struct sluice_model *open_model(const char *folder) {
     return model;
 }
 
-/* One tensor of the file; its name is the module's with this ending. */
+/* One tensor of an adapter file. Its name is the module's name followed by `end`. */
 struct file_tensor {
     const char *end;
     int rank;
@@ -44,7 +44,7 @@ static float random_value(void) {
     return (float)((double)(int32_t)(random_state >> 32) / 2147483648.0);
 }
 
-/* Each in a file of its own: several may be open. */
+/* Writes an adapter file of one module, under a new name because several may be open. */
 static const char *write_module(const char *module, struct file_tensor *tensors, int n, const float *alpha) {
     static char path[128];
     static int i_file;
@@ -87,7 +87,7 @@ static float *read_factor(const struct factor *f, int64_t *n) {
     return at;
 }
 
-/* The whole matrix scale * up . down. */
+/* Computes the whole matrix scale * up * down. */
 static void multiply(const struct adapted_weight *w, double *out, int64_t *columns) {
     int64_t n_up, n_down, rank = w->up.dim[1], rows = w->up.dim[0];
     float *up = read_factor(&w->up, &n_up), *down = read_factor(&w->down, &n_down);
@@ -173,7 +173,7 @@ static struct form {
     const char *name, *module;
     struct file_tensor tensors[ROLES];
     double (*formula)(const struct file_tensor *g, int o, int i);
-    double divisor; /* alpha is divided by this; 0: alpha has no effect */
+    double divisor; /* alpha is divided by this number; 0: alpha has no effect */
 } forms[] = {
     {"LoRA", LINEAR, {{"lora_down.weight", 2, {3, 36}, {0}}, {"lora_up.weight", 2, {96, 3}, {0}}}, lora, 3},
     {"LoRA of a convolution",
@@ -276,7 +276,7 @@ static void test_product_equals_formula(struct form *f) {
                 largest = fmax(largest, fabs(truth));
             }
     }
-    /* Rounded to f32 once, when the factors are multiplied. */
+    /* The product is rounded to f32 once, when the factors are multiplied. */
     check(largest > .1 && worst < 1e-6 * largest, "%s: off by %g of %g", f->name, worst, largest);
     adapter_match_destroy(&match);
     adapter_close(a);
@@ -292,7 +292,7 @@ static void read_bias(const struct sluice_model *m, const char *name, float *to,
         adapter_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0, n, to, &e);
 }
 
-/* A fused bias's difference at strength 0.5 and one part's at -2; norms by ".diff". */
+/* Adds differences of a fused bias (strength 0.5), of one of its parts (-2) and of norms (".diff"). */
 static void test_bias_and_norm_differences(void) {
     enum { DIM = 36 };
     static struct file_tensor fused = {"diff_b", 1, {3 * DIM}, {0}}, part = {"diff_b", 1, {DIM}, {0}};
@@ -403,8 +403,8 @@ static void test_alpha_scales(void) {
 
 static const struct {
     const char *file, *prefix;
-    int first, second; /* changed weights of either transformer */
-    int notes;         /* warnings: which transformer was assumed */
+    int first, second; /* numbers of weights changed in the first and the second transformer */
+    int notes;         /* number of warnings about the assumed transformer */
 } halves[] = {
     {"wan_high_noise_4steps.safetensors", "diffusion_model.", 1, 0, 1},
     {"Wan2.2-LowNoise.safetensors", "diffusion_model.", 0, 1, 1},

@@ -457,11 +457,11 @@ static void test_name_finds_weights(const struct row *row, const struct sluice_m
     adapter_close(a);
 }
 
-/* Which of two transformers a file is for when its keys name none: by words in the file name. */
+/* Words in the file name choose one of two transformers for a file whose keys name none. */
 static void test_file_name_chooses_transformer(void) {
     static const struct {
         const char *name;
-        bool first, second; /* expected to change the high-noise, the low-noise transformer */
+        bool first, second; /* expected to change the high-noise and the low-noise transformer */
     } names[] = {
         {"style_high_noise.safetensors", true, false},
         {"Wan2.2-HighNoise-v2 turbo.safetensors", true, false},

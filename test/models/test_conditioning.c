@@ -37,7 +37,7 @@ enum { COND, UNCOND, POOLED, POOLED_UNCOND, N_TENSORS };
 struct texts {
     struct {
         float *values;
-        int rows, columns; /* 0: the run has no such tensor */
+        int rows, columns; /* size of the tensor; 0: the run has no such tensor */
     } tensor[N_TENSORS];
     char latent[HEX];
     int code;
@@ -142,7 +142,7 @@ static void test_prompts_of_different_length(struct rig *rig) {
     texts_free(&even);
 }
 
-/* Columns of one encoder: embeddings times weights, scaled to restore each window's mean. */
+/* Returns the relative error of an encoder's embeddings times token weights, with each window's mean kept. */
 static double weigh(const struct prompt_tokens *tokens, const struct texts *even, const struct texts *weighed,
                     int from, int to) {
     double error = 0, size = 0;
@@ -237,7 +237,7 @@ static void test_zero_embeddings_disabled(void) {
     rig_close(&rig);
 }
 
-/* Twice in one session: residents of another clip_skip must not be reused. */
+/* Runs twice in one session: residents of another clip_skip must not be reused. */
 static void test_clip_skip(struct rig *rig, int usual, int most, const char *what) {
     struct sluice_request request = request_of("a red fox", NULL);
     struct texts plain = run_prompt(rig, request), skipped[4] = {0};
@@ -262,7 +262,7 @@ static void test_clip_skip(struct rig *rig, int usual, int most, const char *wha
     expect_usage_error(rig, request, "clip_skip -1");
 }
 
-/* add_time_ids of the positive and of the negative lane. */
+/* Expects these add_time_ids of the positive and of the negative lane. */
 static void test_add_time_ids(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n,
                               const char *what) {
     static struct job job;

@@ -21,16 +21,17 @@
 /* Without guidance the colour is wrong in one prompt of 20: 30 prompts are too few to measure that. */
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
-/* ==== the shipped model's scores, in percent: change only these for a better model ====
- * Background, colour and side over all prompts; shape and count over prompts with one group. One prompt is
- * 0.5 points of all 200 but 3 to 5 points of the first 30, hence two numbers. Measured: models/demo after 188
- * minutes of training, 2026-11-21. The margin allows for rounding on other processors; one of the first 20
- * one-group prompts is 5 points. */
+/* Scores of the shipped model in percent: change only these for a better model.
+ *
+ * Background, colour and side are over all prompts; shape and count over prompts with one group. One prompt
+ * is 0.5 points of all 200 but 3 to 5 points of the first 30, hence two numbers. Measured: models/demo after
+ * 188 minutes of training, 2026-11-21. The margin allows for rounding on other processors; one of the first
+ * 20 one-group prompts is 5 points. */
 static const double margin_few = 12, margin_all = 6;
 static const struct gate {
     enum aspect aspect;
     bool one_group;
-    double few, all; /* required over PROMPTS_FEW, over PROMPTS_ALL */
+    double few, all; /* required over the first PROMPTS_FEW and over PROMPTS_ALL prompts */
 } gates[N_ASPECTS] = {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 99.5}, {SIDE, false, 100, 100},
     {SHAPE, true, 85, 88.1},       {COUNT, true, 100, 96.3},
@@ -59,7 +60,7 @@ enum { SHEET_ACROSS = 12, FIELDS = 6, LINE_MAX_BYTES = 512 };
 
 struct sheet {
     char name[32];
-    int width, height, next; /* size of one drawing; index of the next */
+    int width, height, next; /* size of one drawing; index of the next drawing */
     png_image image;
     uint8_t *rgb;
 };
@@ -169,8 +170,8 @@ enum { HELD_OUT_MAX = 1000 };
 static struct scene held_out[HELD_OUT_MAX];
 static int n_held_out;
 
-/* A tuple line: "count colour shape place background". Returns false for any other line and for tuples whose
- * crc32 is no multiple of ten: draw.py trains on those. */
+/* Parses a tuple line: "count colour shape place background". Returns false for any other line and for tuples
+ * whose crc32 is no multiple of ten, on which draw.py trains. */
 static bool parse_tuple(char *line, struct scene *s) {
     char colour[16], shape[16], place[16], background[16];
     struct group *g = &s->group[0];
@@ -198,7 +199,7 @@ static void test_held_out_prompts_were_not_trained(void) {
     check(n_held_out >= 300 && all, "%d held-out tuples, or one that draw.py trains on", n_held_out);
 }
 
-/* Adds a second group to a held-out tuple; the first group's place decides its side. */
+/* Adds a second group to a held-out tuple; the place of the first group decides the second's side. */
 static void pair(struct scene *s, uint64_t *state) {
     struct group *known = s->group, *other;
     int which = draw_below(state, 2), relation = 0;
@@ -305,7 +306,6 @@ struct table {
     struct score row[N_ROWS];
 };
 
-/* Draws prompts first .. end-1 and adds their scores to the table. */
 static void draw_prompts(struct table *t, const struct sluice_request *request, int first, int end) {
     for (int i = first; i < end; i++) {
         char text[CAPTION_MAX];
@@ -372,8 +372,8 @@ static void test_more_steps_improve_score(const struct table *usual) {
 
 enum { RED = 0, NEGATIVE_SEEDS = 16, POSITION_SEEDS = 8 };
 
-/* Share of red pixels over all shapes and seeds. Captions without a colour were trained: the model picks one.
- */
+/* Returns the share of red pixels over all shapes and seeds. The captions name no colour, as in training,
+ * where the model picks one. */
 static double red_area(const char *negative) {
     struct sluice_request request = demo.defaults;
     double sum = 0;
@@ -388,7 +388,7 @@ static double red_area(const char *negative) {
 
 static void test_negative_prompt_reduces_red(void) {
     double without = red_area(NULL), with = red_area("red");
-    /* Without any red the negative prompt cannot be measured. */
+    /* Without any red the effect of the negative prompt cannot be measured. */
     check(without > .5, "prompts without a colour give only %.2f %% red", without);
     check(with <= without / 2, "the negative prompt \"red\" leaves %.2f %% of that %.2f %%", with, without);
 }

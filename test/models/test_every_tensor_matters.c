@@ -10,9 +10,9 @@
 #include <unistd.h>
 #include <fcntl.h>
 
-/* LEAST is test/golden/influence.py's threshold. NOTHING is rounding, enlarged by guidance and two steps
- * (measured: 3.3e-6). Every STRIDE-th tensor of the list, sorted from the weakest influence on, is tested;
- * INFLUENCE=all tests all, in minutes. */
+/* LEAST: the change that counts as influence, as in test/golden/influence.py. NOTHING: rounding, enlarged by
+ * guidance and two steps (measured: 3.3e-6). Every STRIDE-th tensor of the list, sorted from the weakest
+ * influence on, is tested; INFLUENCE=all tests all, in minutes. */
 #define LEAST   1e-3
 #define NOTHING 1e-5
 #ifdef __SANITIZE_ADDRESS__
@@ -31,7 +31,7 @@ enum result { LATENT, DECODED, ENCODED, N_RESULTS };
 struct influence_run {
     const struct golden *golden;
     char model[PATH];
-    const struct tensor_index *index; /* of the component under test */
+    const struct tensor_index *index; /* tensors of the component under test */
     enum result result;
     struct tensor
         unchanged[N_RESULTS]; /* outputs with all tensors unchanged; rank 0: the fixture lacks this output */
@@ -39,7 +39,7 @@ struct influence_run {
     double least;
 };
 
-/* The first case, or the first with an encoded input image; NULL if there is none. */
+/* Returns the first case, or for ENCODED the first with an encoded input image; NULL if there is none. */
 static const json_t *case_for(const struct golden *g, enum result result) {
     json_t *cases = json_object_get(g->expect, "cases"), *c;
     size_t i;
@@ -63,7 +63,7 @@ static struct tensor decode(struct public_run *p, const struct sluice_request *r
     return read_decoded(p, r->frames > 1 ? r->frames : 1);
 }
 
-/* The dump of an encoded image: the image latent, or the concat channels. */
+/* Returns the name under which an encoded image is dumped: the image latent, or the concat channels. */
 static const char *encoded_as(const struct golden *g) {
     return has_golden(g, "case0.concat") ? "concat" : "encoded";
 }
@@ -92,7 +92,7 @@ static struct tensor draw(struct influence_run *state, enum result result) {
 
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
     static const char *const prefixes[] = {"model.", "text_model.",
-                                           "vision_model."}; /* left out of names by the reference */
+                                           "vision_model."}; /* prefix that the reference's names lack */
     const struct index_entry *entry = index_find(index, name);
     for (int i = 0; i < COUNT_OF(prefixes) && !entry; i++) {
         char prefixed[2 * PATH];
@@ -110,7 +110,7 @@ static void overwrite(const char *path, const void *bytes, const struct index_en
     close(file);
 }
 
-/* Relative L2 change of the result when the tensor is zero. */
+/* Returns the relative L2 change of the result when the tensor is zero. */
 static double influence(struct influence_run *state, const struct index_entry *entry) {
     struct error e = {0};
     const struct byte_source *source = &state->index->sources[entry->source];
@@ -142,7 +142,6 @@ static size_t slot_name_offset(const struct slot *slot, const char *name) {
     return prefix && strncmp(name + folder, slot->prefix, prefix) ? 0 : folder + prefix;
 }
 
-/* Tests one tensor, named like "text_encoder.layers.0...". */
 static void test_zeroed_tensor(struct influence_run *state, const char *name, bool matters) {
     const struct sluice_model *model = state->golden->model;
     for (int slot = 0; slot < SLOTS_MAX && model->recipe->slot[slot].family; slot++) {

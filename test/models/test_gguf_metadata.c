@@ -1,5 +1,5 @@
 /* Metadata of GGUF models: architecture, number of blocks, settings, tokenizers, and tensor names of other
- * programs. Rows G39 and G40 of the malformed inputs are here because they need a model; the parser:
+ * programs. Some tests begin with the number of the defect (g39 ...); defects that need no model:
  * test_gguf.c.
  *
  * The files are copies of test/golden/stored with other metadata and names. */
@@ -32,7 +32,7 @@ enum { PATH = 256, NAME = 128, TENSORS_MAX = 256 };
 static struct sys sys;
 static char folder[] = "/tmp/sluice-models-XXXXXX";
 
-/* Writes a tensor's new name, or "" to leave it out. */
+/* Writes a tensor's new name, or "" to leave the tensor out. */
 typedef void (*renaming)(const char *name, char to[NAME]);
 
 struct source_file {
@@ -111,7 +111,7 @@ static struct gguf_metadata number(const char *key, enum gguf_kind kind, double 
     return (struct gguf_metadata){.key = key, .kind = kind, .number = value};
 }
 
-/* The family that a file's content identifies; NULL: none. */
+/* Expects that a file's contents identify this family; NULL: no family. */
 static void expect_family(const char *path, const struct family *family) {
     struct contents contents;
     struct tensor_index whole;
@@ -156,7 +156,7 @@ static void test_g39_architectures(void **state) {
     expect_refusal(with_architecture(QWEN3, keep_name, "qwen3vl"), "\"qwen3vl\"", "qwen3");
 }
 
-/* Without q and k norms the encoder looks like Qwen2 or Llama. */
+/* Drops q and k norms, without which the encoder looks like Qwen2 or Llama. */
 static void drop_norms(const char *name, char to[NAME]) {
     keep_name(strstr(name, "_norm.weight") && strstr(name, "attn_") && !strstr(name, "attn_norm") ? "" : name,
               to);
@@ -285,7 +285,7 @@ static void replace(char name[NAME], const char *part, const char *by) {
     snprintf(at, (size_t)(name + NAME - at), "%s%s", by, rest);
 }
 
-/* The names that clip.cpp's converter gives to a CLIP model. */
+/* Renames a CLIP model's tensors as clip.cpp's converter does. */
 static void clip_cpp(const char *name, char to[NAME]) {
     static const char *const pairs[][2] = {
         {"text_model", "t"},     {"encoder.layers", "blk"}, {"embeddings.", ""},     {"_proj", ""},
@@ -323,8 +323,7 @@ static void behind_encoder(const char *name, char to[NAME]) {
     snprintf(to, NAME, "text_encoders.llm.%s", name);
 }
 
-/* Transformer and encoder in one file: the tokenizer's metadata is read after the transformer was examined.
- */
+/* With transformer and encoder in one file, the tokenizer is read after the transformer was examined. */
 static void test_tokenizer_of_combined_file(void **state) {
     (void)state;
     struct source_file old[] = {{ZIMAGE "diffusion_models/zimage.gguf", behind_prefix, {0}},

@@ -37,8 +37,7 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* Tolerances in bf16 without an error of the reference: measured under emulation. The decoder's rounding
- * (TF32) is smaller. */
+/* bf16 tolerances without a known error of PyTorch, measured under emulation. The decoder's TF32 is finer. */
 static const struct tolerance gpu_tolerances[] = {
     {"text.embedding", 0, 0},
     {"encoded", 2.76e-3, 8e-3},
@@ -62,7 +61,7 @@ static void expect_equal_bits(struct tensor truth, const float *ours) {
                      (double)((float *)truth.data)[i]);
 }
 
-/* encoder: index and slot of the text encoder. */
+/* Compares token ids. encoder: index of the text encoder among the text encoders; slot: its slot. */
 static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder, int slot,
                        const char *lane) {
     static const char *const names[] = {"ids", "ids_2", "ids_3"}, *const cuts[] = {"cut", "cut_2", "cut_3"};
@@ -87,7 +86,7 @@ static void expect_ids(const struct golden *g, const json_t *c, const char *text
     prompt_destroy(&golden_state.sys, &tokens);
 }
 
-/* Prompts with images have image tokens: test_vision_inputs.c covers them. */
+/* True for prompts with image tokens, which test_vision_inputs.c covers. */
 static bool has_image_tokens(const struct golden *g, const json_t *c) {
     return model_component(g->model, FAMILY_VISION) && json_array_size(json_object_get(c, "references"));
 }
@@ -232,8 +231,7 @@ static void expect_image_dumps(struct public_run *p, const json_t *c, const char
         if (!has_golden(p->golden, case_tensor(c, tail, name))) continue;
         snprintf(file, sizeof file, n ? "%s_%03d" : "%s", dump, n);
         struct tensor truth = golden(p->golden, name), ours = read_dump(p, file, file);
-        if (truth.rank == 4)
-            truth = tensor_slice(truth, 0, 1); /* axis 0: images, all with the same input images */
+        if (truth.rank == 4) truth = tensor_slice(truth, 0, 1); /* axis 0 counts images of the batch */
         assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
         snprintf(detail, sizeof detail, "case %d %s", number_of(c, "index"), pictures[i]);
         expect_values(p->golden, dump, detail, ours.data, truth.data, tensor_elements(&truth));
@@ -294,7 +292,7 @@ static double rms_of(struct tensor t) {
     return sqrt(sum / (double)n);
 }
 
-/* The initial latents: noise, or noise added to an input image's latent. */
+/* Compares the initial latents: noise, or noise added to an input image's latent. */
 static void expect_initial_latents(struct public_run *p, const json_t *c) {
     char name[NAME], detail[NAME];
     const char *tail = has_golden(p->golden, case_tensor(c, "noise", name)) ? "noise" : "latent_000";
@@ -303,7 +301,7 @@ static void expect_initial_latents(struct public_run *p, const json_t *c) {
     assert_int_equal(tensor_elements(&ours), tensor_elements(&truth));
     snprintf(detail, sizeof detail, "case %d", number_of(c, "index"));
     bool picture = json_is_true(json_object_get(c, "init"));
-    /* With an input image sigma can exceed 1: the noise and so its error scale with it. */
+    /* With an input image sigma can exceed 1, and the noise's error is scaled by sigma. */
     double scale = fmax(1, rms_of(truth));
     expect_error(p->golden, picture ? "latent_000 with an input image" : "latent_000", detail,
                  largest_difference(ours.data, truth.data, tensor_elements(&ours)) / scale);

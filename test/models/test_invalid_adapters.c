@@ -14,7 +14,7 @@ static struct sluice_model *zimage, *sd1, *published;
 
 enum model { ZIMAGE, SD1, PUBLISHED };
 
-/* A model folder, or a recipe's published sizes. */
+/* Opens a model folder, or a recipe at its published sizes. */
 static struct sluice_model *open_model(const char *name) {
     bool folder = strchr(name, '/') != NULL;
     struct sluice_model_options options = {
@@ -70,7 +70,7 @@ static enum status match_refusing_leaks(const struct sluice_model *m, const char
     adapter_close(a);
     check(sys_memory_use(m->sys).live_bytes[LINE_HOST] == before && count_open_files() == open_before,
           "a refused adapter leaks memory");
-    *match = copy; /* counts and warnings; freed pointers are not used */
+    *match = copy; /* callers read counts and warnings only, not the freed pointers */
     return e->code;
 }
 
@@ -82,7 +82,7 @@ static enum status match_refusing_leaks(const struct sluice_model *m, const char
 static const struct row {
     const char *what, *tensors;
     enum status code;
-    const char *words[2]; /* required in the error's line */
+    const char *words[2]; /* words that the error's line must contain */
     enum model model;
 } rows[] = {
     {"factors of different rank",
@@ -291,7 +291,7 @@ static const char *write_pair(double alpha, float value) {
     return adapter_writer_end(&w, path, NULL);
 }
 
-/* Finite, but not at a scale of 1,000. */
+/* The values are finite, but not at a scale of 1,000. */
 static void test_scale_overflow_refused(void) {
     struct adapter *a = NULL;
     struct adapter_match match = {0};
@@ -375,7 +375,7 @@ static void test_partial_match_reports_unmatched(void) {
     check(match_refusing_leaks(zimage, path, true, &match, &e) == MISSING, "no module fits: %s", e.what);
     path = write_tensors(W1 ".lora_A.weight F32 2,35; " W1 ".lora_B.weight F32 96,2", NULL);
     check(match_refusing_leaks(zimage, path, true, &match, &e) == SHAPE, "a wrong shape: %s", e.what);
-    /* One layer under two naming schemes. */
+    /* One layer occurs under two naming schemes. */
     path = write_tensors("lora_unet_layers_0_attention_qkv.lora_down.weight F32 2,36; "
                          "lora_unet_layers_0_attention_qkv.lora_up.weight F32 108,2; "
                          "lora_unet_layers_0_attention_to_k.lora_down.weight F32 2,36; "
@@ -386,7 +386,7 @@ static void test_partial_match_reports_unmatched(void) {
           "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
 }
 
-/* As many tensors as a file may have, with long common prefixes in their names. */
+/* The file has the maximum number of tensors, with long common prefixes in their names. */
 static void test_many_unmatched_tensors_are_fast(void) {
     enum { MODULES = LOADER_TENSORS_MAX / 2 };
     struct adapter_match match;
@@ -408,7 +408,7 @@ static void test_many_unmatched_tensors_are_fast(void) {
           "%d modules: %s, %d unmatched", MODULES, e.what, match.n_unmatched);
 }
 
-/* Uses every kind of adapter, bias and norm differences, and peft's configuration. */
+/* Writes an adapter file with every kind of adapter, bias and norm differences, and peft's configuration. */
 static const char *write_everything(void) {
     return write_tensors(
         "lora_unet_conv_in.lora_down.weight F32 3,4,1,1; lora_unet_conv_in.lora_up.weight F32 8,2,1,1; "
@@ -441,7 +441,7 @@ static enum status use_everything(const struct sluice_model *m, const char *path
     return e->code;
 }
 
-/* Each call fails in turn: the error has the fault's code, and no memory leaks. */
+/* Fails each call in turn; expects the fault's error code and no leak. */
 static void test_no_leak_after_fault(void) {
     enum { CALLS_MOST = 1000 };
     static const struct {

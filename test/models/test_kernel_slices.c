@@ -124,7 +124,7 @@ static void expect(const struct block *block, size_t element, unsigned char *pac
     slice_of(both, element, PART, O - PART, w.second.data);
 }
 
-/* Whether a segment covers the byte; other bytes are padding. */
+/* True if a segment covers the byte; other bytes are padding. */
 static bool is_read(const struct block *block, uint64_t at) {
     for (int i = 0; i < block->n_segments; i++)
         if (at >= block->segments[i].packed_offset &&
@@ -133,7 +133,7 @@ static bool is_read(const struct block *block, uint64_t at) {
     return false;
 }
 
-/* Reads bytes [from, to): they must be the expected ones, and all others untouched. */
+/* Reads bytes [from, to). They must be the expected ones, and all other bytes stay untouched. */
 static void check_part(struct reader *reader, const struct block *block, const unsigned char *expected,
                        uint64_t from, uint64_t to) {
     enum { UNTOUCHED = 0xa5 };
@@ -158,12 +158,12 @@ static void check_block(struct tensor_index *index, const struct block *block,
     struct reader reader = {.converter = requantised_convert, .work = work};
     for (int direct = 0; direct < 2; direct++) {
         if (direct && source_open_direct(&index->sources[0]))
-            break; /* gates/test_direct_io.c requires direct I/O where it works */
+            break; /* skipped without direct I/O; gates/test_direct_io.c requires it where it works */
         if (direct) reader.bounce = (struct bounce){bounce, sizeof bounce};
         check_part(&reader, block, expected, 0, block->bytes);
         assert_int_equal(reader.bytes_direct, direct ? reader.bytes_read : 0);
         assert_true(reader.bytes_read > 0 && reader.bytes_read <= block_file_bytes(block));
-        /* Parts of growing size, from offsets at every position within a run. */
+        /* Reads parts of growing size, from offsets at every position within a run. */
         for (uint64_t n = 1; n < block->bytes; n = n * 5 / 4 + 1)
             for (uint64_t from = n % 7; from < block->bytes; from += block->bytes / 25 | 1)
                 check_part(&reader, block, expected, from, from + n < block->bytes ? from + n : block->bytes);
@@ -179,8 +179,7 @@ static void open_block(struct tensor_index *index, struct block *block) {
     assert_ok(&e);
 }
 
-/* Checks the packed size, a third of the kernels, and the bytes read: the gaps between slices are read too.
- */
+/* Checks the packed size, a third of the kernels', and the bytes read, gaps between slices included. */
 static void check_sizes(const struct block *block, uint64_t file_element, uint64_t element) {
     assert_true(block->bytes <= (2 * VALUES + O) * element + 4 * ARENA_ALIGN);
     assert_int_equal(block_file_bytes(block), (2 * T * VALUES + O) * file_element);
@@ -205,7 +204,7 @@ static void test_last_slice_bits(void **state) {
         }
 }
 
-/* Conversion to single values and to a type with blocks. */
+/* Tests conversion to a type of single values and to a type with blocks. */
 static void test_converted_slice_bits(void **state) {
     static const struct {
         enum dtype from, to;
@@ -260,7 +259,7 @@ static void test_wrong_shape_refused(void **state) {
     expect_refused_bind((int32_t[N_DIMS]){O, I + 1, K, T, PART, O - PART}, SHAPE, "[5, 198, 3, 3, 3]");
 }
 
-/* Quantisation blocks that would straddle slices. */
+/* Block types are refused, because quantisation blocks would straddle slices. */
 static void test_block_types_refused(void **state) {
     enum { ROWS = 32 };
     static unsigned char zeros[ROWS * I * T * K * K * 2];

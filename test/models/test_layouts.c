@@ -68,7 +68,7 @@ static void expect_converted_same(const struct layout_part *part, options from, 
     remove(output);
 }
 
-/* A folder's component by name and by path; a file's component by file name or by prefix. */
+/* Converts a folder's component by name and by path, and a file's component by file name or by prefix. */
 static void test_converted_component_gives_same_latent(const struct layouts *l) {
     for (int i = 0; i < l->family->n_parts; i++) {
         const struct layout_part *part = &l->family->parts[i];

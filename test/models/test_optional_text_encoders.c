@@ -125,8 +125,8 @@ static void test_absent_encoder_gives_zero_embeddings(void) {
     prompt_inputs_free((struct prompt_inputs *)&all);
 }
 
-/* Writes the checkpoints that are shared: without encoders, with both CLIPs, with all three; Stability AI's
- * prefixes. */
+/* Writes the checkpoints that several tests use: without encoders, with both CLIPs, with all three, under
+ * Stability AI's prefixes. */
 static void write_files(void) {
     static const char *const prefixes[ENCODERS] = {"text_encoders.clip_l.transformer.",
                                                    "text_encoders.clip_g.transformer.",
@@ -209,8 +209,8 @@ static const char *copy_folder(const char *edit) {
     return folder;
 }
 
-/* File names tell CLIP-L from OpenCLIP-G where their widths are equal, also with one disabled or replaced by
- * a flag. */
+/* File names distinguish CLIP-L from OpenCLIP-G where their widths are equal, also with one disabled or
+ * replaced by a flag. */
 static void test_clip_found_by_file_name(void) {
     char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);
@@ -443,7 +443,7 @@ static void test_inspect_and_plan_list_absent_encoders(void) {
     rig_close(&rig);
 }
 
-/* A VAE configuration with nothing but the number of norm groups. */
+/* A VAE configuration that has only the number of norm groups. */
 #define GROUPS "{\"_class_name\": \"AutoencoderKL\", \"norm_num_groups\": 2}"
 
 /* Flux's and Stable Diffusion 3's autoencoders have the same shapes. The denoiser in the same file, the

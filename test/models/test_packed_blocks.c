@@ -1,5 +1,5 @@
-/* Packed blocks with quantised weights: whatever slices a weight consists of, its rows in the packed block
- * are the file's rows, and each row finds its scales.
+/* Packed blocks with quantised weights: for every kind of slices the rows in the packed block are the file's
+ * rows, and each row finds its scales.
  *
  * The file is a buffer of random bytes except the scales: row r has the scale r + 1; block b of row r has
  * tile_code(r, b) at its place in the tiled layout. */
@@ -28,7 +28,7 @@ struct weights {
     struct tensor a, b, c;
 };
 
-/* Three parts of one fused tensor, as in attention. */
+/* Three parts of one fused tensor, like q, k and v in attention. */
 #define PART(field_, part_, rows_)                                                                           \
     {                                                                                                        \
         .offset = offsetof(struct weights, field_), .names = {#field_ ".weight"}, .rank = 2,                 \
@@ -41,7 +41,7 @@ struct weights {
         }                                                                                                    \
     }
 static const struct weight_spec thirds[] = {PART(a, 0, FIRST), PART(b, 1, SECOND), PART(c, 2, THIRD)};
-/* Two parts in exchanged order, as shift and scale in AdaLN. */
+/* Two parts in exchanged order, like shift and scale in AdaLN. */
 static const struct weight_spec swapped[] = {
     {.offset = offsetof(struct weights, a),
      .names = {"a.weight"},
@@ -68,7 +68,7 @@ static unsigned char tile_code(int64_t row, int64_t block) {
     return (unsigned char)((row * 7 + block * 13 + 1) & 127);
 }
 
-/* Source: NVIDIA's cuBLAS documentation, "1D Block Scaling Factors Layout". */
+/* Returns a scale's offset in the tiled layout (cuBLAS documentation, "1D Block Scaling Factors Layout"). */
 static int64_t tile_place(int64_t row, int64_t block, int64_t columns_of_tiles) {
     int64_t tile = row / 128 * columns_of_tiles + block / 4;
     return tile * TILE_BYTES + row % 32 * 16 + row / 32 % 4 * 4 + block % 4;
@@ -128,8 +128,7 @@ static enum status bind(struct file_of_one_tensor *m, const struct block_kind *k
     return block_bind(&sys, &ref, &m->index, dims, block, e);
 }
 
-/* Copies all segments as the store does; freed by the caller. Segments neither overlap nor exceed the packed
- * block. */
+/* Copies all segments, which neither overlap nor exceed the packed block. Freed by the caller. */
 static unsigned char *read_packed(const struct block *block) {
     unsigned char *packed = calloc(1, block->bytes + 1);
     uint64_t at = 0;
@@ -145,7 +144,7 @@ static unsigned char *read_packed(const struct block *block) {
     return packed;
 }
 
-/* Row `row` of the weight equals row `from` of the file. */
+/* Expects that row `row` of the weight equals row `from` of the file. */
 static void check_row(const struct file_of_one_tensor *m, const struct tensor *t, int64_t row, int64_t from) {
     uint64_t bytes = (uint64_t)t->row_bytes;
     int64_t scale_row = t->scale_row + row;
@@ -180,7 +179,7 @@ static const struct {
               {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
-/* Row counts: multiples of a tile's 128 rows, fractions, more than one tile. */
+/* Row counts of three parts: multiples of a tile's 128 rows, fractions, more than one tile. */
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
@@ -259,7 +258,7 @@ static void test_exchanged_parts_rows_and_scales(void **state) {
 
 static void test_embedding_lookup_rows(void **state) {
     (void)state;
-    enum { N = 8, RUNS = 5 }; /* consecutive rows are read in one run */
+    enum { N = 8, RUNS = 5 }; /* RUNS: consecutive rows are read at once */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {

@@ -30,7 +30,7 @@ static void opens_as(options from, const char *recipe, bool by_name, const char 
     model_close(m);
 }
 
-/* A symbolic link to the fixture under another name, in new folders. */
+/* Links to the fixture under another name, in new folders. */
 static options linked(const char *folder, const char *name) {
     static char path[TENSOR_SET_PATH];
     char real[TENSOR_SET_PATH], command[2 * TENSOR_SET_PATH];

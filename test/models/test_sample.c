@@ -80,8 +80,7 @@ static void test_prediction_conversion(void **state) {
     assert_true(prediction_eps.timestep_input(250) == 250 && prediction_v.timestep_input(250) == 250);
 }
 
-/* With an input image: noise and image at the first grid point; without: noise times the initial standard
- * deviation. */
+/* With an image: image and noise at the first grid point. Without: noise times the initial deviation. */
 static void test_initial_latents(void **state) {
     (void)state;
     draw_all();

@@ -51,7 +51,7 @@ static struct sampler_run sampler_run_of(const char *kind, const char *sampler, 
     return c;
 }
 
-/* Relative difference; absolute below 1. */
+/* Relative difference; references below 1e-3 count as 1e-3. */
 static double relative(float a, float truth) {
     return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
 }
@@ -80,7 +80,7 @@ static void test_named_schedules(void **state) {
     }
     printf("%zu grids: sigmas %.2g, timesteps %.2g\n", k, worst_sigma, worst_timestep);
     assert_true(k > 100 && worst_sigma < 1e-6);
-    assert_true(worst_timestep < 1e-3); /* of 999; timesteps are derived from f32 sigmas */
+    assert_true(worst_timestep < 1e-3); /* timesteps go up to 999 and are derived from f32 sigmas */
 }
 
 static void test_named_samplers(void **state) {

@@ -30,7 +30,7 @@ static void put_tensor(struct header *h, const char *prefix, const char *name,
     h->any = true;
 }
 
-/* Encoder and decoder of a VAE share one index; write it once. */
+/* Encoder and decoder of a VAE share one index, which is written once. */
 static void put_component(struct header *h, const struct slot *slot, const struct component *c) {
     if (!c->family || c->family->kind == FAMILY_ENCODER) return;
     for (int i = 0; i < c->index.n_entries; i++)

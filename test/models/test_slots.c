@@ -12,7 +12,7 @@
 
 static const char *const first_prefixes[] = {"", "one.", NULL}, *const second_prefixes[] = {"", "two.", NULL};
 
-/* The index's view number simulates its content. */
+/* Simulates a match by content: true for odd view numbers. */
 static bool is_odd(const struct tensor_index *view) {
     return view->view % 2 == 1;
 }
@@ -41,7 +41,7 @@ static const struct {
     const char *what;
     const struct recipe *recipe;
     struct component_file file[PARTS];
-    int n_parts, first, second; /* expected component of either slot */
+    int n_parts, first, second; /* expected components of the first and the second slot */
 } rows[] = {
     {"order", &several, {PART(), PART()}, 2, 0, 1},
     {"one file", &several, {PART()}, 1, 0, NONE},
@@ -146,8 +146,8 @@ static void test_required_encoder_missing(void) {
         files.opened[0].path = path;
         int n = pipeline_missing(&files, &either, missing);
         check(n == of[i].missing, "row %zu: %d missing", i, n);
-        check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].absent,
-              "absent %zu: %s", i, e.what);
+        check(pipeline_check_disabled_parts(&options, &either, "model", &e) == of[i].absent, "absent %zu: %s",
+              i, e.what);
     }
     struct sluice_part part = {"--first", "./none"};
     struct sluice_model_options options = {.parts = &part, .n_parts = 1};
@@ -162,7 +162,7 @@ static void test_required_encoder_missing(void) {
           "disabling a required component: %s", e.what);
 }
 
-/* A published width belongs to one slot; any other width may be any of them. */
+/* A published width selects one slot; a component of any other width fits any slot. */
 static void test_clip_by_width(void) {
     static const struct {
         int32_t width;
@@ -184,7 +184,7 @@ static void test_clip_by_width(void) {
         }
 }
 
-/* Every slot but VAE encoders has a flag, and the library lists each flag once and no others. */
+/* Every slot except VAE encoders has a flag. The library lists each flag once, and no other flags. */
 static void test_every_slot_flag_listed_once(void) {
     const struct slot *slot;
     const char *flag;

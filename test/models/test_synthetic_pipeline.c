@@ -120,7 +120,7 @@ static struct result run_parts(const struct sluice_model_options *from, struct s
     return r;
 }
 
-/* Each component by its flag; exchanged denoisers must give another latent. */
+/* Passes each component by its flag; exchanged denoisers must give another latent. */
 static void test_components_by_flag(const char *folder, struct sluice_request request,
                                     const struct result *want) {
     static char paths[SYNTHETIC_VIDEO_VAE + 1][160];
@@ -168,7 +168,7 @@ static void test_components_by_prefix(struct rig *rig, const char *folder, struc
                 (struct named_tensor){name, tensor_make(data, entry->dtype, entry->rank, entry->dim)};
         }
     }
-    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* in the folder of the tokenizers */
+    snprintf(path, sizeof path, "%s/all.safetensors", folder); /* the file is in the tokenizers' folder */
     check(n < TENSORS_MOST && safetensors_write(rig->model->sys, path, tensors, n, &e) == OK, "%s: %s", path,
           e.what);
     while (n--) {
@@ -201,7 +201,7 @@ static void test_hoisting_does_not_change_bits(struct rig *rig, struct sluice_re
     rig->model->no_hoist = false;
 }
 
-/* Width and height exchanged: as many positions, but other ones. Cached state of the first request must not
+/* Exchanges width and height: as many positions, but other ones. Cached state of the first request must not
  * be reused. */
 static void test_cached_positions_not_reused(struct rig *rig, const char *folder,
                                              struct sluice_request request) {
@@ -271,8 +271,8 @@ static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sl
     check(n >= 4, "residents were evicted only %d times", n);
 }
 
-/* An operator runs out of memory: its evaluation is computed again, in the decoder from the previous chunk's
- * cache. A chunk's last operators convert frames to bytes after the visits: there the run fails. */
+/* If an operator runs out of memory, its evaluation is computed again (in the decoder from the previous
+ * chunk's cache). A chunk's last operators convert frames to bytes after the visits: there the run fails. */
 static void test_operator_without_memory_recomputed(struct rig *rig, struct sluice_request request,
                                                     const struct result *want) {
     enum { TRIES = 24 };
@@ -306,7 +306,7 @@ static void test_plan_and_report_stages(struct rig *rig, const struct sluice_req
     for (size_t i = 0; i < n; i++)
         check(!strcmp(json_string_value(json_object_get(json_array_get(planned, i), "name")), stages[i]),
               "stage %zu is not %s", i, stages[i]);
-    /* Two steps of two evaluations; then one step of two and a last one of one. */
+    /* The first denoiser has 2 + 2 evaluations in two steps, the second 2 + 1. */
     check(number(stage_of(r->plan, "denoise"), "evaluations") == 4 &&
               number(stage_of(r->plan, "denoise_2"), "evaluations") == 3 &&
               number(stage_of(r->plan, "decode"), "evaluations") == 3 * request->batch &&

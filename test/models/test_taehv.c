@@ -20,7 +20,7 @@ static float *colours_last(const struct item *t) {
     return to;
 }
 
-/* The first n frames of a latent [1, C, F, Y, X]. */
+/* Writes the first n frames of a latent [1, C, F, Y, X]; returns the file's path. */
 static const char *first_of_latent(const struct item *t, int n) {
     const int32_t dim[5] = {1, t->dim[1], n, t->dim[3], t->dim[4]};
     size_t frame = sizeof(float) * (size_t)(dim[3] * dim[4]);
@@ -34,7 +34,7 @@ static const char *first_of_latent(const struct item *t, int n) {
     return path;
 }
 
-/* video, picture: models of a video's and of an image's latent; NULL: no fixture. */
+/* video, picture: models whose latent is a video's or an image's; NULL: no such fixture. */
 static void test_frames_equal_reference(const char *name, const char *video, const char *picture) {
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);
@@ -59,8 +59,8 @@ static void test_frames_equal_reference(const char *name, const char *video, con
     tensor_set_free(p);
 }
 
-/* LightTAE reads latents with the VAE's scale and shift undone, other TAEHV decoders normalised ones; only
- * the file name tells. */
+/* LightTAE reads latents with the VAE's scale and shift undone, other TAEHV decoders normalised latents. Only
+ * the file name distinguishes them. */
 static void test_light_tae_by_file_name(void) {
     static struct component vae = {.family = &family_vae_wan};
     struct tensor_set *p = tensor_set_from_file(TINIES "encoded/reference.safetensors");
@@ -102,7 +102,7 @@ static void test_plan_does_not_change_frames(const char *model, const char *tiny
           model);
     rig.fault_sys.short_reads = true;
     budgets(&rig, request, &want, 2,
-            model); /* opening the model takes more than any stage, even at the least budget */
+            model); /* opening the model takes more memory than any stage, even at the least budget */
     edited_plan(&rig, request, &want, model);
     edited_plans(&rig, request, &want, thorough_or(EDITS_ALL, 3), model);
     result_free(&large);
@@ -121,7 +121,7 @@ static const char *changed(const struct tensor_set *tiny, const char *without, c
     return path;
 }
 
-/* Changes one dimension of a tensor; its data is at least as large. */
+/* Changes one dimension of a tensor, whose data is large enough; returns the path of the new file. */
 static const char *reshaped(const struct tensor_set *tiny, const char *name, int axis, int32_t dim) {
     struct tensor_set *p = tensor_set_copy(tiny, "");
     const char *path = temporary_path("near.safetensors");
@@ -174,7 +174,7 @@ static void test_other_models_decoder_refused(const struct tensor_set *tiny) {
                    "shorter", WORDS("decoder.16.conv.4.weight", "near.safetensors"));
 }
 
-/* With a prefix, together with an encoder and a VAE, and generated. */
+/* Tests files with a prefix, with an encoder and a VAE besides the decoder, and generated files. */
 static void test_prefixed_and_generated_files(const struct tensor_set *tiny) {
     static const char model[] = GOLDEN "wan21/model";
     static const float values[4];

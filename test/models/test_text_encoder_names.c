@@ -1,5 +1,5 @@
-/* A single-file SDXL checkpoint gives the folder's latent, whoever named its text encoders: OpenCLIP (q, k
- * and v in one tensor, the projection transposed), ComfyUI or stable-diffusion.cpp. */
+/* A single-file SDXL checkpoint gives the folder's latent, with text encoders named by OpenCLIP (q, k and v
+ * in one tensor, the projection transposed), ComfyUI or stable-diffusion.cpp. */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/tensor_set.h"

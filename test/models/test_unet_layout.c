@@ -25,7 +25,7 @@ static void published(const struct recipe *recipe, struct component *c) {
     component_derive(c, chosen);
 }
 
-/* The name of a block's weight in either scheme. */
+/* Returns the authors' name of the weight that diffusers calls `wanted`. */
 static const char *original_of(const struct component *c, const char *wanted) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     static char original[NAME_BYTES];

@@ -22,9 +22,9 @@ static const double most = 2e-6, most_on_gpu = 1e-2;
 #define VAE_CONFIG "model/vae/config.json"
 
 static const struct kind {
-    const char *folder, *weights, *config;  /* folder: of test/golden; config: NULL: none */
-    const struct family *decoder, *encoder; /* encoder: NULL: none */
-    bool small;                             /* too small for evicting a block to free memory */
+    const char *folder, *weights, *config;  /* folder below test/golden; config may be NULL */
+    const struct family *decoder, *encoder; /* encoder may be NULL */
+    bool small;                             /* blocks are too small for eviction to free memory */
 } kinds[] = {
     {"wan_i2v", VAE, VAE_CONFIG, &family_vae_wan, &family_vae_wan_encoder, false},
     {"wan_ti2v", VAE, VAE_CONFIG, &family_vae_wan22, &family_vae_wan22_encoder, false},
@@ -133,7 +133,7 @@ static enum status chunk_begins(void *user, const struct visit *visit, struct er
 static enum status chunk_ended(void *user, const struct visit *visit, struct error *e) {
     struct half *h = user;
     const struct frame_chunk *chunk = &h->chunks[visit->evaluation];
-    assert_int_equal(visit->evaluation, h->ended++); /* each evaluation once, in order */
+    assert_int_equal(visit->evaluation, h->ended++); /* each evaluation ends once, in order */
     int32_t first = h->encodes ? chunk->first_latent : chunk->first_frame;
     memcpy(frames_from(h->result, first), h->encodes ? h->lane.moments.data : h->lane.picture.data,
            frames_bytes(h->result, h->encodes ? 1 : chunk->n_frames));
@@ -160,7 +160,7 @@ static struct run_hooks half_hooks(struct half *h) {
     return hooks;
 }
 
-/* Runs on the device itself with unlimited memory. */
+/* Plans and runs on the test's device, with unlimited memory. */
 static struct tensor half_make(struct half *h, int32_t frames) {
     half_set_length(h, frames);
     half_measure(h, golden_state.device);
@@ -254,8 +254,7 @@ static enum status failing_run(struct device *device, const struct op *op, void 
     return golden_state.device->run(golden_state.device, op, workspace, e);
 }
 
-/* After the failure the lane starts again from its first chunk; the host callback runs once for each chunk.
- */
+/* After a failure the lane starts again from its first chunk. The host callback runs once for each chunk. */
 static void check_recomputed(struct half *h) {
     enum { PLACES = 12 };
     if (h->kind->small) return;

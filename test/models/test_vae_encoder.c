@@ -15,7 +15,7 @@ struct vae_memory {
     uint64_t full_frame, scratch, workspace;
 };
 
-/* Gives the block's weights their shapes, without data. */
+/* Sets the shapes of the block's weights, without data. */
 static void shape_weights(const struct component *c, const struct block_ref *ref, char *structure) {
     int32_t dims[FAMILY_DIMS_MAX], dim[WEIGHT_RANK_MAX];
     component_block_dims(c, ref, dims);
@@ -27,7 +27,6 @@ static void shape_weights(const struct component *c, const struct block_ref *ref
     }
 }
 
-/* Runs all blocks on the dry device; returns the buffer sizes. */
 static struct vae_memory measure_memory(const struct component *c, struct lane lane) {
     static struct block_ref refs[FAMILY_BLOCKS_MAX];
     struct arena none = arena_counting(), pictures = arena_counting(), scratch = arena_counting();
@@ -96,7 +95,7 @@ static void check_encoder_memory(const struct family *decoder, const struct fami
 
 static void test_encoder_needs_no_more_than_decoder(void **state) {
     (void)state;
-    check_encoder_memory(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux */
+    check_encoder_memory(&family_vae_kl, &family_vae_kl_encoder, 128, 0); /* Flux's VAE */
     check_encoder_memory(&family_vae_wan, &family_vae_wan_encoder, 96, 12 << 20);
 }
 
@@ -133,7 +132,7 @@ static void test_tiny_decoder_memory(void **state) {
     check_tiny_memory(&family_taehv, &family_vae_wan, 2, 2);
 }
 
-/* Changes one dimension of a tensor in the index before it is bound. */
+/* Changes one dimension of a tensor in the index before the tensor is bound. */
 static void expect_shape_refused(const char *tensor, int place, int32_t dim, const char *what) {
     struct sys *sys = &golden_state.sys;
     struct component c = {.family = &family_vae_kl_encoder, .sys = sys};
@@ -167,7 +166,6 @@ static void test_wrong_tensor_shapes_refused(void **state) {
 
 enum { GRAFTED_MAX = 256 };
 
-/* Reads the tensors with that prefix; returns their number. */
 static int read_tensors(const struct tensor_index *index, const char *prefix, struct named_tensor *to) {
     int n = 0;
     for (int i = 0; i < index->n_entries; i++) {
@@ -178,7 +176,7 @@ static int read_tensors(const struct tensor_index *index, const char *prefix, st
     return n;
 }
 
-/* Combines one model's decoder with another VAE's encoder: opening must fail with `what`. */
+/* Combines one model's decoder with another VAE's encoder. Opening must fail with `what`. */
 static void expect_graft_refused(const char *model, const char *encoder, const char *what) {
     static struct named_tensor tensors[3 * GRAFTED_MAX];
     struct sys *sys = &golden_state.sys;

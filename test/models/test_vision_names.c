@@ -110,7 +110,7 @@ static void without_prefix(struct tensor_set *p) {
     rename_front(p, "visual.", "");
 }
 
-/* Adds another vision encoder, which must not be used. */
+/* Adds tensors of a second vision encoder, which must not be used. */
 static void with_others(struct tensor_set *p) {
     struct item *norm = tensor_set_find(p, "visual.merger.ln_q.weight");
     for (int i = 0; i < norm->dim[0]; i++) ((float *)(void *)norm->data)[i] *= 2;
@@ -118,8 +118,8 @@ static void with_others(struct tensor_set *p) {
 
 static const struct {
     const char *what;
-    void (*together)(struct tensor_set *p); /* edits a file with both; NULL: text encoder alone */
-    void (*apart)(struct tensor_set *p);    /* edits a file with the vision encoder; NULL: none */
+    void (*together)(struct tensor_set *p); /* edits a file of both encoders; NULL: no vision encoder in it */
+    void (*apart)(struct tensor_set *p);    /* edits a file of the vision encoder; NULL: no file */
 } layouts[] = {
     {"one file", as_they_are, NULL},
     {"transformers 5", as_in_memory, NULL},

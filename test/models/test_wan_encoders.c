@@ -7,7 +7,7 @@
 
 static const char *folder;
 
-/* CLIP's default head size of 80. */
+/* The vision encoder has CLIP's default head size of 80. */
 static void make_folder(void) {
     folder =
         random_model("wan", "wan_i2v",
@@ -61,7 +61,6 @@ static void join_qkv(struct tensor_set *p, const char *to) {
     tensor_set_drop(p, "-");
 }
 
-/* Adds leading dimensions of 1. */
 static void add_leading_axes(struct item *item, int axes) {
     memmove(item->dim + axes, item->dim, (size_t)item->rank * sizeof *item->dim);
     for (int i = 0; i < axes; i++) item->dim[i] = 1;
@@ -187,7 +186,7 @@ static void test_converted_text_encoder(struct model_paths from, const char *wan
     }
 }
 
-/* ComfyUI's files hold the tokenizer as a tensor, the only tokenizer here. */
+/* ComfyUI's files hold the tokenizer as a tensor; there is no other tokenizer here. */
 static void test_text_encoder_names(const char *wanted) {
     static const struct {
         const char *what, *prefix;
@@ -248,7 +247,7 @@ static void expect_vision_grid(struct vision_grid got, int width, int height, in
           got.whole.top, got.whole.width, got.whole.height, got.columns * got.rows);
 }
 
-/* Sizes of transformers' get_resize_output_image_size and center_crop. */
+/* Expects the sizes of transformers' get_resize_output_image_size and center_crop. */
 static void test_resize_and_crop_sizes(void) {
     expect_vision_grid(vision_grid_of(NULL, 56, 56), 56, 56, 0, 0, "no resize");
     expect_vision_grid(vision_grid_of(NULL, 64, 48), 74, 56, 9, 0, "wide");
@@ -258,7 +257,7 @@ static void test_resize_and_crop_sizes(void) {
     expect_vision_grid(vision_grid_of(NULL, 57, 56), 57, 56, 0, 0, "half a pixel");
 }
 
-/* A folder of the vision encoder with this preprocessor_config.json. */
+/* Writes a vision encoder's folder with this preprocessor_config.json. */
 static const char *with_processor(const char *text) {
     const char *at = temporary_path("eyes");
     char path[TENSOR_SET_PATH];
@@ -283,7 +282,7 @@ static void test_preprocessor_config(void) {
         {"{\"size\": 40, \"crop_size\": 56}", SLUICE_META, "a shorter edge of 40"},
         {"{\"size\": {\"shortest_edge\": 56}, \"crop_size\": {\"height\": 28, \"width\": 28}}", SLUICE_META,
          "cropped to 28x28"},
-        {"{\"do_center_crop\": false}", SLUICE_META, "never cropped"},
+        {"{\"do_center_crop\": false}", SLUICE_META, "not cropped"},
         {"{\"size\": {\"height\": 56, \"width\": 40}}", SLUICE_META, "resized to 40x56"},
         {"{\"size\": {\"height\": 56}}", SLUICE_META, "resized to 0x56"},
         {"{\"size\": {\"shortest_edge\": 56, \"longest_edge\": 80}}", SLUICE_UNSUPPORTED, "80"},

@@ -53,7 +53,6 @@ static void compare(const char *what) {
     }
 }
 
-/* Sets or removes a key of the configuration. */
 static void configure(struct tensor_set *p, const char *key, const char *value) {
     json_t *config = json_loads(p->config, 0, NULL);
     if (value)
@@ -89,7 +88,7 @@ static void test_vace_block_positions(void) {
         check(!strcmp(block_before_hint("vace_blocks.1"), "blocks.3"), "the second hint is after %s",
               block_before_hint("vace_blocks.1"));
     model_close(authors.opened);
-    static const char *const wrong[][2] = {{"[1, 2]", "block 1 first"},
+    static const char *const wrong[][2] = {{"[1, 2]", "a first entry of 1"},
                                            {"[0, 0]", "block 0 after block 0"},
                                            {"[0, 4]", "block 4 after block 0"},
                                            {"[0]", "expected 2"},

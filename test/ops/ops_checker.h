@@ -13,8 +13,7 @@
 enum { WORKSPACE_MAX = 256 << 20 };
 
 extern struct ops_checker {
-    struct device
-        device; /* first member: device functions cast a struct device pointer to struct ops_checker */
+    struct device device; /* first member: struct device * is cast to this type */
     struct sys sys;
     struct device *two, *one;  /* CPU devices with two threads and with one thread */
     int64_t primitive_most[2]; /* largest heap use of a prepared product and of a prepared convolution */

@@ -25,8 +25,7 @@ static void assert_no_problem(void) {
     if (problem.code) fail_msg("%s", error_line(&problem, line, sizeof line));
 }
 
-/* Rounds to bf16 by comparing the distances to both neighbouring values, independently of the engine's
- * method. */
+/* Rounds to bf16 by the distances to both neighbouring values, unlike the engine. */
 static double nearest_bf16(double value) {
     if (value == 0 || !isfinite(value)) return value;
     int exponent;
@@ -41,8 +40,7 @@ static double load_rounded(const struct tensor *t, int64_t row, int32_t column) 
     return x.precision == PRECISION_BF16 ? nearest_bf16(value) : value;
 }
 
-/* Returns the i-th test value next to a rounding limit: ties, neighbours of ties, the largest values; no f32
- * subnormals. */
+/* Returns a value next to a rounding limit: ties, neighbours of ties, largest values; no subnormals. */
 static float edge(int i) {
     static const uint32_t tails[] = {0, 1, 0x7fff, 0x8000, 0x8001, 0xffff};
     static const uint32_t heads[] = {0x3f80, 0x3f81, 0xbf80, 0x4049, 0xc2fe, 0x7f7e, 0xff7e, 0x0080, 0x3fff};
@@ -64,8 +62,8 @@ static void test_operands_are_rounded_to_nearest(void **state) {
     *(uint16_t *)weight.data = 0x3f80;
     for (int i = 0; i < VALUES; i++) value[i] = edge(i);
     value[VALUES] = NAN, value[VALUES + 1] = INFINITY;
-    value[VALUES + 2] =
-        (union float_bits){.bits = 0x7f800001}.value; /* a NaN whose upper half is the bits of infinity */
+    /* a NaN whose upper half is the bits of infinity */
+    value[VALUES + 2] = (union float_bits){.bits = 0x7f800001}.value;
     op_linear(&x, out, in, weight, (struct epilogue){0});
     assert_no_problem();
     for (int i = 0; i < VALUES; i++) {
@@ -135,8 +133,7 @@ static void test_product_error_is_small(void **state) {
     }
 }
 
-/* Returns value i (from 0) of a splitmix64 sequence (Steele et al. 2014), as test/golden/bf16.py generates
- * it. */
+/* Returns value i of splitmix64 (Steele et al. 2014), as test/golden/bf16.py generates it. */
 static float splitmix_value(uint64_t seed, uint64_t i) {
     uint64_t z = (i + 1 + (seed << 32)) * 0x9e3779b97f4a7c15u;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9u;
@@ -207,8 +204,7 @@ static void test_error_matches_pytorch(void **state) {
     json_decref(rows);
 }
 
-/* In precision bf16, small products of conditioning rows and all operators other than products give the bits
- * of f32. */
+/* In precision bf16, small conditioning products and all other operators give the bits of f32. */
 static void test_other_operators_stay_f32(void **state) {
     (void)state;
     if (!supports_bf16()) return;
@@ -258,8 +254,7 @@ static void test_weights_are_converted_by_panels(void **state) {
         }
 }
 
-/* device->unsupported depends on the instruction sets that oneDNN may use; test/program/command_line.sh
- * limits them. */
+/* device->unsupported follows oneDNN's instruction sets, which test/program/command_line.sh limits. */
 static void test_unsupported_follows_instruction_sets(void **state) {
     (void)state;
     assert_null(checker.two->unsupported[PRECISION_F32]);

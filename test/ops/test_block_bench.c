@@ -50,7 +50,7 @@ static const struct bench_block_case decoder_case = {.name = "decoder",
 struct listener {
     int calls, refuse_at;
     char last[64];
-    int rounds; /* number of different progress texts so far */
+    int rounds;
 };
 
 static bool on_progress(void *user, double fraction, const char *what) {
@@ -139,7 +139,6 @@ static void test_weight_types_are_measured(void **state) {
     }
 }
 
-/* With an adapter the block's products give other results and take more FLOPs. */
 static void test_adapter_changes_result(void **state) {
     (void)state;
     struct listener l = {0};

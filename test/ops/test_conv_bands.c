@@ -1,8 +1,6 @@
 /* Convolutions and group statistics computed in pieces give the bits of the whole. A convolution may
  * overwrite its own input if its output starts conv_lead bytes before the input; a smaller distance is
- * rejected.
- *
- * The environment variable SEED changes all random cases. */
+ * rejected. The environment variable SEED changes all random cases. */
 #include "engine/base/random.h"
 #include "test/lib/block_runner.h"
 
@@ -68,7 +66,6 @@ struct conv {
     struct conv_options options;
 };
 
-/* Returns an output tensor for the convolution of `in`. */
 static struct tensor conv_out(const struct tensor *in, int32_t channels, const struct conv_options *o) {
     return test_tensor(
         DTYPE_F32, 3,
@@ -98,8 +95,7 @@ static void run_conv(const struct conv *c, struct tensor out, struct tensor in, 
     op_conv2d(&x, out, in, c->weight, epilogue, c->options);
 }
 
-/* Makes a convolution with so many weights that threads compute panels of outputs, in bands of one or several
- * pieces. */
+/* Makes a convolution with so many weights that threads compute panels of outputs in bands. */
 static struct conv make_panels(void) {
     int32_t C = 8 * between(116, 130), N = 288, dim[] = {N, C, 3, 3};
     struct conv c = {.in = filled(3, (int32_t[]){between(5, 20), between(100, 500), C}),
@@ -164,8 +160,8 @@ static void test_output_may_overlap_input(void **state) {
         run_conv(&c, out, in, e);
         assert_ok(&problem);
         assert_same(c.out, out);
-        if (lead <
-            tensor_bytes(&out)) { /* with a lead of the output's size or more the tensors do not overlap */
+        /* with a lead of the output's size or more the tensors do not overlap */
+        if (lead < tensor_bytes(&out)) {
             out.data = memory + 4;
             run_conv(&c, out, in, e);
             assert_int_equal(problem.code, INTERNAL);
@@ -210,8 +206,7 @@ static void test_strided_pieces_equal_whole(void **state) {
     }
 }
 
-/* Returns the lead at which every band, even of one row, is written before the input rows that are still to
- * be read. */
+/* Returns the lead at which every band is written before the input rows still to be read. */
 static int64_t strided_lead(const struct conv *c) {
     int64_t in_row = tensor_bytes(&c->in) / c->in.dim[0], out_row = tensor_bytes(&c->out) / c->out.dim[0];
     int64_t most = 0;
@@ -222,8 +217,7 @@ static int64_t strided_lead(const struct conv *c) {
     return most;
 }
 
-/* The output of a strided convolution starts at its input, or before it where rows grow; a smaller distance
- * is rejected. */
+/* A strided convolution's output starts at its input, or before it where rows grow. */
 static void test_strided_output_may_overlap_input(void **state) {
     int longer = 0;
     (void)state;

@@ -27,13 +27,13 @@ static void test_linear(void **state) {
     case_linear(7, 36, 20, DTYPE_F16, 0, true, RESIDUAL_APART);
     case_linear(33, 130, 77, DTYPE_F32, 3, false, RESIDUAL_OUT);
     case_linear(100, 320, 512, DTYPE_BF16, 0, false, RESIDUAL_OUT);
-    case_linear(17, 200, 10240, DTYPE_BF16, 0, true,
-                RESIDUAL_OUT); /* weight panels of 64 outputs, the last one of 8 */
+    /* weight panels of 64 outputs, the last one of 8 */
+    case_linear(17, 200, 10240, DTYPE_BF16, 0, true, RESIDUAL_OUT);
     case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
     case_linear(3, 70, 20000, DTYPE_F16, 0, false, RESIDUAL_NONE);
     case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
-    case_linear(33, 576, 1040, DTYPE_F16, 0, true,
-                RESIDUAL_OUT); /* packed weights: 1040 columns are 65 tiles of 16, an odd number */
+    /* packed weights: 1040 columns are 65 tiles of 16, an odd number */
+    case_linear(33, 576, 1040, DTYPE_F16, 0, true, RESIDUAL_OUT);
 }
 
 static void test_epilogue(void **state) {
@@ -42,8 +42,8 @@ static void test_epilogue(void **state) {
         {1, 1, 1, DTYPE_F32, 0, false, true, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
         {33, 130, 77, DTYPE_F32, 3, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
         {33, 130, 77, DTYPE_F16, 3, true, true, ACTIVATION_GELU_ERF, RESIDUAL_APART},
-        {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH,
-         RESIDUAL_NONE}, /* oneDNN writes directly to the output */
+        /* oneDNN writes directly to the output */
+        {100, 320, 512, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_TANH, RESIDUAL_NONE},
         {100, 320, 512, DTYPE_BF16, 0, false, true, ACTIVATION_NONE,
          RESIDUAL_NONE}, /* oneDNN writes directly to the output */
         {17, 200, 10240, DTYPE_BF16, 0, true, true, ACTIVATION_NONE, RESIDUAL_OUT},
@@ -97,10 +97,8 @@ static void test_relative_bias_buckets_match_transformers(void **state) {
         int32_t n, max;
         int32_t first[31];
     } tables[] = {
-        {32,
-         128,
-         {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64,
-          91}}, /* T5, where 16, 32 and 64 are bucket limits */
+        /* T5, where 16, 32 and 64 are bucket limits */
+        {32, 128, {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}},
         {8, 20, {1, 2, 7}},
         {16, 1000, {1, 2, 3, 4, 16, 64, 252}},
         {64, 128, {1,  2,  3,  4,  5,  6,  7,  8,  9,  10, 11, 12, 13, 14, 15, 16,
@@ -200,18 +198,17 @@ static void test_conv(void **state) {
         {5, 9, 4, 20, 1, DTYPE_F16, 1, 0, false, false, RESIDUAL_APART},
         {12, 7, 20, 36, 3, DTYPE_BF16, 2, 0, false, true, RESIDUAL_OUT},
         {6, 5, 36, 20, 3, DTYPE_F32, 1, 2, true, false, RESIDUAL_OUT},
-        {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},  /* one band of 13 rows */
+        {9, 600, 8, 4, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {37, 300, 8, 8, 3, DTYPE_F32, 1, 4, true, true, RESIDUAL_APART}, /* two bands, of 27 and 10 rows */
         {9, 3000, 3, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE}, /* three bands, of 4, 4 and 1 rows */
         {16, 16, 128, 128, 3, DTYPE_BF16, 1, 32, true, true, RESIDUAL_OUT},
         {4, 6, 512, 512, 1, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 512, 3, 3, DTYPE_F32, 1, 0, false, true, RESIDUAL_NONE},
         {6, 4, 4, 512, 3, DTYPE_F32, 2, 0, false, true, RESIDUAL_NONE},
-        {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true,
-         RESIDUAL_NONE}, /* first convolution of an inpainting UNet */
-        {7, 9, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE}, /* last convolution of a UNet */
-        {5, 9, 96, 96, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true,
-         RESIDUAL_OUT}, /* first convolution of Qwen-Image's VAE */
+        /* first convolution of an inpainting UNet */
+        {7, 9, 9, 320, 3, DTYPE_F16, 1, 0, false, true, RESIDUAL_NONE},
+        {7, 9, 320, 4, 3, DTYPE_F16, 1, 32, true, true, RESIDUAL_NONE},
+        {5, 9, 96, 96, 3, DTYPE_BF16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_OUT},
         {4, 3, 384, 12, 1, DTYPE_F32, 1, PIXEL_NORM, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {37, 300, 3, 8, 3, DTYPE_F16, 1, PIXEL_NORM, ACTIVATION_SILU, true, RESIDUAL_NONE},
         {1, 1, 1, 1, 3, DTYPE_F32, 2, PIXEL_NORM, ACTIVATION_NONE, false, RESIDUAL_NONE},
@@ -219,8 +216,7 @@ static void test_conv(void **state) {
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) case_conv(cases[i]);
 }
 
-/* Convolution epilogues, without epilogue, with padding or a residual, in bands of which the last one is
- * short. */
+/* Convolutions with and without epilogue, padding and residual, in bands; the last one is short. */
 static void test_conv_finish(void **state) {
     (void)state;
     struct conv_case c = {31, 600, 8, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE};
@@ -242,7 +238,7 @@ static void test_conv_cut(void **state) {
     case_conv_sized(c, (struct conv_options){.cut_column = true});
     case_conv_sized(c, both);
     c = (struct conv_case){1, 1, 8, 8, 3, DTYPE_F32, 2, 0, ACTIVATION_NONE, false, RESIDUAL_OUT};
-    case_conv_sized(c, both); /* cropping leaves one pixel */
+    case_conv_sized(c, both); /* upsampling and cropping leave one pixel */
     c = (struct conv_case){19, 300, 8, 8, 3, DTYPE_F32, 2, 4, ACTIVATION_SILU, true, RESIDUAL_APART};
     case_conv_sized(c, both); /* bands of 13 rows, the last one cropped */
 }
@@ -265,9 +261,9 @@ static void test_conv_strided(void **state) {
     static const struct conv_case cases[] = {
         {2, 2, 3, 16, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {8, 6, 16, 3, 3, DTYPE_BF16, 1, 0, ACTIVATION_SILU, true, RESIDUAL_NONE},
-        {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE}, /* one band of 27 rows */
-        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true,
-         RESIDUAL_NONE}, /* bands of 5, 5, 5 and 2 rows */
+        {38, 300, 8, 8, 3, DTYPE_F16, 1, 0, ACTIVATION_NONE, false, RESIDUAL_NONE},
+        /* bands of 5, 5, 5 and 2 rows */
+        {34, 1500, 5, 12, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {20, 12, 128, 128, 3, DTYPE_BF16, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
         {4, 6, 4, 512, 3, DTYPE_F32, 1, 0, ACTIVATION_NONE, true, RESIDUAL_NONE},
     };
@@ -298,8 +294,9 @@ static void test_random(void **state) {
 static void test_exp(void **state) {
     (void)state;
     double worst = 0;
+    /* inputs from 0 to 87 */
     for (int sign = 0; sign < 2; sign++)
-        for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) { /* inputs from 0 to 87 */
+        for (uint32_t bits = 0; bits < 0x42ae0000u; bits += 97) {
             union float_bits f = {.bits = bits | (uint32_t)sign << 31};
             double truth = exp((double)f.value), ulp = ldexp(1, ilogb(truth) - 23);
             worst = fmax(worst, fabs((double)exp_f32(f.value) - truth) / ulp);
@@ -340,7 +337,6 @@ static void test_f16(void **state) {
     }
 }
 
-/* Unsupported convolution options, one after another. */
 static void test_invalid_convolutions_are_rejected(void **state) {
     (void)state;
     case_begin();
@@ -374,7 +370,6 @@ static void test_invalid_convolutions_are_rejected(void **state) {
     expect_error_text("operator conv2d: invalid stride");
 }
 
-/* Invalid rope tables, patches and input norms. */
 static void test_invalid_token_layouts_are_rejected(void **state) {
     (void)state;
     case_begin();
@@ -410,7 +405,7 @@ static void test_invalid_token_layouts_are_rejected(void **state) {
     expect_error_text("no norm, upsampling or residual with stride 2");
 }
 
-/* Images whose sizes do not fit, and outputs that overlap unread inputs. */
+/* Rejected shortcuts: images whose sizes do not fit, outputs that overlap unread inputs. */
 static void test_invalid_shortcuts_are_rejected(void **state) {
     (void)state;
     case_begin();
@@ -500,7 +495,6 @@ static void test_context_tensor(void **state) {
     x.scratch = NULL;
 }
 
-/* No convolution or product of any family may use oneDNN's slow reference code. */
 static void test_no_reference_code(void **state) {
     (void)state;
     enum { CHANNELS = 10 };

@@ -33,8 +33,8 @@ static const struct adapted_case cases[] = {
      {{16, 0, 576, DTYPE_BF16, 0.3f}, {64, 0, 576, DTYPE_F16, 1}},
      0,
      0},
-    {{2, 200, 9001, DTYPE_F16, 0, true, false, ACTIVATION_GELU_ERF,
-      RESIDUAL_NONE}, /* weight panels of 64 rows */
+    /* weight panels of 64 rows */
+    {{2, 200, 9001, DTYPE_F16, 0, true, false, ACTIVATION_GELU_ERF, RESIDUAL_NONE},
      {{8, 0, 200, DTYPE_F32, 2}, {1, 0, 200, DTYPE_F32, 1}},
      0,
      0},
@@ -48,8 +48,8 @@ static const struct adapted_case cases[] = {
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      160,
      200},
-    {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK,
-      RESIDUAL_NONE}, /* the output tensor is also the residual */
+    /* the output tensor is also the residual */
+    {{5, 96, 640, DTYPE_BF16, 0, true, false, ACTIVATION_GELU_QUICK, RESIDUAL_NONE},
      ONE(16, 96, DTYPE_BF16, 1),
      0,
      0},
@@ -91,8 +91,7 @@ static void test_random(void **state) {
     }
 }
 
-/* Rounds to bf16 by comparing the distances to both neighbouring values, independently of the engine's
- * method. */
+/* Rounds to bf16 by the distances to both neighbouring values, unlike the engine. */
 static double nearest_bf16(double value) {
     if (value == 0) return value;
     int exponent;
@@ -172,8 +171,8 @@ static void test_quantised_base_equals_f32(void **state) {
     blocks.data = pool_alloc((size_t)tensor_bytes(&blocks));
     unsigned char *to = blocks.data;
     for (int64_t i = 0; i < tensor_bytes(&blocks); i++) to[i] = (unsigned char)random_bits();
-    for (int64_t i = 0; i < tensor_bytes(&blocks); i += dtype_block_bytes(DTYPE_Q8_0))
-        to[i + 1] = 0x20; /* upper bytes of f16 scales of about 1/128 */
+    /* upper bytes of f16 scales of about 1/128 */
+    for (int64_t i = 0; i < tensor_bytes(&blocks); i += dtype_block_bytes(DTYPE_Q8_0)) to[i + 1] = 0x20;
     weights_widen(wide.data, &blocks, 0, N);
     struct low_rank chain[FACTORS_MOST];
     blocks.adapters = wide.adapters =
@@ -188,8 +187,8 @@ static void test_quantised_base_equals_f32(void **state) {
 }
 
 static bool clear_if_awaited(void *user, const struct tensor *tensor) {
-    struct low_rank *awaited =
-        user; /* the test's copy: awaiting a factor sets its data pointer to NULL here */
+    /* the test's copy: awaiting a factor sets its data pointer to NULL here */
+    struct low_rank *awaited = user;
     if (tensor->data == awaited->down.data) awaited->down.data = NULL;
     if (tensor->data == awaited->up.data) awaited->up.data = NULL;
     return true;
@@ -293,8 +292,8 @@ static void test_convolutions_match_merged_kernel(void **state) {
         {4, 6, 8, 16, 3, {.upsample = 2}, true, false},
         {7, 5, 8, 12, 3, {.upsample = 2, .cut_row = true}, false, true},
         {7, 9, 8, 12, 3, {.upsample = 1, .stride = 2, .pad_before = 1}, false, false},
-        {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true}, /* several bands of at most 13 rows
-                                                                          */
+        /* several bands of at most 13 rows */
+        {9, 600, 8, 4, 3, {.upsample = 1, .first_row = 3}, false, true},
     };
     for (size_t i = 0; i < sizeof shapes / sizeof *shapes; i++) expect_conv(&shapes[i]);
 }
@@ -317,8 +316,7 @@ static void test_overlapping_convolution_matches(void **state) {
     later.data = (char *)over.data + lead;
     memcpy(later.data, in.data, (size_t)tensor_bytes(&in));
     op_conv2d(&x, out, in, weight, (struct epilogue){0}, o);
-    /* Calls the device directly, because the checking device repeats calls and the first call overwrites the
-     * input. */
+    /* Calls the device directly: the checking device repeats calls, but this call overwrites its input. */
     x.device = checker.two;
     op_conv2d(&x, over, later, weight, (struct epilogue){0}, o);
     x.device = &checker.device;
@@ -356,8 +354,7 @@ static void test_invalid_factors_are_rejected(void **state) {
     expect_error_text("operator conv2d: invalid adapter's up");
 }
 
-/* Operators other than products and convolutions reject weights with adapters, but accept rows that no
- * adapter changes. */
+/* Other operators reject weights with adapters, but accept rows that no adapter changes. */
 static void test_other_operators_reject_adapters(void **state) {
     (void)state;
     struct call c = call_random(3, 40, 32);

@@ -45,7 +45,6 @@ static struct tensor random_floats(int32_t rows, int32_t columns) {
     return t;
 }
 
-/* Runs one product with a workspace of the size that cost() returns. */
 static void run_linear(struct device *device, struct tensor out, struct tensor in, struct tensor weight) {
     struct error e = {0};
     struct dry dry;

@@ -77,8 +77,7 @@ template <bool BARRIER> __global__ static void reverse(float *to, const float *f
     to[base + t] = tile[THREADS - 1 - t];
 }
 
-/* In each round a thread takes its neighbour's value; FIRST and SECOND enable the barriers before and after
- * the read. */
+/* A thread takes its neighbour's value; FIRST and SECOND enable barriers before and after the read. */
 template <bool FIRST, bool SECOND> __global__ static void rotate(float *to, const float *from) {
     SMEM_DYN(float, tile);
     int base = blockIdx.x * THREADS, t = threadIdx.x;
@@ -190,9 +189,8 @@ template <int KIND> __global__ static void absent(float *to) {
     int t = threadIdx.x;
     float value = (float)t;
     if (KIND == 0 && t % 32 < 20) value = __shfl_xor_sync(FULL, value, 1);
-    if (KIND == 1)
-        value =
-            __shfl_xor_sync(FULL, value, 1); /* the block has 40 threads, so its second warp is incomplete */
+    /* the block has 40 threads, so its second warp is incomplete */
+    if (KIND == 1) value = __shfl_xor_sync(FULL, value, 1);
     if (KIND == 2 && t % 32 < 16) value = __shfl_sync(0xFFFF, value, 20);
     to[t] = value;
 }
@@ -366,7 +364,6 @@ static int run_events() {
     return cudaEventQuery(event) == cudaSuccess ? judge(doubled) : CASE_WRONG;
 }
 
-/* The caller overwrites the source after queueing a copy. */
 static int run_overwritten() {
     upload(copies);
     host_in[3] = 17;

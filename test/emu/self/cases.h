@@ -8,8 +8,7 @@ extern "C" {
 
 enum { CASE_RIGHT = 0, CASE_WRONG = 3, CASE_UNKNOWN = 4 };
 
-/* Runs the named case; returns CASE_RIGHT or CASE_WRONG, unless the emulator or a sanitizer ends the process.
- */
+/* Returns CASE_RIGHT or CASE_WRONG, unless the emulator or a sanitizer ends the process. */
 int case_run(const char *name);
 
 #ifdef __cplusplus

@@ -26,7 +26,7 @@ enum { BUILD = 0 };
  * not find the fault. */
 static const struct expectation {
     const char *name, *found[3];
-    const char *variable, *value; /* environment variable of the case, and its value */
+    const char *variable, *value;
 } table[] = {
     {"clean reverse", {0}, 0, 0},
     {"clean rotate", {0}, 0, 0},
@@ -86,8 +86,7 @@ static const struct expectation {
     {"unmapped", {"not mapped", ADDRESS, "ThreadSanitizer: SEGV"}, 0, 0},
 };
 
-/* Runs the case in its own process; the process's stderr goes to `text`. Returns the exit status, or 128 plus
- * the signal. */
+/* Runs a case in its own process; stderr goes to `text`. Returns its exit status or 128 + signal. */
 static int run_alone(const char *self, const struct expectation *x, const char *order, char *text,
                      size_t bytes) {
     int pipe_ends[2];

@@ -32,12 +32,12 @@ def disguise(model, dtype):
     model.__class__ = type(model.__class__.__name__, (model.__class__,), {"dtype": property(lambda _: torch.float32)})
 
     forward = model.forward
-    # not with hooks: the reference tensors' hooks must record the pipeline's values
+    # replaces forward instead of hooking it: hooks must record the pipeline's values
     model.forward = lambda *args, **kwargs: cast(forward(*cast(args, dtype), **cast(kwargs, dtype)), torch.float32)
 
 
 def keep_conditioning(transformer, dtype):
-    """Runs timestep, guidance and pooled text embeddings in f32; only the result is rounded."""
+    """Runs timestep, guidance and pooled text embeddings in f32; only their result is rounded."""
     given = {}
 
     def remember(_module, _args, kwargs):
@@ -60,7 +60,8 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, about):
-    """Runs each transformer block on its reference tensor's input; returns outputs by reference tensor name."""
+    """Runs each transformer block on its input among the reference tensors; returns the outputs by reference tensor
+    name."""
     model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
     rope, n = model.pos_embed(known["rope.ids"].float()), about["text_tokens"]
     for name, block in (("block.double", model.transformer_blocks[about["double"]]),
@@ -105,7 +106,7 @@ def text_blocks(pipe, dtype, known, about):
 
 
 def cases(pipe, known, expect):
-    """Encoded prompts and final latents of every case."""
+    """Returns the encoded prompts and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix = f"case{case['index']}"
@@ -131,12 +132,12 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """Adds entries under the tests' other names."""
+    """Adds entries under the additional names that the C tests use."""
     errors["block.velocity.far"] = errors["block.velocity"]
 
 
 def independent(name, known):
-    """Number of independent errors: rows of equal tokens are equal, padding in particular."""
+    """Returns the number of independent errors: rows of equal tokens are equal, padding in particular."""
     if ".hidden." not in name:
         return {}
     return {"n": len(known[name.replace("hidden", "ids_2")].unique()) * known[name].shape[-1]}

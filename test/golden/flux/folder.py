@@ -1,4 +1,4 @@
-"""Writes the model folder in the layouts of published files."""
+"""Writes a Flux model folder in the layouts of published files."""
 
 import os
 
@@ -43,7 +43,7 @@ def _clip(spec, folder, vocabulary):
     if not spec.form["clip_released"]:
         model.to(DTYPES[dtype]).save_pretrained(folder)
         return
-    # Published files: prefix "text_model.", and an eos_token_id that is not the tokenizer's.
+    # Layout of published CLIP files: prefix "text_model.", and an eos_token_id that is not the tokenizer's.
     os.makedirs(folder)
     tensors = {f"text_model.{name.removeprefix('text_model.')}": t for name, t in cast(model, dtype).items()}
     write_weights(folder, "model", tensors, 1)
@@ -57,13 +57,13 @@ def _clip(spec, folder, vocabulary):
 
 def t5(spec, folder, vocabulary):
     config = T5Config(
-        # the published embedding also has 28 more rows than the tokenizer has ids
+        # published embeddings also have 28 more rows than the tokenizer has ids
         vocab_size=vocabulary + 28, d_model=spec.t5_hidden, d_kv=spec.t5_head_dim, d_ff=spec.t5_ffn, num_layers=spec.t5_layers,
         num_heads=spec.t5_heads, feed_forward_proj="gated-gelu", is_encoder_decoder=True, tie_word_embeddings=False, dropout_rate=0.1)
     model = weights.randomize(T5EncoderModel(config), weights.T5, f"{spec.seed} t5")
     os.makedirs(folder)
     tensors = cast(model, spec.form["t5_dtype"])
-    tensors.pop("encoder.embed_tokens.weight", None)  # tied to shared.weight
+    tensors.pop("encoder.embed_tokens.weight", None)  # the embedding is tied to shared.weight
     write_weights(folder, "model", tensors, spec.form["t5_shards"])
     write_json(os.path.join(folder, "config.json"), {
         "architectures": ["T5EncoderModel"], "classifier_dropout": 0.0, "d_ff": spec.t5_ffn, "d_kv": spec.t5_head_dim, "d_model": spec.t5_hidden,
@@ -83,7 +83,7 @@ def _scheduler(spec, folder):
 
 
 def write(spec, folder):
-    """Writes the whole folder."""
+    """Writes the whole model folder."""
     begin_model(folder, spec.form)
     for part in sorted(set(CLASSES) - set(spec.form["shares"])):
         path = os.path.join(folder, part)

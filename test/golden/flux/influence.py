@@ -10,7 +10,7 @@ PARTS = ["text_encoder", "text_encoder_2", "transformer", "vae"]
 MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoders, transformer), of the decoded picture (vae.decoder) or of a picture's "
            "moments (vae.encoder) when the tensor is zero.")
 
-STEPS = 2  # of the first case, which has more
+STEPS = 2  # number of steps that are repeated; case 0 has more
 KEY_BIAS = "a key bias adds the same to all scores of a query: softmax cancels it"
 UNUSED = [
     (r"^vae\.(decoder|encoder)\.mid_block\.attentions\.0\.to_k\.bias$", KEY_BIAS),
@@ -23,7 +23,7 @@ def unused(_pipe):
 
 
 class Probe:
-    """Repeats case 0 from the first stage that a change affects."""
+    """Repeats case 0 from the first stage that a change of a tensor affects."""
 
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors = pipe, expect["cases"][0], tensors
@@ -41,7 +41,7 @@ class Probe:
 
     @torch.no_grad()
     def encode(self):
-        picture = self.tensors.get("encoder.in")  # none if the VAE is another fixture's
+        picture = self.tensors.get("encoder.in")  # None if another fixture owns the VAE
         return None if picture is None else self.pipe.vae.encode(picture).latent_dist.parameters
 
     def change(self, name):
@@ -57,7 +57,7 @@ class Probe:
 
 
 def constants(pipe):
-    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
+    """Returns (name, part, objects, attribute, wrong value) of constants and plausible mistakes."""
     model, clip, t5, vae = pipe.transformer, pipe.text_encoder, pipe.text_encoder_2, pipe.vae
     layer = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
     heads = [m for m in model.modules() if isinstance(m, torch.nn.RMSNorm)]

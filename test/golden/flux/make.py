@@ -41,7 +41,7 @@ import reference_tensors as zimage_references
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "long", "special", "empty"]
-HIDDEN_TEXTS = 2  # cases with hidden states, besides the first two image cases
+HIDDEN_TEXTS = 2  # number of text cases with hidden states, besides the first two image cases
 
 
 def encode_case(pipe, case, out, hidden):

@@ -18,11 +18,11 @@ SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
 SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6032]
 SCHEDULE_SHIFTS = [1.0, 3.0]
 
-BLOCK_TEXT = 24  # text tokens in block reference tensors (the first ones)
+BLOCK_TEXT = 24  # number of leading text tokens in block reference tensors
 
 
 def load(folder):
-    """Loads the folder with the reference, in f32 whatever the files' dtype."""
+    """Loads the model folder into the reference pipeline, in f32 whatever the files' dtype."""
     name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
     pipe = getattr(diffusers, name).from_pretrained(folder, dtype=torch.float32)
     pipe.set_progress_bar_config(disable=True)
@@ -33,7 +33,7 @@ def load(folder):
 
 @torch.no_grad()
 def encode(pipe, prompt, tokens_max):
-    """Reference tensors of one prompt, padding included, by the pipeline's own code."""
+    """Returns the reference tensors of one prompt, padding included, by the pipeline's own code."""
     hidden, pooled, _ = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
     ids = [t(prompt, padding="max_length", max_length=n, truncation=True).input_ids for t, n in ((pipe.tokenizer, 77), (pipe.tokenizer_2, tokens_max))]
     assert hidden.shape[1] == len(ids[1]) == tokens_max and len(ids[0]) == 77
@@ -67,7 +67,7 @@ def _call(pipe, case, pictures, generator):
 
 @contextlib.contextmanager
 def _more_references(pipe, pictures):
-    """Adds further reference images: the pipeline takes one; the others follow with their first axis counted on."""
+    """Adds reference images after the pipeline's only one; each has the next number on the first position axis."""
     prepare = pipe.prepare_latents
 
     def prepared(image, batch_size, channels, height, width, dtype, device, generator=None, latents=None):
@@ -99,7 +99,8 @@ def run_case(pipe, case, pictures):
 
 
 def packed(pipe, latents, control=None):
-    """Packs latents [1, C, h, w] one after another as the transformer's input; Fill's control channels are appended to the first."""
+    """Packs latents [1, C, h, w] one after another as the transformer's input; Fill's control channels are appended
+    to the first latent."""
     rows = [pipe._pack_latents(z, 1, *z.shape[1:]) for z in latents]
     if control is not None:
         channels = latents[0].shape[1]
@@ -123,7 +124,7 @@ def conditioning_latents(case, known, image=0):
     """Returns latents of references and Fill's control channels for an image's latent [1, C, h, w]."""
     references = [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
     control = None
-    if "control" in known:  # of image 0; all images share the mask
+    if "control" in known:  # control channels of image 0, which all images share
         channels = case["channels"]
         control = torch.cat([known["encoded.masked"][image], known["control"][channels:]])
     return references, control
@@ -157,7 +158,8 @@ def denoise(pipe, case, known, texts, image=0, steps=None):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """One block of each kind in a complete forward pass, after case 0's first step, with the first text tokens."""
+    """Records one block of each kind in a complete forward pass, after case 0's first step, with the first text
+    tokens."""
     model, out, about = pipe.transformer, {}, {}
     known = of_case(references, 0)
     text = known["hidden.cond"][None, :BLOCK_TEXT]
@@ -201,19 +203,19 @@ def block_references(pipe, case, references):
 
 @torch.no_grad()
 def text_references(pipe, references):
-    """A middle layer of both text encoders, and T5's distance bias."""
+    """Records a middle layer of both text encoders, and T5's distance bias."""
     clip, t5, out, about = pipe.text_encoder, pipe.text_encoder_2, {}, {}
     layers = (clip.text_model if hasattr(clip, "text_model") else clip).encoder.layers
     i, j = (len(layers) - 1) // 2, len(t5.encoder.block) // 2
     with Watch({"block.clip": layers[i], "block.t5": t5.encoder.block[j]}) as watch:
         embedded = clip(input_ids=references["case0.ids.cond"].long()[None], output_hidden_states=True).hidden_states[0]
-        # the shortened text: layers accept any length
+        # runs on the first tokens only, as layers accept any length
         t5(input_ids=references["case0.ids_2.cond"].long()[None, :2 * BLOCK_TEXT])
     out.update(watch.tensors)
     out["clip.embedding"] = embedded[0]
     out["t5.embedding"] = t5.shared(references["case0.ids_2.cond"].long())
     bias = t5.encoder.block[0].layer[0].SelfAttention.compute_bias(512, 512)[0]
-    # by distance, key minus query, starting at -511
+    # by distance (key minus query), starting at -511
     out["t5.distance_bias"] = torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)
     out["t5.buckets"] = t5.encoder.block[0].layer[0].SelfAttention._relative_position_bucket(torch.arange(-1023, 1024)).to(torch.int32)
     about["block.clip"], about["block.t5"] = dict(layer=i), dict(layer=j, tokens=2 * BLOCK_TEXT)
@@ -221,7 +223,7 @@ def text_references(pipe, references):
 
 
 def schedule_references(spec):
-    """The schedule alone: for several lengths and token counts if it is dynamic, for two shifts if not."""
+    """Returns the schedule alone: for several lengths and token counts if it is dynamic, for two shifts if not."""
     out = {}
 
     def keep(name, steps, mu=None, **settings):

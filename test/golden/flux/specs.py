@@ -13,12 +13,12 @@ FORMS = {
     "flux_a": dict(
         pipeline="FluxPipeline", guided=True, fills=False, tokens_max=512, share=None, shares=[],
         transformer_dtype="f32", clip_dtype="f32", t5_dtype="f32", vae_dtype="f32",
-        # its width is fixed at 256, so bf16 also saves much space
+        # the tensor's input width is 256 in every model, so bf16 also saves much space
         cast={"time_text_embed.timestep_embedder.linear_1.weight": "bf16", "time_text_embed.guidance_embedder.linear_1.weight": "bf16"},
         transformer_shards=2, t5_shards=1,
-        clip_json=False,          # vocab.json + merges.txt
-        t5_json=True,             # tokenizer.json only
-        clip_released=True,       # prefix "text_model."; eos_token_id 2, which is not the tokenizer's
+        clip_json=False,          # CLIP: vocab.json and merges.txt
+        t5_json=True,             # T5: tokenizer.json, without spiece.model
+        clip_released=True,       # CLIP: prefix "text_model."; eos_token_id is 2 and not the tokenizer's
         quant_convs=False, dynamic_shift=True, scheduler_shift=3.0,
     ),
     "flux_b": dict(
@@ -26,7 +26,7 @@ FORMS = {
         transformer_dtype="bf16", clip_dtype="bf16", t5_dtype="f16", vae_dtype="f32",
         cast={"proj_out.bias": "f32", "context_embedder.weight": "f16"},
         transformer_shards=1, t5_shards=2,
-        clip_json=True, t5_json=False,  # spiece.model only
+        clip_json=True, t5_json=False,  # T5: spiece.model, without tokenizer.json
         clip_released=False,
         quant_convs=True, dynamic_shift=False, scheduler_shift=1.0,
     ),
@@ -47,7 +47,7 @@ TEXTS = {
     "ugly": "blurry, low quality, bad hands",
     "empty": "",
     "unicode": "Cafe\u0301 \u212bngstrom, 雪の中の狐  \u1112\u1161\u11ab\uae00\n👩\u200d👩\u200d👧 🦊🏽 12345 e\u0323\u0307 — it'S THE ﬁrst  ",
-    # the template's markers: the reference parses them as added tokens
+    # special tokens as text, which the reference parses as added tokens
     "special": "a sign <|endoftext|> that says </s> <|startoftext|>hello<pad> <extra_id_7>, <unk> there",
     "long": ", ".join(f"{n} {thing} in the {place}" for n in range(24) for thing, place in
                       (("birds", "snow"), ("small boats", "morning light"), ("mountains", "night sky"))),
@@ -59,13 +59,11 @@ class Spec(Sizes):
     name: str
     seed: int
     form: dict
-    # transformer
     heads: int
     axes: list
     doubles: int
     singles: int
     channels: int
-    # text encoders
     clip_hidden: int
     clip_heads: int
     clip_layers: int
@@ -75,7 +73,6 @@ class Spec(Sizes):
     t5_head_dim: int
     t5_layers: int
     t5_ffn: int
-    # VAE
     vae_channels: list
     vae_groups: int
     vae_layers: int
@@ -92,12 +89,12 @@ def _case(grid, steps, seed, guidance=3.5, **more):
 CASES = {
     "flux_a": [
         _case((7, 5), 4, 42),
-        # classifier-free guidance in addition to the distilled one
+        # classifier-free guidance in addition to the distilled guidance
         _case((4, 6), 3, 7, prompt="house", guidance=1.7, cfg=2.5, negative="ugly"),
         _case((5, 3), 2, 123456789, batch=2),
-        # 5 steps, strength 0.6: the last three
+        # 5 steps, strength 0.6: runs the last three
         _case((6, 4), 5, 11, init=True, strength=0.6),
-        # 7 steps * 0.45 = 3.15: the last four, as diffusers counts; each image has its own posterior noise
+        # 7 steps * 0.45 = 3.15: diffusers runs the last four; each image has its own posterior noise
         _case((3, 5), 7, 2024, prompt="house", guidance=5.0, cfg=2.5, negative="empty", init=True, strength=0.45, batch=2),
     ],
     "flux_b": [
@@ -110,7 +107,7 @@ CASES = {
     "flux_kontext": [
         _case((4, 6), 4, 42, guidance=2.5, references=[(7, 3)]),
         _case((6, 3), 2, 9, prompt="house", guidance=4.0, cfg=2.5, negative="ugly", references=[(3, 5)], batch=2),
-        # more than the reference's pipeline supports (one): the second one's first axis is 2
+        # two references, although the reference's pipeline supports one: the second has 2 on the first position axis
         _case((5, 4), 2, 8, guidance=2.5, references=[(3, 4), (6, 2)]),
         _case((3, 4), 2, 1, guidance=2.5),
     ],
@@ -139,7 +136,8 @@ def spec_b(name, seed, form):
 
 
 def random_spec(name, seed):
-    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
+    """Returns a spec of random dimensions and sizes under the same rules; fixtures that share weights draw them
+    identically."""
     form = FORMS[name]
     rng = random.Random(f"{seed} {form['share'] or name}")
     clip_heads, groups, levels = rng.randint(1, 4), rng.choice([2, 3, 4]), rng.choice([3, 4])

@@ -34,7 +34,8 @@ def _clip_shell(model):
 
 
 def clip(merges):
-    """Returns (vocabulary, merges in rank order). Own implementation: the tokenizers library breaks ties between pairs arbitrarily."""
+    """Returns (vocabulary, merges in rank order). Trains without the tokenizers library, which breaks ties between
+    pairs arbitrarily."""
     shell, words = _clip_shell(models.BPE()), {}
     for text in tokens.CORPUS:
         for word, _ in shell.pre_tokenizer.pre_tokenize_str(shell.normalizer.normalize_str(text)):
@@ -91,7 +92,8 @@ def save_clip(vocab, pairs, folder, as_json, pad=CLIP_LAST):
 
 
 def t5(starts=False):
-    """Returns the serialised model; some of the corpus's characters are unknown to it. starts: it has <s>, as umT5."""
+    """Returns the serialised SentencePiece model; some of the corpus's characters are unknown to it. starts: it has
+    <s>, as umT5."""
     out = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(tokens.CORPUS * 3), model_writer=out, vocab_size=T5_PIECES, model_type="unigram", pad_id=0, eos_id=1,
@@ -105,7 +107,7 @@ def t5_size(model):
 
 
 def _specials(model):
-    """Number of pieces before the first text piece."""
+    """Returns the number of special pieces before the first text piece."""
     return 4 if sentencepiece_model_pb2.ModelProto.FromString(model).trainer_spec.bos_id >= 0 else 3
 
 

@@ -119,7 +119,7 @@ def areas(out):
 
 
 def canvases(out):
-    """Sizes are multiples of 8, to which the pipeline would round them."""
+    """Computes the reference for fitted images; sizes are multiples of 8, to which the pipeline would round them."""
     pipeline = SimpleNamespace(video_processor=VaeImageProcessor(vae_scale_factor=8))
     for width, height, to_width, to_height in CANVAS:
         picture = draw(width * 65536 + height, height, width)

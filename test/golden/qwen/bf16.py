@@ -16,7 +16,7 @@ from . import reference_tensors as reference
 
 
 def keep_conditioning(transformer, dtype):
-    """Runs timestep embeddings in f32; only the result is rounded."""
+    """Runs timestep embeddings in f32; only their result is rounded."""
     given = {}
 
     def remember(_module, _args, kwargs):
@@ -32,7 +32,7 @@ def load(folder, dtype):
     pipe = reference.load(folder)
     for model in (pipe.transformer, pipe.text_encoder):
         disguise(model, dtype)
-    # transformers selects capabilities by the class
+    # transformers looks up output recording by class, so the changed class is registered
     _CAN_RECORD_REGISTRY[pipe.text_encoder] = pipe.text_encoder._can_record_outputs
     keep_conditioning(pipe.transformer, dtype)
     return pipe
@@ -44,7 +44,6 @@ def case_latents(known, case):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, case, about):
-    """Runs each transformer block on its reference tensor's input; returns outputs by reference tensor name."""
     model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
     latents, n = case_latents(known, case), about["text_tokens"]
     rope = model.pos_embed(reference.shapes(latents), max_txt_seq_len=n, device=torch.device("cpu"))
@@ -73,7 +72,7 @@ def pictures_of(known, index):
 
 @torch.no_grad()
 def text_blocks(pipe, dtype, known, case, about):
-    """Runs a layer of the language model, and the parts of the vision tower with reference tensors."""
+    """Runs a layer of the language model, and the recorded parts of the vision tower."""
     model = pipe.text_encoder.model
     modules = {"block.language": model.language_model.layers[about["block.language"]["layer"]]}
     if "block.tower" in about:
@@ -88,7 +87,7 @@ def text_blocks(pipe, dtype, known, case, about):
     pictures = pictures_of(known, 0)
     out = {}
     with Watch(modules | {"tower.patches": model.visual.patch_embed}) as watch:
-        if pictures:  # only the first image: a block processes one at a time
+        if pictures:  # block inputs of the first image only: a block processes one image at a time
             seen = pipe.processor.image_processor(images=[next(reference.resized(pipe, pictures))[0]], return_tensors="pt")
             model.visual(seen["pixel_values"].to(dtype), seen["image_grid_thw"])
             out = {f"{name}.out": watch.tensors[f"{name}.out"][None] for name in modules if name != "block.language"}
@@ -102,7 +101,6 @@ def text_blocks(pipe, dtype, known, case, about):
 
 
 def cases(pipe, known, expect):
-    """Encoded prompts and images, and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix, pictures = f"case{case['index']}", pictures_of(known, case["index"])
@@ -123,7 +121,7 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """Adds entries under the tests' other names."""
+    """Adds no entries: the C tests use no additional names."""
 
 
 family = types.SimpleNamespace(everything=everything, add_names=add_names, independent=lambda _name, _known: {}, renamed={})

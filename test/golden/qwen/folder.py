@@ -1,4 +1,4 @@
-"""Writes the model folder in the layouts of published files."""
+"""Writes a Qwen-Image model folder in the layouts of published files."""
 
 import os
 
@@ -19,7 +19,7 @@ CLASSES = {
 }
 PROCESSOR = {"processor": ["transformers", "Qwen2VLProcessor"]}
 
-# Added tokens after the vocabulary, as in Qwen2.5-VL, but none of them special here.
+# Added tokens after the vocabulary, as in Qwen2.5-VL; here none of them is special.
 ADDED = [(text, True) for text in ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|vision_pad|>",
                                    "<|image_pad|>", "<|video_pad|>")]
 
@@ -41,7 +41,7 @@ def _text_config(spec, tokenizer):
         "num_hidden_layers": spec.text_layers, "num_key_value_heads": spec.text_kv_heads, "rms_norm_eps": 1e-06,
         "rope_scaling": {"mrope_section": spec.text_sections, "rope_type": "default", "type": "default"}, "rope_theta": 1000000.0,
         "sliding_window": 32768, "use_cache": True, "use_sliding_window": False,
-        # the published embedding also has a few more rows than the tokenizer has ids
+        # published embeddings also have a few more rows than the tokenizer has ids
         "vocab_size": tokenizer.get_vocab_size() + 9,
     }
 
@@ -56,7 +56,8 @@ def _tower_config(spec):
 
 
 def _text_encoder(spec, folder, tokenizer):
-    """Writes config.json in one of the two published layouts: flat, or with the language model's keys also under text_config."""
+    """Writes config.json in one of the two published layouts: flat, or with the language model's keys also under
+    text_config."""
     form, text = spec.form, _text_config(spec, tokenizer)
     named = {f"{name}_token_id": tokenizer.token_to_id(f"<|{text}|>") for name, text in
              (("image", "image_pad"), ("video", "video_pad"), ("vision_start", "vision_start"), ("vision_end", "vision_end"))}
@@ -68,12 +69,12 @@ def _text_encoder(spec, folder, tokenizer):
     os.makedirs(folder)
     write_json(os.path.join(folder, "config.json"), config)
     model = Qwen2_5_VLForConditionalGeneration(Qwen2_5_VLConfig.from_pretrained(folder))
-    # each with its own rules
+    # the language model and the vision tower have their own rules
     weights.randomize(model.model.language_model, weights.QWEN_TEXT, f"{spec.seed} {spec.name} text")
     weights.randomize(model.model.visual, weights.QWEN_TOWER, f"{spec.seed} {spec.name} tower")
     with torch.no_grad():
         model.lm_head.weight.copy_(0.1 * torch.randn(model.lm_head.weight.shape, generator=torch.Generator().manual_seed(spec.seed % 2**31)))
-    # names in published files
+    # tensor names as in published files
     tensors = {released(name): t.to(DTYPES[form["text_cast"].get(released(name), form["text_dtype"])]) for name, t in model.state_dict().items()}
     if not form["lm_head"]:
         del tensors["lm_head.weight"]
@@ -112,7 +113,6 @@ def _processor(spec, folder):
 
 
 def write(spec, folder):
-    """Writes the whole folder."""
     form = spec.form
     begin_model(folder, form)
     if "text_encoder" not in form["shares"]:

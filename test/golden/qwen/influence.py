@@ -6,13 +6,13 @@ from PIL import Image
 from watch import relative
 
 from . import reference_tensors
-from .folder import released  # noqa: F401 (the names that influence.txt has)
+from .folder import released  # noqa: F401 (provides the tensor names that influence.txt has)
 
 PARTS = ["text_encoder", "transformer", "vae"]
 MEASURE = ("Relative L2 change of case 0's latent after two steps (text encoder with its tower, transformer), of the decoded picture "
            "(vae.decoder) or of the first reference's latent (vae.encoder) when the tensor is zero.")
 
-STEPS = 2  # of the first case, which has more
+STEPS = 2  # number of steps that are repeated; case 0 has more
 UNUSED = [(r"^vae\..*time_conv\.", "a picture has one frame"), (r"lm_head", "no hidden state depends on it")]
 LAST = "the last block's text goes nowhere"
 
@@ -25,8 +25,6 @@ def unused(pipe):
 
 
 class Probe:
-    """Repeats case 0 from the first stage that a change affects."""
-
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors = pipe, expect["cases"][0], reference_tensors.of_case(tensors, 0)
         self.pictures = [Image.fromarray(self.tensors[name].numpy()) for name in sorted(self.tensors) if name.startswith("picture.reference")]
@@ -61,7 +59,6 @@ class Probe:
 
 
 def constants(pipe):
-    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     model, text, vae = pipe.transformer, pipe.text_encoder.model, pipe.vae
     layer = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
     heads = [m for m in model.modules() if type(m).__name__ == "RMSNorm"]

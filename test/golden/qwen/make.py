@@ -42,7 +42,7 @@ import inputs
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "template", "long", "medium", "empty"]
-HIDDEN_TEXTS = 2  # cases with hidden states, besides the first two image cases
+HIDDEN_TEXTS = 2  # number of text cases with hidden states, besides the first two image cases
 TOKENS_MAX = 512
 
 

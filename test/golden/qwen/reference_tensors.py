@@ -24,12 +24,13 @@ from . import specs
 SCHEDULE_STEPS = [1, 2, 4, 7, 20, 28, 50]
 SCHEDULE_TOKENS = [1, 117, 256, 1024, 1521, 4096, 6889]
 
-BLOCK_TEXT = 24  # text tokens in block reference tensors (the first ones used)
-LATER = "latent_001"  # input of block reference tensors: case 0 after a step
+BLOCK_TEXT = 24  # number of leading text tokens in block reference tensors
+LATER = "latent_001"  # input of block reference tensors: case 0's latent after one step
 
 
 def count_along_axes(text_encoder):
-    """Passes the positions of image tokens: diffusers 0.42 omits them, and transformers 5 then numbers them like text."""
+    """Passes image grids to the text encoder: diffusers 0.42 omits them, and transformers 5 then numbers image
+    tokens like text."""
     def hook(module, args, kwargs):
         if kwargs.get("image_grid_thw") is not None:
             kwargs["mm_token_type_ids"] = (kwargs["input_ids"] == module.config.image_token_id).int()
@@ -39,7 +40,7 @@ def count_along_axes(text_encoder):
 
 
 def load(folder):
-    """Loads the folder with the reference, in f32 whatever the files' dtype; image areas are small."""
+    """Loads the model folder into the reference pipeline, in f32 whatever the files' dtype, with small image areas."""
     pipeline_qwenimage_edit_plus.CONDITION_IMAGE_SIZE = specs.PLUS_TOWER
     pipeline_qwenimage_edit_plus.VAE_IMAGE_SIZE = specs.PICTURE
     for module in (pipeline_qwenimage_edit, pipeline_qwenimage_edit_plus):
@@ -63,7 +64,7 @@ def load(folder):
 
 
 def _of_small_areas(calculate):
-    """Idempotent replacement of the pipeline's size calculation."""
+    """Returns the pipeline's size calculation for small areas; replacing it twice changes nothing."""
     if hasattr(calculate, "small"):
         return calculate
 
@@ -75,7 +76,7 @@ def _of_small_areas(calculate):
 
 
 def resized(pipe, pictures):
-    """Returns each image as the pipelines resize it: (for the vision tower, for the VAE)."""
+    """Yields each image as the pipelines resize it: (for the vision tower, for the VAE)."""
     plus = isinstance(pipe, diffusers.QwenImageEditPlusPipeline)
     for picture in pictures:
         ratio = picture.width / picture.height
@@ -87,7 +88,8 @@ def resized(pipe, pictures):
 
 @torch.no_grad()
 def encode(pipe, prompt, pictures=(), tokens_max=512):
-    """Reference tensors of one prompt by the pipeline's own code, and its number of tokens before truncation."""
+    """Returns the reference tensors of one prompt by the pipeline's own code, and its number of tokens before
+    truncation."""
     given = {}
     keep = pipe.text_encoder.register_forward_pre_hook(lambda _m, _a, kw: given.update(ids=kw["input_ids"][0].int().clone()), with_kwargs=True)
     if hasattr(pipe, "processor"):
@@ -98,7 +100,7 @@ def encode(pipe, prompt, pictures=(), tokens_max=512):
         hidden, mask = pipe.encode_prompt(prompt, max_sequence_length=tokens_max)
     keep.remove()
     assert mask is None
-    # attention is causal: later tokens have no effect on the recorded ones
+    # attention is causal: truncated tokens have no effect on the recorded ones
     given["ids"] = given["ids"][:pipe.prompt_template_encode_start_idx + len(hidden[0])]
     uncut = len(given["ids"]) if pictures else len(pipe.tokenizer(pipe.prompt_template_encode.format(prompt)).input_ids)
     return dict(ids=given["ids"], hidden=hidden[0]), uncut
@@ -106,7 +108,8 @@ def encode(pipe, prompt, pictures=(), tokens_max=512):
 
 @torch.no_grad()
 def look(pipe, pictures):
-    """Inputs of the vision tower for each image (u8 [H, W, 3]; rows in the processor's order) and its outputs (rows in raster order)."""
+    """Returns the vision tower's inputs for each image (u8 [H, W, 3]; rows in the processor's order) and outputs
+    (rows in raster order)."""
     out = {}
     for i, (tower, _) in enumerate(resized(pipe, pictures)):
         processor = pipe.processor.image_processor
@@ -133,7 +136,6 @@ def img2img(pipe):
 
 
 def _call(pipe, case, pictures, generator):
-    """Returns the pipeline for the case and its arguments."""
     common = dict(
         prompt=case["prompt"], negative_prompt=case["negative_prompt"] if case["cfg_scale"] > 1 else None, true_cfg_scale=case["cfg_scale"],
         height=case["height"], width=case["width"], num_inference_steps=case["steps"], generator=generator,
@@ -148,9 +150,8 @@ def _call(pipe, case, pictures, generator):
 
 @torch.no_grad()
 def run_case(pipe, case, pictures):
-    """Runs one case; returns tensors by name, without the case's prefix (see ../runs.py)."""
     mean, deviation = latents_format(pipe)
-    # rounded as in each pipeline
+    # the two pipelines normalise latents with different rounding
     references, images = runs.run_case(
         pipe, case, pictures, _call, lambda z: (z - mean) * (1.0 / deviation) if case["init"] else (z - mean) / deviation)
     case["reference_grids"] = [[z.shape[-1] // 2, z.shape[-2] // 2] for z in images[0].encoded] if case["references"] else []
@@ -158,7 +159,6 @@ def run_case(pipe, case, pictures):
 
 
 def packed(pipe, latents):
-    """Packs latents [1, C, h, w] one after another as the transformer's input."""
     return torch.cat([pipe._pack_latents(z, 1, *z.shape[1:]) for z in latents], dim=1)
 
 
@@ -167,13 +167,13 @@ def shapes(latents):
 
 
 def reference_latents(case, known):
-    """Latents of references [1, C, h, w], which follow the image's."""
+    """Returns the latents [1, C, h, w] of references, which follow the image's latent."""
     return [known[f"encoded.reference_{i:03}"][:1] for i in range(len(case["references"]))]
 
 
 @torch.no_grad()
 def velocity_of(pipe, latents, t, hidden):
-    """Velocity of the first latent's tokens; t: timestep / 1000 in f32."""
+    """Returns the velocity of the first latent's tokens; t: timestep / 1000 in f32."""
     dtype = pipe.transformer.dtype
     with exactly(pipe.transformer, torch.cat([t, t * 0]) if pipe.transformer.zero_cond_t else t):
         return pipe.transformer(hidden_states=packed(pipe, latents).to(dtype), timestep=t, encoder_hidden_states=hidden[None].to(dtype),
@@ -197,7 +197,6 @@ def denoise(pipe, case, known, texts, image=0, steps=None):
 
 
 def positions(latents, text_tokens):
-    """Position ids of text, image and references."""
     def of_picture(frame, z):
         rows, columns = z.shape[2] // 2, z.shape[3] // 2
         y, x = torch.meshgrid(torch.arange(rows) - (rows - rows // 2), torch.arange(columns) - (columns - columns // 2), indexing="ij")
@@ -209,7 +208,8 @@ def positions(latents, text_tokens):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """The last two blocks in a complete forward pass, after case 0's first step, with the first text tokens."""
+    """Records the last two blocks in a complete forward pass, after case 0's first step, with the first text
+    tokens."""
     model, out = pipe.transformer, {}
     known = of_case(references, 0)
     latents = [known[LATER], *reference_latents(case, known)]
@@ -253,7 +253,7 @@ def check_rope(model, out):
 
 @torch.no_grad()
 def text_references(pipe, case, references):
-    """A middle layer of the language model on case 0's tokens, including images, and the positions."""
+    """Records a middle layer of the language model on case 0's tokens, including images, and the positions."""
     model, known, out = pipe.text_encoder.model, of_case(references, 0), {}
     layer = (len(model.language_model.layers) - 1) // 2
     kept = {}
@@ -291,7 +291,7 @@ def walked(tower, grid, rows):
 
 @torch.no_grad()
 def tower_references(pipe, case, references):
-    """Parts of the vision tower on case 0's first image, in the tower's order: window by window."""
+    """Records parts of the vision tower on case 0's first image, in the tower's order: window by window."""
     tower, out = pipe.text_encoder.model.visual, {}
     picture = Image.fromarray(of_case(references, 0)["picture.reference_000"].numpy())
     seen = pipe.processor.image_processor(images=[next(resized(pipe, [picture]))[0]], return_tensors="pt")
@@ -313,7 +313,7 @@ def tower_references(pipe, case, references):
 
 
 def encoder_references(pipe, spec):
-    """Encoder reference tensors; the parts have other paths than in AutoencoderKL."""
+    """Records encoder reference tensors; module paths differ from those of AutoencoderKL."""
     blocks = pipe.vae.encoder.down_blocks
     kinds = [type(block).__name__ for block in blocks]
     resnet = next(i for i, block in enumerate(blocks) if hasattr(block, "conv1") and block.in_dim != block.out_dim)
@@ -326,14 +326,14 @@ def decoder_references(pipe, spec):
 
 
 def schedule_references(pipe):
-    """The schedule alone, for several lengths and token counts."""
+    """Returns the schedule alone, for several lengths and token counts."""
     out, scheduler = {}, pipe.scheduler
     for steps in SCHEDULE_STEPS:
         for tokens in SCHEDULE_TOKENS:
             config = scheduler.config
             mu = calculate_shift(tokens, config.base_image_seq_len, config.max_image_seq_len, config.base_shift, config.max_shift)
             if steps == 1 and config.shift_terminal:
-                continue  # its only sigma is 1 and cannot be stretched
+                continue  # a single step's sigma is 1 and cannot be stretched to shift_terminal
             fresh = FlowMatchEulerDiscreteScheduler.from_config(config)
             fresh.set_timesteps(sigmas=np.linspace(1.0, 1 / steps, steps), mu=mu)
             name = f"schedule_tokens.{steps}.{tokens}"

@@ -11,17 +11,17 @@ from flux.specs import TEXTS as FLUX_TEXTS
 from specs import DEFAULT_SEED, Sizes, redrawn
 from specs import case as _case
 
-# The pipelines' areas are 384^2 and 1024^2 pixels, which would be too slow here at any model size: the reference and the
-# tests' tables use these.
+# Areas in pixels. The pipelines use 384^2 and 1024^2, which would be too slow at any model size; the reference and
+# the tests' tables use these.
 PLUS_TOWER, PICTURE = 160 * 160, 96 * 96
 
 TEXTS = FLUX_TEXTS | {
     "turn": "turn the fox in Picture 1 into a small boat, keep the snow",
     "swap": "put the house of Picture 2 behind the fox of Picture 1; 3 trees & 12 birds",
     "space": " ",
-    # the template's markers: the reference parses them as added tokens
+    # chat template markers as text, which the reference parses as added tokens
     "template": "a sign that says <|im_end|>\n<|im_start|>system\nno <|endoftext|>",
-    # more than the 512 rows that are used, fewer than the tokens that are read
+    # longer than the 512 rows that are used, shorter than the tokens that are read
     "medium": ", ".join(f"{n} {thing} in the {place}" for n in range(16) for thing, place in
                         (("birds", "snow"), ("small boats", "morning light"), ("mountains", "night sky"))),
 }
@@ -39,9 +39,9 @@ FORMS = {
         zero_cond_t=False, transformer_dtype="bf16", cast={"img_in.bias": "f32"}, transformer_shards=1,
         text_dtype="bf16", text_cast={}, text_shards=2, lm_head=False, nested=True,
         tokenizer_json=False, vae_dtype="bf16",
-        # diffusers' default: 1.15 at 4096 tokens; the last sigma is not stretched
+        # diffusers' default shift: 1.15 at 4096 tokens; without shift_terminal the last sigma is not stretched
         shift=dict(shift_terminal=None),
-        # 96x96 would be too slow
+        # a small limit on the vision tower's input: 96x96 would be too slow
         pixels=dict(size={"shortest_edge": 3136, "longest_edge": 7000})),
     "qwen_image": dict(
         pipeline="QwenImagePipeline", share="qwen_edit_plus", shares=["text_encoder", "tokenizer", "vae"], processor=False,
@@ -56,24 +56,20 @@ class Spec(Sizes):
     name: str
     seed: int
     form: dict
-    # transformer
     heads: int
     axes: list
     layers: int
-    # language model
     text_heads: int
     text_kv_heads: int
-    text_sections: list  # in pairs: the sum is half the head size
+    text_sections: list  # counts pairs: the sum is half the head size
     text_layers: int
     text_ffn: int
-    # vision tower
     tower_heads: int
     tower_head_dim: int
     tower_layers: int
     tower_full: list
     tower_ffn: int
     tower_window: int
-    # VAE
     vae_base: int
     vae_times: list
     vae_layers: int
@@ -95,7 +91,7 @@ class Spec(Sizes):
 
     @property
     def halved(self):
-        """Levels of the VAE that would halve time, too."""
+        """Returns, per level of the VAE, whether the level would also halve the number of frames."""
         return [i > 0 for i in range(len(self.vae_times) - 1)]
 
     @property
@@ -103,7 +99,6 @@ class Spec(Sizes):
         return 2 ** len(self.halved)
 
     def latents_format(self):
-        """Mean and standard deviation of each channel."""
         rng = random.Random(f"format {self.seed} {self.form['share'] or self.name}")
         return ([round(rng.uniform(-1.0, 1.0), 4) for _ in range(self.channels)], [round(rng.uniform(0.7, 2.5), 4) for _ in range(self.channels)])
 
@@ -113,14 +108,14 @@ CASES = {
         _case((7, 5), 4, 42),
         _case((4, 6), 3, 7, prompt="house", cfg=4.0, negative="ugly"),
         _case((5, 3), 2, 4294967295, cfg=2.5, negative="space", batch=2),
-        # 5 steps, strength 0.6: the last three
+      
         _case((6, 4), 5, 11, init=True, strength=0.6),
         _case((3, 5), 7, 2024, prompt="house", cfg=3.0, negative="empty", init=True, strength=0.45, batch=2),
     ],
     "qwen_edit": [
         _case((5, 7), 4, 42, prompt="turn", references=[(61, 40)]),
         _case((6, 9), 2, 9, prompt="house", cfg=4.0, negative="ugly", references=[(33, 97)]),
-        # half a patch too narrow for whole windows; each image has its own noise
+        # the image is half a patch too narrow for whole windows; each image of the batch has its own noise
         _case((11, 4), 2, 77, prompt="turn", cfg=2.5, negative="space", references=[(96, 96)], batch=2),
     ],
     "qwen_edit_plus": [
@@ -154,7 +149,6 @@ def spec_image(name, seed, form):
 
 
 def random_spec(name, seed):
-    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     form = FORMS[name]
     rng, own = random.Random(f"{seed} {form['share'] or name}"), random.Random(f"cases {seed} {name}")
     kv, layers = rng.randint(1, 2), rng.randint(2, 4)

@@ -15,7 +15,7 @@ from . import reference_tensors as reference
 
 
 def keep_conditioning(transformer, dtype):
-    """Runs timestep and pooled text embeddings in f32; only the result is rounded."""
+    """Runs timestep and pooled text embeddings in f32; only their result is rounded."""
     given = {}
     transformer.register_forward_pre_hook(
         lambda _module, _args, kwargs: given.update(t=kwargs["timestep"], pooled=kwargs["pooled_projections"].float()), with_kwargs=True)
@@ -28,7 +28,8 @@ def load(folder, dtype):
     for name in ["transformer", *reference.encoders(pipe)]:
         model = getattr(pipe, name)
         disguise(model, dtype)
-        if hasattr(model, "_can_record_outputs"):  # transformers selects capabilities by the class
+        # transformers looks up output recording by class, so the changed class is registered
+        if hasattr(model, "_can_record_outputs"):
             _CAN_RECORD_REGISTRY[model] = model._can_record_outputs
     keep_conditioning(pipe.transformer, dtype)
     return pipe
@@ -36,7 +37,6 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, about):
-    """Runs each transformer block on its reference tensor's input; returns outputs by reference tensor name."""
     model, temb, out = pipe.transformer, known["block.temb"].to(dtype), {}
     n = about["text_tokens"]
     for name, i in reference.kinds(model).items():
@@ -52,7 +52,6 @@ def blocks(pipe, dtype, known, about):
 
 @torch.no_grad()
 def whole(pipe, known, about):
-    """Runs the transformer with the reference tensors' inputs."""
     mine, n = of_case(known, 0), about["block"]["text_tokens"]
     velocity = reference.velocity_of(pipe, mine["latent_001"], known["block.t"], mine["hidden.cond"][:n], mine["pooled.cond"])
     out = {"block.velocity": reference.packed(velocity)}
@@ -63,7 +62,6 @@ def whole(pipe, known, about):
 
 
 def cases(pipe, known, expect):
-    """Encoded prompts and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         for lane, prompt in lanes(case):
@@ -81,14 +79,16 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """Gives each prompt the largest error of all: the ratio of largest to rms error varies from 5.6 to 13 between prompts."""
+    """Gives each prompt the largest error of all prompts, because the ratio of largest to RMS error varies from 5.6
+    to 13 between prompts."""
     texts = [error for name, error in errors.items() if name.startswith("hidden ")]
     for error in texts:
         error["max"] = max(text["max"] for text in texts)
 
 
 def independent(name, known):
-    """Number of independent errors: rows of equal tokens are equal, padding in particular; zero rows have no error."""
+    """Returns the number of independent errors: rows of equal tokens are equal, padding in particular; zero rows
+    have no error."""
     if ".hidden." not in name:
         return {}
     return {"n": int(torch.unique(known[name], dim=0).count_nonzero())}

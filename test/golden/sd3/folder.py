@@ -1,4 +1,4 @@
-"""Writes the model folder in the layouts of published files."""
+"""Writes a Stable Diffusion 3 model folder in the layouts of published files."""
 
 import os
 
@@ -65,7 +65,6 @@ def _index(spec):
 
 
 def write(spec, folder):
-    """Writes the whole folder."""
     begin_model(folder, spec.form)
     _transformer(spec, os.path.join(folder, "transformer"))
     if not spec.form["share"]:

@@ -25,8 +25,6 @@ def unused(pipe):
 
 
 class Probe:
-    """Repeats case 0 from the first stage that a change affects."""
-
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case = pipe, expect["cases"][0]
         self.final, self.known = self.latent(self.case["steps"]), tensors["case0.latent"]
@@ -45,7 +43,7 @@ class Probe:
 
     @torch.no_grad()
     def encode(self):
-        if not self.pictures:  # if the VAE is another fixture's
+        if not self.pictures:  # another fixture owns the VAE
             return None
         picture = self.pipe.image_processor.preprocess(Image.fromarray(self.pictures[0].numpy()))
         return self.pipe.vae.encode(picture).latent_dist.parameters
@@ -59,7 +57,6 @@ class Probe:
 
 
 def constants(pipe):
-    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     model, vae = pipe.transformer, pipe.vae
     layer = [m for m in model.modules() if isinstance(m, torch.nn.LayerNorm)]
     heads = [m for m in model.modules() if type(m).__name__ == "RMSNorm"]

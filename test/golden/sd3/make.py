@@ -33,7 +33,7 @@ import inputs
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "special", "long", "empty"]
-HIDDEN = 2  # number of cases of each kind with hidden states (the first ones)
+HIDDEN = 2  # number of leading cases of each kind with hidden states
 
 
 def image_case(spec, k, wanted):

@@ -10,14 +10,14 @@ import runs
 from inputs import of_case
 from watch import Watch
 
-BLOCK_TEXT = 24  # text rows in block reference tensors (the first ones)
-TOKENS_MAX = 256  # T5's
-CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.371)]  # also a timestep outside the schedule
+BLOCK_TEXT = 24  # number of leading text rows in block reference tensors
+TOKENS_MAX = 256  # T5's sequence length
+# inputs of forward passes: (latent, step, offset of the timestep), one outside the schedule
+CALLS = [("latent_000", 0, 0.0), ("latent_002", 2, 0.371)]
 PLACES = ["", "_2", "_3"]  # suffixes of the names of text encoders and tokenizers
 
 
 def load(folder):
-    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     index = diffusers.DiffusionPipeline.load_config(folder)
     absent = dict.fromkeys(name for name, kind in index.items() if kind == [None, None])
     pipe = diffusers.DiffusionPipeline.from_pretrained(folder, dtype=torch.float32, **absent)
@@ -28,12 +28,11 @@ def load(folder):
 
 
 def encoders(pipe):
-    """Names of the existing text encoders."""
     return [f"text_encoder{place}" for place in PLACES if getattr(pipe, f"text_encoder{place}") is not None]
 
 
 def _without_clip_l(pipe, prompt):
-    """Encodes like the pipeline; zeros replace CLIP-L's columns and pooled row."""
+    """Encodes a prompt like the pipeline; zeros replace the columns and the pooled row of the absent CLIP-L."""
     ids = pipe.tokenizer_2(prompt, padding="max_length", max_length=77, truncation=True, return_tensors="pt").input_ids
     given = pipe.text_encoder_2(ids, output_hidden_states=True)
     tokens, pooled = given.hidden_states[-2], given[0]
@@ -45,7 +44,7 @@ def _without_clip_l(pipe, prompt):
 
 @torch.no_grad()
 def embeddings(pipe, prompt):
-    """Returns ([1, rows, columns], [1, columns]) of one prompt."""
+    """Returns the embeddings ([1, rows, columns], [1, columns]) of one prompt."""
     if pipe.text_encoder is None:
         return _without_clip_l(pipe, prompt)
     tokens, _, pooled, _ = pipe.encode_prompt(prompt, None, None, do_classifier_free_guidance=False)
@@ -53,7 +52,8 @@ def embeddings(pipe, prompt):
 
 
 def encode(pipe, prompt):
-    """Reference tensors of one prompt, padding included, and each encoder's number of tokens before truncation."""
+    """Returns the reference tensors of one prompt, padding included, and each encoder's number of tokens before
+    truncation."""
     hidden, pooled = embeddings(pipe, prompt)
     out, uncut = dict(hidden=hidden[0], pooled=pooled[0]), {}
     for place in PLACES:
@@ -66,7 +66,7 @@ def encode(pipe, prompt):
 
 
 def _runner(pipe, case):
-    """Returns the pipeline of the same components for text, an image, or an image with a mask."""
+    """Returns a pipeline with the same components for text, an image, or an image with a mask."""
     kind = StableDiffusion3InpaintPipeline if case["mask"] else StableDiffusion3Img2ImgPipeline if case["init"] else type(pipe)
     runner = kind(**pipe.components)
     runner.set_progress_bar_config(disable=True)
@@ -76,7 +76,7 @@ def _runner(pipe, case):
 def call(pipe, case, pictures, generator):
     arguments = dict(height=case["height"], width=case["width"], num_inference_steps=case["steps"], guidance_scale=case["cfg_scale"],
                      generator=generator)
-    if pipe.text_encoder is None:  # required by the pipelines
+    if pipe.text_encoder is None:  # the pipelines require a CLIP-L encoder
         arguments["prompt_embeds"], arguments["pooled_prompt_embeds"] = embeddings(pipe, case["prompt"])
         if case["cfg_scale"] > 1:
             arguments["negative_prompt_embeds"], arguments["negative_pooled_prompt_embeds"] = embeddings(pipe, case["negative_prompt"] or "")
@@ -103,18 +103,17 @@ def _shifted(vae, case):
 
 
 def run_case(pipe, case, pictures):
-    """Runs one case; returns tensors by name, without the case's prefix (see ../runs.py)."""
     config = pipe.vae.config
     with _shifted(pipe.vae, case):
         references, _ = runs.run_case(pipe, case, pictures, call, lambda z: (z - config.shift_factor) * config.scaling_factor)
-    if case["mask"]:  # encoded by the pipeline but unused
+    if case["mask"]:  # the pipeline encodes the masked image but does not use it
         del references["moments.masked"], references["encoded.masked"]
     return references
 
 
 @torch.no_grad()
 def velocity_of(pipe, latent, t, hidden, pooled, skipped=None):
-    """Velocity [1, C, h, w] of a latent of that shape; t: timestep in f32."""
+    """Returns the velocity [1, C, h, w] of a latent [1, C, h, w]; t: timestep in f32."""
     model = pipe.transformer
     with runs.exactly(model, t):
         return model(hidden_states=latent.to(model.dtype), timestep=t, encoder_hidden_states=hidden[None].to(model.dtype),
@@ -122,7 +121,7 @@ def velocity_of(pipe, latent, t, hidden, pooled, skipped=None):
 
 
 def kinds(model):
-    """A block of each kind in the transformer, by reference tensor name."""
+    """Returns the index of a block of each kind in the transformer, by reference tensor name."""
     out = {"block.last": len(model.transformer_blocks) - 1}
     for i, block in reversed(list(enumerate(model.transformer_blocks[:-1]))):
         out.setdefault("block.second" if block.use_dual_attention else "block.joint", i)
@@ -130,17 +129,17 @@ def kinds(model):
 
 
 def packed(z):
-    """Packs [1, C, h, w] as [1, tokens, 4 C], (c, row, column) per row."""
+    """Packs a latent [1, C, h, w] as [1, tokens, 4 C], with (c, row, column) per row."""
     return z.unflatten(3, (-1, 2)).unflatten(2, (-1, 2)).permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(1, 2)
 
 
 def final(model, rows, temb):
-    """Packed velocity, channels first, from the input of the last norm."""
+    """Returns the packed velocity, channels first in each row, from the input of the last norm."""
     return model.proj_out(model.norm_out(rows, temb)).unflatten(2, (2, 2, -1)).permute(0, 1, 4, 2, 3).flatten(2)
 
 
 class _Streams:
-    """Records both streams before and after blocks, text first."""
+    """Records the text and image streams before and after blocks, joined with the text first."""
 
     def __init__(self, model, blocks):
         self.tensors = {}
@@ -163,7 +162,8 @@ class _Streams:
 
 @torch.no_grad()
 def block_references(pipe, references):
-    """One block of each kind in a complete forward pass, after case 0's first step, with the first text rows."""
+    """Records one block of each kind in a complete forward pass, after case 0's first step, with the first text
+    rows."""
     model, known = pipe.transformer, of_case(references, 0)
     t, blocks = known["timesteps"][1:2].clone(), kinds(model)
     modules = {"block.final": model.norm_out, "embed.image": model.pos_embed, "embed.text": model.context_embedder,
@@ -181,7 +181,7 @@ def block_references(pipe, references):
 
 
 def transformer_references(pipe, case, references):
-    """Complete forward passes at two timesteps, and one without the blocks that skip-layer guidance skips."""
+    """Records complete forward passes at two timesteps, and one without the blocks that skip-layer guidance skips."""
     known, out, calls = of_case(references, 0), {}, []
     for source, step, off in CALLS:
         for skipped in [None] + [case["slg_layers"]] * bool(case["slg_layers"] and step):

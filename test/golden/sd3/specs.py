@@ -11,16 +11,16 @@ from flux.specs import TEXTS
 from specs import DEFAULT_SEED, case
 
 FORMS = {
-    # all three encoders; the published VAE's constants, for files without them
+    # has all three text encoders, and the published VAE's constants for files without them
     "sd3_medium": dict(
         share=None, shares=[], absent=[], normed=False, second=[], transformer_dtype="f32", transformer_shards=2,
-        # its width is fixed at 256, so bf16 also saves much space
+        # the tensor's input width is 256 in every model, so bf16 also saves much space
         cast={"time_text_embed.timestep_embedder.linear_1.weight": "bf16"},
         text_dtype="f16", t5_dtype="bf16", t5_shards=2, vae_dtype="f32", quant_convs=False),
     "sd35_medium": dict(
         share="sd3_medium", shares=["text_encoder", "text_encoder_2", "tokenizer", "tokenizer_2", "vae", "scheduler"], absent=["text_encoder_3"],
         normed=True, second=[0, 2], transformer_dtype="f16", transformer_shards=1, cast={"pos_embed.pos_embed": "f32"}),
-    # the reference requires CLIP-L: zeros replace its output
+    # without CLIP-L, which the reference requires: zeros replace its output
     "sd35_large": dict(
         share="sd3_medium", shares=["text_encoder_2", "text_encoder_3", "tokenizer_2", "tokenizer_3", "vae", "scheduler"], absent=["text_encoder"],
         normed=True, second=[], transformer_dtype="bf16", transformer_shards=1, cast={"proj_out.bias": "f32"}),
@@ -32,24 +32,23 @@ class Spec:
     name: str
     seed: int
     form: dict
-    # transformer
     heads: int
-    head_dim: int          # width: a multiple of 8, so that rows after a text of 333 start at an alignment that GPUs accept
+    # width of a head: a multiple of 8, so that rows after a text of 333 start at an alignment that GPUs accept
+    head_dim: int        
     layers: int
     side: int              # side of the position table
     context: int           # text columns; T5's width if T5 is present
-    # text encoders; clips by name: (hidden, heads, layers, feed-forward)
+    # CLIP encoders by name: (hidden, heads, layers, feed-forward)
     clips: dict
     t5_hidden: int
     t5_heads: int
     t5_head_dim: int
     t5_layers: int
     t5_ffn: int
-    # VAE
     vae_channels: list
     vae_groups: int
     vae_layers: int
-    channels: int = 16     # diffusers' inpainting supports 16 channels only
+    channels: int = 16     # latent channels; diffusers' inpainting supports 16 only
     scaling_factor: float = 1.5305
     shift_factor: float = 0.0609
     merges: int = 200
@@ -80,23 +79,23 @@ CASES = {
     "sd3_medium": [
         case((7, 5), 4, 42, cfg=5.0, negative="ugly"),
         case((4, 6), 3, 7, prompt="house"),
-        # an absent negative prompt is encoded as an empty one
+        # an absent negative prompt is encoded as an empty prompt
         case((5, 3), 2, 123456789, prompt="house", cfg=2.5, batch=2),
-        # 5 steps, strength 0.6: the last three
+      
         case((6, 4), 5, 11, init=True, strength=0.6),
     ],
     "sd35_medium": [
-        # steps 1 and 2 of 5
+        # skip-layer guidance in steps 1 and 2 of 5
         case((6, 7), 5, 42, cfg=4.0, negative="ugly", slg=_slg([1, 2], 2.8, 0.01, 0.45)),
-        # 0.6 < i < 3; the last block, which has no text output
+        # skip-layer guidance where 0.6 < i < 3; skips the last block, which has no text output
         case((3, 5), 6, 7, prompt="house", cfg=2.5, slg=_slg([3], 1.5, 0.1, 0.5), batch=2),
         case((5, 4), 3, 9),
     ],
     "sd35_large": [
         case((5, 6), 4, 42, cfg=3.5, negative="ugly"),
-        # 4 steps * 0.6 = 2.4: the last three
+        # 4 steps * 0.6 = 2.4: runs the last three
         case((4, 7), 4, 2024, prompt="house", init=True, strength=0.6, batch=2),
-        # the white region is generated, the rest is restored after every step
+        # inpainting: the white region is generated, the rest is restored after every step
         case((5, 4), 4, 77, cfg=2.5, negative="empty", init=True, mask=True, strength=1.0),
         case((6, 3), 5, 78, prompt="house", init=True, mask=True, strength=0.7, batch=2),
     ],
@@ -112,7 +111,6 @@ SHARED = dict(clips=dict(clip_l=(12, 2, 3, 34), clip_g=(20, 4, 4, 46)), t5_hidde
 
 
 def random_spec(name, seed):
-    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     shared, own = random.Random(f"{seed} sd3_medium"), random.Random(f"cases {seed} {name}")
     groups = shared.choice([2, 3, 4])
     clips = {clip: (2 * shared.randint(4, 12), 2, shared.randint(3, 5), shared.randint(30, 80)) for clip in ("clip_l", "clip_g")}

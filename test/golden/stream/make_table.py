@@ -1,10 +1,11 @@
-"""Prints the simulator's results for the rows of `bench stream --clock timed`, the expected table of test_stream.
+"""Prints the expected results of `bench stream --clock timed`, test/golden/stream/table.csv, which test_stream reads.
 
-    python3 test/golden/stream/make_table.py ../shared/tools/residency_sim.py > test/golden/stream/table.csv
+    python3 test/golden/stream/make_table.py SIMULATOR.py > test/golden/stream/table.csv
 
-The simulator independently implements the same timing model. Sizes and times of blocks are rounded here as
-engine/bench/stream.c rounds them. "ours" is the best of the simulator's own layouts in the same memory: a resident
-percentage and a ring of two of the largest blocks, or fewer residents and a larger ring.
+SIMULATOR.py is an independent Python simulator of the streaming order that is not part of this repository. It has the
+same timing model as Sluice. Sizes and times of blocks are rounded here as engine/bench/stream.c rounds them. "ours" is
+the best of the simulator's own layouts in the same memory: a resident percentage and a ring of two of the largest
+blocks, or fewer residents and a larger ring.
 """
 import importlib.util
 import sys

@@ -40,7 +40,8 @@ def load(folder, dtype):
     pipe = reference.load(folder)
     for part in ["unet", *reference.encoders(pipe)]:
         disguise(getattr(pipe, part), dtype)
-    for part in reference.encoders(pipe):  # transformers selects capabilities by the class
+    # transformers looks up output recording by class, so the changed class is registered
+    for part in reference.encoders(pipe):
         _CAN_RECORD_REGISTRY[getattr(pipe, part)] = getattr(pipe, part)._can_record_outputs
     keep_conditioning(pipe.unet, dtype)
     return pipe
@@ -48,7 +49,7 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, about):
-    """Runs each UNet block on its reference tensor's input; returns outputs by reference tensor name."""
+    """Runs each UNet block on its input among the reference tensors; returns the outputs by reference tensor name."""
     unet, out = pipe.unet, {}
     text, temb = known["case0.hidden.cond"][None].to(dtype), known["block.temb"]
     for name, place in about.items():
@@ -89,7 +90,6 @@ def text_blocks(pipe, dtype, known, about):
 
 @torch.no_grad()
 def cases(pipe, known, expect):
-    """Encoded prompts and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix = f"case{case['index']}"
@@ -115,7 +115,7 @@ def everything(folder, dtype, known, expect):
 
 
 def alike(name, known):
-    """Number of independent errors as in flux/bf16.py; here both encoders have equally many ids."""
+    """Returns the number of independent errors as flux/bf16.py does; here both encoders have equally many ids."""
     return independent(name, {k.replace("ids.", "ids_2."): v for k, v in known.items() if ".ids." in k} | {name: known[name]})
 
 

@@ -1,4 +1,4 @@
-"""Writes the model folder in the layouts of published files."""
+"""Writes the model folder of a UNet pipeline in the layouts of published files."""
 
 import os
 
@@ -19,7 +19,7 @@ CLIPS = {
 
 
 def places(spec):
-    """Returns the folder of each encoder: the second of two, and the refiner's only one, end in _2."""
+    """Returns the folder suffix of each text encoder: the second of two, and the refiner's only one, end in _2."""
     return {name: "_2" if name == "clip_g" else "" for name in spec.form["encoders"]}
 
 
@@ -41,22 +41,24 @@ def unet(spec):
 
 
 def _layers(spec):
-    """transformer_layers_per_block as published: one number if all are equal; a level without transformer has any number."""
+    """Returns transformer_layers_per_block as published: one number if all are equal; a level without transformers
+    has any number."""
     layers = [layers or 1 for _, layers, _ in spec.levels]
-    if spec.levels[-1][1] == 0:  # then the last entry is the mid block's
+    if spec.levels[-1][1] == 0:  # the last entry is then the mid block's
         layers[-1] = layers[-2]
     return layers if len(set(layers)) > 1 else layers[0]
 
 
 def clip(spec, name, about, folder, vocabulary):
-    """Creates a text encoder with the spec's dimensions of that name, of a kind in CLIPS."""
+    """Creates a text encoder of a kind in CLIPS, with the spec's dimensions of that name."""
     hidden, heads, layers, ffn = spec.clips[name]
     config = CLIPTextConfig(
         vocab_size=vocabulary, hidden_size=hidden, intermediate_size=ffn, num_hidden_layers=layers, num_attention_heads=heads,
         max_position_embeddings=77, hidden_act=about["act"], projection_dim=hidden)
     model = weights.randomize(about["kind"](config), weights.CLIP, f"{spec.seed} {name}")
     dtype = spec.form["text_dtype"]
-    # Published files: prefix "text_model." except for the projection, and an eos_token_id that is not the tokenizer's.
+    # Layout of published files: prefix "text_model." except for the projection, and an eos_token_id that is not the
+    # tokenizer's.
     os.makedirs(folder)
     tensors = {(n if n.startswith(("text_model.", "text_projection.")) else f"text_model.{n}"): t for n, t in cast(model, dtype).items()}
     write_weights(folder, "model", tensors, 1)
@@ -90,7 +92,6 @@ def _index(spec, scheduler):
 
 
 def write(spec, folder, scheduler):
-    """Writes the whole folder."""
     begin_model(folder, spec.form)
     write_model(os.path.join(folder, "unet"), unet(spec), spec.form["unet_dtype"])
     own = [(name, place) for name, place in places(spec).items() if f"text_encoder{place}" not in spec.form["shares"]]

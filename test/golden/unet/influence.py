@@ -27,8 +27,6 @@ def unused(pipe):
 
 
 class Probe:
-    """Repeats the measurement from the first stage that a change affects."""
-
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors = pipe, expect["cases"][0], tensors
         self.final = self.outputs(reference_tensors.of_case(tensors, 0))
@@ -46,7 +44,7 @@ class Probe:
 
     @torch.no_grad()
     def encode(self):
-        picture = self.tensors.get("encoder.in")  # none if the VAE is another fixture's
+        picture = self.tensors.get("encoder.in")  # None if another fixture owns the VAE
         return None if picture is None else self.pipe.vae.encode(picture).latent_dist.parameters
 
     def change(self, name):
@@ -61,7 +59,6 @@ class Probe:
 
 
 def constants(pipe):
-    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     unet, vae = pipe.unet, pipe.vae
     resnets = [m for m in unet.modules() if type(m).__name__ == "ResnetBlock2D"]
     inner = [m.norm for m in unet.modules() if type(m).__name__ == "Transformer2DModel"]

@@ -35,7 +35,7 @@ import reference_tensors as zimage_references
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "special", "empty"]
-HIDDEN_IMAGES = 2  # cases with hidden states
+HIDDEN_IMAGES = 2  # number of image cases with hidden states
 
 
 def image_case(spec, k, wanted):
@@ -48,7 +48,7 @@ def image_case(spec, k, wanted):
 def encode_case(pipe, case, out, hidden):
     for lane, prompt in inputs.lanes(case):
         encoded = reference_tensors.encode(pipe, prompt, negative=lane == "uncond")
-        read = bool(encoded["hidden"].any())  # zero embeddings come from no encoder
+        read = bool(encoded["hidden"].any())  # zero embeddings, as for an absent negative prompt, have no ids
         for name, value in encoded.items():
             if read if name.startswith("ids") else hidden:
                 out[f"case{case['index']}.{name}.{lane}"] = value
@@ -63,7 +63,7 @@ def model_numbers(spec):
 
 
 def scheduler_of(spec):
-    """Returns the scheduler's class name, or that of the class with which it shares its behaviour."""
+    """Returns the scheduler's class name, or the name of another class with the same behaviour."""
     form = spec.form if "scheduler" in spec.form else specs.FORMS[spec.form["share"]]
     return form["scheduler"]["_class_name"]
 

@@ -1,4 +1,4 @@
-"""Runs the UNet pipelines reference and records inputs and outputs as reference tensors."""
+"""Runs the reference of the UNet pipelines and records inputs and outputs as reference tensors."""
 
 import inspect
 
@@ -10,16 +10,16 @@ from PIL import Image
 from inputs import of_case
 from watch import Watch
 
-# A class that has img2img and inpainting, used with the components of the folder's class.
+# Pipeline classes with img2img and inpainting, which run with the components of the folder's class; key: SDXL or not.
 BESIDE = {
     False: dict(text="StableDiffusionPipeline", init="StableDiffusionImg2ImgPipeline", mask="StableDiffusionInpaintPipeline"),
     True: dict(text="StableDiffusionXLPipeline", init="StableDiffusionXLImg2ImgPipeline", mask="StableDiffusionXLInpaintPipeline"),
 }
 
 TIMESTEPS = [981.0, 240.5]
-SIZES = [(10, 18), (13, 7)]  # latent columns and rows
+SIZES = [(10, 18), (13, 7)]  # latent columns and rows of the UNet's forward passes
 
-DECODED_MOST = 40  # maximum latent pixels of a case whose decoded image is also stored in f32
+DECODED_MOST = 40  # cases of at most this many latent pixels also store the decoded image in f32
 
 
 def exact_roots():
@@ -42,12 +42,10 @@ def is_xl(pipe):
 
 
 def encoders(pipe):
-    """Names of the existing text encoders."""
     return [name for name in ("text_encoder", "text_encoder_2") if getattr(pipe, name, None) is not None]
 
 
 def load(folder):
-    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     name = diffusers.DiffusionPipeline.load_config(folder)["_class_name"]
     pipe = getattr(diffusers, name).from_pretrained(folder, dtype=torch.float32)
     for part in ["unet", "vae", *encoders(pipe)]:
@@ -56,7 +54,7 @@ def load(folder):
 
 
 def beside(pipe, what):
-    """Returns the pipeline of the same components for text, an image, or an image with a mask."""
+    """Returns a pipeline with the same components for text, an image, or an image with a mask."""
     kind = getattr(diffusers, BESIDE[is_xl(pipe)][what])
     taken = inspect.signature(kind.__init__).parameters
     given = {**pipe.components, **{k: v for k, v in pipe.config.items() if k in ("force_zeros_for_empty_prompt", "requires_aesthetics_score")}}
@@ -68,7 +66,8 @@ def beside(pipe, what):
 
 @torch.no_grad()
 def encode(pipe, prompt, negative=False):
-    """Reference tensors of one prompt by the pipeline's own code; negative: the prompt is a negative one and may be None."""
+    """Returns the reference tensors of one prompt by the pipeline's own code; negative: a negative prompt, which
+    may be None."""
     out = {}
     text = (prompt or "") if negative else prompt
     for i, name in enumerate(encoders(pipe)):
@@ -86,7 +85,6 @@ def encode(pipe, prompt, negative=False):
 
 
 def numbers(pipe, case, negative=False):
-    """add_time_ids of a case."""
     size = [float(case["height"]), float(case["width"])]
     if pipe.config.get("requires_aesthetics_score"):
         return [*size, 0.0, 0.0, 2.5 if negative else 6.0]
@@ -94,7 +92,7 @@ def numbers(pipe, case, negative=False):
 
 
 def beside_text(pipe, pooled, ids):
-    """SDXL's added_cond_kwargs."""
+    """Returns SDXL's added_cond_kwargs, or None for other models."""
     return {"text_embeds": pooled[None], "time_ids": torch.tensor([ids], dtype=pooled.dtype)} if is_xl(pipe) else None
 
 
@@ -110,8 +108,6 @@ def _call(pipe, case, pictures, generator):
 
 
 class _Recording:
-    """Records intermediate tensors while the pipeline runs."""
-
     def __init__(self, pipe, runner):
         self.vae, self.runner = pipe.vae, runner
         self.moments, self.encoded, self.latents, self.timesteps, self.decoded, self.start, self.inputs = [], [], [], [], [], [], []
@@ -157,18 +153,17 @@ class _Recording:
 
 
 def _of_images(images, case, references):
-    """Collects the tensors that all images of a case have."""
     names = ["init", "masked"] if case["init"] and len(images[0].encoded) == 2 else ["masked"] if case["mask"] else ["init"] if case["init"] else []
     for i, name in enumerate(names):
         if name == "masked" and images[0].inputs[0].shape[1] != 9:
-            continue  # encoded by the pipeline but unused
+            continue  # the pipeline encodes the masked image but does not use it
         references[f"moments.{name}"] = images[0].moments[i]
         references[f"encoded.{name}"] = torch.cat([image.encoded[i] for image in images])
     references["latent_000"] = torch.cat([image.start[0] for image in images])
     references["latent"] = torch.cat([image.latents[-1] for image in images])
     references["picture"] = torch.cat([image.picture for image in images])
     if case["batch"] > 1:
-        return  # batches store the pictures instead: a quarter of the bytes
+        return
     references["picture"] = references["picture"][0]
     if case["latent_width"] * case["latent_height"] <= DECODED_MOST:
         references["decoded"] = images[0].decoded[0][0]
@@ -197,7 +192,7 @@ def run_case(pipe, case, pictures):
     if hasattr(scheduler, "sigmas"):
         references["sigmas"] = scheduler.sigmas[len(scheduler.timesteps) - len(steps):].clone()
     if images[0].inputs[0].shape[1] == 9:
-        # the mask, then the masked image's latent
+        # control: the mask, then the masked image's latent
         references["control"] = images[0].inputs[0][0, 4:].clone()
     case["calls"] = len(steps)
     check_draws(case, references, pipe.unet.config.in_channels)
@@ -211,7 +206,8 @@ def check_draws(case, references, in_channels):
     for k in range(case["batch"]):
         generator = torch.Generator().manual_seed(case["seed"] + k)
         if case["init"] and not (in_channels == 9 and case["strength"] == 1):
-            torch.randn([1, *shape], generator=generator)  # the posterior's noise, drawn even if the image does not affect the start
+            # the pipeline draws the posterior's noise even if the image does not affect the start
+            torch.randn([1, *shape], generator=generator)
         noise = torch.randn([1, *shape], generator=generator)[0]
         start = references["latent_000"][k]
         if case["init"] and not (case["mask"] and case["strength"] == 1):
@@ -221,13 +217,13 @@ def check_draws(case, references, in_channels):
 
 
 def _share(start, picture, noise):
-    """Factor of the image in the mixture of image and noise."""
+    """Returns the factor of the image in a mixture of image and noise."""
     return torch.linalg.lstsq(torch.stack([picture.flatten(), noise.flatten()], 1), start.flatten()).solution[0]
 
 
 @torch.no_grad()
 def unet_call(pipe, known, case, latent, t, lane="cond"):
-    """One forward pass of the UNet; latent [1, C, h, w] includes concatenated channels."""
+    """Runs one forward pass of the UNet; the latent [1, C, h, w] includes concatenated channels."""
     pooled = known.get(f"pooled.{lane}")
     return pipe.unet(latent, t, encoder_hidden_states=known[f"hidden.{lane}"][None],
                      added_cond_kwargs=beside_text(pipe, pooled, numbers(pipe, case)), return_dict=False)[0]
@@ -235,7 +231,8 @@ def unet_call(pipe, known, case, latent, t, lane="cond"):
 
 @torch.no_grad()
 def unet_references(pipe, spec, cases, references):
-    """Complete forward passes at two timesteps and two sizes, with case 0's text; concatenated channels are noise."""
+    """Records complete forward passes at two timesteps and two sizes, with case 0's text; concatenated channels are
+    noise."""
     out, about = {}, []
     known = of_case(references, 0)
     for i, (columns, rows) in enumerate(SIZES):
@@ -250,18 +247,18 @@ def unet_references(pipe, spec, cases, references):
 
 
 def watched(unet):
-    """Modules with reference tensors, by name."""
+    """Returns the paths of the modules with reference tensors, by reference tensor name."""
     levels = len(unet.down_blocks)
     attending = [i for i in range(levels) if hasattr(unet.down_blocks[i], "attentions")]
     return {
         "block.conv_in": "conv_in",
-        "block.resnet": "down_blocks.1.resnets.0",           # input and output channels differ
+        "block.resnet": "down_blocks.1.resnets.0",           # a resnet whose input and output channels differ
         "block.resnet_plain": "mid_block.resnets.1",
         "block.resnet_joined": f"up_blocks.{levels - 1}.resnets.1",
         "block.transformer": f"down_blocks.{attending[0]}.attentions.1",
         "block.transformer_mid": "mid_block.attentions.0",
         "block.down": "down_blocks.0.downsamplers.0",
-        "block.up": f"up_blocks.{levels - 2}.upsamplers.0",    # to an odd size
+        "block.up": f"up_blocks.{levels - 2}.upsamplers.0",    # an upsampler to an odd size
         "block.out": "conv_norm_out",
         "block.conv_out": "conv_out",
     }
@@ -269,7 +266,7 @@ def watched(unet):
 
 @torch.no_grad()
 def block_references(pipe, case, references):
-    """One block of each kind in a complete forward pass, at the last but one size and timestep."""
+    """Records one block of each kind in a complete forward pass, at the last but one size and timestep."""
     unet, known = pipe.unet, of_case(references, 0)
     names = watched(unet)
     given = {}
@@ -287,7 +284,7 @@ def block_references(pipe, case, references):
 
 @torch.no_grad()
 def text_references(pipe, references):
-    """A middle layer of each text encoder, and the input of its first layer."""
+    """Records a middle layer of each text encoder, and the input of its first layer."""
     out, about = {}, {}
     for i, name in enumerate(encoders(pipe)):
         encoder, end = getattr(pipe, name), f"_{i + 1}" if i else ""

@@ -38,14 +38,14 @@ FORMS = {
         index={"force_zeros_for_empty_prompt": False, "requires_aesthetics_score": True}),
 }
 
-# No emphasis syntax, and no prompt longer than one window.
+# Prompts without emphasis syntax and not longer than one CLIP window.
 TEXTS = {
     "fox": "a red fox in the snow, golden hour, soft light",
     "house": "the old house by the sea; 3 trees & 12 birds, it's THE FOX'S den",
     "ugly": "blurry, low quality, bad hands",
     "empty": "",
     "unicode": "Cafe\u0301 \u212bngstrom, 雪の狐  12345 — it'S THE ﬁrst  ",
-    # the end token: the pooled row is that of its first occurrence
+    # contains the end token: the pooled row is the row of its first occurrence
     "special": "a sign <|endoftext|> that says <|startoftext|>hello there",
 }
 
@@ -55,9 +55,9 @@ class Spec:
     name: str
     seed: int
     form: dict
-    levels: list          # (channels, layers, heads)
+    levels: list          # per level: (channels, transformer layers, heads)
     groups: int
-    clips: dict           # by name: (hidden, heads, layers, feed-forward)
+    clips: dict           # CLIP encoders by name: (hidden, heads, layers, feed-forward)
     time_width: int       # sinusoid columns of each add_time_ids value
     scaling_factor: float
     vae_channels: list
@@ -82,11 +82,11 @@ CASES = {
         _case((13, 10), 5, 42, cfg=7.5, negative="ugly"),
         _case((7, 5), 3, 7, prompt="house"),
         _case((5, 9), 4, 4294967295, cfg=2.5, negative="empty", batch=2),
-        # 5 steps, strength 0.6: the last three
+      
         _case((6, 8), 5, 11, init=True, strength=0.6),
-        # 7 steps * 0.45 = 3.15: the last three
+        # 7 steps * 0.45 = 3.15: runs the last three
         _case((4, 7), 7, 2024, prompt="house", cfg=2.5, negative="empty", init=True, strength=0.45, batch=2),
-        # the white region is generated, the rest is restored after every step
+        # inpainting: the white region is generated, the rest is restored after every step
         _case((6, 7), 4, 77, cfg=3.0, negative="ugly", init=True, mask=True, strength=1.0),
         _case((7, 4), 5, 78, prompt="house", init=True, mask=True, strength=0.7, batch=2),
     ],
@@ -97,7 +97,7 @@ CASES = {
     ],
     "sdxl": [
         _case((10, 7), 4, 42, cfg=5.0, negative="ugly"),
-        # an absent negative prompt is zeros, an empty one is encoded
+        # an absent negative prompt gives zero embeddings, an empty one is encoded
         _case((5, 8), 3, 7, prompt="house", cfg=3.0),
         _case((6, 5), 2, 123456789, cfg=2.5, negative="empty", batch=2),
         _case((8, 5), 4, 2, init=True, strength=0.8),
@@ -111,13 +111,14 @@ CASES = {
     ],
     "refiner": [
         _case((9, 11), 6, 42, cfg=5.0, negative="ugly", init=True, strength=0.6),
-        # an absent negative prompt is encoded as an empty one
+        # an absent negative prompt is encoded as an empty prompt
         _case((5, 7), 7, 3, prompt="house", cfg=2.0, init=True, strength=0.3, batch=2),
     ],
 }
 
 DIMENSIONS = {
-    # as in published models: equal numbers of heads per level, of different sizes; the deepest level has no transformer
+    # as in published models, levels have equal numbers of heads of different sizes, and the deepest level has no
+    # transformer
     "sd1": dict(levels=[(8, 1, 2), (12, 1, 2), (16, 1, 2), (16, 0, 2)], groups=2, clips=dict(clip_l=(20, 2, 3, 52)), time_width=0,
                 scaling_factor=0.18215, vae_channels=[4, 6, 10, 14], vae_groups=2, vae_layers=1),
     "sd2": dict(levels=[(8, 1, 2), (12, 1, 3), (16, 1, 4), (16, 0, 4)], groups=4, clips=dict(clip_h=(24, 3, 3, 68)), time_width=0,
@@ -130,7 +131,7 @@ DIMENSIONS["refiner"] = DIMENSIONS["sdxl"] | dict(levels=[(4, 0, 1), (8, 2, 2), 
 
 
 def _drawn_levels(name, rng, groups, head):
-    """Random levels with the fixture's depths and other widths."""
+    """Returns random levels with the fixture's depths and other widths."""
     widths = sorted(rng.sample(range(2, 7), 3))
     widths.append(widths[-1])
     levels = []
@@ -141,7 +142,6 @@ def _drawn_levels(name, rng, groups, head):
 
 
 def random_spec(name, seed):
-    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     form, kept = FORMS[name], DIMENSIONS[name]
     rng = random.Random(f"{seed} {form['share'] or name}")
     clips = {clip: (2 * rng.randint(5, 12), 2, rng.randint(3, 5), rng.randint(30, 80)) for clip in sorted(kept["clips"])}

@@ -47,7 +47,8 @@ def load(folder, dtype):
         if hasattr(model, "rope"):
             model.rope.kept = model.rope.freqs_cos, model.rope.freqs_sin
         disguise(model, dtype)
-        if hasattr(model, "_can_record_outputs"):  # transformers selects capabilities by the class
+        # transformers looks up output recording by class, so the changed class is registered
+        if hasattr(model, "_can_record_outputs"):
             _CAN_RECORD_REGISTRY[model] = model._can_record_outputs
         if hasattr(model, "rope"):
             keep_conditioning(model, dtype)
@@ -57,7 +58,6 @@ def load(folder, dtype):
 
 @torch.no_grad()
 def blocks(pipe, dtype, known, case, about):
-    """Runs each transformer block on its reference tensor's input; returns outputs by reference tensor name."""
     model, mine, out = pipe.transformer, of_case(known, 0), {}
     text = model.condition_embedder.text_embedder(reference.padded(mine["hidden.cond"]).to(dtype))
     out["embed.text.out"] = text[0, :len(known["embed.text.out"])]
@@ -68,7 +68,7 @@ def blocks(pipe, dtype, known, case, about):
         text = torch.cat([seen[None], text], dim=1)
     rope = [table.repeat_interleave(2, -1)[None, :, None] for table in known["rope"].unbind(-1)]
     e, e6 = known["block.e"][None], known["block.e6"].unflatten(1, (6, -1))
-    if about["given"]:  # one row per token
+    if about["given"]:  # with a clean frame: one row per token
         of_frame = (known["rope.ids"][:, 0] > 0).long()
         e, e6 = e[:, of_frame], e6[None, of_frame]
     out["block.layer.out"] = model.blocks[about["layer"]](known["block.layer.in"].to(dtype), text, e6, rope)
@@ -117,7 +117,6 @@ def encoders(pipe, dtype, known, about):
 
 
 def cases(pipe, known, expect):
-    """Encoded prompts and images, and final latents of every case."""
     out = {}
     for case in expect["cases"]:
         prefix, mine = f"case{case['index']}", of_case(known, case["index"])
@@ -139,7 +138,7 @@ def everything(folder, dtype, known, expect):
 
 
 def add_names(errors):
-    """Adds entries under the tests' other names."""
+    """Adds no entries: the C tests use no additional names."""
 
 
 family = types.SimpleNamespace(everything=everything, add_names=add_names, independent=lambda _name, _known: {}, renamed={"block.umt5": "block.t5"})

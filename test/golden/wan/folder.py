@@ -1,4 +1,4 @@
-"""Writes the model folder in the layouts of published files."""
+"""Writes a Wan model folder in the layouts of published files."""
 
 import os
 
@@ -34,14 +34,14 @@ def _transformer(spec, folder, name):
 
 def _text_encoder(spec, folder, vocabulary):
     config = UMT5Config(
-        # the published embedding also has more rows than the tokenizer has ids
+        # published embeddings also have more rows than the tokenizer has ids
         vocab_size=vocabulary + 28, d_model=spec.text_hidden, d_kv=spec.text_head_dim, d_ff=spec.text_ffn, num_layers=spec.text_layers,
         num_heads=spec.text_heads, feed_forward_proj="gated-gelu")
     model = weights.randomize(UMT5EncoderModel(config), weights.T5, f"{spec.seed} {spec.name} text")
     dtype = spec.form["text_dtype"]
     os.makedirs(folder)
     tensors = cast(model, dtype)
-    tensors.pop("encoder.embed_tokens.weight", None)  # tied to shared.weight
+    tensors.pop("encoder.embed_tokens.weight", None)
     write_weights(folder, "model", tensors, spec.form["text_shards"])
     write_json(os.path.join(folder, "config.json"), {
         "architectures": ["UMT5EncoderModel"], "classifier_dropout": 0.0, "d_ff": spec.text_ffn, "d_kv": spec.text_head_dim,
@@ -109,7 +109,7 @@ def _index(spec, folder):
     classes = CLASSES | {"scheduler": ["diffusers", form["scheduler"]]}
     if form["pictured"]:
         classes |= VISION if form["image_encoder"] else dict.fromkeys(VISION, [None, None])
-    if not form["oldest"]:  # classes without expert keys
+    if not form["oldest"]:  # the oldest pipeline classes have no keys for a second expert
         classes |= {"boundary_ratio": form["boundary"], "transformer_2": classes["transformer"] if form["experts"] == 2 else [None, None]}
     if form["led"]:
         classes |= {"transformer": ["diffusers", "WanVACETransformer3DModel"]}
@@ -120,7 +120,6 @@ def _index(spec, folder):
 
 
 def write(spec, folder):
-    """Writes the whole folder."""
     form = spec.form
     begin_model(folder, form)
     own = [part for part in ("text_encoder", "vae", "image_encoder") if part not in form["shares"]]

@@ -26,8 +26,6 @@ def unused(pipe):
 
 
 class Probe:
-    """Repeats case 0 from the first stage that a change affects."""
-
     def __init__(self, pipe, expect, tensors):
         self.pipe, self.case, self.tensors, self.case_tensors = pipe, expect["cases"][0], tensors, inputs.of_case(tensors, 0)
         self.final, self.known = self.latent(self.case["steps"]), self.case_tensors[f"latent_{self.case['steps']:03}"]
@@ -35,7 +33,7 @@ class Probe:
 
     @torch.no_grad()
     def latent(self, steps):
-        """The sampler's latent, including clean frames."""
+        """Returns the sampler's latent, including clean frames."""
         pictures = reference_tensors.shown({n.removeprefix("picture."): p.numpy() for n, p in self.case_tensors.items() if n.startswith("picture.")})
         kept = []
         arguments = reference_tensors.arguments(self.case | dict(steps=steps), pictures, 0)
@@ -54,7 +52,6 @@ class Probe:
 
 
 def constants(pipe):
-    """Returns (name, part, objects, attribute, wrong value): constants and plausible mistakes."""
     model, vae = pipe.transformer, pipe.vae
     layer = [m for m in model.modules() if type(m).__name__ == "FP32LayerNorm" and m.eps == 1e-6]
     heads = [m for m in model.modules() if type(m).__name__ == "RMSNorm"]

@@ -36,7 +36,7 @@ import inputs
 from . import folder, reference_tensors, specs
 
 TEXT_CASES = ["unicode", "special", "long", "empty"]
-HIDDEN_TEXTS = 2  # cases with hidden states
+HIDDEN_TEXTS = 2  # number of text cases with hidden states
 
 
 def clip_case(spec, k, wanted):

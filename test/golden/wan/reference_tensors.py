@@ -13,19 +13,19 @@ from transformers import AutoTokenizer, CLIPImageProcessor, CLIPVisionModel, UMT
 from watch import Watch, relative
 
 TOKENS_MAX = 512
-VIDEO = 13  # frames of the VAE's reference tensors
-LATER = "latent_001"  # input of block reference tensors: case 0 after a step
+VIDEO = 13  # number of frames in the VAE's reference tensors
+LATER = "latent_001"  # input of block reference tensors: case 0's latent after one step
 
 
 class FlowEuler(FlowMatchEulerDiscreteScheduler):
-    """Euler over u = 1 ... 1/n, as in other flow pipelines; WAN's pipelines leave the grid to the scheduler."""
+    """Euler steps over u = 1 ... 1/n, as in other flow pipelines; Wan's pipelines leave the time grid to the
+    scheduler."""
 
     def set_timesteps(self, n, device=None):
         super().set_timesteps(sigmas=np.linspace(1.0, 1 / n, n), device=device)
 
 
 def load(folder, dtype=torch.float32):
-    """Loads the folder with the reference, in f32 whatever the files' dtype."""
     index = diffusers.DiffusionPipeline.load_config(folder)
 
     def part(kind, name):
@@ -80,8 +80,6 @@ def latents_format(pipe):
 
 
 class Recording:
-    """Records intermediate tensors while the pipeline runs."""
-
     def __init__(self, pipe):
         self.pipe, self.steps, self.decoded, self.pixels, self.calls = pipe, [], [], [], []
 
@@ -107,7 +105,7 @@ class Recording:
 
 
 def frames_of(vae, decoded):
-    """Decoder output frame by frame before clamping: [1, 3, F, H, W]."""
+    """Joins the decoder's outputs of all frames before clamping: [1, 3, F, H, W]."""
     out = torch.cat(decoded, dim=2)
     return unpatchify(out, patch_size=vae.config.patch_size) if vae.config.patch_size is not None else out
 
@@ -131,7 +129,8 @@ def arguments(case, pictures, k):
 
 
 def _conditioned(kept, case, references):
-    """Collects the conditioning from images: concatenated channels or the clean first frame, and vision rows."""
+    """Collects the conditioning from input images: concatenated channels or the clean first frame, and vision
+    embeddings."""
     inputs, channels = kept.calls[0][1], kept.pipe.vae.config.z_dim
     first = inputs["hidden_states"]
     if "control_hidden_states" in inputs:
@@ -147,16 +146,16 @@ def _conditioned(kept, case, references):
 
 
 def _of_clip(kept, case, k, frame):
-    """Returns the initial noise and the final latent; frame: its clean frame, or None."""
+    """Returns the initial noise and the final latent of video k; frame: the clean first frame, or None."""
     start = torch.randn([1, *kept.steps[0].shape[1:]], generator=torch.Generator().manual_seed(case["seed"] + k))
     seen, behind = kept.calls[0][1]["hidden_states"][:, :start.shape[1]], 0 if frame is None else 1
     assert torch.equal(seen[:, :, behind:], start[:, :, behind:])
-    # the clean frame is restored after the last step
+    # the pipeline restores the clean frame after the last step
     return start, kept.steps[-1] if frame is None else torch.cat([frame, kept.steps[-1][:, :, 1:]], dim=2)
 
 
 def shown(pictures):
-    """Converts images to the pipelines' input; a video to a list of frames."""
+    """Converts images to the pipelines' input: PIL images, or lists of frames for videos."""
     return {name: [Image.fromarray(f) for f in p] if p.ndim == 4 else Image.fromarray(p) for name, p in pictures.items()}
 
 
@@ -175,7 +174,7 @@ def run_case(pipe, case, pictures):
     frame = references["encoded.init"][:, :, None] if "encoded.init" in references else None
     ends = [_of_clip(kept, case, k, frame) for k, kept in enumerate(clips)]
     references["latent_000"], references["latent"] = (torch.cat(latents) for latents in zip(*ends))
-    # references are latent frames before the video's
+    # the latent frames of references precede the video's
     references["latent"] = references["latent"][:, :, len(case.get("references", [])):]
     references["picture"] = torch.stack([kept.picture for kept in clips])
     if case["batch"] == 1:
@@ -191,7 +190,7 @@ def run_case(pipe, case, pictures):
 
 
 def timestep_input(pipe, latent, t, clean_frames):
-    """Timestep input as in the pipelines: one number, or one per token."""
+    """Returns the timestep input as the pipelines do: one number, or one number per token."""
     if not getattr(pipe.config, "expand_timesteps", False):
         return t
     mask = torch.ones(latent.shape[2:])
@@ -204,7 +203,7 @@ def padded(hidden):
 
 
 class Conditions:
-    """Conditioning inputs of the transformer for a case."""
+    """The transformer's conditioning inputs for a case."""
 
     def __init__(self, pipe, case, known):
         self.pipe, self.clean_frames, self.is_vace = pipe, int(case["init"] and pipe.config.expand_timesteps), isinstance(pipe, WanVACEPipeline)
@@ -227,7 +226,7 @@ class Conditions:
 
 
 def _rope(model, latent):
-    """Rope tables, and the positions from which they were computed."""
+    """Returns rope tables, and the positions from which they were computed."""
     frames, rows, columns = latent.shape[2], latent.shape[3] // 2, latent.shape[4] // 2
     at = torch.stack(torch.meshgrid(torch.arange(frames), torch.arange(rows), torch.arange(columns), indexing="ij"), dim=-1).flatten(0, 2)
     cos, sin = model.rope(latent)
@@ -239,7 +238,7 @@ def _rope(model, latent):
 
 
 def _embedded(kept, conditions, known):
-    """Conditioning embeddings; one row per timestep: of a clean frame (0), then of the others."""
+    """Records the conditioning embeddings, one row per timestep: of a clean frame (timestep 0), then of the others."""
     rows, (e, e6) = [0, -1] if conditions.clean_frames else [-1], (kept[name].flatten(0, -2) for name in ("e", "e6"))
     n, text = len(known["hidden.cond"]), kept["text"][0]
     assert torch.equal(text[n:], text[n:n + 1].expand(TOKENS_MAX - n, -1))
@@ -250,14 +249,14 @@ def _embedded(kept, conditions, known):
 
 
 def packed(latent):
-    """Packs patches as [1, tokens, 4 C], (c, row, column) per row."""
+    """Packs a latent's patches as [1, tokens, 4 C], with (c, row, column) per row."""
     patches = latent.unflatten(4, (-1, 2)).unflatten(3, (-1, 2)).permute(0, 2, 3, 5, 1, 4, 6)
     return patches.flatten(1, 3).flatten(2)
 
 
 @torch.no_grad()
 def block_references(pipe, case, known):
-    """One block of each kind in a forward pass of case 0's cond lane at step 1."""
+    """Records one block of each kind in a forward pass of case 0's cond lane at step 1."""
     model, conditions, latent = pipe.transformer, Conditions(pipe, case, known), known[LATER]
     middle, kept = len(model.blocks) // 2, {}
     hook = model.condition_embedder.register_forward_hook(lambda _m, _a, result: kept.update(zip(("e", "e6", "text", "image"), result)))
@@ -279,7 +278,7 @@ def block_references(pipe, case, known):
 
 @torch.no_grad()
 def transformer_references(pipe, case, known):
-    """Complete forward passes at two timesteps, and of the second expert."""
+    """Records complete forward passes at two timesteps, and one of the second expert."""
     out, calls, conditions = {}, [], Conditions(pipe, case, known)
     for n, (name, source, step) in enumerate([("transformer", "latent_000", 0), ("transformer", "latent_002", 2), ("transformer_2", "latent_002", 2)]):
         if getattr(pipe, name, None) is None:
@@ -293,22 +292,22 @@ def transformer_references(pipe, case, known):
 
 @torch.no_grad()
 def text_references(pipe, known):
-    """A middle layer of umT5 without padding, and its distance bias."""
+    """Records a middle layer of umT5 without padding, and its distance bias."""
     blocks = pipe.text_encoder.encoder.block
     layer, ids = len(blocks) // 2, known["ids.cond"].long()[None]
     with Watch({"block.umt5": blocks[layer], "umt5": pipe.text_encoder.encoder.embed_tokens}) as watch:
         last = pipe.text_encoder(ids).last_hidden_state
-    assert relative(last[0], known["hidden.cond"]) < 1e-6  # padding changes nothing
+    assert relative(last[0], known["hidden.cond"]) < 1e-6  # padding tokens must not change the hidden state
     out = {name: value for name, value in watch.tensors.items() if name.startswith("block.")}
     bias = blocks[layer].layer[0].SelfAttention.compute_bias(TOKENS_MAX, TOKENS_MAX)[0]
-    # by distance, key minus query, starting at -511
+    # by distance (key minus query), starting at -511
     out |= {"umt5.embedding": watch.tensors["umt5.out"][0], "umt5.distance_bias": torch.cat([bias[:, -1, :-1], bias[:, 0, :]], dim=1)}
     return out, {"block.umt5": dict(layer=layer, tokens=ids.shape[1])}
 
 
 @torch.no_grad()
 def vision_references(pipe, known):
-    """A middle layer of the vision encoder at case 0's first image."""
+    """Records a middle layer of the vision encoder on case 0's first image."""
     model, pixels = pipe.image_encoder, known["pixels.init"][None]
     inner = getattr(model, "vision_model", model)
     layer = len(inner.encoder.layers) // 2
@@ -319,7 +318,7 @@ def vision_references(pipe, known):
 
 
 def decode(vae, z):
-    """Decodes without clamping."""
+    """Decodes a latent without clamping."""
     decoded = []
     hook = vae.decoder.register_forward_hook(lambda _m, _i, out: decoded.append(out.clone()))
     vae.decode(z, return_dict=False)
@@ -329,7 +328,7 @@ def decode(vae, z):
 
 @torch.no_grad()
 def vae_references(pipe, spec):
-    """The causal VAE in both directions: 13 frames; the first 1, 5 and 9 are valid videos, too."""
+    """Records the causal VAE in both directions on 13 frames; the first 1, 5 and 9 frames are valid videos, too."""
     vae, generator = pipe.vae, torch.Generator().manual_seed(spec.seed % 2**31)
     video = 2 * torch.rand([1, 3, VIDEO, 3 * spec.factor, 2 * spec.factor], generator=generator) - 1
     z = 1.5 * torch.randn([1, spec.channels, (VIDEO - 1) // 4 + 1, 2, 3], generator=generator)

@@ -39,13 +39,13 @@ FORMS = {
         transformer_dtype="bf16"),
     "wan22": _PLAIN | dict(experts=2, boundary=0.875),
     "wan22_i2v": _PICTURED | dict(experts=2, boundary=0.9, scheduler="FlowMatchEulerDiscreteScheduler", shift=2.0, transformer_dtype="bf16"),
-    # VACE: hints are added after these blocks
+    # VACE: control hints are added after these blocks
     "wan_vace": _PLAIN | dict(pipeline="WanVACEPipeline", led=[0, 2], shift=16.0),
 }
 
 
 def owner(name, part):
-    """The fixture that owns a component, following links."""
+    """Returns the fixture that owns a component, following links."""
     while part in FORMS[name]["shares"]:
         name = FORMS[name]["share"]
     return name
@@ -56,24 +56,20 @@ class Spec:
     name: str
     seed: int
     form: dict
-    # transformer
     heads: int
     head_dim: int
     layers: int
     ffn: int
     freq_dim: int
-    # umT5
     text_hidden: int
     text_heads: int
     text_head_dim: int
     text_layers: int
     text_ffn: int
-    # VAE
     vae_base: int
     vae_decoder_base: int
     vae_layers: int
     channels: int
-    # CLIP
     vision_heads: int
     vision_head_dim: int
     vision_layers: int
@@ -95,7 +91,7 @@ class Spec:
 
     @property
     def in_channels(self):
-        """Channels after the noise: 4 of the mask, then the condition's."""
+        """Returns the number of channels after the noise channels: 4 of the mask, then those of the condition."""
         return self.channels + (4 + self.channels if self.form["pictured"] else 0)
 
     @property
@@ -107,7 +103,6 @@ class Spec:
         return 2 * self.factor
 
     def latents_format(self):
-        """Mean and standard deviation of each channel."""
         rng = random.Random(f"format {self.seed} {owner(self.name, 'vae')}")
         return ([round(rng.uniform(-1.0, 1.0), 4) for _ in range(self.channels)], [round(rng.uniform(0.7, 2.5), 4) for _ in range(self.channels)])
 
@@ -139,7 +134,7 @@ CASES = {
         _case((4, 2), 5, 2, 7, prompt="house", init=True, last=True),
     ],
     "wan22": [
-        # with shift 3 the first two of six sigmas belong to the high-noise expert
+        # with shift 3 the high-noise expert runs the first two of six steps
         _case((2, 3), 5, 6, 42, cfg=3.0, low=4.0, negative="ugly", decoded=True),
         _case((3, 2), 5, 4, 7, prompt="house", cfg=2.5, negative="empty", sampler="euler"),
         _case((1, 2), 9, 3, 9, prompt="html", batch=2),
@@ -180,7 +175,6 @@ def committed(name, seed):
 
 
 def random_spec(name, seed):
-    """Random dimensions and sizes under the same rules; fixtures that share weights draw them identically."""
     own = random.Random(f"cases {seed} {name}")
     text, vae, vision = (random.Random(f"{seed} {owner(name, part)} {part}") for part in ("text_encoder", "vae", "image_encoder"))
     base, decoder_base = vae.randint(2, 5), vae.randint(3, 6)
@@ -190,7 +184,7 @@ def random_spec(name, seed):
         text_hidden=text.randint(20, 50), text_heads=text.randint(1, 4), text_head_dim=text.randint(4, 12), text_layers=text.randint(2, 4),
         text_ffn=text.randint(30, 60),
         vae_base=base, vae_decoder_base=decoder_base if FORMS[name]["residual"] else base, vae_layers=vae.randint(1, 2),
-        # 48 channels identify TI2V, the model with clean frames
+        # 48 latent channels identify TI2V, the model with clean frames
         channels=48 if FORMS[name]["residual"] else vae.choice([4, 6, 16]),
         vision_heads=vision.randint(1, 3), vision_head_dim=2 * vision.randint(3, 8), vision_layers=vision.randint(3, 4),
         vision_ffn=vision.randint(30, 60), vision_side=14 * vision.randint(2, 5))
