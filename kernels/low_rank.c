@@ -1,5 +1,4 @@
-/* Low-rank adapters in products. Each function releases its scratch on return, although the device may still
- * run: devices run operators in call order. */
+/* Low-rank adapters in products. Functions release scratch on return: devices run operators in call order. */
 #include "kernels/low_rank.h"
 
 #include <string.h>

@@ -172,8 +172,7 @@ struct shortcut {
 
 /* Running sums for the group statistics of an image that is processed in bands from the top. */
 struct rows_before {
-    struct tensor sums; /* running sums, f64 [groups,2], kept by the caller between bands; absent: `in` is the
-                           whole image */
+    struct tensor sums; /* running sums, f64 [groups,2]; absent: `in` is the whole image, not a band */
     int32_t rows;       /* number of image rows before this band; 0 resets sums */
 };
 
@@ -255,8 +254,8 @@ struct op {
  * have the rounded type (context_operand). `out` must not alias `in`. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
-/* Like op_linear for a few rows, but the activation applies to `in`. The bits of a row do not depend on T,
- * the number of rows. */
+/* op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on the number of rows.
+ */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
 /* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All four may have the rounded type
@@ -270,38 +269,34 @@ void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
 /* Returns the bucket of a distance (key - query), on the host, for op_relative_bias. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
 /* weight [C]. Rows of out and in have a multiple of C values; each group of C values is normed separately, so
- * [T,H*D] with weight [D] norms heads. `out` may alias `in` or `base`, or have the rounded type
- * (context_operand). */
+ * [T,H*D] with weight [D] norms heads. `out` may alias `in` or `base`, or be rounded (context_operand). */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
-/* Layer norm of each row of `in`. `out` may alias `in`, or have the rounded type (context_operand). */
+/* Layer norm of each row of `in`. `out` may alias `in`, or be rounded (context_operand). */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps);
-/* Computes group statistics. Adds rows in order from the top, so an image in bands gives the same bits as the
- * whole image. */
+/* Group statistics. Rows are added from the top, so an image in bands gives the same bits as in one piece. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
-/* Computes a RoPE table. The angle is position * frequency in double, rounded to f32 as in diffusers: true of
- * Z-Image (double frequencies) and Qwen-Image (f32 frequencies: the product in f32 is equal). Wan's angle
- * stays double. */
+/* RoPE table. The angle is position * frequency in double, rounded to f32 as in diffusers, for Z-Image
+ * (double frequencies) and Qwen-Image (f32 frequencies, equal product). Wan's angle stays double. */
 void op_rope_table(struct context *x, struct tensor out, const struct rope_options *options);
 /* Returns the frequency of RoPE pair i of a head, on the host. */
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* in, out [T,H*D], strided; table [T,D/2,2]; D at most 512. `out` may alias `in`, or have the rounded type
- * (context_operand). */
+/* `in`, `out` [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or be rounded (context_operand).
+ */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
-/* Gated linear unit. Rows may be strided (halves of one product). `out` may alias a or b, or have the rounded
- * type (context_operand). The activation applies to a; for GEGLU pass the second half of the product as a. */
+/* Gated linear unit. Rows may be strided (halves of one product). `out` may alias a or b, or be rounded
+ * (context_operand). The activation applies to a; for GEGLU pass the second half of the product as a. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
 /* b has a's shape or is one row that is added to every row of a; any weight type. Rows may be strided. out
  * may alias a, or b if b has a's shape. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
-/* Copies `in` to `out`, converting the type. Rows may be strided; `out` may have the rounded type
- * (context_operand). */
+/* Copies and converts `in` to `out`. Rows may be strided; `out` may be rounded (context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
 /* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one pixel

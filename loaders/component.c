@@ -26,7 +26,7 @@ struct sharding {
     char *name[SHARDS_MAX];      /* shard file names as written in the index */
     struct tensor_index part[SHARDS_MAX];
     int n_shards, n_parts;
-    uint64_t claimed_bytes; /* metadata.total_size in bytes, or 0 */
+    uint64_t claimed_bytes; /* metadata.total_size of the shard index in bytes; 0: absent */
 };
 
 static enum status component_fail_at(const struct json_text *at, enum status code, const char *what,
@@ -55,7 +55,7 @@ static bool leaves_folder(const char *name, size_t bytes) {
 static enum status decode_shard_name(const struct json_text *value, json_t **json, struct error *e) {
     *json = NULL;
     if (json_first_char(value) != '"')
-        return component_fail_at(value, META, "a shard name is not a string", e);
+        return component_fail_at(value, META, "the shard file name of a tensor is not a string", e);
     if (value->bytes > INDEX_MEMBER_BYTES_MAX)
         return component_fail_at(value, LIMIT, "a shard name is too long", e);
     if (json_decode(value, JSON_ALLOW_NUL, json, e) != OK) return e->code;
@@ -83,7 +83,7 @@ static char *copy_joined(struct sys *sys, const char *folder, size_t folder_byte
     return joined;
 }
 
-/* Index of the shard with this name, or -1. Tries the last result first: neighbours often share a shard. */
+/* Index of the shard with this name, or -1. Tries the last shard first: adjacent tensors are often in one shard. */
 static int find_shard(const struct sharding *s, const char *name, int last) {
     if (last < s->n_shards && !strcmp(s->name[last], name)) return last;
     for (int i = 0; i < s->n_shards; i++)
@@ -156,7 +156,7 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     if (s->weight_map.text && json_first_char(&s->weight_map) == '{') return OK;
     component_fail_at(s->weight_map.text ? &s->weight_map : text, META,
                       "weight_map is missing or not an object", e);
-    return error_expected(e, "an object from tensors to files");
+    return error_expected(e, "an object that maps tensor names to shard files");
 }
 
 /* Opens every shard. Limits on the total are checked after each file: many files cost no more than one. */
@@ -170,7 +170,7 @@ static enum status open_shards(struct sharding *s, struct error *e) {
         if (!path) return component_fail_memory(s->path, e);
         safetensors_open(s->sys, path, part, e);
         s->sys->release(s->sys, path);
-        if (e->code == MISSING) error_expected(e, "a shard listed in %s", s->path);
+        if (e->code == MISSING) error_expected(e, "this shard (maybe an incomplete download), which is listed in %s", s->path);
         if (e->code != OK) return e->code;
         if (index_add_size(&size, part, s->path, e) != OK) {
             s->n_parts++;
@@ -256,7 +256,7 @@ out:
     return e->code;
 }
 
-/* Kinds of weight files in loaders.h's order of preference; two files of one kind are ambiguous. */
+/* Kinds of weight files in a folder, in the order of preference given at component_open. Two files of one kind are ambiguous. */
 enum place {
     DIFFUSION_INDEX,
     MODEL_INDEX,
@@ -380,7 +380,7 @@ static enum status open_folder(struct sys *sys, const char *path, DIR *folder, s
     return e->code;
 }
 
-/* Lists folders through the C library: struct sys has no function for it, and no test needs one. */
+/* Folders are listed with the C library's opendir, because struct sys has no function for it. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     *index = (struct tensor_index){0};
     DIR *folder = opendir(path);

@@ -21,7 +21,7 @@ struct frame {
 };
 
 struct flattening {
-    struct config *config; /* its values are NULL while they are only counted */
+    struct config *config; /* configuration being filled; values NULL: first pass, which only counts */
     int n_values;
     int depth;
     struct frame frames[CONFIG_DEPTH_MAX];

@@ -26,7 +26,7 @@ enum status index_add_size(struct index_size *size, const struct tensor_index *p
     if (size->n_entries <= LOADER_TENSORS_MAX && size->name_bytes <= LOADER_NAMES_BYTES_MAX) return OK;
     error_set(e, LIMIT, "too many tensors in all shards");
     error_where(e, "%s", path);
-    return error_expected(e, "at most %d, with names of %d bytes", LOADER_TENSORS_MAX,
+    return error_expected(e, "at most %d tensors, with %d bytes of names in total", LOADER_TENSORS_MAX,
                           LOADER_NAMES_BYTES_MAX);
 }
 

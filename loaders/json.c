@@ -30,7 +30,7 @@ static uint64_t find_string_end(const struct json_text *t, uint64_t at) {
     return at < t->bytes ? at : t->bytes;
 }
 
-/* Moves *at to the comma or closing bracket after a value, or to the end of the text. Up to the first
+/* Skips a value: moves *at to the comma or closing bracket after it, or to the end of the text. Up to the first
  * invalid byte the nesting counted here equals the parser's, so the parser never recurses deeper than
  * allowed here. */
 static enum status scan_value(const struct json_text *t, uint64_t *at, int depth_limit, struct error *e) {

@@ -71,7 +71,7 @@ static struct index_entry *find_scale(const struct pairing *p, struct error *e) 
                        *old = quantised_sibling(p, "scale_weight");
     if (!scale || !old) return scale ? scale : old;
     quantised_fail(p, old, DUP, "is a duplicate scale", e);
-    error_found(e, "'%s' as well", scale->name);
+    error_found(e, "also '%s'", scale->name);
     return NULL;
 }
 
@@ -138,7 +138,7 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
     return e->code;
 }
 
-/* True for a column with one scale per row; for int8 also a list, which other programs write. */
+/* True if a scale tensor has one scale per row of the weight: shape [rows, 1], for int8 also [rows], which other programs write. */
 static bool is_of_rows(const struct index_entry *scale, const struct index_entry *w) {
     bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
     return w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0];
@@ -316,7 +316,7 @@ enum status quantised_pair(struct tensor_index *index, struct error *e) {
     uint64_t bytes = ((uint64_t)index->n_entries + 1) * sizeof(struct quantised_format);
     struct quantised_format *forms = sys->alloc(sys, LINE_HOST, bytes);
     if (!forms) {
-        error_set(e, MEMORY, "no memory for the forms of %d tensors", index->n_entries);
+        error_set(e, MEMORY, "no memory for the quantisation formats of %d tensors", index->n_entries);
         return error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
     }
     memset(forms, 0, bytes);

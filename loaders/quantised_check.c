@@ -4,7 +4,7 @@
 
 #include <string.h>
 
-/* Parts of tensor names that identify a quantisation format, the most specific first. */
+/* Quantisation formats by parts of tensor names that identify them, the most specific first. */
 static const struct {
     const char *part, *form;
 } signatures[] = {
@@ -61,6 +61,6 @@ enum status index_check_quantised(const struct tensor_index *index, struct error
     if (form)
         error_found(e, "%s: tensor '%s'", form, found->name);
     else
-        error_found(e, "a quantisation of another program in the metadata");
+        error_found(e, "the metadata of a program whose quantisation is not supported");
     return error_expected(e, "%s", READABLE_WEIGHTS);
 }

@@ -69,7 +69,7 @@ static enum status take_form(const struct described *at, const json_t *json, str
     const char *name = json_string_value(json_object_get(json, "format"));
     if (!name) {
         quantised_format_fail(at, META, "is invalid", e);
-        return error_expected(e, "an object with a format");
+        return error_expected(e, "an object with the key \"format\"");
     }
     for (size_t i = 0; i < sizeof known / sizeof *known; i++) {
         if (strcmp(known[i].name, name)) continue;
@@ -113,7 +113,7 @@ static enum status read_tensor(const struct tensor_index *index, const struct in
     size_t layer = strlen(entry->name) - strlen(".comfy_quant");
     const struct index_entry *weight = quantised_format_find_weight(index, "", entry->name, layer);
     if (!weight) {
-        quantised_format_fail(&at, MISSING, "has no weight", e);
+        quantised_format_fail(&at, MISSING, "belongs to no weight", e);
         return error_expected(e, "'%.*s.weight'", (int)layer, entry->name);
     }
     if (read_description(index, entry, text, &at, e) != OK) return e->code;
@@ -199,14 +199,14 @@ static enum status quantised_format_read_metadata(const struct tensor_index *ind
     if (json_walk_start(&walk, text, METADATA_DEPTH_MAX, &inner) != OK) return fail_json(&at, &inner, e);
     while (e->code == OK && json_walk_next(&walk, &member, &inner)) {
         if (!quantised_format_is_named(&member, "layers")) continue;
-        if (has_layers) return quantised_format_fail(&at, DUP, "lists its layers twice", e);
+        if (has_layers) return quantised_format_fail(&at, DUP, "has the key \"layers\" twice", e);
         has_layers = true;
         read_layers(index, &member.value, form, e);
     }
     if (inner.code != OK) return fail_json(&at, &inner, e);
     if (e->code != OK || has_layers) return e->code;
     quantised_format_fail(&at, META, "is invalid", e);
-    return error_expected(e, "an object with layers");
+    return error_expected(e, "an object with the key \"layers\"");
 }
 
 enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,

@@ -66,7 +66,7 @@ static enum status safetensors_read_header(const struct byte_source *source, str
     struct sys *sys = source->sys;
     uint64_t file_bytes = (uint64_t)source->identity.bytes;
     if (file_bytes < LENGTH_BYTES) {
-        error_set(e, TRUNC, "file is too short for a safetensors header");
+        error_set(e, TRUNC, "file is too short for a safetensors header, maybe an incomplete download");
         error_where(e, "%s, byte 0", source->path);
         error_found(e, "%" PRIu64 " bytes", file_bytes);
         return error_expected(e, "at least %d", LENGTH_BYTES);
@@ -133,7 +133,7 @@ static enum status read_dtype(const struct entry_text *at, const json_t *json, s
     const char *name = json_string_value(json_object_get(json, "dtype"));
     if (!name) {
         safetensors_fail(at, META, "dtype is missing or not a string", e);
-        return error_expected(e, "the name of a type");
+        return error_expected(e, "the name of a type, such as \"BF16\"");
     }
     for (size_t i = 0; i < sizeof types / sizeof *types; i++) {
         if (strcmp(types[i].name, name)) continue;
@@ -254,7 +254,7 @@ static bool offsets_overflow(const struct json_text *value) {
 static enum status decode_entry(const struct entry_text *at, json_t **json, struct error *e) {
     struct error failure = {0};
     if (at->value.bytes > ENTRY_BYTES_MAX)
-        return fail_limit(&at->value, "entry is too long", ENTRY_BYTES_MAX, e);
+        return fail_limit(&at->value, "the header entry is too long", ENTRY_BYTES_MAX, e);
     if (json_decode(&at->value, 0, json, &failure) == OK) return OK;
     if (failure.code == LIMIT && offsets_overflow(&at->value))
         return safetensors_fail(at, BOUNDS, "data_offsets exceed 63 bits", e);
@@ -457,7 +457,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     }
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;
-    /* A duplicate usually overlaps itself, and its name is the better message. */
+    /* Checked before overlaps: a duplicate name usually causes an overlap, and the name is the more helpful error. */
     if (safetensors_sort_names(header, index, e) != OK) return e->code;
     if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);

@@ -21,8 +21,7 @@ static inline struct arena arena_counting(void) {
     return (struct arena){.bytes = UINT64_MAX};
 }
 
-/* Returns a counting arena with an unused address range of its own, so that arena_holds can identify its
- * tensors. */
+/* Returns a counting arena with its own unused address range, so that arena_holds identifies its tensors. */
 static inline struct arena arena_counting_apart(void) {
     return (struct arena){.base = (char *)((uintptr_t)1 << 62), .bytes = (uint64_t)1 << 61};
 }

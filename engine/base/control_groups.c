@@ -49,7 +49,7 @@ static uint64_t group_number(const struct group *g, const char *file) {
 
 /* File names of the two cgroup versions. */
 static const struct version {
-    /* controller name in /proc/self/cgroup; "" for version 2, which lists no controllers */
+    /* name in /proc/self/cgroup; "" for version 2, which lists none */
     const char *controller;
     const char *mounts[2];
     const char *limit, *usage, *cached[2];
@@ -86,8 +86,7 @@ static double group_memory_left(const struct group *g, const struct version *v) 
     return limit > used ? (double)(limit - used) : 0;
 }
 
-/* Reads a CPU quota and its period: "150000 100000" in one file, or two files. Quota -1 or "max": no
- * limit. */
+/* Reads a CPU quota and its period: "150000 100000" in one file, or two files. -1 or "max": no limit. */
 static double group_processors(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT], *behind;
     double quota = strtod(group_text(g, v->limit, text), &behind);
@@ -101,8 +100,7 @@ static double least(double a, double b) {
     return a < b ? a : b;
 }
 
-/* Returns the smallest limit of a control group and its ancestors. In a container some folders of the path
- * may not be mounted; they are skipped. */
+/* Returns the smallest limit of a group and its ancestors; skips folders that a container does not mount. */
 static double least_of_ancestors(const char *root, const char *mount, const char *path,
                                  const struct version *v, group_limit *limit_of) {
     struct group group = {.root = root};
@@ -118,8 +116,7 @@ static double least_of_ancestors(const char *root, const char *mount, const char
     }
 }
 
-/* True if a list such as "cpu,cpuacct" contains the controller. cgroup version 2: true if the list is
- * empty. */
+/* True if a list such as "cpu,cpuacct" contains the controller; for version 2, if the list is empty. */
 static bool has_controller(const char *names, size_t bytes, const char *controller) {
     size_t n = strlen(controller);
     if (!n) return bytes == 0;

@@ -18,8 +18,7 @@ double control_groups_processors(const char *root);
 /* Reads a file below root, truncated to CONTROL_GROUPS_TEXT bytes with the NUL; "" if the file is missing. */
 enum { CONTROL_GROUPS_TEXT = 8192 };
 const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]);
-/* Returns the number that follows `name` in a cgroup file ("NAME NUMBER" lines); 0 if no line starts with
- * it. */
+/* Returns the number after `name` in a cgroup file ("NAME NUMBER" lines); 0 if no line has the name. */
 uint64_t control_groups_number(const char *text, const char *name);
 
 #endif

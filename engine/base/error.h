@@ -55,8 +55,7 @@ const char *status_name(enum status code);
 enum status error_set(struct error *e, enum status code, const char *what, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* error_where, error_found and error_expected fill the other parts of an error, unless already set. They
- * return e->code. */
+/* error_where, error_found, error_expected: fill a part of the error unless already set. Return e->code. */
 enum status error_where(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_found(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_expected(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -6,8 +6,7 @@
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
-/* Headers up to this size in bytes are read under any budget: the plan made later reports the least
- * budget. */
+/* Headers up to this size in bytes are read under any budget: the plan then reports the least budget. */
 enum { HEADER_LIMIT_MIN = 16 << 20 };
 
 /* Returns BUDGET if `bytes` more host memory would exceed sys->header_limit; the error names a budget that

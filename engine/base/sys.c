@@ -173,7 +173,7 @@ static int machine_create(struct sys *sys, const char *path) {
     (void)sys;
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return -errno;
-    /* a failure is ignored: without the lock, files of killed processes are not recognised */
+    /* if locks are unsupported, temporary files may be left over */
     flock(file, LOCK_EX | LOCK_NB);
     return file;
 }

@@ -67,8 +67,7 @@ struct sys {
      * entirely: otherwise large pages make unused bytes resident. */
     void (*use_large_pages)(struct sys *sys, void *memory, size_t bytes);
 
-    /* Declares the contents of memory undefined until it is written again. A stress build fills them with
-     * 0xFF. */
+    /* Declares memory undefined until it is written again. A stress build fills it with 0xFF. */
     void (*discard)(struct sys *sys, void *memory, size_t bytes);
     /* Returns freed memory of the C library's heap to the system. */
     void (*trim)(struct sys *sys);

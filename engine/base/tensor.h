@@ -80,7 +80,7 @@ struct tensor {
     void *data;
     const void *scales; /* f32 per row (F8, I8, rotated types), or tiles (tiled types); else NULL */
     int32_t scale_row;  /* row of `scales` that belongs to row 0 of the tensor */
-    /* scale of the whole tensor, or 1; value = element * block scale * row or tile scale * scale */
+    /* factor of all values, besides block, row or tile scales */
     float scale;
     enum dtype dtype;
     int rank;

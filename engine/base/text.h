@@ -18,8 +18,7 @@ char *size_text(uint64_t bytes, char out[SIZE_TEXT_BYTES]);
 /* strtod with a decimal point in any locale. NaN if memory is short. */
 double text_number(const char *text, char **end);
 
-/* Sorts n elements of `bytes` bytes. Returns the index of the first that equals its predecessor; 0 if
- * none. */
+/* Sorts n elements of `bytes` bytes. Returns the index of the first that equals the one before; 0: none. */
 int sort_find_duplicate(void *things, int n, size_t bytes, int (*compare)(const void *, const void *));
 
 #endif

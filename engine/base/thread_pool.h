@@ -28,8 +28,7 @@ void thread_pool_close(struct thread_pool *thread_pool);
  * thread: predicted times assume all threads, so the error names the possible number. */
 enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e);
 
-/* Processes n items (0 or more): each is in exactly one call of `work`. Only one thread may run a loop at a
- * time. */
+/* Processes n items (0 or more), each in exactly one call of `work`. One thread at a time may call this. */
 void thread_pool_run(struct thread_pool *thread_pool, int64_t n, thread_pool_work *work, const void *context);
 
 int thread_pool_members(const struct thread_pool *thread_pool);

@@ -21,11 +21,11 @@ enum adapter_alphas {
 
 struct adapter_naming {
     const char *name;
-    const char *transformer, *unet; /* prefixes of a denoiser's module names */
-    bool authors;                   /* denoiser modules have the authors' checkpoint names, not diffusers' */
-    bool flattened;                 /* dots in module names are replaced by underscores */
-    bool vectors;                   /* adapters change norms and biases too */
-    enum adapter_form form;         /* LoRA, LoHa or LoKr (LoKr: outer matrix whole, inner matrix factored) */
+    const char *transformer, *unet;
+    bool authors;           /* denoiser modules have the authors' checkpoint names, not diffusers' */
+    bool flattened;         /* dots in module names are replaced by underscores */
+    bool vectors;           /* adapters change norms and biases too */
+    enum adapter_form form; /* LoRA, LoHa or LoKr (LoKr: outer matrix whole, inner matrix factored) */
     enum adapter_texts texts;
     enum adapter_alphas alphas;
     const char *down, *up; /* name endings of LoRA factors */
@@ -34,8 +34,7 @@ struct adapter_naming {
 /* Returns the dialect of a name; NULL with USAGE and the list of names. */
 const struct adapter_naming *adapter_naming_find(const char *name, struct error *e);
 
-/* Writes the prefix of a component's module names to `prefix` (BLOCK_NAME_MAX bytes). False: the dialect does
- * not support the component. */
+/* Writes the prefix of a component's module names (BLOCK_NAME_MAX bytes). False: not in this dialect. */
 bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
                            char *prefix);
 

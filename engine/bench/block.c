@@ -63,8 +63,7 @@ static struct onednn_key watch_key(const struct op *op) {
     return key;
 }
 
-/* Counts a product. Products that no longer fit the table are not compared; no supported model has so many.
- */
+/* Counts a product. If the table is full, it is not compared; no supported model comes near. */
 static void count_product(struct watch *w, const struct op *op) {
     struct onednn_key key = watch_key(op);
     int i = 0;
@@ -107,8 +106,7 @@ static void watch_reset(struct watch *watch) {
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* seconds of each operator class, then of oneDNN's own products, the forward,
-                                and the compared component's forward */
+    double seconds[N_TIMES]; /* per operator class; oneDNN's products; forward; compared forward */
 };
 
 struct block_bench {
@@ -152,8 +150,7 @@ static struct product_layout product_layout_of(const struct block_bench *b, cons
     return l;
 }
 
-/* Allocates and fills a buffer for the largest product. Unwritten, all its pages would map to one zero page,
- * which stays cached. */
+/* Allocates and fills a buffer for the largest product: unwritten pages would all be one zero page. */
 static enum status prepare_products(struct block_bench *b, struct error *e) {
     struct sys *sys = &b->bench->sys;
     struct tensor values = tensor_make(NULL, DTYPE_F32, 1, (int32_t[]){1});
@@ -241,8 +238,7 @@ static json_t *block_add_row(const struct block_bench *b, const char *what, doub
     return row;
 }
 
-/* Adds rows to the report: the whole forward relative to oneDNN's rate, oneDNN's rate, and the time per
- * operator class. */
+/* Adds report rows: the forward relative to oneDNN's rate, oneDNN's rate, time per operator class. */
 static void block_add_rows(const struct block_bench *b) {
     double work = b->watch.class[CLASS_LINEAR].flops + b->watch.class[CLASS_CONV].flops;
     double all = work + b->watch.class[CLASS_ATTENTION].flops;

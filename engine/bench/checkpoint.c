@@ -19,8 +19,7 @@
 
 enum { CHECKPOINT_SHARDS_MAX = 99 };
 
-/* Weights stored as parts of one fused tensor (such as qkv) lie within this many entries of a weight table.
- */
+/* Parts of one fused tensor (such as qkv) lie within this many entries of a weight table. */
 enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
@@ -156,7 +155,6 @@ static char *place_file(struct writer *w, const char *folder, const char *file, 
     return path;
 }
 
-/* Writes a small file; replaces an existing one. */
 static enum status write_small(struct writer *w, const char *folder, const char *file, const char *bytes,
                                uint64_t n_bytes, struct error *e) {
     struct sys *sys = w->sys;
@@ -306,8 +304,7 @@ static enum status checkpoint_list_folder(struct writer *w, const char *folder, 
     return e->code;
 }
 
-/* Lists the tensors of a folder, then counts their bytes or writes them. slot: the first component in the
- * folder. */
+/* Lists the tensors of a folder and counts their bytes or writes them. slot: the folder's first component. */
 static enum status process_folder(struct writer *w, const struct slot *slot, bool write, struct error *e) {
     struct sharing *s = w->sys->alloc(w->sys, LINE_HOST, sizeof *s);
     char config[4096];

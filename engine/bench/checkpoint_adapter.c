@@ -14,8 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Modules stored as parts of one fused tensor (such as qkv) lie within this many entries of the module list.
- */
+/* Parts of one fused tensor (such as qkv) lie within this many entries of the module list. */
 enum { PARTS_APART = 24 };
 
 /* A module of the adapter file: a layer with a weight, or a norm or bias vector. */

@@ -97,7 +97,6 @@ static enum status list_blocks(struct load *l, struct error *e) {
     return e->code;
 }
 
-/* Calls a function with every file, in order, until one fails. */
 static enum status
 each_source(struct load *l, enum status (*call)(struct load *, struct byte_source *, void *, struct error *),
             void *argument, struct error *e) {
@@ -198,8 +197,7 @@ static void load_add_row(struct load *l, enum way way, double *readers, double *
                         rate / other));
 }
 
-/* noinline keeps this function's large stack frame out of the caller, which checks the stack before this
- * call. */
+/* noinline: the caller checks the stack before this function's large stack frame is needed. */
 __attribute__((noinline)) static enum status measure_way(struct load *l, enum way way, struct error *e) {
     double readers[ROUNDS], dd[ROUNDS];
     bool direct = true;

@@ -21,8 +21,7 @@ struct ops_case {
     enum op_class class;
     const char *shape;
     enum dtype weights;
-    bool counts; /* the case enters the rate of its operator class; other cases are only reported, because
-                    weights are nearly always bf16 */
+    bool counts; /* enters the rate of its class; usual: bf16 weights */
     void (*forward)(struct context *x, const struct ops_case *c);
     int32_t size[3]; /* sizes; their meaning depends on forward */
 };
@@ -97,8 +96,7 @@ struct ops_bench {
     struct bench *bench;
     struct device *device;
     int threads;
-    double work[N_OP_CLASSES],
-        seconds[N_OP_CLASSES]; /* work and seconds per operator class, summed over the cases with `counts` */
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* sums over the cases with `counts` */
 };
 
 /* Finds the memory of a case and its work in its class's unit (seconds at a rate of 1) by a dry run, which
@@ -200,8 +198,7 @@ int sluice_bench_ops(const struct sluice_bench_options *options, char **json, ch
     struct error e = {0};
     struct bench bench;
     bench_start(&bench, options, &e);
-    /* Measure with one thread first: the rates saved are those measured last, with the session's thread
-     * count. */
+    /* Measure one thread first: the rates measured last, with the session's thread count, are saved. */
     double half = bench.threads > 1 ? 0.6 : 0;
     if (e.code == OK && bench.threads > 1) run_cases(&bench, 1, 0, half, &e);
     struct op_rates one = bench.measured.ops;

@@ -150,7 +150,7 @@ static enum status predicting_run(struct device *device, const struct op *op, vo
 
 static void predicting_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
-    *cost = (struct op_cost){0}; /* no workspace: the predicting device computes nothing */
+    *cost = (struct op_cost){0};
 }
 
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,

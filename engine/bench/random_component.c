@@ -12,7 +12,6 @@ bool random_component_at_last(const struct random_component_sizes *sizes, const 
            ref->number == sizes->last.number;
 }
 
-/* Selects the blocks that run; returns their number. */
 static int choose_blocks(struct random_component *c, const struct random_component_sizes *sizes) {
     int all = c->component.family->blocks(&c->component, c->refs), n = 0;
     for (int i = 0; i < all; i++) {
@@ -62,8 +61,7 @@ static struct tensor make_weight(const struct weight_spec *spec, struct tensor s
     if (t.scales)
         random_weights_fill_scales(random, &t, spec->init_scale, (void *)(uintptr_t)t.scales,
                                    (uint64_t)bytes);
-    if (apart && !dtype_tiled_values(t.dtype))
-        t.scale = 1; /* the per-row scales already include the tensor's scale */
+    if (apart && !dtype_tiled_values(t.dtype)) t.scale = 1; /* row scales include it */
     return t;
 }
 
@@ -120,8 +118,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
-        /* Fill the state with random bf16 values: two of them also form a valid f32, so every tensor holds
-         * valid numbers. */
+        /* Fill the state with random bf16 pairs, which are also valid f32 values. */
         struct tensor pairs = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
         uint64_t random = 2;
         random_weights_fill(&random, &pairs, 1, arena->base, arena->used);

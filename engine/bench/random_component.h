@@ -47,8 +47,7 @@ bool random_component_at_last(const struct random_component_sizes *sizes, const 
  * destroyed even after a failure. */
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e);
-/* Like random_component_make, but without memory for weights and state: for devices that only count work.
- * MEMORY. */
+/* random_component_make without memory for weights and state, for devices that only count. MEMORY. */
 enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
 /* Runs every block once, on the component's device or on another one with equal results. */

@@ -111,8 +111,7 @@ static unsigned char pick_e8m0(uint64_t *random, double size) {
     return (unsigned char)(exponent + 126 + takes_upper(random, size, lower, 2 * lower));
 }
 
-/* Writes the f16 scale and minimum of a block with a random sign: codes are not symmetric around 0, so scales
- * of one sign would give the weights a mean other than 0. */
+/* Writes a block's f16 scale and minimum with a random sign: some types' codes are not symmetric around 0. */
 static void set_halves(uint64_t *random, enum dtype dtype, double size, unsigned char *block) {
     double scale = size / halves[dtype].size * (random_next(random) >> 63 ? 1 : -1);
     uint16_t half = to_f16(scale), minimum = to_f16(scale * halves[dtype].minimum);

@@ -74,8 +74,7 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     plan_evaluate(need, plan);
 }
 
-/* Returns this percentage of all weight bytes, rounded up: rounding down could miss a whole number of blocks
- * by one byte. */
+/* Rounded up: rounded down, the share could miss a whole number of blocks by one byte. */
 static uint64_t share_of(const struct run_need *need, int percent) {
     return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
 }
@@ -83,8 +82,7 @@ static uint64_t share_of(const struct run_need *need, int percent) {
 void stream_plan_ours(const struct run_need *need, int resident_percent, uint64_t ram_bytes,
                       struct plan *plan) {
     uint64_t block = align_up(largest_block(&need->stage[0]), PLAN_PAGE);
-    plan_least(need, ram_bytes, 0,
-               plan); /* for vram_least_bytes, from which the memory besides weights follows */
+    plan_least(need, ram_bytes, 0, plan); /* sets vram_least_bytes */
     uint64_t rest = plan->vram_least_bytes - block;
     plan_solve(need, ram_bytes, rest + share_of(need, resident_percent) + 2 * block, plan);
 }
@@ -280,8 +278,7 @@ static double model_flops(const struct stream_model *m) {
     return flops;
 }
 
-/* Measures FLOPs per second of the models' products: runs a model sized for a guessed rate and divides its
- * FLOPs by its time. */
+/* Measures FLOPs per second of the models' products, with a model sized for a guessed rate. */
 static enum status measure_rate(struct paced_bench *b, struct stream_run *run, double *flops,
                                 struct error *e) {
     const double guess = 50e9;
@@ -294,8 +291,7 @@ static enum status measure_rate(struct paced_bench *b, struct stream_run *run, d
     return e->code;
 }
 
-/* Measures one row of the table, as the best of a few tries. The plan uses the compute rate measured so far.
- */
+/* Measures one table row, best of a few tries. The plan uses the compute rate measured so far. */
 static enum status paced_row(struct paced_bench *b, struct stream_run *run, const struct stream_case *c,
                              struct error *e) {
     struct stream_row *row = &b->table->rows[b->table->n_rows];
@@ -438,8 +434,7 @@ static bool is_clock(struct bench *bench, const char *name) {
     return strcmp(bench->options.clock, name) == 0;
 }
 
-/* noinline keeps this function's large stack frame out of the caller, which checks the stack before this
- * call. */
+/* noinline: the caller checks the stack before this function's large stack frame is needed. */
 __attribute__((noinline)) static enum status fill_table(struct stream_bench *b, struct stream_watch *watch,
                                                         struct error *e) {
     if (is_clock(&b->bench, "timed"))

@@ -10,12 +10,11 @@ struct stream_async_row {
     int resident_percent, readers;
     double bus, disk;                    /* rates in bytes per second */
     bool pooled;                         /* weights stay in host memory: no disk reads after the first step */
-    double host_seconds, reader_seconds; /* host seconds per launch, reader seconds per piece of a read */
+    double host_seconds, reader_seconds; /* host seconds per visit, reader seconds per piece of a read */
     double first_seconds;                /* seconds of the first step, read from the disk */
     double pinning_seconds;              /* seconds of pinning the host pool, chunk by chunk */
     double seconds;                      /* seconds per step in the steady state */
-    double floor_seconds,
-        predicted_seconds; /* seconds of a steady step: lower bound, and the planner's prediction */
+    double floor_seconds, predicted_seconds; /* steady step: lower bound, planner's prediction */
 };
 
 enum { STREAM_ASYNC_MAX = 128 };

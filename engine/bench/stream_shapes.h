@@ -13,8 +13,7 @@ struct stream_shape {
     } blocks[2];
 };
 
-/* FLOPs per second of the timed device. A token takes so little time at this rate that a whole number of
- * tokens gives any block's time within a few parts in 10^5. */
+/* FLOPs per second of the timed device: so fast that whole tokens give any block's time to a few 1e-5. */
 #define STREAM_TIMED_FLOPS 1e15
 
 /* Numbers of models: in the main table, and in all (some run only with asynchronous launches). */

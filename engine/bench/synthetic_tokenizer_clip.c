@@ -32,7 +32,6 @@ static void bench_tokenizer_clip_add_token(struct making *m, const char *text) {
     json_put(m->vocab, text, json_integer(m->n_tokens++));
 }
 
-/* Adds a merge; skips pairs that cannot become a new token. */
 static void bench_tokenizer_clip_add_merge(struct making *m, const char *left, const char *right) {
     char joined[2 * TOKEN_BYTES];
     int bytes = snprintf(joined, sizeof joined, "%s%s", left, right);

@@ -32,8 +32,7 @@ static uint8_t *put_piece(uint8_t *to, struct span text, float score, int type) 
 
 /* The vocabulary list and the sentencepiece file are built together. */
 struct making {
-    json_t *vocab, *known; /* JSON of the vocabulary [[piece, score], ...], and the set of its pieces {piece:
-                              true, ...} */
+    json_t *vocab, *known; /* vocabulary [[piece, score], ...]; set of pieces {piece: true, ...} */
     uint8_t *model, *end;
     int n;
     uint64_t random;

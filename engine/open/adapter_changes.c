@@ -265,7 +265,7 @@ static void list_nearest(const struct finding *f, char *out, size_t bytes) {
     const char *rest = after_any_prefix(f, f->unmatched, &slot);
     snprintf(name, sizeof name, "%.*s.weight", whole - (int)(rest - f->unmatched), rest);
     int n = weight_names_nearest(&f->changes->names, slot, name, nearest, SHOWN);
-    size_t at = (size_t)snprintf(out, bytes, n ? "nearest: " : "a name of the model's weights");
+    size_t at = (size_t)snprintf(out, bytes, n ? "a weight, nearest: " : "a name of the model's weights");
     for (int i = 0; i < n && at < bytes; i++)
         at += (size_t)snprintf(out + at, bytes - at, i ? " or '%s'" : "'%s'", nearest[i]->name);
 }
@@ -276,7 +276,7 @@ static enum status fail_unmatched(const struct finding *f, struct error *e) {
     list_nearest(f, nearest, sizeof nearest);
     f->changes->nothing = !f->n_matched;
     if (f->n_matched)
-        error_set(e, MISSING, "the model has no weight for '%s' of the adapter%s", f->unmatched, more);
+        error_set(e, MISSING, "the model has no weight for the adapter's '%s'%s", f->unmatched, more);
     else
         error_set(e, MISSING, "the adapter fits nothing in this model: no weight for '%s'%s", f->unmatched,
                   more);
@@ -305,10 +305,10 @@ static void write_notes(struct finding *f) {
         if (f->n_absent[i])
             note(f, "ignored modules of the adapter for the %s, which this model lacks: %d",
                  word_of(&slots[i]), f->n_absent[i]);
-    if (f->n_unused) note(f, "ignored modules of the adapter for unused layers: %d", f->n_unused);
+    if (f->n_unused) note(f, "ignored modules of the adapter for layers that the model does not use: %d", f->n_unused);
     if (f->n_without_effect)
-        note(f, "modules of the adapter without effect, because their alpha is 0: %d", f->n_without_effect);
-    if (f->n_twice) note(f, "layers that the adapter has in two namings (one is used): %d", f->n_twice);
+        note(f, "modules of the adapter without effect (alpha is 0): %d", f->n_without_effect);
+    if (f->n_twice) note(f, "layers that the adapter names by two conventions (one is used): %d", f->n_twice);
     if (f->prefixes.named)
         note(f, "the adapter is for the %s only, by the name of its file or folder",
              word_of(f->prefixes.named));

@@ -136,7 +136,7 @@ static enum status begin_vector(struct combining *x, const struct vector_change 
 }
 
 static enum status fail_scale(const struct factor *f, struct error *e) {
-    error_set(e, META, "strength times scale of '%s' of the adapter is too large", f->name);
+    error_set(e, META, "strength times scale is too large for tensor '%s' of the adapter", f->name);
     return error_where(e, "%s", f->source->path);
 }
 

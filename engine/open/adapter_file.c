@@ -146,11 +146,11 @@ static enum status check_pairs(const struct adapter *a, const struct adapter_mod
     if (w1 != w2) return module_fail(a, m, MISSING, "has only one of its two factors", e);
     if ((has(m, ADAPTER_LOKR_W1) && has(m, ADAPTER_LOKR_W1_A)) ||
         (has(m, ADAPTER_LOKR_W2) && has(m, ADAPTER_LOKR_W2_A)))
-        return module_fail(a, m, DUP, "has a factor both whole and as a product", e);
+        return module_fail(a, m, DUP, "has a LoKr factor twice: whole, and as a product", e);
     if ((has(m, ADAPTER_MID) && !has(m, ADAPTER_DOWN)) ||
         (has(m, ADAPTER_HADA_T1) && !has(m, ADAPTER_HADA_W1_A)) ||
         (has(m, ADAPTER_LOKR_T2) && !has(m, ADAPTER_LOKR_W2_A)))
-        return module_fail(a, m, MISSING, "has a middle factor without the factors around it", e);
+        return module_fail(a, m, MISSING, "has a middle factor (lora_mid, t1 or t2) without the factors around it", e);
     return OK;
 }
 
@@ -218,7 +218,7 @@ static enum status check_equal(const struct adapter *a, const struct adapter_mod
     const struct index_entry *x = m->tensor[one], *y = m->tensor[other];
     if (!x || !y || x->dim[i] == y->dim[k]) return OK;
     char shape[128];
-    tensor_fail(a, x, SHAPE, "has another rank than its counterpart", e);
+    tensor_fail(a, x, SHAPE, "has another rank than the other factor of its module", e);
     return error_expected(e, "%" PRId32 ", as in '%s' %s", y->dim[k], y->name,
                           adapter_print_shape(y, shape, sizeof shape));
 }

@@ -255,11 +255,11 @@ static const struct recipe *recipe_by_other_name(const struct recipe *recipe) {
 bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes) {
     const struct recipe *other = recipe_by_other_name(recipe);
     if (recipe->name_word)
-        snprintf(line, bytes, "taken for %s, because the model's name has the word \"%s\"", recipe->name,
+        snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"", recipe->name,
                  recipe->name_word);
     else if (other)
         snprintf(line, bytes,
-                 "taken for %s: the model's name lacks the word \"%s\" of %s (--steps %d --cfg-scale %g)",
+                 "model taken for %s: the model's name lacks the word \"%s\" of %s (which needs --steps %d --cfg-scale %g)",
                  recipe->name, other->name_word, other->name, other->steps, other->cfg_scale);
     return recipe->name_word || other;
 }
@@ -275,7 +275,7 @@ bool pipeline_note_ambiguous(const struct recipe *recipe, char *line, size_t byt
         if (!alike || *r == recipe) continue;
         if (!n)
             n += (size_t)snprintf(line, bytes,
-                                  "no model_index.json: taken for %s, whose weights look like those of",
+                                  "no model_index.json: model taken for %s, whose weights look like those of",
                                   recipe->name);
         if (n < bytes) n += (size_t)snprintf(line + n, bytes - n, "%s %s", listed++ ? "," : "", (*r)->name);
     }

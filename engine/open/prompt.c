@@ -10,7 +10,7 @@
 static enum status check_special(const struct tokenizer *tokenizer, const char *token, struct error *e) {
     if (!token || tokenizer_special(tokenizer, token) >= 0) return e->code;
     error_set(e, META, "the tokenizer lacks the token '%s'", token);
-    return error_expected(e, "a tokenizer whose added tokens include it, as the model's own");
+    return error_expected(e, "the model's own tokenizer, whose added tokens include it");
 }
 
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,

@@ -118,7 +118,7 @@ enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int onl
         if (read_choice(sizes, recipe, at, length, e) == OK && came_before(text, at)) {
             error_set(e, USAGE, "--dims gives a dimension twice");
             error_found(e, "'%.*s'", (int)length, at);
-            error_expected(e, "each once");
+            error_expected(e, "each dimension once");
         }
         at += length + (at[length] == ',');
     }

@@ -19,8 +19,7 @@ static enum status factor_mismatch(const struct factor *f, const struct packed_t
     return error_found(e, "%s %s", dtype_name(f->dtype), found);
 }
 
-/* Checks an adapter tensor: a type without scales in other tensors, rows of whole quantisation blocks,
- * existing rows. */
+/* Checks an adapter tensor: no scales in other tensors, rows of whole quantisation blocks, existing rows. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
     if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
@@ -37,8 +36,8 @@ static enum status check_factor(const struct factor *f, const struct packed_tens
     return OK;
 }
 
-/* True if rows of the `down` factor and the weight have the same shape (axes of size 1 ignored), or if the
- * factor's rows are flat and equally long. */
+/* True if rows of a factor and the weight have equal shapes (without axes of size 1), or equal flat
+ * length. */
 static bool same_columns(const struct factor *f, const struct tensor *weight) {
     int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
     int n = 0, m = 0;
@@ -94,8 +93,8 @@ static void hash_word(uint64_t *hash, uint64_t word) {
     *hash ^= *hash >> 32;
 }
 
-/* Hashes the origin of a segment: its bytes if they lie in memory, else the file's identity, but not its
- * path. */
+/* Hashes the origin of a segment: its bytes if they lie in memory, else the file's identity (not its
+ * path). */
 static void hash_segment(uint64_t *hash, const struct packed_segment *g) {
     const struct byte_source *source = g->source;
     hash_word(hash, g->packed_offset);
@@ -156,8 +155,7 @@ static bool same_factor(const struct factor *a, const struct factor *b) {
     return same;
 }
 
-/* Returns the index, among the block's adapters, of the first with the same `down` factor; adapters share its
- * bytes. */
+/* Index of the block's first adapter with the same `down` factor; both adapters then share its bytes. */
 static int down_of(const struct block_adapter *x, int i_pair) {
     int n = 0;
     for (int i = 0; i < i_pair; i++) {

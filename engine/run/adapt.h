@@ -12,8 +12,7 @@
 
 enum { ADAPT_PARTS_MAX = WEIGHT_SLICES_MAX };
 
-/* One adapter tensor (down, up, or new values), in a file or in memory; all of its rows or some ranges are
- * used. */
+/* One adapter tensor (down, up, or new values), in a file or in memory; all rows or some ranges are used. */
 struct factor {
     const char *name;                 /* name in the adapter file, for errors; borrowed during the call */
     const struct byte_source *source; /* borrowed: must outlive the component */
@@ -69,8 +68,7 @@ struct adaptation {
  * the weight. MEMORY. */
 enum status component_adapt(const struct component *from, const struct adaptation *adaptation,
                             struct component *adapted, struct error *e);
-/* Copies per-tensor scales to the adapted component, if requantise_set_scale set them after
- * component_adapt. */
+/* Copies per-tensor scales that requantise_set_scale set after component_adapt. */
 void component_adapt_scales(const struct component *from, struct component *adapted);
 
 #endif

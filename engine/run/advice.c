@@ -46,8 +46,7 @@ static struct advice solve_with(const struct advice_input *q, enum advice_kind k
     return a;
 }
 
-/* Returns the memory that limits the stage. With a discrete GPU, more RAM (the pool) helps only if the disk
- * limits. */
+/* Memory that limits the stage. With a discrete GPU, more RAM (the pool) helps only if the disk limits. */
 static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }

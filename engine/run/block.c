@@ -20,8 +20,7 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Location of a weight in a checkpoint: a whole tensor, some of its rows, a time slice, or a range of
- * inputs. */
+/* Location of a weight in a checkpoint: a tensor, or some of its rows, a time slice, a range of inputs. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* set if the weight is part of a fused tensor; NULL: all rows */
@@ -119,8 +118,7 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-/* True if shapes are equal as in same_shape, for a 3D convolution whose two outermost axes the file
- * merges. */
+/* same_shape for a 3D convolution's kernel, if the file merges the two outermost axes. */
 static bool same_merged_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int32_t merged[WEIGHT_FILE_RANK_MAX];
     int64_t outer = (int64_t)dim[0] * dim[1];
@@ -131,8 +129,7 @@ static bool same_merged_shape(const struct index_entry *entry, int rank, const i
 }
 
 /* True if rows are whole quantisation blocks, or if blocks continue across the rows of a whole matrix or
- * convolution. In the second case a matrix needs rows of a multiple of 8 values, because operators read 8 at
- * a time. */
+ * convolution. Rows of such a matrix are a multiple of 8 values, which operators read at a time. */
 static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
                          const int32_t *dim) {
     enum { EIGHT = 8 };
@@ -183,8 +180,7 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
-/* Returns the alternative tensor name that fits the file: one whose text before the block number also starts
- * the name of a tensor in the file. */
+/* Alternative name in the file's style: a tensor of the file has the same text before the block number. */
 static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         for (int k = 0; k < index->n_entries; k++) {
@@ -283,8 +279,7 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     return OK;
 }
 
-/* Appends a weight's rows. They are contiguous in the file, or one slice of each kernel between other
- * slices. */
+/* Appends a weight's rows, contiguous in the file or interleaved with other slices of the kernels. */
 static void add_rows(struct block *block, const struct place *place, const struct tensor *shape,
                      struct row_part part) {
     const struct index_entry *entry = place->entry;
@@ -432,8 +427,7 @@ static struct tensor factor_at(const struct block *block, const struct packed_pl
     return t;
 }
 
-/* Fills the struct low_rank of a block's adapters, last to first, so that each weight's chain keeps their
- * order. */
+/* Fills each struct low_rank of a block, last adapter first, so that a weight's chain keeps their order. */
 static void point_adapters(const struct block *block, const struct packed_place *place, char *weights) {
     struct low_rank *nodes = (struct low_rank *)(weights + structure_bytes(block));
     for (int i = block->n_adapters - 1; i >= 0; i--) {

@@ -111,7 +111,6 @@ static inline bool block_hoists(const struct block_kind *kind) {
     return kind->update_rate == UPDATE_PER_TIMESTEP || kind->update_rate == UPDATE_PER_TIMESTEP_AND_PROMPT;
 }
 
-/* One block of a checkpoint. */
 struct block_ref {
     const struct block_kind *kind;
     int number;
@@ -182,13 +181,11 @@ struct block {
     int n_adapters;
 };
 
-/* The block without adapters. */
 static inline const struct block *block_base(const struct block *block) {
     return block->base ? block->base : block;
 }
 
-/* Parts of a packed block, in order. Resident memory keeps them apart, so base weights stay if adapters
- * change. */
+/* Parts of a packed block, in order; separate in resident memory, so base weights stay if adapters change. */
 enum packed_part { PACKED_ADAPTER, PACKED_BASE, PACKED_PARTS };
 
 static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {
@@ -234,15 +231,14 @@ static inline bool block_has_weight(const struct weight_spec *spec, const int32_
 
 /* Writes a weight's shape as stored in files, leaving out axes of size 1. Returns the rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
-/* Returns the weight table row of published files, which name a fused tensor instead of the weight if they
- * fuse. */
+/* Returns the weight table row of published files: if they fuse the weight, the fused tensor's name and
+ * shape. */
 struct weight_spec block_published_weight(const struct weight_spec *spec);
 /* Writes a weight's shape in published files, axes of size 1 included. Returns the rank. */
 int block_published_shape(const struct weight_spec *spec, const int32_t *dims,
                           int32_t dim[WEIGHT_FILE_RANK_MAX]);
 
-/* Finds the index entry that holds a weight of the block, whole or as rows of a fused tensor; NULL if
- * absent. */
+/* Finds the index entry with a weight of the block, whole or as rows of a fused tensor; NULL if absent. */
 struct index_entry *block_find_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                       const struct tensor_index *index);
 
@@ -250,11 +246,11 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
 char *block_missing_name(const struct block_ref *ref, const struct weight_spec *spec,
                          const struct tensor_index *index, char *out);
 
-/* Returns the type that a tensor is stored with when weights are quantised to `wanted`. Rows that are no
- * multiple of 256 values get a larger type with blocks of 32, or a rotated type with smaller groups. Vectors,
- * convolutions, tensors of at most 1,024 values, kinds marked never_quantised, and tensors that fit no type
- * keep their type. kind: NULL if no family has the tensor. `convert` and --type both use this function, so
- * they give the same image. */
+/* Stored type of a tensor when weights are quantised to `wanted`. Rows that are no multiple of 256 values get
+ * a larger type with blocks of 32, or a rotated type with smaller groups. Vectors, convolutions, tensors of
+ * at most 1,024 values, kinds marked never_quantised, and tensors that fit no type keep their type. kind:
+ * NULL if no family has the tensor. `convert` and --type both use this function, so they give the same
+ * image. */
 enum dtype block_stored_type(const struct block_kind *kind, const struct index_entry *entry,
                              enum dtype wanted);
 

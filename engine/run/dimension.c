@@ -241,8 +241,7 @@ static void config_text_close(struct config_text *text, size_t n_shared) {
         if (text->last[i] == '.') config_text_add(text, config_text_is_place(text->last + i + 1) ? "]" : "}");
 }
 
-/* Writes a key to config.json, opening one object or array per dot: "axes.0" opens an array, "axes.1"
- * continues it. */
+/* Writes a key to config.json with an object or array per dot: "axes.0" opens one, "axes.1" continues it. */
 static void config_text_key(struct config_text *text, const char *key) {
     size_t shared = config_text_shared(text->last, key);
     const char *between = ", ";

@@ -20,15 +20,12 @@ struct dimension {
     int published;    /* value of the family's best-known model */
     int least, most;  /* range of values that synthetic checkpoints can choose */
     int place;
-    /* Tensor names: the dim is the size of `axis` of the first existing tensor. rank 0: the dim is 1 if one
-     * exists. */
+    /* Tensor names: the dim is the size of `axis` of the first existing tensor. rank 0: 1 if one exists. */
     const char *tensor[DIMENSION_NAMES_MAX];
     int rank, axis;
-    /* Alternative, name prefixes: the dim is the number of blocks under a prefix, the largest over all
-     * prefixes. */
+    /* Or name prefixes: the dim is the number of blocks under a prefix, the largest over all prefixes. */
     const char *blocks[DIMENSION_NAMES_MAX];
-    /* Alternative, names with %d for a block number: the dim counts the blocks that have one of these
-     * tensors. */
+    /* Or names with %d for a block number: the dim counts the blocks that have one of these tensors. */
     const char *const *having;
     const char *key; /* key that config.json is written with (reading uses shapes); NULL: none */
     enum dimension_form form;
@@ -83,8 +80,8 @@ struct component;
 
 /* Reads dims and settings from index and configuration, then calls the family's own checks. */
 enum status component_configure(struct component *c, const struct config *config, struct error *e);
-/* Sets the dims and settings of a synthetic component. chosen: a value for each row with a name; NULL: the
- * published values. */
+/* Sets the dims and settings of a synthetic component. chosen: a value per row that has a name; NULL:
+ * published. */
 void component_derive(struct component *c, const int *chosen);
 /* Writes the common config.json of n components, with the first one's model type. Returns like snprintf. */
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);

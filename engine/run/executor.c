@@ -14,7 +14,7 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    /* done: FLOPs of completed visits; done_before: value at the last restart point */
+    /* FLOPs of completed visits: now; at the last restart point */
     double done, done_before;
     int n_ended; /* index after the last visit whose evaluation_ended hook was called */
 
@@ -127,9 +127,8 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
     return (struct phase){first ? 0 : n, stage->evaluations - n};
 }
 
-/* Number of consecutive evaluations that one measurement covers, because their groups of lanes have the same
- * shapes. 0 if an earlier measurement covers this evaluation. Chunks of video frames are measured one by
- * one. */
+/* Number of consecutive evaluations that one measurement covers, because their lanes have equal shapes. 0 if
+ * an earlier measurement covers this one. Chunks of video frames are measured one by one. */
 static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
     int n = 1;
     if (evaluation < 0 || stage->n_groups != unlike) return 1;
@@ -260,7 +259,6 @@ static bool execution_await(void *user, const struct tensor *tensor) {
     return !tensor->weight_end || store_await(x->store, i_visit, tensor->weight_end, x->e) == OK;
 }
 
-/* Waits for the device, so that the host can read results. */
 static enum status wait_for_device(struct execution *x) {
     double stalled = 0;
     device_wait(x->run->device, &stalled, x->e);
@@ -337,8 +335,7 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* After an operator found no memory: evicts residents and goes back to the start of its evaluation, or for
- * video to the lane's first chunk. */
+/* If an operator found no memory: evicts residents and goes back to the start of its evaluation or video. */
 static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;

@@ -14,8 +14,7 @@
 #include "engine/run/run.h"
 #include "engine/run/store.h"
 
-/* Measures in bytes, by a dry run, the lane state of a stage and separately its full-frame buffers
- * (picture_bytes). */
+/* Measures the bytes of a stage's lane state and, separately, of its full-frame buffers (picture_bytes). */
 enum status executor_state_bytes(struct sys *sys, struct stage *stage, uint64_t *bytes,
                                  uint64_t *picture_bytes, struct error *e);
 

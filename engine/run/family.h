@@ -10,7 +10,6 @@
 #include "engine/run/visit.h"
 #include "kernels/ops.h"
 
-/* The role of a family in a pipeline. */
 enum family_kind {
     FAMILY_TEXT,
     FAMILY_VISION,
@@ -91,14 +90,12 @@ struct family {
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
     /* Derives dims and settings of a synthetic component from the chosen ones. May be NULL. */
     void (*derive_dims)(struct component *c);
-    /* Sets dims that depend on others, and public fields of the component. Last step of opening. May be
-     * NULL. */
+    /* Sets dims that depend on others, and the component's public fields. Called last. May be NULL. */
     void (*derive)(struct component *c);
     struct text_reads reads;   /* default outputs of a text encoder */
     const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
     const char *pictures_rest; /* additional text of preprocessor_config.json; NULL: none */
-    /* Writes the list of all blocks in visit order to refs. Returns their number, at most
-     * FAMILY_BLOCKS_MAX. */
+    /* Lists all blocks in visit order in refs. Returns their number, at most FAMILY_BLOCKS_MAX. */
     int (*blocks)(const struct component *c, struct block_ref *refs);
     /* True if this lane does not need the block and skips it. NULL: no lane skips a block. */
     bool (*skips_block)(const struct component *c, const struct block *block, const struct lane *lane);
@@ -130,7 +127,7 @@ struct family {
     /* Rejects lanes that the weights do not support. NULL: all lanes are supported. */
     enum status (*check_lanes)(const struct component *c, const struct lane *lanes, int n_lanes,
                                struct error *e);
-    /* Builds the visit list, if the blocks' update rates cannot describe it. NULL in most families: see
+    /* Builds a visit list that the blocks' update rates cannot describe. Mostly NULL: see
      * component_visits. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
@@ -196,15 +193,14 @@ enum status component_check_count(const struct component *c, const struct config
 /* META if a GGUF file's metadata (ARCHITECTURE.block_count) has another number of blocks than the files. */
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
                                    struct error *e);
-/* Returns the size of axis `place` of a tensor of this rank. On failure returns 1 and sets *e to MISSING or
- * SHAPE. */
+/* Returns the size of axis `place` of a tensor of this rank; on failure 1, with *e MISSING or SHAPE. */
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e);
 
 /* An unsupported architecture, recognised by a tensor with this name prefix. A NULL prefix ends a list. */
 struct similar_architecture {
     const char *prefix, *what;
 };
-/* Returns UNSUPPORTED if the tensors match an architecture of the list, and names the first match. For
+/* Returns UNSUPPORTED, naming the first architecture of the list that the tensors match. For
  * family.refuse. */
 enum status component_refuse_similar(const struct component *c, const struct similar_architecture *relatives,
                                      const char *expected, struct error *e);

@@ -36,7 +36,7 @@ enum {
     PLAN_BOUNCE = PLAN_DIRECT_READERS * PLAN_BOUNCE_PIECE,
 };
 
-/* Largest number of blocks of a stage that has full-frame activation buffers. VAE decoders have tens of
+/* Largest number of blocks of a stage with full-frame activation buffers; VAE decoders have tens of
  * blocks. */
 enum { PLAN_PICTURE_BLOCKS_MAX = 128 };
 
@@ -109,7 +109,7 @@ struct plan_stage {
     uint64_t pooled[PLAN_BLOCKS_MAX / 64];
     uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
     uint64_t pool_bytes, staging_bytes;
-    /* bytes at the start of the pool that are pinned; the rest passes through staging */
+    /* pinned bytes at the pool's start; the rest passes through staging */
     uint64_t pinned_bytes;
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
@@ -167,8 +167,7 @@ static inline double plan_step_seconds(const struct plan_stage *stage) {
     return stage->seconds / stage->evaluations * stage->groups;
 }
 
-/* Bytes that a set of blocks takes in resident memory or pool; adapter bytes and base weights each in whole
- * pages. */
+/* Bytes of a set of blocks in resident memory or pool: whole pages each of adapter bytes and base weights. */
 uint64_t plan_blocks_bytes(const struct stage_need *need, const uint64_t blocks[PLAN_BLOCKS_MAX / 64]);
 
 /* Solves the plan: chooses residents, rings, pools, staging and placement of full-frame buffers for budgets

@@ -2,12 +2,10 @@
  * its own need. Fewer groups stream less; more groups hold the state of fewer lanes. */
 #include "engine/run/plan.h"
 
-/* Plans whose times differ by less than this factor count as equally fast; the first in the list then
- * wins. */
+/* Plans whose times differ by less than this factor count as equally fast; the first of them wins. */
 static const double TIE = 1 + 1e-9;
 
-/* Lowers the least budgets found so far to those of one grouping of lanes, if they work with the other budget
- * unchanged. */
+/* Lowers the least budgets to those of one grouping of lanes that work with the other budget unchanged. */
 static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram,
                           uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);

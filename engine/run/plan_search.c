@@ -26,7 +26,7 @@ enum {
     POOL_GRID = 16,
     EXACT_POOL = 8,    /* most blocks for which all sets of pooled blocks are tried */
     EXACT_BLOCKS = 16, /* most blocks for which all sets of residents are tried */
-    /* EXACT_BLOCKS on a separate device, where sets of pooled blocks multiply the work */
+    /* EXACT_BLOCKS on a discrete GPU, for each of which pools are tried */
     EXACT_SEPARATE = 12,
     EXACT_VISITS = 16,    /* most blocks in a stage of which all sets are tried */
     IMPROVED_BLOCKS = 16, /* most blocks for which evenly spread sets are improved */
@@ -108,8 +108,7 @@ static double score(const struct search *s, const struct plan_stage *stage) {
     return s->timed ? block_stream_seconds(s->block_stream, stage, enough) : untimed(s, stage);
 }
 
-/* True if a plan that takes at least these seconds is rejected. The first pass also rejects plans as fast as
- * the best. */
+/* True if a plan of these seconds is rejected; the first pass also rejects plans as fast as the best. */
 static bool too_slow(const struct search *s, double seconds) {
     return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
 }
@@ -125,8 +124,7 @@ static bool cannot_fit_better(const struct search *s, const struct plan_stage *s
     return too_slow(s, score(s, &widest));
 }
 
-/* True if every pool makes the plan too slow, because the disk must read the blocks that exceed host memory
- * again. */
+/* True if all pools make the plan too slow: blocks that exceed host memory are read from the disk again. */
 static bool pool_too_small(const struct search *s, const struct plan_stage *stage) {
     uint64_t streamed = stage->streamed_bytes_per_evaluation;
     if (!s->timed || !s->run->separate || streamed <= s->host_bytes) return false;
@@ -326,8 +324,7 @@ static struct plan_stage ideal_of(const struct search *s) {
     return ideal;
 }
 
-/* Predicted seconds of a set of residents, with a ring for n_ring blocks and all other blocks pooled. For
- * comparing sets. */
+/* Predicted seconds with this set of residents, a ring for n_ring blocks, and all other blocks pooled. */
 static double plan_search_seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
     struct plan_stage stage = {0};
     memcpy(stage.resident, set, sizeof stage.resident);
@@ -377,7 +374,7 @@ static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
-    /* every set of the coarse grid is also in the fine one */
+    /* the fine grid contains the coarse one */
     uint64_t grid = pool_chosen ? POOLED_GRID : GRID;
     for (uint64_t i = grid; i > 0; i--) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
@@ -493,8 +490,7 @@ static double search_place(const struct plan_search_input *q, bool pictures_on_h
     return s.seconds;
 }
 
-/* If both placements of full-frame buffers are equally fast, device memory wins, because it leaves the bus
- * free. */
+/* If both placements of full-frame buffers are equally fast, device memory wins: it leaves the bus free. */
 void plan_search(const struct plan_search_input *q, struct plan_stage *stage) {
     struct plan_stage host = *stage;
     const struct stage_need *need = &q->need->stage[q->stage];

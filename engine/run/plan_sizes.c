@@ -19,7 +19,7 @@ static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
     return n + 1;
 }
 
-/* Sizes of the blocks that pass through a ring or staging, in order: the first n_first once, then the others
+/* Sizes of the blocks that pass a ring or staging, in order: first n_first once, then the others
  * cyclically. */
 struct passage {
     uint64_t bytes[2 * PLAN_BLOCKS_MAX];
@@ -79,8 +79,7 @@ int sizes_of_ring(const struct stage_need *need, const struct block_stream *bloc
     return n_sizes;
 }
 
-/* Lists the blocks that come from the disk through staging: all but pooled ones, residents only in the first
- * evaluation. Returns the largest size. */
+/* Lists the blocks that come from the disk through staging; residents once, in the first evaluation. */
 static uint64_t staging_passage(const struct block_stream *c, const struct plan_stage *stage,
                                 struct passage *p) {
     uint64_t most = 0;

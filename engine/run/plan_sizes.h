@@ -1,6 +1,5 @@
-/* Candidate sizes of rings and staging for the planner: sums of consecutive block sizes, because a size
- * matters only by the consecutive blocks that fit into it. Pure functions; plan_search.c applies budgets and
- * chooses. */
+/* Candidate sizes of rings and staging for the planner: sums of consecutive block sizes, because only the
+ * number of consecutive blocks that fit matters. Pure functions; plan_search.c chooses. */
 #ifndef SLUICE_RUN_PLAN_SIZES_H
 #define SLUICE_RUN_PLAN_SIZES_H
 

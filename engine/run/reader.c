@@ -39,8 +39,7 @@ static enum status read_stored(struct reader *reader, const struct packed_segmen
     return e->code;
 }
 
-/* Smallest number of values that forms whole quantisation blocks in both types; block sizes are powers of
- * 2. */
+/* Fewest values that form whole quantisation blocks in both types; block sizes are powers of 2. */
 static int64_t unit_values(const struct packed_conversion *c) {
     int from = dtype_block_values(c->from), to = dtype_block_values(c->to);
     return from > to ? from : to;

@@ -5,7 +5,7 @@
 
 #include "engine/run/block.h"
 
-/* Pure function: converts `values` values, whole blocks of both types. numbers: scratch memory for as many
+/* Pure function: converts `values` values, whole blocks of both types. numbers: scratch for as many
  * floats. */
 typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
                               void *to, int64_t values);

@@ -23,8 +23,7 @@ static void add_scales(struct packed_tensor *t, struct block *to) {
     to->bytes += segment->bytes;
 }
 
-/* Lays out one tensor whose type is converted. Rows, and so segments, are whole quantisation blocks of both
- * types. */
+/* Lays out one converted tensor. Rows, and so segments, are whole quantisation blocks of both types. */
 static void convert_tensor(const struct block *from, const struct packed_tensor *t, enum dtype wanted,
                            struct block *to) {
     struct packed_tensor *out = &to->tensors[to->n_tensors++];
@@ -94,7 +93,7 @@ enum status component_requantise(const struct component *from, enum dtype wanted
     if (!to->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
     for (int i = 0; i < from->n_blocks && e->code == OK; i++)
         block_requantise(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
-    /* embedding tables: block_stored_type keeps their type */
+    /* embedding tables are not converted */
     for (int i = 0; i < from->n_tables && e->code == OK; i++)
         block_requantise(sys, &from->tables[i], wanted, &to->tables[to->n_tables++], e);
     if (e->code != OK) component_destroy(to);

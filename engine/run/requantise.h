@@ -18,8 +18,7 @@ enum dtype requantise_of_entry(const struct component *requantised, const struct
 /* Sets the per-tensor scale of all weights that are converted from this tensor; conversion divides by it. */
 void requantise_set_scale(struct component *requantised, const struct index_entry *entry, float scale);
 
-/* block_file_bytes: bytes that loading a block reads from files. block_converted_values: values that it
- * converts. */
+/* block_file_bytes: bytes read from files to load a block. block_converted_values: values converted. */
 uint64_t block_file_bytes(const struct block *block);
 int64_t block_converted_values(const struct block *block);
 

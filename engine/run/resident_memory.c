@@ -85,8 +85,7 @@ static bool same_layout(const struct resident_part *part, const struct resident_
     return true;
 }
 
-/* Index of an earlier run's memory for these blocks, unless the stage of that index uses it itself; -1:
- * none. */
+/* Index of an earlier run's memory with these blocks that the stage of that index cannot use; -1: none. */
 static int find_unclaimed(const struct resident_memory *memory, enum packed_part part,
                           const struct store_stage *stages, int n_stages, uint64_t blocks) {
     for (int i = 0; i < PLAN_STAGES_MAX; i++)
@@ -231,8 +230,7 @@ static void move_block(struct moving *m, int block) {
     if (!m->failed) set_bit(m->to->ready, block);
 }
 
-/* Moves the adapter bytes or base weights to the new layout; if pages cannot be allocated, they become
- * empty. */
+/* Moves adapter bytes or base weights to the new layout; if pages cannot be allocated, they are dropped. */
 static void move_part(struct moving *m) {
     m->to->base = weights_reserve(m->sys, m->device, m->to->bytes);
     if (!m->to->base) {

@@ -39,7 +39,6 @@ static inline bool resident_memory_has(const struct resident_part *part, int blo
     return part->member[block / 64] >> (block % 64) & 1;
 }
 
-/* True if the part of the block is filled. */
 static inline bool resident_memory_ready(const struct resident_memory *memory, enum packed_part part,
                                          int block) {
     return memory->part[part].ready[block / 64] >> (block % 64) & 1;
@@ -68,7 +67,6 @@ void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, st
                              const struct store_stage *stage, const uint64_t *member, bool grows);
 bool resident_memory_held(const struct resident_memory *memory);
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
-/* Marks adapter bytes and base weights of a block as filled. */
 void resident_memory_set_ready(struct resident_memory *memory, int block);
 /* Evicts the blocks outside the bit set `member`, which must not be in use. The pages that only they occupy
  * are returned for good. A part without memory is only laid out again. */

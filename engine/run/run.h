@@ -25,7 +25,6 @@ struct stage {
     bool hoists;
 };
 
-/* Why residents were evicted. */
 enum evict_reason {
     EVICT_ASKED,    /* other programs need the memory */
     EVICT_OPERATOR, /* an operator found no memory; its evaluation is computed again */
@@ -41,8 +40,7 @@ struct run_hooks {
     enum status (*stage_ended)(void *user, int stage, struct error *e);
     /* Called between operators and in waits. done: FLOPs of all visits so far. False cancels, with *e set. */
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
-    /* Called between evaluations: returns how many bytes of residents to free for other programs. May be
-     * NULL. */
+    /* Called between evaluations: returns the bytes of residents to free for other programs. May be NULL. */
     uint64_t (*bytes_needed)(void *user);
     /* Called when at least `bytes` of residents were freed, or will not be allocated, before the evaluation
      * that starts with `first`. May be NULL. */

@@ -15,8 +15,7 @@ static bool stage_memory_take_arena(const struct run *run, enum memory_line line
     return arena->base;
 }
 
-/* Frees an arena. The device no longer uses it, because the store waited for both device queues when it ended
- * the stage. */
+/* Frees an arena, after the store has ended the stage and so waited for both device queues. */
 static void give_back(const struct run *run, enum memory_line line, struct arena *arena) {
     const struct device_memory *own = run->device->memory;
     if (!own) {

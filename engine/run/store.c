@@ -130,8 +130,7 @@ void residents_destroy(struct residents *residents) {
     }
 }
 
-/* Evicts the residents that the new plan lacks. Returns their pages if allocated, else only changes the
- * layout. */
+/* Evicts the residents that the new plan lacks: returns their pages, or if unallocated changes the layout. */
 static void evict_residents(struct store *s, const struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
         resident_memory_reduce(&s->o.residents->memory[k], s->o.sys, s->device, &s->o.stages[k],
@@ -212,7 +211,7 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     f->awaited = to;
     if (!s->device) return OK;
     store_add_stall(
-        /* the device waits outside the lock, so that readers continue */
+        /* not under the lock, so that readers continue */
         s, s->device->memory->await_copy(s->device, fence));
     return OK;
 }

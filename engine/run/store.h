@@ -104,7 +104,6 @@ enum status store_replan(struct store *store, const struct plan *plan, int visit
 
 /* Adds seconds that operators waited for copies on the device, which the device reports afterwards. */
 void store_add_stall(struct store *store, double seconds);
-/* Returns the counters since store_open. */
 struct store_counters store_count(struct store *store);
 
 #endif

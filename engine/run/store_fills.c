@@ -118,7 +118,7 @@ static void wrap_ring(struct store *s) {
     s->ring_head = 0;
 }
 
-/* Places a fill in the ring; false if it does not fit. Older fills whose bytes it covers entirely leave
+/* Places a fill in the ring; false if it does not fit. Older fills that it overwrites entirely leave
  * ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;

@@ -13,8 +13,7 @@ static bool in_pool(const struct store *s, const struct fill *f) {
     return part_in_pool(s, f, 0) && part_in_pool(s, f, f->block->bytes);
 }
 
-/* Address in the pool of the part (adapter bytes or base weights) that contains byte `at` of a fill's
- * block. */
+/* Pool memory of the part (adapter bytes or base weights) that contains byte `at` of the packed block. */
 static struct resident_part *pool_part(const struct store *s, const struct fill *f, uint64_t at) {
     return &s->o.residents->pool[f->stage].part[packed_part_of(f->block, at)];
 }
@@ -186,7 +185,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     if (reads && f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (passed)
         s->device->memory->wait_copy(s->device,
-                                     /* waits until the previous copy out of the buffer is complete (I8) */
+                                     /* awaits the previous copy out of the buffer (I8) */
                                      passed);
     if (!f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (from != read && e->code == OK)
@@ -255,7 +254,7 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     }
     if (!mine) return;
     s->pinning++;
-    /* counts as a piece in flight, so that the pool stays allocated while it is pinned */
+    /* a piece in flight keeps the pool allocated */
     s->pieces_in_flight++;
     pthread_mutex_unlock(&s->lock);
     pin_claimed(s, pins, at);
@@ -265,8 +264,7 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     s->o.sys->wake(s->o.sys, &s->ready);
 }
 
-/* Does one unit of reader work: moves a piece or places the next fill. Returns false if neither is possible
- * now. */
+/* Reader work: moves a piece or places the next fill. Returns false if neither is possible now. */
 static bool work_once(struct store *s, struct store_reader *r) {
     struct piece *piece = &r->piece;
     if (s->error.code != OK) return false;

@@ -125,8 +125,7 @@ bool fills_place_next(struct store *store);
 /* True if bytes [from, to) of a fill's place are free: all earlier fills there are released. Call with
  * ascending ranges. *event: the last of those releases, which a copy to the place waits for (I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
-/* Marks adapter bytes or base weights that an earlier run filled as claimed, so that no reader fills them
- * again. */
+/* Marks adapter bytes and base weights that an earlier run filled as claimed: readers skip them. */
 void fills_skip_ready(const struct store *store, struct fill *fill);
 /* Ends a fill; its place is free after `event`. */
 void fills_empty(struct fill *fill, uint64_t event);

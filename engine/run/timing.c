@@ -4,8 +4,7 @@
 #include <math.h>
 #include <string.h>
 
-/* SIMULATED: most evaluations to simulate. After two or three all take equal time, or two lengths
- * alternate. */
+/* SIMULATED: most evaluations to simulate. After two or three, times are equal or alternate. */
 enum { SIMULATED = 6, VISITS_MAX = PLAN_BLOCKS_MAX * (SIMULATED + 1) };
 
 static double larger(double a, double b) {
@@ -49,8 +48,7 @@ static double largest_load(const struct load *load) {
     return larger(load->busy[BOUND_COMPUTE], larger(load->busy[BOUND_BUS], load->busy[BOUND_DISK]));
 }
 
-/* Queue of the visits whose bytes occupy a buffer (ring or staging). Space is allocated and freed in visit
- * order. */
+/* Queue of visits whose bytes occupy a buffer (ring or staging); they take and free space in visit order. */
 struct held {
     int visit[VISITS_MAX], first, last;
     uint64_t bytes;
@@ -82,8 +80,7 @@ static double earliest_start(const struct simulation *s) {
     return from;
 }
 
-/* Time at which a buffer of `limit` bytes has space for the current visit's block. freed: times at which
- * earlier visits free their space. */
+/* Time at which a buffer of `limit` bytes has space for the visit. freed: when earlier visits free theirs. */
 static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
     uint64_t bytes =
@@ -187,8 +184,7 @@ static double least_seconds(const struct load *so_far, const struct load *later,
     return largest_load(&load);
 }
 
-/* Finds the pooled blocks that are not entirely pinned. The pool holds blocks in index order and is pinned
- * from its start. */
+/* Finds pooled blocks that are not entirely pinned; the pool holds blocks in order of their index. */
 static void find_windowed(struct simulation *s) {
     uint64_t bytes[PLAN_BLOCKS_MAX], end = 0;
     memset(s->windowed, 0, sizeof s->windowed);

@@ -31,7 +31,7 @@ struct block_stream {
     double compute[PLAN_BLOCKS_MAX], bus[PLAN_BLOCKS_MAX], disk[PLAN_BLOCKS_MAX];
     double host[PLAN_BLOCKS_MAX]; /* seconds to copy the block within host memory, out of an unpinned pool */
     double disk_rate, host_rate;
-    /* times at which compute, bus and disk finish the first evaluation, with unlimited ring */
+    /* times at which resources finish the first evaluation, with unlimited ring */
     struct load start;
 };
 

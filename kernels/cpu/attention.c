@@ -41,8 +41,7 @@ struct attention_layout {
     uint64_t k, v, members; /* workspace offsets; members: where the threads' own parts start */
     uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part */
     uint64_t member_bytes;
-    struct onednn_key keys_of[4]; /* oneDNN primitives of the score and value products, for full blocks of
-                                     keys and for the last, partial block (M 0: unused) */
+    struct onednn_key keys_of[4]; /* scores and values, for a full and the last block of keys; M 0: none */
 };
 
 static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {

@@ -27,8 +27,7 @@ struct conv_layout {
     int32_t up, kernel, stride;
     int32_t before;        /* rows above and columns left of the image that are zero padding */
     int32_t rows, columns; /* size of out */
-    int32_t band, piece;   /* band: rows of out per gathered band; piece: rows of out per convolution call of
-                              one thread */
+    int32_t band, piece;   /* rows of out: per gathered band, per convolution call */
     int32_t width;         /* columns of the gathered band */
     int32_t c, n, n_padded, c_padded;
     int32_t panel; /* output channels per convolution call: all, or one panel */
@@ -36,11 +35,10 @@ struct conv_layout {
     bool keeps;    /* weights are repacked without conversion to f32 */
     bool direct;   /* oneDNN writes to out */
     struct conv_weights {
-        uint64_t plain, packed,
-            scratch;         /* offsets of f32 weights in stored order, repacked weights, oneDNN's scratch */
-    } weights;               /* relative to the workspace if `shared`, else to a thread's part of it */
-    uint64_t norm, bias, in; /* workspace offsets of the norm, the bias and the gathered input */
-    uint64_t members;        /* offset of the threads' own parts of the workspace */
+        uint64_t plain, packed, scratch; /* offsets: f32 weights, repacked weights, scratch */
+    } weights;                           /* in the workspace if `shared`, else in a thread's part */
+    uint64_t norm, bias, in;             /* workspace offsets of the norm, the bias and the gathered input */
+    uint64_t members;                    /* offset of the threads' own parts of the workspace */
     uint64_t piece_out, piece_scratch, member_bytes; /* offsets in a thread's part; bytes of a part */
 };
 
@@ -176,8 +174,8 @@ struct conv_work {
     const struct conv_layout *layout;
     const struct conv_norm *norm;
     char *workspace;
-    int32_t first, rows, lead; /* first row and number of rows of out in this band; lead: finished rows above,
-                                  computed again by a band of one piece */
+    int32_t first, rows, lead; /* rows of out in this band; lead: finished rows above that a band of one piece
+                                * computes again */
     struct thread_pool_error *failed;
 };
 

@@ -37,7 +37,6 @@ static enum status glu_run(struct cpu *cpu, const struct op *op, char *workspace
 
 const struct cpu_operator cpu_glu = {NULL, NULL, glu_run};
 
-/* Adds two rows of n values; `to` may alias a or b. */
 WIDE static void add_values(float *to, const float *a, const float *b, int64_t n) {
 #pragma omp simd
     for (int64_t i = 0; i < n; i++) to[i] = a[i] + b[i];

@@ -27,15 +27,14 @@ static int32_t panel_columns(int32_t n, int32_t k) {
 }
 
 struct linear_layout {
-    int32_t panel;         /* output columns per panel */
-    enum dtype dtype;      /* type of the product's operands */
-    enum onednn_kind kind; /* kind of all oneDNN products of the call */
-    bool packs_in, converts,
-        direct; /* the input is packed first; weights are converted; oneDNN writes to out directly */
+    int32_t panel;                    /* output columns per panel */
+    enum dtype dtype;                 /* type of the product's operands */
+    enum onednn_kind kind;            /* kind of all oneDNN products of the call */
+    bool packs_in, converts, direct;  /* direct: oneDNN writes to out itself */
     uint64_t in, bias, gate, members; /* workspace offsets; members: where the threads' own parts start */
     uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part */
-    int32_t panels, ranks; /* number of panels; number of columns of down_product (0 without adapters) */
-    int32_t rows, runs;    /* rows per run and runs per panel of a skinny product */
+    int32_t panels, ranks;                   /* number of panels; sum of the adapters' ranks */
+    int32_t rows, runs;                      /* rows per run and runs per panel of a skinny product */
 };
 
 /* Rows per run of a skinny product. Its weights are converted for every run, which takes a fifth of the time
@@ -86,7 +85,7 @@ static void cpu_linear_product_keys(const struct linear_layout *l, const struct 
     int32_t side = l->ranks ? m : 0, run = m % l->rows;
     keys[0] = (struct onednn_key){l->kind, {l->rows, l->panel, k}};
     keys[1] = (struct onednn_key){l->kind, {last ? l->rows : 0, last, k}};
-    if (l->runs > 1) { /* no adapter product: no adapter product: skinny products have no adapters */
+    if (l->runs > 1) { /* skinny products have no adapters, hence no adapter product */
         keys[2] = (struct onednn_key){l->kind, {run, l->panel, k}};
         keys[3] = (struct onednn_key){l->kind, {last ? run : 0, last, k}};
         return;

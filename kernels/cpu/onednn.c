@@ -39,8 +39,7 @@ static dnnl_status_t append_sum(dnnl_post_ops_t posts) {
     return dnnl_post_ops_append_sum(posts, 1);
 }
 
-/* Describes a convolution to oneDNN. Describes a convolution to oneDNN. l: layouts of source, weights, bias
- * and destination. */
+/* Describes a convolution. l: layouts of source, weights, bias and destination. */
 static dnnl_status_t conv_describe(dnnl_primitive_desc_t *d, dnnl_engine_t engine,
                                    const dnnl_memory_desc_t *l, const dnnl_dims_t strides,
                                    dnnl_primitive_attr_t attr) {
@@ -323,8 +322,7 @@ static uint64_t conv_bytes(const struct onednn_key *key) {
 /* oneDNN 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much memory per primitive as 2.6; on AVX2 its
  * convolutions behave like those of 2.6 on AVX-512. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
-    if (key->kind == ONEDNN_REPACK)
-        return 20 << 10; /* a repacking keeps at most 14 KB (measured, all instruction sets) */
+    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* measured: 14 KB per repacking */
     uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
     return DNNL_VERSION_MAJOR == 3 ? bytes * 3 / 2 : bytes;
 }
@@ -354,7 +352,6 @@ static int arguments_create(const struct onednn *o, const struct entry *entry,
                              {dnnl_query_weights_md, 1},
                              {dnnl_query_dst_md, 0},
                              {dnnl_query_scratchpad_md, 0}};
-    /* oneDNN does not accept const pointers. */
     void *data[N_OPERANDS] = {(void *)(uintptr_t)operands->src, (void *)(uintptr_t)operands->weights,
                               (void *)(uintptr_t)operands->bias, operands->dst, operands->scratch};
     int n = 0;
@@ -383,9 +380,8 @@ static dnnl_status_t entry_create(const struct onednn *o, const struct onednn_ke
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e) {
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
-    if (!o->sys->can_allocate(o->sys,
-                              onednn_primitive_bytes(key) +
-                                  ONEDNN_MARGIN)) /* without memory oneDNN would terminate the program */
+    if (!o->sys->can_allocate(o->sys, onednn_primitive_bytes(key) +
+                                          ONEDNN_MARGIN)) /* else oneDNN exits the program */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;

@@ -557,8 +557,7 @@ template <class T> __device__ static inline void attend_block(const attend_args 
         online_softmax<T>(r, s, a.scale);
         multiply_values<T>(r.o, s, values + at.part * T::warp_d, at.lane);
     }
-    /* Compute the lane's position again: kept in registers, it would spill on compute capability 10.0 where
-     * two warps split a head. */
+    /* Find the lane's position again: in registers it would spill on 10.0 where two warps split a head. */
     if constexpr (T::warps_d > 1) at = find_place<T>(a, block_again(), thread_again());
     store_rows<T>(r, a, at);
 }

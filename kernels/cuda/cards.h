@@ -19,7 +19,6 @@ struct cuda_card {
     double products, attention, convolutions, passes;
 };
 
-/* Returns card i; NULL after the last. */
 const struct cuda_card *cuda_card_at(int i);
 /* Returns the card of a name such as "4090", case ignored; NULL if unknown. */
 const struct cuda_card *cuda_card_named(const char *name);

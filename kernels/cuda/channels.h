@@ -11,8 +11,7 @@ static inline int32_t conv_pad_channels(int32_t n) {
     return (n + CHANNEL_STEP - 1) / CHANNEL_STEP * CHANNEL_STEP;
 }
 
-/* Returns the distance in floats between the per-channel vectors of a group norm: mean, factor and bias in (x
- * - mean) * factor + bias. */
+/* Returns the distance in floats between a group norm's per-channel vectors: mean, factor and bias. */
 static inline int64_t cuda_channel_norm_stride(int32_t channels) {
     return ((int64_t)channels + 63) / 64 * 64;
 }

@@ -223,7 +223,7 @@ static void *cuda_alloc_mapped(struct device *device, size_t bytes) {
     if (!cuda_enter(g)) return NULL;
     cudaError_t code = cudaHostAlloc(&memory, bytes, cudaHostAllocMapped | cudaHostAllocPortable);
     if (code == cudaErrorMemoryAllocation)
-        (void)cudaGetLastError(); /* clears the error; the caller reports no memory */
+        (void)cudaGetLastError(); /* clears CUDA's error; the caller reports it */
     else
         gpu_errors_note(&g->errors, code, "cudaHostAlloc");
     if (code == cudaSuccess) g->pinned += bytes;

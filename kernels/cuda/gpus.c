@@ -13,9 +13,7 @@
 enum { OLDEST_MAJOR = 8 };
 
 #ifndef CUDA_MACHINE_CODE
-#define CUDA_MACHINE_CODE                                                                                    \
-    "80" /* compute capabilities of the build's machine code; this default is the emulator's, cuda.mk sets   \
-            "80 90 120" */
+#define CUDA_MACHINE_CODE "80" /* the emulator's compute capability; cuda.mk sets "80 90 120" */
 #endif
 
 /* Returns the major part of a CUDA version, which CUDA encodes as 13010 for 13.1. */

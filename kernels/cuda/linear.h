@@ -109,8 +109,7 @@ static inline struct linear_layout cuda_linear_layout(const struct op *op) {
     l.rounds = linear_rounds(op);
     l.converts = linear_converts(op);
     l.finishes = linear_finishes(op);
-    /* Products go through the workspace in f32 if the epilogue kernel adds a residual, which may alias out,
-     * or rounds the result. */
+    /* Products pass through the workspace if the epilogue adds a residual (may alias out) or rounds. */
     l.stages = l.finishes && (op->epilogue.residual.rank || op->out.dtype == DTYPE_BF16);
     l.in = workspace_part(&l.end, l.rounds ? 2 * m * k : 0);
     l.weight = workspace_part(&l.end, l.converts ? 2 * (uint64_t)l.panel * k : 0);

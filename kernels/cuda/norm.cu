@@ -27,7 +27,7 @@ static __global__ void __launch_bounds__(ROWS_THREADS)
 }
 
 struct rms_call {
-    struct rows out, in, factor, gate, base; /* gate and base are optional */
+    struct rows out, in, factor, gate, base;
     struct runs runs;
     float eps;
     enum activation activation;

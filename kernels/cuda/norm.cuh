@@ -6,16 +6,15 @@
 #include "kernels/cuda/norm.h"
 #include "kernels/cuda/row_access.cuh"
 
-/* Partition of a tensor into `count` runs (values normed together): in_row runs per row, c values and
- * `threads` threads per run. */
+/* All runs of a tensor (c values normed together): in_row runs per row, `threads` threads per run. */
 struct runs {
     int64_t count;
     int32_t in_row, c, threads;
 };
 
-/* A thread's part of a run (values normed together). The run is columns `first` to `end` of `row`. The thread
- * has the run's groups of four values number place, place + threads, ... A thread without a run (end equals
- * first) reads zeros and writes nothing. */
+/* A thread's part of a run (values normed together), which is columns `first` to `end` of `row`: groups of
+ * four number place, place + threads, ... Without a run (end equals first) it reads zeros and writes nothing.
+ */
 struct run {
     int64_t row, first, end;
     int32_t place;

@@ -189,7 +189,6 @@ int pages_commit(struct pages *p, void *memory, uint64_t bytes) {
     pthread_mutex_lock(&p->lock);
     bool reserved = range_of(p, memory, bytes, &all);
     cudaError_t code = reserved ? map_unused(p, &all) : cudaErrorInvalidValue;
-    /* Out of memory is only returned: the caller reports it. */
     if (code != cudaErrorMemoryAllocation) gpu_errors_note(p->errors, code, "cuMemMap");
     if (code == cudaSuccess)
         count_pages(p, &all, memory, bytes, true);

@@ -23,8 +23,7 @@ static void planned_destroy(struct device *device) {
     p->sys->release(p->sys, p);
 }
 
-/* Empty function table: its presence tells the planner that the device has its own memory; nothing is
- * allocated. */
+/* Empty function table: marks the device as one with its own memory. Plans allocate nothing. */
 static const struct device_memory planned_memory;
 
 struct device *cuda_plan_device(struct sys *sys, const struct cuda_card *card, struct error *e) {

@@ -24,10 +24,9 @@ struct streams {
     uint64_t awaited_event;  /* last event that the copy stream waits for */
 
     /* Fields used only by the thread that runs operators. */
-    bool ran;         /* an operator was queued since the last event */
-    uint64_t awaited; /* last fence that the compute stream waits for */
-    uint64_t stalls,
-        summed; /* number of waits timed so far, and number of these already added to `stalled` */
+    bool ran;                /* an operator was queued since the last event */
+    uint64_t awaited;        /* last fence that the compute stream waits for */
+    uint64_t stalls, summed; /* waits timed so far; waits already added to `stalled` */
     double stalled;
 };
 

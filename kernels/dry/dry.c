@@ -41,7 +41,7 @@ static enum status count_primitive(struct dry *d, uint64_t id, uint64_t bytes, s
 
 static void dry_cost(const struct device *device, const struct op *op, struct op_cost *cost) {
     (void)device, (void)op;
-    *cost = (struct op_cost){0}; /* the dry device itself needs no workspace, because it computes nothing */
+    *cost = (struct op_cost){0};
 }
 
 static enum status dry_prepare(struct device *device, const struct op *op, struct error *e) {

@@ -49,7 +49,7 @@ enum status gguf_begin(struct gguf_place *place, struct error *e) {
     return error_where(e, "%s", place->source->path);
 }
 
-/* Reads up to `end` and as many bytes beyond it as before: few calls, and at most twice the needed bytes. */
+/* Reads the header up to `end`, or up to twice its current size if that is more: few calls, and at most twice the needed bytes. */
 static enum status read_on(struct gguf_place *place, uint64_t end, struct error *e) {
     struct gguf *header = place->header;
     uint64_t more = header->bytes < FIRST_PIECE     ? FIRST_PIECE
@@ -129,7 +129,7 @@ enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_
     if (n <= gguf_left(place) / least_bytes) return OK;
     gguf_fail(place, place->at, TRUNC, "file is too short for its contents, maybe an incomplete download", e);
     error_found(e, "%" PRIu64 " bytes for %" PRIu64 " %s", gguf_left(place), n, what);
-    return error_expected(e, "at least %" PRIu64 " each", least_bytes);
+    return error_expected(e, "at least %" PRIu64 " bytes each", least_bytes);
 }
 
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b) {

@@ -61,7 +61,7 @@ static enum status gguf_read_fixed(struct gguf_place *place, uint64_t *n_tensors
     return check_most(place, *n_pairs, GGUF_PAIRS_MAX, "too many metadata keys", e);
 }
 
-/* Returns memory pages that were read beyond the header. */
+/* Returns memory pages beyond the header to the system, and keeps the header. */
 static void finish(struct gguf_place *place) {
     enum { PAGE = 4096 };
     struct gguf *header = place->header;

@@ -41,7 +41,7 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
     return e->code;
 }
 
-/* Part number, number of parts and of tensors of a split file. */
+/* Split metadata of one part of a GGUF file: its number, the number of parts, and the total number of tensors. */
 struct part_of {
     int64_t count, no, n_tensors; /* each 0 if the metadata lacks it */
 };
@@ -97,7 +97,7 @@ struct splitting {
     int n_parts;
 };
 
-/* Length of "-00001-of-00003.gguf", and position of the part number in it. */
+/* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
 enum { ENDING_BYTES = 20, NUMBER_AT = 1 };
 
 /* Checks the name of the first part, from which the names of the others follow. */
@@ -110,7 +110,7 @@ static enum status check_first(struct splitting *s, struct error *e) {
         error_where(e, "%s", s->path);
         error_found(e, "part %" PRId64 " of %" PRId64, s->first.no + 1, s->first.count);
     } else if (n < ENDING_BYTES || strcmp(s->path + n - ENDING_BYTES, ending)) {
-        error_set(e, MISSING, "cannot find the other parts by the name of this file");
+        error_set(e, MISSING, "the name of this split GGUF file does not lead to its other parts");
         error_where(e, "%s", s->path);
     } else {
         s->number_at = n - ENDING_BYTES + NUMBER_AT;
@@ -125,7 +125,7 @@ static enum status gguf_index_check_part(const struct splitting *s, const struct
     if (of->no == s->n_parts && of->count == s->first.count) return OK;
     bool repeats = of->count == s->first.count && of->no < s->n_parts;
     error_set(e, repeats ? DUP : META,
-              repeats ? "two parts have the same number" : "a part belongs to another file");
+              repeats ? "two parts of the split GGUF file have the same number" : "a part belongs to another split GGUF file");
     error_where(e, "%s", s->name);
     error_found(e, "part %" PRId64 " of %" PRId64, of->no + 1, of->count);
     return error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
@@ -146,7 +146,7 @@ static enum status open_others(struct splitting *s, struct error *e) {
         if (e->code != OK || index_add_size(&s->size, part, s->path, e) != OK) return e->code;
     }
     if (!s->first.n_tensors || s->size.n_entries == s->first.n_tensors) return OK;
-    error_set(e, MISSING, "the parts hold another number of tensors than split.tensors.count");
+    error_set(e, MISSING, "the parts of the split GGUF file hold more or fewer tensors than split.tensors.count");
     error_where(e, "%s", s->path);
     error_found(e, "%d", s->size.n_entries);
     return error_expected(e, "%" PRId64 " tensors in all parts", s->first.n_tensors);

@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* TEXT_MAX: some files store a UNet's 2 KB configuration as one string. */
+/* Limits of values that are copied to the configuration. Some files store a UNet's 2 KB configuration as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
-static const char shapes[] = "comfy.gguf.orig_shape."; /* shapes that the tensors have already */
+static const char shapes[] = "comfy.gguf.orig_shape."; /* keys of shapes; the tensors have these shapes already */
 
 static bool gguf_json_belongs(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;

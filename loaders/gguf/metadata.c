@@ -76,7 +76,7 @@ static enum status take_numbers(struct gguf_place *place, struct gguf_value *val
 static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     value->array = true;
     if (take_kind(place, &value->kind, e) != OK) return e->code;
-    if (value->kind == GGUF_ARRAY) return gguf_fail(place, place->at, UNSUPPORTED, "array of arrays", e);
+    if (value->kind == GGUF_ARRAY) return gguf_fail(place, place->at, UNSUPPORTED, "array of arrays is not supported", e);
     uint64_t at = place->at, least = value->kind == GGUF_STRING ? 8 : (uint64_t)number_bytes[value->kind];
     if (gguf_take(place, 8, &value->n, e) != OK) return e->code;
     value->at = place->at;
@@ -125,7 +125,7 @@ static enum status read_alignment(struct gguf_place *place, uint64_t *alignment,
     }
     *alignment = gguf_little_endian(value.data, 4);
     if (*alignment && *alignment <= GGUF_ALIGNMENT_MAX && !(*alignment & (*alignment - 1))) return OK;
-    gguf_fail(place, value.at, ALIGN, "general.alignment is not a valid alignment", e);
+    gguf_fail(place, value.at, ALIGN, "general.alignment is invalid", e);
     error_found(e, "%" PRIu64, *alignment);
     return error_expected(e, "a power of two up to %d", GGUF_ALIGNMENT_MAX);
 }

@@ -159,7 +159,7 @@ static enum status gguf_tensors_fail_layout(struct gguf_place *place, const stru
     return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
 }
 
-/* Checks one tensor after tensors whose data ends at *end. At most padding may lie between two tensors. */
+/* Checks the position of a tensor's data; *end: end of the previous tensor's data. Only padding may lie between the two. */
 static enum status check_place(struct gguf_place *place, const struct gguf_tensor *tensor, uint64_t alignment,
                                uint64_t data_bytes, uint64_t *end, struct error *e) {
     if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
@@ -168,7 +168,7 @@ static enum status check_place(struct gguf_place *place, const struct gguf_tenso
     } else if (tensor->offset - *end >= alignment) {
         gguf_tensors_fail_layout(place, tensor, BOUNDS,
                                  tensor->offset > data_bytes ? "the data starts past the end of the file"
-                                                             : "bytes before it belong to no tensor",
+                                                             : "the bytes before its data belong to no tensor",
                                  e);
     } else {
         /* No overflow: *end lies in the file, and no tensor has more than 2^63 bytes. */
@@ -232,7 +232,7 @@ static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_te
                    gguf_tensors_compare_names);
 }
 
-/* Applies a shape with the same number of elements. True also if the tensor is in another part file. */
+/* Applies a shape with the same number of elements to a tensor. True also if the tensor is in another part of a split file. */
 static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
     struct gguf_tensor reshaped = {.rank = (int)shape->n};
     uint64_t before, after;
@@ -277,7 +277,7 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (take_tensors(place, n, alignment, e) != OK) return e->code;
     sort_places(header);
     gguf_tensors_check_layout(place, alignment, align_up(place->at, alignment), &layout);
-    /* A duplicate usually overlaps itself, and its name is the better message. */
+    /* Checked before overlaps: a duplicate name usually causes an overlap, and the name is the more helpful error. */
     if (gguf_tensors_sort_names(place, e) != OK) return e->code;
     if (layout.code != OK) {
         *e = layout;

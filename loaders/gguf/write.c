@@ -153,7 +153,7 @@ static int gguf_write_compare_names(const void *a, const void *b) {
 static enum status check_unique(const struct writing *w, const char **names, int n, struct error *e) {
     int twice = sort_find_duplicate(names, n, sizeof *names, gguf_write_compare_names);
     if (!twice) return OK;
-    error_set(e, DUP, "'%s' occurs twice", names[twice]);
+    error_set(e, DUP, "two keys or two tensors have the name '%s'", names[twice]);
     return error_where(e, "%s", w->path);
 }
 

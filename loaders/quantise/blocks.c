@@ -12,7 +12,7 @@ struct trial {
     lanes scale, error;
 };
 
-/* Codes of x at the scale 1 / inverse. */
+/* Computes the codes of the values x for the scale 1 / inverse. */
 LANES_INLINE void codes_at(lane_ints *code, const lanes *x, const lanes *inverse, int lo, int hi) {
     lanes v = *x * *inverse;
     lanes_round(code, &v, lo, hi);
@@ -30,7 +30,7 @@ LANES_INLINE void measure(const lanes *x, struct trial *trial, int lo, int hi) {
     }
 }
 
-/* Fits a scale by least squares to the codes that x has at another scale. */
+/* Fits a scale by least squares to the codes of x for the scale 1 / inverse. */
 LANES_INLINE void fit(const lanes *x, const lanes *inverse, lanes *scale, int lo, int hi) {
     lanes products = {0}, squares = {0}, inverse_squares;
     for (int i = 0; i < BLOCK; i++) {
@@ -52,7 +52,7 @@ LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
     }
 }
 
-/* Finds the best scale. ends: codes for the extreme value; the first is also tried without a fit. */
+/* Finds the scale of least error. ends: candidate codes for the value of largest magnitude; the first is also tried without a fit. */
 LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, int n_ends, int lo, int hi) {
     lanes extreme, inverse;
     find_extreme(x, &extreme);

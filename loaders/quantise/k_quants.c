@@ -92,9 +92,9 @@ LANES_INLINE void fit_parts(const lanes *x, int top, struct affine *best) {
 
 /* Result for a block whose parts have offsets. */
 struct affine_block {
-    float scale, offset; /* of the block, rounded to f16; offset: step of the parts' offsets, downwards */
+    float scale, offset; /* scale: the block's scale, rounded to f16; offset: step of the parts' offsets, downwards */
     lane_ints scales, offsets;
-    lanes error; /* squared error of each part */
+    lanes error; /* squared error of each part of 32 values */
 };
 
 /* Error of parts at this scale and offset, and mean residual without the offset. */

@@ -40,7 +40,7 @@ LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
 LANES_INLINE void lanes_to_f16(lanes *v) {
     lane_bits bits = (lane_bits)*v, sign = bits & 0x80000000u;
     bits ^= sign;
-    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* its last bit has the weight of f16's smallest subnormal */
+    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* rounded to a multiple of f16's smallest subnormal */
     lane_bits normal = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
     lane_ints is_small = (lane_ints)(bits < 0x38800000u), is_large = (lane_ints)(normal > 0x477fe000u);
     lanes rounded = lanes_select(is_small, small, (lanes)normal);

@@ -37,7 +37,7 @@ static enum status check_duplicates(struct tokenizer *t, struct added_token **so
     qsort(sorted, (size_t)t->n_added, sizeof(struct added_token *), compare_contents);
     for (int i = 1; i < t->n_added; i++) {
         if (compare_spans(sorted[i - 1]->content, sorted[i]->content)) continue;
-        error_set(e, DUP, "added token \"%s\" occurs twice", sorted[i]->content.at);
+        error_set(e, DUP, "tokenizer: added token \"%s\" occurs twice", sorted[i]->content.at);
         error_where(e, "%s, added tokens", t->path);
         error_found(e, "ids %d and %d", sorted[i - 1]->id, sorted[i]->id);
         return error_expected(e, "each added token once");
@@ -154,11 +154,11 @@ bool added_next(struct added_search *s) {
         if (!found) continue;
         s->start = i;
         s->end = i + found->pattern.bytes;
-        s->from = s->end; /* a rejected match still hides shorter ones inside it */
+        s->from = s->end; /* also after a rejected match: shorter matches inside it are skipped */
         if (found->single_word && !stands_alone(s->text, s->start, s->end)) continue;
         if (found->lstrip) strip_left(s);
         if (found->rstrip) strip_right(s);
-        bool swallowed = s->start >= s->end; /* only white space that the last match took */
+        bool swallowed = s->start >= s->end; /* the match is only white space, which the last match's rstrip took already */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

@@ -15,7 +15,7 @@ enum { N_NAMES = sizeof names / sizeof *names };
 static enum status check_added_id(struct reading *r, const struct added_token *token, struct error *e) {
     int32_t in_vocab = reading_vocab_id(r, token->content);
     if (in_vocab == token->id || (in_vocab < 0 && reading_take_id(r, token->id))) return OK;
-    error_set(e, META, "the id of added token \"%s\" conflicts with another token", token->content.at);
+    error_set(e, META, "tokenizer: the id of added token \"%s\" conflicts with another token", token->content.at);
     error_where(e, "%s", r->path);
     error_found(e, "%d", token->id);
     if (in_vocab >= 0) return error_expected(e, "%d, as in the vocabulary", in_vocab);
@@ -27,7 +27,7 @@ static enum status check_added_text(struct reading *r, const json_t *content, st
         return reading_wrong_kind(r, "an added token's content", content, "a string", e);
     uint64_t bytes = json_string_length(content);
     if (bytes >= 1 && bytes <= TOKENIZER_ADDED_BYTES) return OK;
-    error_set(e, bytes ? LIMIT : META, "the length of added token \"%.40s\" is invalid",
+    error_set(e, bytes ? LIMIT : META, "tokenizer: the length of added token \"%.40s\" is invalid",
               json_string_value(content));
     error_where(e, "%s", r->path);
     error_found(e, "%" PRIu64 " bytes", bytes);
@@ -44,7 +44,7 @@ static enum status copy_added_text(struct reading *r, const json_t *content, str
     if (!token->normalized) return OK;
     if (text_normalize(r->t, &text, &normal, e)) return e->code;
     if (normal) token->pattern = (struct span){normal, text.bytes};
-    return text.bytes ? OK : reading_fail(r, META, "an added token", "is empty when normalised", e);
+    return text.bytes ? OK : reading_fail(r, META, "an added token", "is empty after normalisation", e);
 }
 
 /* Adds an entry of added_tokens or added_tokens_decoder. */

@@ -31,7 +31,7 @@ static uint32_t *make_slots(struct sys *sys, uint64_t n, uint32_t *mask, struct 
 
 static enum status check_count(uint64_t n, const char *of, struct error *e) {
     if (n < 1u << 28) return OK;
-    error_set(e, LIMIT, "too many %s", of);
+    error_set(e, LIMIT, "tokenizer: too many %s", of);
     error_found(e, "%llu", (unsigned long long)n);
     return error_expected(e, "fewer than 2^28");
 }
@@ -43,7 +43,7 @@ enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_
     return e->code;
 }
 
-/* The slot of a pair, or the empty slot where it belongs. */
+/* The hash slot of a merge pair, or the empty slot where the pair belongs. */
 static uint32_t *merge_slot(const struct merge_table *table, int32_t left, int32_t right) {
     uint32_t i = hash_pair(left, right) & table->mask;
     for (; table->slots[i]; i = (i + 1) & table->mask) {

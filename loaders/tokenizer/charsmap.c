@@ -30,7 +30,7 @@ static uint32_t charsmap_value_of(uint32_t unit) {
 }
 
 static enum status charsmap_fail(const char *problem, const char *path, struct error *e) {
-    error_set(e, BOUNDS, "the normalisation table (precompiled_charsmap) %s", problem);
+    error_set(e, BOUNDS, "tokenizer: the normalisation table (precompiled_charsmap) %s", problem);
     return error_where(e, "%s", path);
 }
 
@@ -71,7 +71,7 @@ static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, 
                                         struct error *e) {
     const unsigned char *b = (const unsigned char *)blob.at;
     if (blob.bytes > CHARSMAP_BYTES) {
-        error_set(e, LIMIT, "the normalisation table (precompiled_charsmap) is too long");
+        error_set(e, LIMIT, "tokenizer: the normalisation table (precompiled_charsmap) is too long");
         error_where(e, "%s", path);
         error_found(e, "%" PRIu64 " bytes", blob.bytes);
         return error_expected(e, "at most %d", CHARSMAP_BYTES);
@@ -153,7 +153,7 @@ static uint64_t cluster_end(struct span text, uint64_t i) {
     return i;
 }
 
-/* Output of normalised text; at == NULL only counts bytes. */
+/* Output buffer for normalised text; if at is NULL bytes are only counted. */
 struct output {
     char *at;
     uint64_t bytes;

@@ -57,7 +57,7 @@ static bool file_exists(struct sys *sys, const char *path) {
     return file != -ENOENT && file != -ENOTDIR;
 }
 
-/* Reads the JSON documents; vocab.json is required unless there is a SentencePiece model. */
+/* Reads the JSON documents of a tokenizer folder; vocab.json is required unless there is a SentencePiece model. */
 static enum status read_folder_files(struct sys *sys, struct folder *f, bool spiece, struct error *e) {
     for (int i = 0; i < N_DOCUMENTS; i++) {
         if (i == F_VOCAB ? spiece : !file_exists(sys, f->path[i])) continue;
@@ -198,7 +198,7 @@ enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struc
     for (int i = F_SPIECE; i <= F_MODEL && t->path && !vocab && !spiece; i++)
         if (file_exists(t->sys, f->path[i])) spiece = f->path[i];
     if (t->path && !vocab && !spiece) {
-        reading_fail(&r, MISSING, "the folder", "contains no tokenizer files", e);
+        reading_fail(&r, MISSING, "the folder", "contains no vocabulary", e);
         error_expected(e, "tokenizer.json, or vocab.json and merges.txt, or spiece.model");
     }
     if (spiece) r.path = spiece;

@@ -32,7 +32,7 @@ enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, stru
 
 static enum status bad_piece(const struct reading *r, enum status code, const char *problem,
                              struct error *e) {
-    error_set(e, code, "piece %" PRIu32 " %s", r->t->words.n_words, problem);
+    error_set(e, code, "tokenizer: piece %" PRIu32 " %s", r->t->words.n_words, problem);
     return error_where(e, "%s", r->path);
 }
 

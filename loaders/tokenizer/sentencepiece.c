@@ -26,7 +26,7 @@ struct walk {
 
 struct field {
     uint32_t number, wire;
-    uint64_t value; /* value of a varint, or of 32 or 64 bits */
+    uint64_t value; /* value of a varint or of a 32-bit or 64-bit field */
     struct span bytes;
 };
 
@@ -35,7 +35,7 @@ static struct walk walk_into(const struct walk *from, struct span message) {
 }
 
 static enum status field_fail(const struct walk *w, enum status code, const char *problem, struct error *e) {
-    error_set(e, code, "a protobuf field %s", problem);
+    error_set(e, code, "tokenizer: a protobuf field of the SentencePiece model %s", problem);
     return error_where(e, "%s, byte %lld", w->r->path, (long long)(w->at - w->base));
 }
 
@@ -121,7 +121,7 @@ static enum status read_piece(const struct walk *from, struct span message, stru
 /* Parts of the model file, found in one pass. */
 struct model {
     struct walk file;
-    uint64_t n_pieces, text_bytes; /* upper bounds of pieces and their bytes */
+    uint64_t n_pieces, text_bytes; /* upper bounds of the number of pieces and of the bytes of their texts */
     int64_t unk;                   /* id of the unknown piece; -1: not found yet */
     struct span trainer, normalizer, table;
 };

@@ -59,7 +59,7 @@ const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve
 /* clang-format on */
 
 static const struct property {
-    const char *name, *members; /* code points and ranges, as inside a class */
+    const char *name, *members; /* members: code points and ranges, in the syntax of a character class */
 } properties[] = {
     {"L", "\\p{L}" NEW_L},    {"Lu", "\\p{Lu}" NEW_LU}, {"Ll", "\\p{Ll}" NEW_LL}, {"Lm", "\\p{Lm}" NEW_LM},
     {"Lo", "\\p{Lo}" NEW_LO}, {"M", "\\p{M}" NEW_M},    {"N", "\\p{N}" NEW_N},    {"Nd", "\\p{Nd}" NEW_ND},
@@ -90,7 +90,7 @@ static void tokenizer_split_put(struct translation *t, const char *text) {
     tokenizer_split_put_bytes(t, text, strlen(text));
 }
 
-/* The character `ahead` positions after the current one; 0 past the end. */
+/* The pattern's character `ahead` positions after the current one; 0 past the end. */
 static char look(const struct translation *t, uint64_t ahead) {
     return ahead < t->bytes - t->at ? t->in[t->at + ahead] : 0;
 }
@@ -247,7 +247,7 @@ static enum status compile(struct tokenizer *t, pcre2_code **out, struct span pa
         return error_set(e, MEMORY, "no memory for the split pattern");
     PCRE2_UCHAR why[120] = "";
     pcre2_get_error_message(code, why, sizeof why);
-    error_set(e, UNSUPPORTED, "the split pattern does not compile");
+    error_set(e, UNSUPPORTED, "tokenizer: the split pattern does not compile");
     return error_found(e, "%s", (const char *)why);
 }
 
@@ -255,7 +255,7 @@ enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pa
                           struct error *e) {
     struct translation tr = {.in = pattern.at, .bytes = pattern.bytes, .room = TRANSLATED_BYTES_MAX};
     if (pattern.bytes > TOKENIZER_PATTERN_BYTES) {
-        error_set(e, LIMIT, "the split pattern is too long");
+        error_set(e, LIMIT, "tokenizer: the split pattern is too long");
         error_found(e, "%llu bytes", (unsigned long long)pattern.bytes);
         error_expected(e, "at most %d", TOKENIZER_PATTERN_BYTES);
         return error_where(e, "%s, %s", t->path, member);
@@ -264,10 +264,10 @@ enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pa
     if (!tr.out) return e->code;
     translate(&tr);
     if (tr.refused[0]) {
-        error_set(e, UNSUPPORTED, "the split pattern uses an unsupported regular expression");
+        error_set(e, UNSUPPORTED, "tokenizer: the split pattern uses an unsupported regular expression");
         error_found(e, "\"%s\"", tr.refused);
     } else if (tr.too_long) {
-        error_set(e, LIMIT, "the split pattern is too long when translated");
+        error_set(e, LIMIT, "tokenizer: the split pattern is too long when translated for PCRE2");
         error_expected(e, "at most %d bytes", TRANSLATED_BYTES_MAX);
     } else {
         compile(t, code, (struct span){tr.out, tr.n_out}, e);
@@ -317,7 +317,7 @@ bool split_next(struct split *s, struct span *piece, struct error *e) {
         if (s->returned == s->text.bytes) return false;
         if (!find_match(s, e)) {
             if (e->code) return false;
-            s->start = s->end = s->text.bytes; /* the rest precedes an empty match */
+            s->start = s->end = s->text.bytes; /* no match is left: the rest of the text is one piece */
         }
         if (s->drop_gaps) s->returned = s->start;
     }

@@ -124,7 +124,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     *ids = NULL;
     *n_ids = 0;
     if (tokenizer_check_text("text", text, bytes, TOKENIZER_TEXT_BYTES, e)) return e->code;
-    /* Allocates even without ids, so that NULL means failure. */
+    /* The list is allocated even if the text has no ids, so that NULL means failure. */
     c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
     c.out.capacity = 64;
     if (e->code || encoding_start(&c, bytes, e)) goto out;
@@ -166,7 +166,7 @@ void tokenizer_set_pad(struct tokenizer *t, int id) {
     t->pad = id;
 }
 
-/* Size of the file, or negative errno; folders have none. */
+/* Returns the file's size, or negative errno; a folder is an error. */
 static int64_t file_bytes(struct sys *sys, const char *path, bool *regular) {
     struct file_identity identity = {0};
     int file = sys->open(sys, path);
@@ -225,7 +225,7 @@ static enum status tokenizer_end(struct tokenizer *t, struct tokenizer **tokeniz
 enum status tokenizer_open(struct sys *sys, const char *path, struct tokenizer **tokenizer, struct error *e) {
     char json[PATH_BYTES];
     *tokenizer = NULL;
-    if (strlen(path) > PATH_BYTES - 64) return error_set(e, USAGE, "a tokenizer's path is too long");
+    if (strlen(path) > PATH_BYTES - 64) return error_set(e, USAGE, "the path of the tokenizer is too long");
     struct tokenizer *t = tokenizer_begin(sys, e);
     if (!t) return e->code;
     if (is_spiece(path))

@@ -65,7 +65,7 @@ enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *
         const json_t *value = json_object_iter_value(at);
         if (reading_check_id(r, token, value, e)) return e->code;
         if (!reading_take_id(r, json_integer_value(value))) {
-            error_set(e, META, "two tokens have the same id, the second is \"%s\"", token);
+            error_set(e, META, "tokenizer: two tokens have the same id, the second is \"%s\"", token);
             error_where(e, "%s", r->path);
             error_found(e, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
             return error_expected(e, "unique ids");
@@ -96,7 +96,7 @@ static enum status tokenizer_json_read_words(struct reading *r, struct error *e)
     for (int code = 0; code < ALPHABET_END; code++) byte_of[code] = (int16_t)alphabet_to_byte(code);
     for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at))
         if (!add_u64(text_bytes, json_object_iter_key_len(at), &text_bytes))
-            return error_set(e, OVERFLOW, "the vocabulary's texts are too long");
+            return error_set(e, OVERFLOW, "tokenizer: the vocabulary is too long");
     if (word_table_make(r->t->sys, words, json_object_size(r->vocab), text_bytes, e)) return e->code;
     uint32_t used = 0;
     for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at)) {
@@ -112,7 +112,7 @@ static enum status tokenizer_json_read_words(struct reading *r, struct error *e)
 
 static enum status bad_merge(const struct reading *r, uint64_t rank, const char *problem, struct span text,
                              struct error *e) {
-    error_set(e, META, "merge %" PRIu64 " %s", rank, problem);
+    error_set(e, META, "tokenizer: merge rule %" PRIu64 " %s", rank, problem);
     error_where(e, "%s", r->path);
     return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.at);
 }
@@ -152,7 +152,7 @@ static enum status add_merge_json(struct reading *r, uint64_t rank, const json_t
     const json_t *left = json_array_get(item, 0), *right = json_array_get(item, 1);
     if (json_array_size(item) == 2 && json_is_string(left) && json_is_string(right))
         return tokenizer_json_add_merge(r, rank, string_span(left), string_span(right), e);
-    error_set(e, META, "merge %" PRIu64 " does not have two parts", rank);
+    error_set(e, META, "tokenizer: merge rule %" PRIu64 " does not have two parts", rank);
     error_where(e, "%s", r->path);
     error_found(e, "%s of %zu elements", reading_kind(item), json_array_size(item));
     return error_expected(e, "\"a b\" or [\"a\", \"b\"]");
@@ -189,7 +189,7 @@ enum status bpe_read_merges_text(struct reading *r, struct span text, struct err
     uint64_t n = 0, rank = 0;
     uint64_t valid = utf8_valid_bytes(text.at, text.bytes);
     if (valid < text.bytes) {
-        error_set(e, UTF8, "merges are not UTF-8");
+        error_set(e, UTF8, "tokenizer: the merge rules are not UTF-8");
         error_where(e, "%s, byte %" PRIu64, r->path, valid);
         return error_found(e, "byte 0x%02x", (unsigned char)text.at[valid]);
     }
@@ -327,7 +327,7 @@ static enum status read_document(struct reading *r, const json_t *root, struct e
     const json_t *version = json_object_get(root, "version");
     if (!json_is_object(root)) return reading_wrong_kind(r, "the document", root, "an object", e);
     if (!reading_absent(version) && !reading_is_text(version, "1.0")) {
-        reading_fail(r, VERSION, "the tokenizer file's version", "is not supported", e);
+        reading_fail(r, VERSION, "the file's version", "is not supported", e);
         error_found(e, "%s", json_is_string(version) ? json_string_value(version) : reading_kind(version));
         return error_expected(e, "\"1.0\"");
     }

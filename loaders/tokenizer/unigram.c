@@ -26,7 +26,7 @@ struct place {
     int32_t id;
 };
 
-/* State for one text. word: longest word with its U+2581; found: as many ids; places: one more. */
+/* Encoding state of one text. Buffers for the longest word: word (bytes with U+2581), found (as many ids), places (one more). */
 struct unigram_encoding {
     const struct tokenizer *t;
     char *word;
@@ -62,7 +62,7 @@ enum status unigram_make(struct tokenizer *t, double *scores, uint64_t text_byte
     const struct word_table *words = &t->words;
     struct unigram *u = &t->unigram;
     u->scores = scores;
-    uint64_t n_slots = 2; /* usually there are half as many nodes as bytes */
+    uint64_t n_slots = 2; /* text_bytes bounds the number of trie edges; usually half as many exist */
     while (n_slots <= text_bytes + text_bytes / 4) n_slots *= 2;
     u->mask = (uint32_t)(n_slots - 1);
     u->edges = alloc_array(t->sys, n_slots, sizeof *u->edges, e);
@@ -89,7 +89,7 @@ static uint64_t character_bytes(char first) {
     return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
 
-/* Updates the best segmentation up to a position. */
+/* Updates the best segmentation up to a position if the offered one has a better score. */
 static void offer(struct place *place, uint32_t from, double score, int32_t id) {
     if (place->from != NOWHERE && score <= place->score) return;
     *place = (struct place){score, from, id};

@@ -321,7 +321,7 @@ static void test_t03_merges(void **state) {
     expect_failure((struct recipe){.merges = "[\"a\"]"}, META, "two parts");
     expect_failure((struct recipe){.merges = "[\"a\",\"b\",\"c\"]"}, META, "two parts");
     expect_failure((struct recipe){.merges = "[\"a\",1]"}, META, "two parts");
-    expect_failure((struct recipe){.merges = "7"}, META, "merge 0");
+    expect_failure((struct recipe){.merges = "7"}, META, "merge rule 0");
 }
 
 static void test_t04_added_tokens(void **state) {

@@ -88,7 +88,7 @@ static const struct row {
     {"factors of different rank",
      W1 ".lora_A.weight F32 2,36; " W1 ".lora_B.weight F32 96,3",
      SHAPE,
-     {"has another rank than its counterpart", "[96, 3]"},
+     {"has another rank than the other factor of its module", "[96, 3]"},
      false},
     {"rank 0", W1 ".lora_A.weight F32 0,36; " W1 ".lora_B.weight F32 96,0", SHAPE, {"is empty", W1}, false},
     {"wrong columns",
@@ -382,7 +382,7 @@ static void test_partial_match_reports_unmatched(void) {
                          "lora_unet_layers_0_attention_to_k.lora_up.weight F32 36,2",
                          NULL);
     check(match_refusing_leaks(zimage, path, false, &match, &e) == OK && match.n_notes == 1 &&
-              strstr(match.note[0], "in two namings (one is used): 1"),
+              strstr(match.note[0], "by two conventions (one is used): 1"),
           "two namings: %s, %d: %s", e.what, match.n_notes, match.note[0]);
 }
 
