@@ -6,11 +6,11 @@
 
 #include <jansson.h>
 
-/* Prints json to stdout. what: name of json in the error for invalid JSON. print: prints the text form;
+/* Prints json to stdout. what: name of the JSON in the error if it is invalid. print: prints the text form;
  * its strings are cleaned by sanitize_text. Returns SLUICE_OK or the code of *e. */
 int answer_show(const struct args *args, const char *json, const char *what, void (*print)(json_t *root),
                 struct sluice_error *e);
-/* answer_show after a library call: returns status unless it is SLUICE_OK. Frees json (may be NULL). */
+/* Calls answer_show if the library call that made json returned SLUICE_OK (status). Frees json. */
 int answer_print(const struct args *args, int status, char *json, const char *what,
                  void (*print)(json_t *root), struct sluice_error *e);
 

@@ -13,7 +13,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-enum { FLAG_NAME_MAX = 64 }; /* a longer name cannot be a flag */
+enum { FLAG_NAME_MAX = 64 }; /* buffer for a flag name as typed; no flag has so long a name */
 
 static char *commands_of(const struct flag *flag, char *out, size_t out_bytes) {
     size_t bytes = 0;
@@ -91,7 +91,7 @@ static int store_lora(const struct flag *flag, const char *text, struct loras *o
     return value_lora(flag, text, &out->at[out->n++], e);
 }
 
-/* Appends a model part; a repeated flag, whose value is the same, adds nothing. */
+/* Appends the path of a model part (--vae PATH). The same flag and path again add nothing. */
 static int store_part(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     int n = args->model.n_parts;
     for (int i = 0; i < n; i++)

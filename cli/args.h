@@ -25,7 +25,7 @@ struct strings {
     int n;
 };
 
-/* A size of device memory: bytes, or percent of a device that is not open yet; the other is 0. */
+/* A size of GPU memory, in bytes or in percent of all its memory; the unused member is 0. */
 struct device_size {
     int64_t bytes;
     double percent;
@@ -49,8 +49,8 @@ struct loras {
 
 struct args {
     const struct command *command;
-    bool is_set[FLAGS_MAX];       /* true if the command line has the flag; by row of `flags` */
-    const char *typed[FLAGS_MAX]; /* value as typed, of a repeated flag the last; by row of `flags` */
+    bool is_set[FLAGS_MAX];       /* true if the command line has flags[i] */
+    const char *typed[FLAGS_MAX]; /* last value of flags[i] as typed */
     const char *operands[OPERANDS_MAX];
     int n_operands;
 
@@ -62,7 +62,7 @@ struct args {
     double guidance, flow_shift, strength, slg_scale, slg_start, slg_end;
     struct layers slg_layers;
     struct seed seed;
-    const char *sampler_schedule; /* the schedule in --sampler "DPM++ 2M Karras"; or NULL */
+    const char *sampler_schedule; /* noise schedule in a sampler name, Karras in "DPM++ 2M Karras"; or NULL */
     const char *sampler, *scheduler, *prediction, *device, *precision, *type, *vae_tiling, *direct_io, *fit,
         *prompt_weights;
     const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump,

@@ -11,8 +11,8 @@
 
 static const struct {
     const char *name;
-    int n_operands;    /* maximum, including the name */
-    const char *flags; /* flags that it takes, each between spaces */
+    int n_operands;    /* maximum number of operands, including the bench's name */
+    const char *flags; /* flags that the bench accepts, each between spaces */
     int (*work)(const struct args *args, struct sluice_error *e);
 } benches[] = {
     {"bus", 1, " --json --save --threads --dir --model ", bench_bus},

@@ -56,20 +56,20 @@ static void print_bus(json_t *root) {
     const json_t *pinned = json_object_get(root, "pinned");
     char tried[32];
     if (pinned)
-        printf("pinned memory: %s of %s that were tried\n",
+        printf("pinned memory: %s could be allocated, %s were tried\n",
                progress_bytes(field_number(pinned, "bytes"), piece),
                progress_bytes(field_number(pinned, "tried_bytes"), tried));
     json_array_foreach(json_object_get(root, "absent"), i, row)
         printf("%s: %s\n", field_string(row, "name"), field_string(row, "reason"));
 }
 
-/* Warns about rates with all threads that are below those with one. */
+/* Warns about operators that are slower with all threads than with one. */
 static void print_slower(json_t *slower) {
     size_t i;
     json_t *class;
     json_array_foreach(slower, i, class) {
         if (i == 0) printf("slower with %.0f threads than with one", field_number(class, "threads"));
-        printf("%s %s at %.2f of its rate", i ? "," : ":", field_string(class, "op"),
+        printf("%s %s at %.2f of its one-thread rate", i ? "," : ":", field_string(class, "op"),
                field_number(class, "of_one_thread"));
     }
     if (json_array_size(slower))
@@ -95,7 +95,8 @@ typedef int measuring(const struct sluice_bench_options *options, char **json, c
 static int save(const struct args *args, const char *rates, struct sluice_error *e) {
     if (!args->save) return SLUICE_OK;
     int status = outfile_write_text(args->save, rates, e);
-    if (!status && !args->quiet && strcmp(args->save, "-") != 0) message_note("saved to %s", args->save);
+    if (!status && !args->quiet && strcmp(args->save, "-") != 0)
+        message_note("rates saved to %s", args->save);
     return status;
 }
 
@@ -106,14 +107,14 @@ static int check_save(const struct args *args, struct sluice_error *e) {
     return outfile_probe(args->save, e);
 }
 
-/* Checks everything before measuring. Writes the file last, so that a failure keeps the old one. */
+/* Checks the --save file before measuring. Writes it last, so that a failure keeps the old file. */
 static int measure_rates(const struct args *args, measuring *measure, void (*print)(json_t *),
                          struct sluice_error *e) {
     char *saved = NULL, *json = NULL, *rates = NULL;
     struct stat info;
     interrupt_gracefully();
     int status = check_save(args, e);
-    /* Rates are merged into an existing file; a pipe or a device is only written. */
+    /* New rates are merged into those of an existing file; a pipe or a device is not read. */
     if (!status && args->save && !stat(args->save, &info) && S_ISREG(info.st_mode))
         status = textfile_read(args->save, &(struct textfile_kind){"the rates file", 1 << 20, SLUICE_IO},
                                &saved, e);

@@ -55,8 +55,7 @@ static void print_ours(const json_t *row) {
            100 * field_number(row, "efficiency"));
 }
 
-/* True if the next row has the same model, share and disk, and so is printed instead: its host times are
- * larger. */
+/* True if the next row differs only in its larger host times; then only the next row is printed. */
 static bool is_followed_by_its_like(const json_t *rows, size_t i) {
     const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
     return next && on_one_line(row, next) && field_flag(row, "pooled") == field_flag(next, "pooled") &&
@@ -83,8 +82,7 @@ static void print_ahead(const json_t *rows) {
     }
 }
 
-/* Prints one line per model, bus and resident share, one column per layout of weights. The first row of a
- * line has the layout "ours". */
+/* Prints one line per model, bus rate and resident share, and one column per memory layout, "ours" first. */
 static void print_stream(json_t *root) {
     size_t i;
     json_t *row;
@@ -222,7 +220,7 @@ int bench_stream(const struct args *args, struct sluice_error *e) {
     return measure_table(args, print_stream, sluice_bench_stream, e);
 }
 
-/* True if --device is a CPU, or with --predict "cuda" or "cuda:CARD" of the predicted card. */
+/* True if `bench block` accepts --device: a CPU; with --predict "cuda" or "cuda:CARD" of that card. */
 static bool block_device_fits(const struct args *args) {
     const char *device = args->device, *card = device + strcspn(device, ":");
     if (!args->predict) return strncmp(device, "cuda", 4) != 0;
@@ -235,7 +233,7 @@ int bench_block(const struct args *args, struct sluice_error *e) {
         return measure_table(args, args->predict ? print_prediction : print_block, sluice_bench_block, e);
     fail(e, SLUICE_USAGE,
          args->predict ? "predictions are for the GPU that --predict names"
-                       : "this bench measures the CPU; a GPU's are make bench-gpu");
+                       : "this bench measures the CPU; `make bench-gpu` measures a GPU");
     fail_where(e, "sluice bench block --device");
     fail_found(e, "%s", args->device);
     if (!args->predict) return fail_expected(e, "cpu, or --predict CARD");

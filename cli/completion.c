@@ -54,7 +54,7 @@ static bool is_path(const struct flag *flag) {
     return false;
 }
 
-/* Words for the value of a flag without usable `choices`; NULL if any text is valid. */
+/* Words that complete the value of a flag, instead of its `choices`; NULL: there is no such list. */
 static const char *listed_words(const struct flag *flag) {
     static const struct {
         const char *flag, *words;
@@ -83,7 +83,7 @@ static void put_words(const struct flag *flag) {
     for (const char *c = flag->choices; *c; c++) putchar(*c == '|' ? ' ' : *c);
 }
 
-/* Words for the first operand of a command; NULL: a file or none. */
+/* Words that complete the first operand of a command; NULL: a file name, or no operand. */
 static const char *operand_words(const struct command *command) {
     switch (command->bit) {
     case BENCH:

@@ -15,8 +15,8 @@ struct control {
     char **names;
 };
 
-/* Reads the image headers of all frames. Adds to *notes like picture_open. Call control_destroy in any
- * case. */
+/* Reads the image headers of all frames. Adds the ignored properties of the images to *notes. Call
+ * control_destroy in any case. */
 int control_open(const char *folder, struct control *control, unsigned *notes, struct sluice_error *e);
 void control_destroy(struct control *control);
 

@@ -15,7 +15,7 @@
 struct converting {
     const struct args *args;
     double began;
-    int shown; /* progress printed last: tenths of a second on a terminal, tenths of the work in a log */
+    int shown; /* last printed progress: elapsed 0.1 s units on a terminal, tenths of the work in a log */
 };
 
 static void show(struct converting *converting, double fraction, const char *what) {

@@ -8,7 +8,7 @@
 enum { ENTRY_BYTES = 12, ORIENTATION = 274, SHORT = 3, READ_BYTES = 4096 };
 
 struct tiff {
-    unsigned char at[READ_BYTES]; /* beginning of the structure; writers put the first directory here */
+    unsigned char at[READ_BYTES]; /* first bytes of the TIFF structure, with its directory */
     size_t bytes;
     bool big_endian;
 };

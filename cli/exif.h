@@ -14,7 +14,7 @@ enum { EXIF_CHUNKS_MAX = 4096 };
 int exif_orientation(FILE *from, unsigned long bytes);
 
 struct exif {
-    unsigned char *at; /* "Exif", two zero bytes, TIFF structure, one padding zero; free with free(3) */
+    unsigned char *at; /* "Exif", two zeros, TIFF structure, one padding zero; free with free(3) */
     size_t bytes;      /* without the padding */
 };
 

@@ -32,7 +32,7 @@ static int fail_exit_of(int code) {
     }
 }
 
-/* Copies text; cuts out the middle of a long one: a path's end and a sentence's start matter most. */
+/* Copies text. Cuts out the middle of a long text: a path's end and a sentence's start matter most. */
 static void keep_ends(char *out, size_t out_bytes, const char *text) {
     size_t length = strlen(text);
     if (length < out_bytes) {
@@ -90,7 +90,7 @@ int fail_expected(struct sluice_error *e, const char *format, ...) {
     return e->code;
 }
 
-/* strerror(problem), or that path's folder is missing or deleted, which strerror would not show. */
+/* Returns strerror(problem), or a clearer text if the folder of `path` is missing or deleted. */
 static const char *output_problem(const char *path, int problem, char text[PATH_MAX + 64]) {
     char cwd[PATH_MAX], folder[PATH_MAX];
     const char *slash = strrchr(path, '/');

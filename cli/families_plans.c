@@ -11,8 +11,8 @@
 
 #define GIB (1LL << 30)
 
-/* Devices and budgets to plan for: nearly all memory of a card, the RAM that most machines with such a
- * card have free; two cores with 16 GiB, the least that WAN's decoder needs. */
+/* Devices and budgets to plan for. GPUs: nearly all VRAM, and 20 GiB of RAM, which most machines with such a
+ * card have free. CPU: two cores and 16 GiB of RAM, the least that WAN's decoder needs. */
 static const struct place {
     const char *device;
     int vram_gib, ram_gib;
@@ -58,9 +58,9 @@ static json_t *outcome_of(const json_t *family, const struct place *place, const
     return outcome;
 }
 
-/* Adds the plan of a family for one place, as `sluice plan` computes it; a model that uses guidance only
- * with a negative prompt gets one. --direct-io on makes plans independent of this machine's page cache and
- * RAM. */
+/* Adds the plan of a family for one device and budget, as `sluice plan` computes it. A model that uses
+ * guidance only with a negative prompt is planned with a negative prompt. --direct-io on makes plans
+ * independent of this machine's page cache and RAM. */
 static int plan_at(json_t *family, const struct place *place, struct sluice_error *e) {
     char blank[] = " ";
     struct args args = {

@@ -93,7 +93,8 @@ void families_print_plans(json_t *root) {
     json_t *family;
     print_plans_row(json_array_get(families, 0), true);
     json_array_foreach(families, i, family) print_plans_row(family, false);
-    printf("min GiB: VRAM + RAM, of 2 cores RAM. Other columns: predicted time per step, total.\n");
+    printf(
+        "min GiB: minimum VRAM + RAM; on 2 cores only RAM. Other columns: predicted time per step, total.\n");
 }
 
 static char *size_and_steps(const json_t *family, char out[CELL]) {
@@ -156,7 +157,7 @@ static void put_name(int *column, const json_t *family, const char *after) {
     put_word(column, word);
 }
 
-/* A property of a family as a phrase: writes it to out and returns out. */
+/* Function type: writes one property of a family as a phrase to out; returns out. */
 typedef const char *phrase(const json_t *family, char out[CELL]);
 
 static const char *compared(const json_t *family, char out[CELL]) {
@@ -187,7 +188,7 @@ static bool is_first_with(const json_t *families, size_t of, phrase *what) {
     return true;
 }
 
-/* Prints the names of the families that have (matching) or lack this phrase. */
+/* Prints the names of the families whose phrase equals text (matching), else of all others. */
 static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool matching) {
     const json_t *last = NULL;
     char other[CELL];
@@ -200,7 +201,7 @@ static void put_names(int *column, const json_t *families, phrase *what, const c
     if (last) put_name(column, last, "");
 }
 
-/* Prints a list item per phrase with the families that have it; of a majority, "all but" and the others. */
+/* Prints a list item per phrase with the families that have it; for a majority "all but" the others. */
 static void print_shared(const json_t *families, phrase *what) {
     for (size_t i = 0; i < json_array_size(families); i++) {
         char text[CELL], other[CELL];
@@ -232,7 +233,7 @@ static bool same_denoiser(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "denoiser"), json_object_get(b, "denoiser"));
 }
 
-/* Prints the families that share the source, or the denoiser's name if all of its families do. */
+/* Prints the families that use the source, or "all `NAME` families" if all with the same denoiser do. */
 static void print_of(const json_t *families, const json_t *family, const json_t *source) {
     const json_t *with[FAMILIES_OF_ONE], *other;
     int n = 0, all = 0;
@@ -301,7 +302,7 @@ static void print_plans_table(const json_t *families) {
     json_array_foreach(families, i, family) print_plan_row(family, false);
 }
 
-/* Prints the plan commands of the first family; for the others only the name differs. */
+/* Prints the plan commands of the first family as examples; for other families only the name differs. */
 static void print_commands(const json_t *families) {
     size_t i;
     json_t *plan;

@@ -10,7 +10,7 @@ enum { FAMILIES_CELL = 128 };
 char *families_least(const json_t *plan, char out[FAMILIES_CELL]);
 /* Writes a plan's times, "3.1 s, 246 s": per step and in total; "-" if it does not fit. Returns out. */
 char *families_times(const json_t *plan, char out[FAMILIES_CELL]);
-/* Writes a source's files: "the folder" or "`ae.safetensors`, 0.335" (GB), the name in quote. Returns out. */
+/* Writes a source's files: "the folder" or "`ae.safetensors`, 0.335" (GB, quote "`"). Returns out. */
 char *families_files(const json_t *source, const char *quote, char out[FAMILIES_CELL]);
 
 /* Print to stdout. root: the library's list with plans (families_plans.h). */

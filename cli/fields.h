@@ -1,4 +1,4 @@
-/* Read members of the library's JSON. An absent or null member is 0, false, or "-". */
+/* Read members of the library's JSON. An absent or null member reads as 0, false or "-". */
 #ifndef SLUICE_CLI_FIELDS_H
 #define SLUICE_CLI_FIELDS_H
 

@@ -27,9 +27,9 @@ static const struct flag static_flags[] = {
      "tokenizer.json, GGUF file or folder of the tokenizer; default: searched in -m and next to the text "
      "encoder"},
     {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
-     "release of Qwen-Image-Edit: plain, the first one (one image); plus, 2509 and later (up to three "
-     "images); 2511, if its files do not say so; default: from model_index.json, else plus if there is an "
-     "image"},
+     "Qwen-Image-Edit release; plain: the first (one image); plus: releases 2509 and later (up to three "
+     "images); 2511: release 2511, if its files do not say so; default: from model_index.json, else plus "
+     "with images"},
     {NULL, RUNS | CONVERT, NULL, "--lora", "FILE[:S]", FLAG_LORAS, AT(loras), -SLUICE_SCALE_MAX,
      SLUICE_SCALE_MAX, NULL,
      "LoRA file and strength (default 1); up to 16 times. convert: merge it into the weights"},
@@ -64,9 +64,9 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--slg-scale", "S", FLAG_REAL, AT(slg_scale), 0, SLUICE_SCALE_MAX, NULL,
      "strength of skip-layer guidance, adds S*(cond - skipped); default 2.8"},
     {NULL, RUNS, NULL, "--slg-start", "F", FLAG_REAL, AT(slg_start), 0, 1, NULL,
-     "skip-layer guidance begins after step steps*F; default 0.01"},
+     "skip-layer guidance begins after step F*steps; default 0.01"},
     {NULL, RUNS, NULL, "--slg-end", "F", FLAG_REAL, AT(slg_end), 0, 1, NULL,
-     "skip-layer guidance ends at step steps*F; default 0.2"},
+     "skip-layer guidance ends at step F*steps; default 0.2"},
     {NULL, RUNS | BENCH, "-s", "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
      "random seed, default 0; -1 picks one and prints it"},
     {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, SLUICE_BATCH_MAX, NULL,
@@ -144,7 +144,7 @@ static const struct flag static_flags[] = {
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
      "list name, type and shape of every tensor"},
     {NULL, FAMILIES, NULL, "--plans", NULL, FLAG_SWITCH, AT(plans), 0, 0, NULL,
-     "add memory and predicted time on some GPUs and a CPU"},
+     "print each model's minimum memory and predicted time on four GPUs and a CPU"},
     {NULL, FAMILIES, NULL, "--markdown", NULL, FLAG_SWITCH, AT(markdown), 0, 0, NULL,
      "print the tables of models/README.md"},
     {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
@@ -159,12 +159,12 @@ static const struct flag static_flags[] = {
     {NULL, RUNS | DECODE, NULL, "--plan", "FILE", FLAG_STRING, AT(plan), 0, 0, NULL,
      "run exactly this plan, printed by `sluice plan --json` and perhaps edited"},
     {NULL, RUNS, NULL, "--prompt-cache", "DIR", FLAG_STRING, AT(prompt_cache), 0, 0, NULL,
-     "store text encoder outputs there, and skip the text encoder for prompts that are stored"},
+     "folder of text encoder outputs: prompts that are stored there skip the text encoder"},
     {NULL, RUNS | DECODE, NULL, "--no-replan", NULL, FLAG_SWITCH, AT(no_replan), 0, 0, NULL,
      "accepted, has no effect: plans never change during a run"},
     {NULL, RUNS | DECODE, NULL, "--rates", "FILE", FLAG_STRING, AT(rates), 0, 0, NULL,
      "measured rates of this machine, from `sluice bench bus --save` and `bench ops --save`; default: "
-     "assumptions"},
+     "assumed rates"},
     {NULL, RUNS | DECODE, NULL, "--vae-tiling", "HOW", FLAG_CHOICE, AT(vae_tiling), 0, 0, "auto|on|off",
      "memory use of the VAE decoder; on: least VRAM (buffers in RAM), a little slower; off: keep all "
      "buffers; same image; default auto: the fastest that fits"},
@@ -189,26 +189,26 @@ static const struct flag static_flags[] = {
      NULL, "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
 
     {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "name=value,... instead of published sizes (`sluice bench checkpoint help` lists them), for checkpoint "
-     "and plan --family; clip_g.name=value: of one part"},
+     "model sizes name=value,... instead of the published ones, for `bench checkpoint` and `plan --family`; "
+     "clip_g.name=value changes one part; `sluice bench checkpoint help` lists the names"},
     {NULL, BENCH, NULL, "--adapter", "DIALECT", FLAG_STRING, AT(adapter), 0, 0, NULL,
-     "checkpoint: write a random LoRA, FILE.safetensors in place of DIR, with key names as of diffusers, "
-     "kohya, comfy ...; an unknown name lists all"},
+     "`bench checkpoint` writes a random LoRA, FILE.safetensors in place of DIR, with key names as of "
+     "diffusers, kohya, comfy ...; an unknown name lists all"},
     {NULL, BENCH, NULL, "--rank", "N", FLAG_WHOLE, AT(rank), 1, SLUICE_ADAPTER_RANK_MAX, NULL,
-     "rank of --adapter; default 16. block: also time the block with a LoRA of this rank"},
+     "rank of --adapter; default 16; bench block: also time the block with a LoRA of this rank"},
     {NULL, BENCH, NULL, "--text-encoders", NULL, FLAG_SWITCH, AT(text_encoders), 0, 0, NULL,
-     "let --adapter change the text encoders too"},
+     "the random LoRA of --adapter changes the text encoders too"},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
-     "bus, ops: add the measured rates to this file, for --rates"},
+     "add the rates that `bench bus` or `bench ops` measures to this file, for --rates"},
     {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
-     "stream: virtual clock, the same everywhere (seconds), or real time, the CPU behind a simulated bus "
-     "(minutes); default timed"},
+     "clock of `bench stream`; timed: virtual, equal results on every machine (takes seconds); paced: real "
+     "time, the CPU behind a simulated bus (takes minutes); default timed"},
     {NULL, BENCH, NULL, "--predict", "CARD", FLAG_STRING, AT(predict), 0, 0, NULL,
-     "block: predict the times of each family's block on a GPU that need not be there: 3060, 4060, 4060ti, "
-     "4090 or h100"},
+     "bench block: predict the times of each family's block on a GPU that need not be there: 3060, 4060, "
+     "4060ti, 4090 or h100"},
     {NULL, BENCH, NULL, "--dir", "DIR", FLAG_STRING, AT(folder), 0, 0, NULL,
-     "bus: folder on the disk to measure, where a file of 256 MiB is written; default: the current one; with "
-     "-m the model's largest file is read instead"},
+     "bench bus: folder on the disk to measure, where a file of 256 MiB is written; default: the current "
+     "folder; with -m the model's largest file is read instead"},
 
     {"Messages", ALL, "-q", "--quiet", NULL, FLAG_SWITCH, AT(quiet), 0, 0, NULL,
      "print only warnings and errors"},
@@ -301,8 +301,8 @@ static int distance(const char *a, const char *b) {
     return row[n_b];
 }
 
-/* True if name is nearer to typed than *best, which is then updated. Up to a third of the letters may
- * differ ("--step" suggests --steps), or one word begins with the other, of three letters or more. */
+/* True if name is nearer to typed than *best; then updates *best. A third of the letters may differ
+ * ("--stpes" suggests --steps), or one begins with the other, of at least three letters. */
 static bool nearer(const char *typed, const char *name, int *best) {
     enum { BEGINNING = 3 };
     int allowed = (int)strlen(name) / 3;

@@ -195,7 +195,7 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     return status;
 }
 
-/* Checks the outputs again with the number of frames. */
+/* Repeats the checks of the outputs when the plan has given the number of frames. */
 static int check_outputs(const struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     const char *pattern = output_pattern(args, generation->n_frames);
@@ -214,7 +214,7 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
         message_note("warning: --quality is ignored: %s",
                      is_video ? "GIF has no quality setting" : "PNG is lossless");
     if (args->fps && !is_video && generation->n_frames == 1)
-        return fail_value(e, "--fps", "an image", "a video: a video model, and --frames above 1");
+        return fail_value(e, "--fps", "an image", "a video output: a video model and --frames above 1");
     if (args->fps && !is_video) message_note("warning: --fps is ignored: the frames are written as images");
     const char *encoder = is_video && !status ? video_encoder(pattern, &is_fallback) : NULL;
     if (encoder && is_fallback)
@@ -261,8 +261,8 @@ static int generation_run(const struct args *args, const char *latent, struct sl
     struct generation generation = {.args = args, .latent = latent, .started = progress_clock()};
     generation.n_images = args->batch ? args->batch : 1;
     generation.n_frames = args->frames;
-    /* The name of --report is checked first, because every later failure writes the report. */
     generation.seed = args->seed.value;
+    /* The name of --report is checked first, because every later failure writes the report. */
     if (output_check_report(args, all_images(&generation), e)) return e->code;
     interrupt_gracefully();
     progress_start(&generation.progress, args->quiet || args->no_progress, generation.n_images);

@@ -1,4 +1,4 @@
-/* State of one run of the commands generate and decode; the command plan opens it without running it. */
+/* State of one run of `sluice generate` or `sluice decode`; `sluice plan` opens it without running it. */
 #ifndef SLUICE_CLI_GENERATION_H
 #define SLUICE_CLI_GENERATION_H
 

@@ -6,7 +6,7 @@
 
 enum { WIDTH = 80, FLAG_COLUMN = 26 };
 
-/* The flags that --help lists of commands with more than ten, each between spaces. */
+/* Flags that --help lists, each between spaces; commands that are absent here list all their flags. */
 static const struct {
     enum command_bit command;
     const char *flags;
@@ -47,7 +47,7 @@ const char *help_value(const struct flag *flag) {
     return several ? flag->choices : flag->value;
 }
 
-/* A colon ends the clause too, except within the first NAME bytes ("checkpoint: ..."). */
+/* A clause ends at a semicolon, or if it is long at a colon after the first NAME bytes ("bench bus: ..."). */
 char *help_clause(const struct flag *flag, char *out, size_t out_bytes) {
     enum { LONG = WIDTH - FLAG_COLUMN, NAME = 16 };
     size_t length = strcspn(flag->help, ";");

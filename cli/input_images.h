@@ -7,7 +7,7 @@
 #include "cli/control.h"
 
 struct input_images {
-    struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* width 0: the flag is absent */
+    struct sluice_picture init, end, mask, references[STRINGS_MAX]; /* width 0: no such flag */
     const struct sluice_picture *reference_list[STRINGS_MAX];
     int n_references;
     struct control control;

@@ -24,12 +24,12 @@ static bool is_read(const struct flag *flag) {
     return flag->kind == FLAG_PART;
 }
 
-/* True for flags whose value is a folder, or a file with companions. */
+/* True for flags that name a model or tokenizer: a folder, or a file with companions. */
 static bool is_part(const struct flag *flag) {
     return flag->kind == FLAG_PART || !strcmp(flag->name, "--model") || !strcmp(flag->name, "--tokenizer");
 }
 
-/* Companions: patterns of files that are read with a model file in the same folder. */
+/* Companions: name patterns of files that are read together with a model file in the same folder. */
 static const char *const companions[] = {
     "config.json", "*-[0-9]*-of-[0-9]*.safetensors", "tokenizer*.json",  "vocab.json",
     "merges.txt",  "special_tokens_map.json",        "added_tokens.json"};

@@ -22,7 +22,7 @@ static void act_on_signal(void) {
     if (session) sluice_cancel(session);
     if (before == 0 && atomic_load(&graceful)) return;
     outfile_unlink_in_handler();
-    /* If main has already printed its final line, it exits with its own code. */
+    /* Else main has already printed the final error line, and exits with its own code. */
     if (message_cancelled_in_handler()) _exit(130);
 }
 
@@ -50,7 +50,7 @@ void interrupt_install(void) {
     sigaddset(&action.sa_mask, SIGHUP);
     sigaltstack(&(stack_t){.ss_sp = handler_stack, .ss_size = sizeof handler_stack}, NULL);
     sigaction(SIGPIPE, &ignore, NULL);
-    sigaction(SIGXFSZ, &ignore, NULL); /* a file over the size limit becomes a failed write */
+    sigaction(SIGXFSZ, &ignore, NULL); /* writing beyond the file size limit fails */
     sigaction(SIGTERM, &action, NULL);
     /* nohup ignores SIGHUP: it stays ignored. */
     sigaction(SIGHUP, NULL, &before);

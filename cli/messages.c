@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 static atomic_flag last_line_taken = ATOMIC_FLAG_INIT;
-static atomic_bool live; /* the last line has no newline yet */
+static atomic_bool live; /* the live line is on the screen, without a newline */
 static atomic_bool in_picture;
 static atomic_uint notes;
 

@@ -58,8 +58,8 @@ static int open_unnamed(const char *name) {
     return open(folder, O_WRONLY | O_TMPFILE | O_CLOEXEC, 0666);
 }
 
-/* Opens an unnamed file, of which a killed process leaves nothing, or else the temporary name. Kernels
- * without O_TMPFILE fail with EISDIR or EINVAL. */
+/* Opens an unnamed file, which vanishes if the process is killed. Where O_TMPFILE is unsupported (EISDIR,
+ * EINVAL), opens the temporary name instead. */
 static int open_new(struct outfile *out) {
     leftovers_clear(out->name);
     int file = open_unnamed(out->name);
@@ -68,7 +68,7 @@ static int open_new(struct outfile *out) {
     strcpy(pending_path, out->temporary);
     atomic_store(&pending, true);
     if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* so that leftovers_clear keeps the file; may fail */
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* other processes do not remove a locked file; may fail */
     return file;
 }
 
@@ -82,7 +82,7 @@ static int name_it(struct outfile *out) {
     return 0;
 }
 
-/* Pipes with a reader that stay open until they are written. name NULL: unused. */
+/* Output pipes that outfile_check_pipe keeps open until they are written. name NULL: unused entry. */
 static struct {
     char *name;
     int file;
@@ -111,7 +111,7 @@ void outfile_check_pipe(const char *name) {
     open_pipes[slot].file = file;
 }
 
-/* Closes the descriptor of outfile_check_pipe, after the pipe is open for writing. */
+/* Closes the descriptor that outfile_check_pipe kept, after the pipe is open for writing. */
 static void release_pipe(const char *name) {
     for (int i = 0; i < N_OPEN_PIPES; i++) {
         if (!open_pipes[i].name || strcmp(open_pipes[i].name, name) != 0) continue;
@@ -191,11 +191,11 @@ int outfile_commit(struct outfile *out, struct sluice_error *e) {
 
 int outfile_probe(const char *name, struct sluice_error *e) {
     struct outfile out;
-    /* Opening a pipe would wait for its reader; closing it would end the reader. */
+    /* A pipe is not opened: opening would wait for its reader, and closing would end the reader. */
     bool in_place = set_names(&out, name) == 0 && !out.renames;
     if (in_place) return access(name, W_OK) ? fail_output(e, name, errno) : SLUICE_OK;
     if (outfile_open(&out, name, e)) return e->code;
-    /* An unnamed file does not show whether the file system accepts the name. */
+    /* Naming the unnamed file shows whether the file system accepts the name. */
     int problem = out.unnamed ? name_it(&out) : 0;
     outfile_abandon(&out);
     return problem ? fail_output(e, name, problem) : SLUICE_OK;

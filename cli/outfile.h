@@ -33,7 +33,7 @@ int outfile_probe(const char *name, struct sluice_error *e);
 /* If name is a pipe: warns if it has no reader. A pipe with a reader stays open until outfile_open has opened
  * it, because closing it would end the reader. For at most 8 pipes. */
 void outfile_check_pipe(const char *name);
-/* Registers a file that the library writes in the same way, for removal by the signal handler. NULL: none. */
+/* The signal handler removes NAME.tmp.PID of the file `name`, which the library writes. NULL: none. */
 void outfile_set_library_path(const char *name);
 /* Removes the temporary files that are being written. Async-signal-safe. */
 void outfile_unlink_in_handler(void);

@@ -91,7 +91,7 @@ static void put_number(char out[PATH_MAX], size_t *n, int digits, unsigned long 
     put_text(out, n, text, (size_t)bytes);
 }
 
-/* Appends "NUMBER", or for frames of several videos without a seed in their names "VIDEO-FRAME". */
+/* Appends the image or frame number; for frames of several videos "VIDEO-FRAME", if names contain no seed. */
 static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct output_item *item,
                         bool seeds) {
     if (item->frame && item->n > 1 && !seeds)
@@ -99,7 +99,7 @@ static void put_numbers(char out[PATH_MAX], size_t *n, int digits, const struct 
     put_number(out, n, digits, (unsigned)(item->frame ? item->frame : item->number));
 }
 
-/* For a folder returns the pattern of its frames, FOLDER/%04d.png; other patterns are unchanged. */
+/* Returns the frame pattern of a folder, FOLDER/%04d.png; returns any other pattern unchanged. */
 static const char *name_in_folder(const char *pattern, char out[PATH_MAX]) {
     if (!is_folder(pattern)) return pattern;
     int bytes = snprintf(out, PATH_MAX, "%s%s%%04d.png", pattern, *base_name(pattern) ? "/" : "");
@@ -223,7 +223,7 @@ static int probe_output(const char *name, const char *pattern, bool is_frames, s
 static int check_images(const struct args *args, struct output_item item, struct sluice_error *e) {
     char name[PATH_MAX];
     const char *pattern = output_pattern(args, item.frames);
-    /* The name may be a folder for frames: checked again when the model is known. */
+    /* --output may name a folder for frames; the check runs again when the number of frames is known. */
     if (!item.frames && !output_is_video(pattern) && is_folder(pattern)) return SLUICE_OK;
     int status = check_pattern(args, pattern, item, e);
     if (status || strcmp(pattern, "-") == 0) return status;

@@ -19,7 +19,7 @@ struct cell {
 struct box {
     int first, n;
     uint64_t pixels;
-    int axis, length; /* longest edge: colour channel 0 to 2, and length in cells */
+    int axis, length; /* longest edge of the box: its colour channel 0 to 2, its length in cells */
 };
 
 struct palette {

@@ -21,7 +21,7 @@ static void model_name(const struct args *args, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%s", slash && slash[1] ? slash + 1 : path);
 }
 
-/* Prints a value, as a JSON string if it has a comma or colon, at which readers split. */
+/* Prints a value, as a JSON string if it has a comma or colon: readers of the text split there. */
 static void print_quoted(FILE *to, const char *value) {
     char *quoted = NULL;
     json_t *string = strpbrk(value, ",:\n\"") ? json_string(value) : NULL;
@@ -35,7 +35,7 @@ static const char *sampler_name(const struct sluice_image *image) {
     return image->sampler ? sampler_webui_name(image->sampler) : "unknown";
 }
 
-/* The web UI's name of the schedule; "Automatic" for the model's default without a name there. */
+/* Returns the web UI's name of the schedule; "Automatic" for a default schedule that the web UI lacks. */
 static const char *schedule_name(const struct sluice_image *image) {
     bool mixes = image->prediction && !strcmp(image->prediction, "flow");
     if (!image->scheduler || !strcmp(image->scheduler, "leading") || !strcmp(image->scheduler, "trailing"))

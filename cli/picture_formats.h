@@ -11,15 +11,15 @@
 struct picture_source {
     FILE *from;
     const char *name;
-    int kind;               /* row of the table in picture_read.c */
-    int width, height;      /* as stored: 1 to PICTURE_READ_SIDE_MAX */
+    int kind;               /* index of the decoder in the table of picture_read.c */
+    int width, height;      /* before EXIF orientation; 1 to PICTURE_READ_SIDE_MAX */
     int orientation;        /* EXIF orientation, 1 to 8 */
     unsigned notes;         /* enum picture_note */
     uint64_t reading_bytes; /* memory for decoding, without the output row */
 };
 
 /* read_info: reads the header, from any file position. decode: decodes the file to rows in stored
- * orientation; needs read_info before; adds notes that only the pixel data shows. */
+ * orientation; needs read_info before; adds the notes that the header did not show. */
 int picture_png_read_info(struct picture_source *source, struct sluice_error *e);
 int picture_png_decode(struct picture_source *source, const struct row_sink *rows, struct sluice_error *e);
 int picture_jpeg_read_info(struct picture_source *source, struct sluice_error *e);

@@ -13,7 +13,7 @@
 /* Bytes of the signature and IHDR: up to the colour type, and up to the interlace method. */
 enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
 
-enum { LIBRARY_BYTES = 256 << 10 }; /* memory of libpng and zlib without rows */
+enum { LIBRARY_BYTES = 256 << 10 }; /* memory of libpng and zlib, without pixel rows */
 
 struct decoder {
     png_structp png;
@@ -23,7 +23,7 @@ struct decoder {
     int width, height, depth, colours;
     bool interlaced;
     const struct row_sink *rows;
-    unsigned char *rgb; /* one row; all rows of an interlaced image */
+    unsigned char *rgb; /* buffer of one row; of all rows if interlaced */
     bool transparent;
     long long at;      /* file position: bytes read so far */
     long long allowed; /* bytes that may still be read; negative: any number */
@@ -131,7 +131,7 @@ static unsigned char *row_of(const struct decoder *d, int y) {
     return d->rgb + (d->interlaced ? (size_t)y * (size_t)d->width * 3 : 0);
 }
 
-/* Replaces palette indices by RGB in place, from the last pixel: the row begins with the indices. */
+/* Replaces palette indices by RGB in place, last pixel first: the indices are the row's first third. */
 static void expand_palette(struct decoder *d, unsigned char *row) {
     png_colorp palette = NULL;
     int n = 0;
@@ -150,8 +150,8 @@ static void emit_row(struct decoder *d, unsigned char *row) {
     d->rows->take(d->rows->to, row);
 }
 
-/* False if libpng failed. The compressed bytes per row are limited: a valid row needs little more than its
- * size, and libpng would inflate data after the last row to its end. */
+/* False if libpng failed. Limits the compressed bytes per row, because libpng would inflate any amount of
+ * data after the last row; a valid row needs little more than its size. */
 static bool decode(struct decoder *d) {
     if (setjmp(png_jmpbuf(d->png))) return false;
     set_up(d);
@@ -170,7 +170,7 @@ static bool decode(struct decoder *d) {
     return true;
 }
 
-/* Error code for a message of libpng: the first entry that matches; else IO. */
+/* Error codes by a part of libpng's message; the first match applies, IO if there is none. */
 static const struct {
     const char *part;
     int code;

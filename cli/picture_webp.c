@@ -10,15 +10,15 @@
 
 #include <webp/decode.h>
 
-/* Memory of decoding: bytes per pixel of the RGB result, of libwebp's buffer for a lossy image with
- * transparency, and for a lossless image; bytes of libwebp's tables and rows. */
+/* Memory of decoding. Per pixel: the RGB result, libwebp's buffer for a lossy image with transparency, its
+ * buffer for a lossless image. In total: libwebp's tables and rows. */
 enum { RGB_BYTES = 3, ALPHA_BYTES = 2, EXACT_BYTES = 4, WEBP_LIBRARY_BYTES = 2 << 20 };
 
 enum { FRAME_BYTES = 16 }; /* header of an ANMF chunk, before the frame's chunks */
 
 /* Properties of the first frame. */
 struct webp {
-    long first, bytes; /* chunks of the first frame of an animation; 0, 0: the whole file */
+    long first, bytes; /* position and size of an animation's first frame; 0, 0: no animation */
     int width, height, orientation;
     bool lossy; /* VP8 chunk found */
     unsigned notes;

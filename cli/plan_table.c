@@ -91,7 +91,7 @@ static double step_seconds(const json_t *plan) {
     return evaluations > 0 ? field_number(stage, "seconds") / evaluations * field_number(stage, "groups") : 0;
 }
 
-/* Prints the groups of a batch whose state does not fit as a whole. */
+/* Prints the number of groups of a batch that does not fit in memory as a whole. */
 static void plan_table_print_groups(FILE *to, const json_t *plan) {
     double groups = field_number(plan_table_denoise_stage(plan), "groups");
     if (groups > 1)
@@ -184,7 +184,7 @@ static const struct {
     {"workspace", "workspace_bytes"},
     {"library", "library_bytes"},
     {"RAM peak", "peak_ram_bytes"},
-    {"VRAM peak", "peak_vram_bytes"}, /* only with a device memory of its own */
+    {"VRAM peak", "peak_vram_bytes"}, /* printed only for a GPU */
 };
 enum { N_COLUMNS = sizeof columns / sizeof *columns };
 

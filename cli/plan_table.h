@@ -9,7 +9,7 @@
 
 /* Prints the plan as a table. bytes: print budgets also in bytes. */
 int plan_table_print(FILE *to, const char *json, bool bytes, struct sluice_error *e);
-/* Output of the plan's request; a missing value is 1. */
+/* Number and size of a plan's images or videos; a value that the JSON lacks is 1. */
 struct plan_table_size {
     int batch, frames, width, height;
 };

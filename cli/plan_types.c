@@ -28,7 +28,7 @@ static double weights_bytes(const json_t *plan) {
     return bytes;
 }
 
-/* Weights, time and fit of a plan as JSON. */
+/* Returns a plan's weight bytes, its seconds and whether it fits, as JSON. */
 static json_t *outcome(const json_t *plan, bool fits) {
     json_t *seconds = json_object_get(plan, "seconds");
     return json_pack("{s:I, s:O, s:b}", "bytes", (json_int_t)weights_bytes(plan), "seconds",

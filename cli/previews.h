@@ -15,8 +15,7 @@ struct previews {
 /* Checks that the preview files of all images can be written, and are neither an input nor another output.
  * Exit code 2 or 6. */
 int previews_check(const struct args *args, struct output_item item, struct sluice_error *e);
-/* Bytes of memory for showing previews, for plans. The same without a terminal, so that plans do not
- * depend on the terminal. */
+/* Bytes of memory for showing previews, which plans count; the same for all terminals. */
 int64_t previews_bytes(const struct args *args);
 /* Shows a preview. A failure prints one warning and does not end the run. item: all images of the run. */
 void previews_show(struct previews *previews, const struct args *args, struct output_item item,

@@ -13,7 +13,7 @@ struct progress {
     char stage[32]; /* stage and step of the last printed line */
     int step;
     double shown_seconds;
-    double checked_seconds, checked_stall; /* state when is_waiting was last updated */
+    double checked_seconds, checked_stall; /* seconds and stall_seconds at the last update of is_waiting */
     bool is_waiting;                       /* over a quarter of the last second went to waiting for weights */
 };
 

@@ -22,7 +22,7 @@ static int cli_request_refuse(const char *flag, const char *why, const char *fou
 static int cli_request_check_parts(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
-    /* The library checks which parts a run needs, except that decode needs a decoder. */
+    /* A model must be given, for `decode` a decoder; the library checks the other parts of a run. */
     if (m->model || m->family || args_has_flag(args, "--vae") || args_has_flag(args, "--taesd"))
         return SLUICE_OK;
     if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
@@ -81,8 +81,8 @@ static int check_preview(const struct args *args, struct sluice_error *e) {
     return SLUICE_OK;
 }
 
-/* Refuses --max-ram above this machine's memory, except in `plan` with --family or a card by name, which
- * is longer than any "cuda:N" ("cuda:4060"). */
+/* Refuses --max-ram above this machine's memory, except in plans for other machines: `plan` with --family or
+ * with a card's name ("cuda:4060", longer than any "cuda:N"). */
 static int check_memory(const struct args *args, struct sluice_error *e) {
     const char *device = args->device ? args->device : "";
     bool card = strncmp(device, "cuda:", 5) == 0 && strlen(device) > strlen("cuda:99");
@@ -138,7 +138,7 @@ void request_free_files(struct request_files *files) {
 static void fill_size(struct sluice_request *request, const struct args *args) {
     if (request->init_image || request->n_references || request->n_control)
         request->width = request->height = 0;
-    /* As many frames as the control video, rounded down to 4 k + 1: a latent frame is four frames. */
+    /* As many frames as the control video, rounded down to 4 k + 1, as WAN's VAE requires. */
     if (request->n_control && !args->frames) request->frames = (request->n_control - 1) / 4 * 4 + 1;
     if (args->width) request->width = args->width;
     if (args->height) request->height = args->height;
@@ -184,7 +184,7 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
     request->no_decode = args->no_decode;
     if (args->precision) request->precision = args->precision;
     request->type = args->type;
-    request->converted = args->type && args->model.family; /* plan for files that `sluice convert` wrote */
+    request->converted = args->type && args->model.family; /* plan for converted files */
     request->init_latent = args->init_latent;
     request->save_latent = args->save_latent;
     request->dump = args->dump;

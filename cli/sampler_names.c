@@ -8,7 +8,7 @@ enum { NAME_MAX_BYTES = 64 };
 
 struct name {
     const char *ours;
-    const char *webui, *comfy; /* NULL: that program has no name for it, or ours */
+    const char *webui, *comfy; /* NULL: the program lacks it, or has the same name as `ours` */
 };
 
 static const struct name samplers[] = {
@@ -59,7 +59,7 @@ static void simplify(const char *name, char out[NAME_MAX_BYTES]) {
     out[n] = 0;
 }
 
-/* Bytes at the start of text (simplified) that match one of a name's three spellings; 0: no match. */
+/* Number of bytes at the start of text that match spelling 0, 1 or 2 of a name, simplified; 0: no match. */
 static size_t prefix_bytes(const struct name *name, const char *text, int spelling) {
     const char *const spellings[] = {name->ours, name->webui, name->comfy};
     char simple[NAME_MAX_BYTES];

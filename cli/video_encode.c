@@ -23,13 +23,13 @@ struct video {
     struct outfile out;
     AVCodecContext *encoder;
     AVFormatContext *muxer;
-    bool header_written; /* the muxer needs av_write_trailer */
+    bool header_written; /* true: av_write_trailer has to be called */
     AVIOContext *io;
     AVPacket *packet;
     AVFrame *frame;
-    struct SwsContext *scaler; /* RGB to 4:2:0; NULL for GIF */
+    struct SwsContext *scaler; /* converts RGB to YUV 4:2:0; NULL for GIF */
     struct palette *palette;   /* for GIF; else NULL */
-    char *comment;             /* text of a GIF, which FFmpeg would not write; else NULL */
+    char *comment;             /* comment of a GIF, which FFmpeg does not write; else NULL */
 };
 
 static const struct video_codec *find_codec(const struct ffmpeg *f, const struct video_format *format) {

@@ -7,9 +7,9 @@
 struct video_codec {
     const char *name;    /* FFmpeg's name of the encoder */
     const char *options; /* encoder options, "key=value ..." */
-    int worst, best;     /* encoder's quality scale at quality 0 and 100 */
-    bool quantiser;      /* the quality is set as global_quality instead of crf */
-    bool palette;        /* pixel format: 256 colours per frame instead of YUV 4:2:0 */
+    int worst, best;     /* encoder's own setting (crf or quantiser) for --quality 0 and 100 */
+    bool quantiser;      /* true: the setting is global_quality, not crf */
+    bool palette;        /* true: 256 colours per frame, not YUV 4:2:0 */
 };
 
 enum { VIDEO_CODECS_MAX = 2 };

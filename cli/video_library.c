@@ -1,4 +1,4 @@
-/* FFmpeg's libraries are never unloaded, because encoders leave thread keys
+/* Loads FFmpeg's libraries, and never unloads them, because encoders leave thread keys
  * and exit handlers behind. */
 #include "cli/video_library.h"
 
@@ -50,7 +50,8 @@ static int fail_to_load(struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "cannot load FFmpeg's libraries, which write videos");
     fail_where(e, "--output");
     fail_found(e, "%s", reason ? reason : "an unknown reason");
-    return fail_expected(e, "the FFmpeg version of the build, or a .png file name for one image per frame");
+    return fail_expected(
+        e, "the FFmpeg version of this program's build, or a .png file name for one image per frame");
 }
 
 int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e) {

@@ -26,7 +26,7 @@ const char *precision_name(enum precision precision);
 struct op_cost {
     uint64_t workspace_bytes; /* scratch passed to run() */
     uint64_t internal_bytes;  /* bytes that a library allocates temporarily inside run() */
-    int n_primitives;         /* library objects built once by prepare() */
+    int n_primitives;         /* number of library objects built once by prepare() */
     struct {
         uint64_t id;    /* operators with equal ids share one primitive */
         uint64_t bytes; /* upper bound of the primitive's memory */

@@ -602,9 +602,9 @@ int32_t conv_band_rows(int32_t columns) {
     return PIXELS / columns > ROWS_LEAST ? PIXELS / columns : ROWS_LEAST;
 }
 
-/* A band that ends before row e of out reads no row of in above (e - band - halo) / upsample, rounded
- * down. That row's address minus the band's end is linear in e up to rounding: the minimum is at e = 0 or
- * e = rows. */
+/* A band that ends before row e of `out` reads no row of `in` above (e - band - halo) / upsample, rounded
+ * down. That row's address minus the band's end is linear in e up to rounding: the minimum is at e = 0 or e =
+ * rows. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row) {
     int32_t band = conv_band_rows(columns);
     int64_t reach = ((band < rows ? band : rows) + halo + 2 * (upsample - 1)) / upsample;

@@ -14,7 +14,7 @@
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
  * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
- * weight^T (conv(in) likewise). The wrappers in ops.c do this (low_rank.h).
+ * weight^T or conv(in). The wrappers in ops.c do this (low_rank.h).
  *
  * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
  * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional
@@ -47,7 +47,7 @@ enum op_kind {
     OP_UNPATCHIFY,    /* inverse of patchify, times factor */
     OP_TIMESTEP, /* out[1,D] = cos(t f), sin(t f), f_i = 10000^(-i/(D/2)); variants: enum timestep_form */
     OP_CONV2D, /* out[Y,X,N] = finish(residual + conv(act(norm(up(in[Y,X,C])))) + bias); square kernel of 1 or
-                * 3, "same" padding; same size as in, or half, rounded up (stride 2) */
+                  3, "same" padding; same size as `in`, or half, rounded up (stride 2) */
     OP_MEAN_DOWN, /* AvgDown3D of the Wan 2.2 VAE. out[Y/s,X/s,N] = base + means of N equal runs of the
                    * values, ordered (c, frame, row, column), of f frames of s x s pixels */
     OP_REPEAT_UP, /* DupUp3D of the Wan 2.2 VAE. out[sY,sX,N] = base + in[Y,X,C]: value number i, counted as
@@ -243,8 +243,8 @@ struct op {
     float scale;                /* attention's scale, unpatchify's factor or the timestep t */
     float eps;
     bool causal;
-    enum activation activation; /* parameter of op_linear_few and op_glu */
-    int n;                      /* number of heads or groups */
+    enum activation activation; /* activation of op_linear_few and op_glu */
+    int n;                      /* number of attention heads or of norm groups */
     enum precision precision;   /* precision of op_linear's operands */
     bool skinny; /* op_linear with few outputs: a device may split the rows among threads; the split depends
                   * on the shape alone */
@@ -254,8 +254,7 @@ struct op {
  * have the rounded type (context_operand). `out` must not alias `in`. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
-/* op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on the number of rows.
- */
+/* op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on other rows. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
 /* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All four may have the rounded type
@@ -285,16 +284,15 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* `in`, `out` [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or be rounded (context_operand).
- */
+/* in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in` or be rounded (context_operand). */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
-/* Gated linear unit. Rows may be strided (halves of one product). `out` may alias a or b, or be rounded
- * (context_operand). The activation applies to a; for GEGLU pass the second half of the product as a. */
+/* Gated linear unit. Rows may be strided (halves of one product). `out` may alias `a` or `b`, or be rounded
+ * (context_operand). The activation applies to `a`; for GEGLU `a` is the product's second half. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
-/* b has a's shape or is one row that is added to every row of a; any weight type. Rows may be strided. out
- * may alias a, or b if b has a's shape. */
+/* b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may be strided.
+ * `out` may alias `a`, or `b` if it has the shape of `a`. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
 /* Copies and converts `in` to `out`. Rows may be strided; `out` may be rounded (context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
@@ -314,18 +312,18 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
  * residual.
  *
  * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
- * bands above it. So out may overlap in, and a residual other than out, if out starts conv_lead bytes or more
- * before them: then no band overwrites rows that this or a later band reads. With stride 2 a band is gathered
- * before it is written: out may start where in starts, unless a row of out is longer than two rows of in
- * (than one row with padding above). */
+ * bands above it. So `out` may overlap `in`, and a residual other than `out`, if `out` starts conv_lead bytes
+ * or more before them: then no band overwrites rows that this or a later band reads. With stride 2 a band is
+ * gathered before it is written: `out` may start where `in` starts, unless a row of `out` is longer than two
+ * rows of `in` (one row with padding above). */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
 /* Returns the output rows (or columns) for `in` input rows (or columns). cut: cut_row (or cut_column). */
 int32_t conv_size(int32_t in, const struct conv_options *options, bool cut);
 int32_t conv_band_rows(int32_t columns);
-/* Returns the smallest distance by which row 0 of out must start before row 0 of in, in the unit of in_row
- * and out_row. rows, columns: size of out; halo: input rows read above and below, or the sum over several
- * convolutions in sequence. */
+/* Returns the smallest distance by which row 0 of `out` must start before row 0 of `in`, in the unit of
+ * in_row and out_row. rows, columns: size of out; halo: input rows read above and below, or the sum over
+ * several convolutions in sequence. */
 int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t in_row, int64_t out_row);
 /* `in`: the later frame; `before`: the earlier frame, absent (zeros) before a video's first frame. base has
  * out's shape and may alias out, or is absent. All images may be the same band of rows. */

@@ -4,7 +4,8 @@
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
-/* Allocates n elements (0 allowed), counted as host memory (LINE_HOST); n may come from a file. NULL with OVERFLOW or MEMORY. */
+/* Allocates n elements (0 allowed) of host memory; n may come from a file. NULL with
+ * OVERFLOW or MEMORY. */
 void *alloc_array(struct sys *sys, uint64_t n, uint64_t element_bytes, struct error *e);
 /* Copies bytes and appends a NUL; NULL with MEMORY. */
 char *copy_text(struct sys *sys, const char *from, uint64_t bytes, struct error *e);

@@ -83,7 +83,8 @@ static char *copy_joined(struct sys *sys, const char *folder, size_t folder_byte
     return joined;
 }
 
-/* Index of the shard with this name, or -1. Tries the last shard first: adjacent tensors are often in one shard. */
+/* Index of the shard with this name, or -1. Tries the last shard first: adjacent tensors are often in one
+ * shard. */
 static int find_shard(const struct sharding *s, const char *name, int last) {
     if (last < s->n_shards && !strcmp(s->name[last], name)) return last;
     for (int i = 0; i < s->n_shards; i++)
@@ -107,7 +108,6 @@ static enum status add_shard(struct sharding *s, const struct json_text *value, 
     return OK;
 }
 
-/* First pass over weight_map: collects the shard names. */
 static enum status collect_shards(struct sharding *s, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -170,7 +170,8 @@ static enum status open_shards(struct sharding *s, struct error *e) {
         if (!path) return component_fail_memory(s->path, e);
         safetensors_open(s->sys, path, part, e);
         s->sys->release(s->sys, path);
-        if (e->code == MISSING) error_expected(e, "this shard (maybe an incomplete download), which is listed in %s", s->path);
+        if (e->code == MISSING)
+            error_expected(e, "this shard (maybe an incomplete download), which is listed in %s", s->path);
         if (e->code != OK) return e->code;
         if (index_add_size(&size, part, s->path, e) != OK) {
             s->n_parts++;
@@ -256,7 +257,8 @@ out:
     return e->code;
 }
 
-/* Kinds of weight files in a folder, in the order of preference given at component_open. Two files of one kind are ambiguous. */
+/* Kinds of weight files in a folder, in the order of preference given at component_open. Two files of one
+ * kind are ambiguous. */
 enum place {
     DIFFUSION_INDEX,
     MODEL_INDEX,

@@ -85,7 +85,6 @@ static enum status write_key(struct flattening *f, const struct frame *frame, st
     return error_expected(e, "at most %d bytes including the names of enclosing objects", CONFIG_KEY_MAX);
 }
 
-/* Returns the next child of the innermost object or array; NULL at its end or on error. */
 static json_t *take_child(struct flattening *f, struct error *e) {
     struct frame *frame = &f->frames[f->depth - 1];
     if (json_is_object(frame->node) ? !frame->member : frame->place == json_array_size(frame->node))

@@ -29,7 +29,7 @@ static const struct {
 const char *file_kind_of(const unsigned char first[FILE_KIND_BYTES]) {
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         if (!memcmp(first, foreign[i].start, foreign[i].bytes)) return foreign[i].kind;
-    /* True for JSON text: a brace, then letters or white space. Read as a safetensors header length these bytes would exceed any file size. */
+    /* JSON starts with a brace. A nonzero eighth byte excludes safetensors: the header would be too long. */
     return first[0] == '{' && first[7] ? "a JSON document" : NULL;
 }
 

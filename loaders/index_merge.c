@@ -60,7 +60,7 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
 /* Concatenates the quantisation metadata of all parts. */
 static enum status join_quantisations(const char *path, const struct tensor_index *parts, int n_parts,
                                       struct tensor_index *index, struct error *e) {
-    uint64_t bytes = 0, at = 0; /* no overflow: at most 256 texts from headers of up to 100 MB */
+    uint64_t bytes = 0, at = 0; /* the sum cannot overflow: at most 256 texts from headers of up to 100 MB */
     for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
     if (bytes > QUANTISATION_BYTES_MAX) {
         error_set(e, LIMIT, "_quantization_metadata of all shards is too long");

@@ -30,8 +30,8 @@ static uint64_t find_string_end(const struct json_text *t, uint64_t at) {
     return at < t->bytes ? at : t->bytes;
 }
 
-/* Skips a value: moves *at to the comma or closing bracket after it, or to the end of the text. Up to the first
- * invalid byte the nesting counted here equals the parser's, so the parser never recurses deeper than
+/* Skips a value: moves *at to the comma or closing bracket after it, or to the end of the text. Up to the
+ * first invalid byte the nesting counted here equals the parser's, so the parser never recurses deeper than
  * allowed here. */
 static enum status scan_value(const struct json_text *t, uint64_t *at, int depth_limit, struct error *e) {
     int depth = 0;
@@ -168,7 +168,6 @@ static json_t *reader_no_memory(const struct json_reader *r) {
     return NULL;
 }
 
-/* Value of four hexadecimal digits, or -1. */
 static int32_t reader_hex(const char *digits, uint64_t bytes) {
     int32_t value = 0;
     if (bytes < 4) return -1;
@@ -356,7 +355,6 @@ out:
     return done;
 }
 
-/* Reads an object or array from its opening bracket. */
 static json_t *reader_container(struct json_reader *r) {
     bool is_object = r->t->text[r->at++] == '{';
     char close = is_object ? '}' : ']', next = peek(r->t, &r->at);

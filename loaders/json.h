@@ -57,7 +57,7 @@ json_t *json_string_of(const char *text);
 
 struct json_member {
     struct json_text name;  /* name as in the file, with quotes and escapes */
-    struct json_text value; /* text of the value, found by counting brackets and quotes; json_decode validates it */
+    struct json_text value; /* text of the value, not validated before json_decode */
 };
 
 struct json_walk {

@@ -31,7 +31,8 @@ enum status config_read_member(struct sys *sys, const char *path, const char *me
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
-/* Fails with BADMAGIC if a file starts like a known binary format; the error names that format and the expected one. */
+/* Fails with BADMAGIC if a file starts like a known binary format; the error names that format and the
+ * expected one. */
 enum status file_check_text(struct sys *sys, const char *path, const char *expected, struct error *e);
 
 /* UNSUPPORTED if weights of this view use a recognised but unsupported quantisation: the packing of another

@@ -65,7 +65,7 @@ enum status output_write(struct output *output, const void *from, uint64_t bytes
     uint64_t done = 0;
     while (done < bytes) {
         int64_t n = sys_write(output->sys, output->file, (const char *)from + done, bytes - done);
-        /* A device that accepts no bytes without an error would loop forever. */
+        /* A write of 0 bytes counts as an error: repeating it could loop forever. */
         if (n <= 0) return output_fail(output->path, "cannot write file", n ? (int)n : -EIO, e);
         done += (uint64_t)n;
     }

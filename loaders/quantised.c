@@ -30,7 +30,6 @@ static const char *path_of(const struct pairing *p, const struct index_entry *en
     return p->index->sources[entry->source].path;
 }
 
-/* The tensor "LAYER.name" of the weight's layer; NULL if absent. */
 static struct index_entry *quantised_sibling(const struct pairing *p, const char *name) {
     char whole[NAME_BYTES];
     snprintf(whole, sizeof whole, "%.*s.%s", p->layer_bytes, p->weight->name, name);
@@ -65,7 +64,6 @@ static enum status fail_missing(const struct pairing *p, const char *name, struc
     return error_expected(e, "the scale of '%s'", p->weight->name);
 }
 
-/* The weight's scale tensor under its new or old name; NULL if there is neither. */
 static struct index_entry *find_scale(const struct pairing *p, struct error *e) {
     struct index_entry *scale = quantised_sibling(p, "weight_scale"),
                        *old = quantised_sibling(p, "scale_weight");
@@ -138,7 +136,8 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
     return e->code;
 }
 
-/* True if a scale tensor has one scale per row of the weight: shape [rows, 1], for int8 also [rows], which other programs write. */
+/* True if a scale tensor has one scale per row of the weight: shape [rows, 1], for int8 also [rows], which
+ * other programs write. */
 static bool is_of_rows(const struct index_entry *scale, const struct index_entry *w) {
     bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
     return w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0];

@@ -21,7 +21,6 @@ static const struct quantised_format known[] = {
     {.kind = QUANTISED_MXFP8, .stored = DTYPE_F8_E4M3, .name = "mxfp8"},
 };
 
-/* The tensor being described, for errors. */
 struct described {
     const char *path, *tensor;
 };
@@ -135,7 +134,7 @@ static enum status read_tensors(const struct tensor_index *index, struct quantis
     return e->code;
 }
 
-/* Finds a layer that the metadata names without the file's tensor prefix. */
+/* Finds the weight of a layer whose name in the metadata lacks the file's tensor prefix. */
 static struct index_entry *find_layer(const struct tensor_index *index, const char *layer, size_t bytes) {
     static const char *const prefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "model.",
                                            "net."};

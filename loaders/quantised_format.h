@@ -14,8 +14,8 @@ struct quantised_format {
     int64_t group;
 };
 
-/* Fills form[i] (zeroed by the caller) with the quantisation of index entry i, from the metadata and from `comfy_quant` tensors, which take
- * precedence. META, LIMIT, DUP, MISSING, UNSUPPORTED. */
+/* Fills form[i] (zeroed by the caller) with the quantisation of index entry i, from the metadata and from
+ * `comfy_quant` tensors, which take precedence. META, LIMIT, DUP, MISSING, UNSUPPORTED. */
 enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,
                                    struct error *e);
 

@@ -19,7 +19,7 @@ static const uint64_t header_bytes_max = 100000000;
 enum {
     LENGTH_BYTES = 8,
     DEPTH_MAX = 4,
-    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2, /* bytes of a name with every byte as \u00XX, in quotes */
+    ESCAPED_NAME_MAX = 6 * LOADER_NAME_MAX + 2, /* longest name as JSON: bytes as \u00XX, in quotes */
     ENTRY_BYTES_MAX = 1 << 20,
     METADATA_BYTES_MAX = 16 << 20,
     METADATA_VALUES_MAX = 65536,
@@ -116,7 +116,6 @@ static enum status count_members(const struct json_text *header, int *n_members,
     return e->code;
 }
 
-/* A header entry being decoded, for errors. */
 struct entry_text {
     const char *name;
     struct json_text value;
@@ -197,7 +196,6 @@ static enum status size_of(const struct entry_text *at, const struct index_entry
     return error_found(e, "%" PRIu64 " bits", all_bits);
 }
 
-/* Reads data_offsets, which are relative to the end of the header. */
 static enum status read_extent(const struct entry_text *at, const json_t *json, struct index_entry *entry,
                                struct error *e) {
     const json_t *offsets = json_object_get(json, "data_offsets");
@@ -297,7 +295,6 @@ static enum status check_metadata_values(const struct entry_text *at, struct err
     return e->code;
 }
 
-/* Copies a metadata string with its NUL; NULL and *bytes = 0 if string is NULL. */
 static char *copy_string(struct tensor_index *index, const json_t *string, uint64_t *bytes, struct error *e) {
     *bytes = string ? json_string_length(string) + 1 : 0;
     char *copy = string ? index->sys->alloc(index->sys, LINE_HOST, *bytes) : NULL;
@@ -457,7 +454,7 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     }
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;
-    /* Checked before overlaps: a duplicate name usually causes an overlap, and the name is the more helpful error. */
+    /* Duplicate names are reported before overlaps, which they usually cause. */
     if (safetensors_sort_names(header, index, e) != OK) return e->code;
     if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);

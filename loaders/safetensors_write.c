@@ -42,7 +42,10 @@ static enum status add_tensor(const char *path, json_t *header, const struct nam
     json_put(header, named->name, entry);
     if (failed_json_allocations() == json_failures) return OK;
     bool text = safetensors_write_is_text(named->name); /* Jansson accepts UTF-8 keys only */
-    error_set(e, text ? MEMORY : UTF8, text ? "no memory for the header entry of tensor '%s'" : "the name of tensor '%s' is not valid UTF-8", named->name);
+    error_set(e, text ? MEMORY : UTF8,
+              text ? "no memory for the header entry of tensor '%s'"
+                   : "the name of tensor '%s' is not valid UTF-8",
+              named->name);
     return error_where(e, "%s", path);
 }
 

@@ -49,8 +49,7 @@ static uint64_t group_number(const struct group *g, const char *file) {
 
 /* File names of the two cgroup versions. */
 static const struct version {
-    /* name in /proc/self/cgroup; "" for version 2, which lists none */
-    const char *controller;
+    const char *controller; /* name in /proc/self/cgroup; "" for version 2, which lists none */
     const char *mounts[2];
     const char *limit, *usage, *cached[2];
 } memory_versions[] = {{"",

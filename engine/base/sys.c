@@ -173,8 +173,7 @@ static int machine_create(struct sys *sys, const char *path) {
     (void)sys;
     int file = open(path, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     if (file < 0) return -errno;
-    /* if locks are unsupported, temporary files may be left over */
-    flock(file, LOCK_EX | LOCK_NB);
+    flock(file, LOCK_EX | LOCK_NB); /* if locks are unsupported, temporary files may be left over */
     return file;
 }
 

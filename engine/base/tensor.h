@@ -62,7 +62,6 @@ int dtype_block_values(enum dtype dtype);
 int dtype_block_bytes(enum dtype dtype);
 /* Bytes of n values in one row, without scales in another tensor. n is a multiple of dtype_block_values. */
 int64_t dtype_bytes(enum dtype dtype, int64_t n);
-/* True if weights can have this type. */
 bool dtype_is_weight(enum dtype dtype);
 /* True if values of this type need scales or blocks to be decoded. */
 bool dtype_is_quantised(enum dtype dtype);
@@ -80,8 +79,7 @@ struct tensor {
     void *data;
     const void *scales; /* f32 per row (F8, I8, rotated types), or tiles (tiled types); else NULL */
     int32_t scale_row;  /* row of `scales` that belongs to row 0 of the tensor */
-    /* factor of all values, besides block, row or tile scales */
-    float scale;
+    float scale;        /* factor of all values, on top of block, row or tile scales */
     enum dtype dtype;
     int rank;
     int32_t dim[TENSOR_RANK_MAX];
@@ -97,7 +95,7 @@ struct tensor {
 /* A low-rank adapter: matrix products add up . down to rows [row, row + n) of a weight [N, ...]. n < N: part
  * of a fused weight. up.scale holds the strength. */
 struct low_rank {
-    struct tensor down; /* [r, ...], with as many values per row as the weight; r: rank */
+    struct tensor down; /* `down`: [r, ...], rows as long as the weight's; r: rank */
     struct tensor up;   /* [n, r]; n: adapted rows */
     int32_t row;
     const struct low_rank *next;

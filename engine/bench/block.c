@@ -119,7 +119,7 @@ struct block_bench {
     uint64_t bytes;
     struct round_times rounds[BENCH_ROUNDS_MAX];
     int n_rounds;
-    char what[64]; /* description of the current round */
+    char what[64]; /* text of the current round, for the progress report */
     double fraction;
     struct error *error;
 };

@@ -35,7 +35,7 @@ struct bus {
     int64_t file_bytes;
     double done;    /* progress, 0 to 1 */
     json_t *absent; /* reason why an existing GPU has no rows, or NULL */
-    json_t *pinned; /* how much host memory could be pinned, or NULL */
+    json_t *pinned; /* JSON: how much host memory could be pinned; or NULL */
 };
 
 /* One measurement: threads move pieces until all are moved or the time is up. */
@@ -304,7 +304,7 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
 /* A disk or PCIe link. Limits are geometric means of the rates that adjacent links reach in practice, so a 15
  * % deviation does not change the name. */
 struct link {
-    double below_gbytes; /* rates below this have this name, in GB/s */
+    double below_gbytes; /* upper limit of the rates with this name, in GB/s */
     const char *name;
 };
 

@@ -499,7 +499,7 @@ static json_t *recipe_json(const struct recipe *recipe) {
     json_t *list = json_array();
     for (const struct slot *s = recipe->slot; s->family; s++)
         if (s->family->kind != FAMILY_ENCODER &&
-            !slot_is_extra(s)) /* encoders have their decoder's dimensions */
+            !slot_is_extra(s)) /* a VAE encoder has its decoder's dimensions */
             list_dimensions(s, list);
     return json_pack("{s:s, s:o}", "name", recipe->name, "dimensions", list);
 }

@@ -14,7 +14,7 @@ struct stored_types {
     int n, next;
 };
 
-/* Parses "bf16", "f8_e4m3_scaled" or "q4_k/q6_k" of length bytes. USAGE lists the supported types. */
+/* Parses "bf16", "f8_e4m3_scaled" or "q4_k/q6_k"; `length` bytes. USAGE lists the supported types. */
 enum status stored_types_read(const char *text, size_t length, struct stored_types *types, struct error *e);
 /* True if the types exist only in GGUF files. */
 bool stored_types_are_gguf(const struct stored_types *types);
@@ -37,7 +37,7 @@ struct synthetic_tensor {
  * number of tensors. */
 struct weight_tensors {
     const char *end[TENSORS_OF_WEIGHT_MAX];
-    struct tensor tensor[TENSORS_OF_WEIGHT_MAX]; /* tensors as declared in the file */
+    struct tensor tensor[TENSORS_OF_WEIGHT_MAX]; /* tensor as declared in the file's header */
     struct synthetic_tensor made[TENSORS_OF_WEIGHT_MAX];
 };
 int stored_types_divide(struct stored_types *types, const struct block_kind *kind,

@@ -23,7 +23,7 @@ struct ops_case {
     enum dtype weights;
     bool counts; /* enters the rate of its class; usual: bf16 weights */
     void (*forward)(struct context *x, const struct ops_case *c);
-    int32_t size[3]; /* sizes; their meaning depends on forward */
+    int32_t size[3]; /* sizes; each `forward` defines their meaning */
 };
 
 static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
@@ -96,7 +96,7 @@ struct ops_bench {
     struct bench *bench;
     struct device *device;
     int threads;
-    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* sums over the cases with `counts` */
+    double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* summed over cases with `counts` */
 };
 
 /* Finds the memory of a case and its work in its class's unit (seconds at a rate of 1) by a dry run, which

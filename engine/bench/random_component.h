@@ -13,13 +13,13 @@ struct random_component_sizes {
     int32_t latent_channels, latent_side, picture_side;
     int32_t latent_frames, latent_columns; /* size of the latent; frames 0: one; columns 0: as many as rows */
     int chunk;                             /* frames per chunk of a video VAE; 0: image mode */
-    enum dtype type;  /* type of matrices whose rows its quantisation blocks fill; other weights are bf16 */
+    enum dtype type;  /* type of matrices whose rows are whole quantisation blocks; the rest is bf16 */
     int adapter_rank; /* rank of a bf16 adapter on every matrix; 0: none. Only for blocks whose matrices are
                        * all used in products */
     struct {
         const char *kind;
         int number;
-    } last; /* last block to run; NULL: all */
+    } last; /* kind and number of the last block to run; kind NULL: all blocks run */
 };
 
 struct random_component {

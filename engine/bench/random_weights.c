@@ -9,7 +9,7 @@
  * over all codes, and the minimum that centres them. Measured with gguf 0.17's dequantize over 40,000 random
  * blocks. */
 static const struct {
-    int scale_at, minimum_at; /* byte offsets in a block; -1: none */
+    int scale_at, minimum_at; /* byte offsets of scale and minimum in a block; -1: none */
     double size, minimum;
 } halves[N_DTYPES] = {
     [DTYPE_Q4_0] = {0, -1, 4.63, 0},    [DTYPE_Q4_1] = {0, 2, 4.61, -7.5},
@@ -22,7 +22,7 @@ static const struct {
 
 /* Root mean squares of all sixteen E2M1 values, and of the E4M3 scales of random_weights_fill_scales. */
 static const double e2m1_size = 2.926, tile_size = 1.0973;
-/* Root mean square of -127 to 127. */
+/* Root mean square of all int8 codes, -127 to 127. */
 static const double i8_size = 73.6;
 
 static uint16_t random_to_bf16(float value) {
@@ -195,7 +195,7 @@ void random_weights_fill(uint64_t *random, const struct tensor *shape, double in
 
 void random_weights_fill_scales(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                                 uint64_t bytes) {
-    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes of 0.75 to 1.5 */
+    enum { TILE_CODE = 0x34, TILE_CODES = 9 }; /* E4M3 codes of scales from 0.75 to 1.5 */
     unsigned char *codes = to;
     double size = random_size(shape, init_scale) / f8_size(DTYPE_F8_E4M3, f8_codes(DTYPE_F8_E4M3));
     for (uint64_t i = 0; i < bytes && shape->dtype == DTYPE_NVFP4_TILED; i++)

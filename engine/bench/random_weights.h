@@ -7,7 +7,7 @@
 
 #include "engine/base/tensor.h"
 
-/* Returns the scale (whole tensor or per row) for random values of this type and shape; 1 for other types. */
+/* Returns the scale (per tensor or row) for random values of this type and shape; 1 if the type has none. */
 float random_weights_scale(const struct tensor *shape, double init_scale);
 
 /* Generates the next bytes (whole blocks) of a weight of any type and of this shape, to be multiplied by

@@ -35,7 +35,7 @@ struct stream_table {
 };
 
 struct stream_watch {
-    bool (*go_on)(void *user, double fraction); /* called often; false cancels (CANCELLED) */
+    bool (*go_on)(void *user, double fraction); /* progress callback, called often; false cancels */
     void *user;
     double fraction; /* progress, 0 to 1; set by the benchmark */
 };
@@ -65,7 +65,7 @@ struct stream_view {
     /* Optional trace callback, as in struct timed. A visit is one operator; STREAM_EVALUATIONS steps run. */
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
     void *user;
-    /* The fields below are results of the run. */
+    /* Results of the run: need, plan and row. */
     struct run_need need;
     struct plan plan;
     struct stream_row row;

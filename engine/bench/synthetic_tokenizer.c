@@ -23,7 +23,7 @@ static const char *const added[] = {
 enum { N_ADDED = sizeof added / sizeof *added, N_SPECIAL = 14, QWEN_MERGES = 151387 };
 
 struct making {
-    char (*token)[TOKEN_BYTES]; /* tokens in the byte-level alphabet */
+    char (*token)[TOKEN_BYTES]; /* the tokenizer's tokens, in the byte-level alphabet */
     int n_tokens, n_merges;
     uint64_t random;
     json_t *vocab, *merges;

@@ -30,7 +30,7 @@ void synthetic_tokenizer_destroy(struct synthetic_tokenizer *made);
 
 /* Adds a file; takes a malloc'ed text. Does nothing for NULL. */
 void synthetic_tokenizer_add_file(struct synthetic_tokenizer *made, const char *name, char *text);
-/* Sets USAGE: n_ids is less than least. */
+/* Sets the error USAGE: n_ids is less than `least`. */
 enum status vocabulary_too_small(int n_ids, int least, struct error *e);
 /* Writes a byte's character of the byte-level alphabet as UTF-8; returns 1 or 2 bytes. */
 int symbol_write(int byte, char *out);

@@ -11,7 +11,6 @@
 
 enum { SCALAR_BYTES_MAX = 8 };
 
-/* Value of a scalar tensor in any of the types in which trainers store alpha. False: another type. */
 static bool scalar_value(const struct index_entry *entry, const void *from, double *value) {
     const char *type = index_type_name(entry);
     float f32;
@@ -72,7 +71,8 @@ static int compare_key(const void *key, const void *value) {
     return strcmp(key, ((const struct config_value *)value)->key);
 }
 
-/* Finds a key of peft's configuration by binary search: `part` bytes of the module name (component prefix), then `key` and `end`. */
+/* Finds a key of peft's configuration by binary search: `part` bytes of the module name (component prefix),
+ * then `key` and `end`. */
 static const struct config_value *peft_find(const struct config *peft, int part, const char *name,
                                             const char *key, const char *end) {
     char whole[2 * LOADER_NAME_MAX];
@@ -158,7 +158,8 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     return e->code == OK ? check_patterns(config, e) : e->code;
 }
 
-/* Reads the alpha of one module. A LoKr whose two matrices are not factored has no rank, and its alpha is ignored. */
+/* Reads the alpha of one module. A LoKr whose two matrices are not factored has no rank; its alpha is
+ * ignored. */
 static enum status read_alpha(const struct adapter *a, const struct config *peft, struct adapter_module *m,
                               struct error *e) {
     const struct index_entry *alpha = m->tensor[ADAPTER_ALPHA], *scale = m->tensor[ADAPTER_SCALE];

@@ -89,7 +89,6 @@ static enum status add_changes(struct finding *f, const struct adapter_module *m
     return e->code;
 }
 
-/* Looks up a weight name in every slot whose prefixes begin the name. */
 static bool find_name(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                       const char *text, struct error *e) {
     bool found = false;
@@ -142,7 +141,8 @@ static bool find_absent(struct finding *f, const char *text) {
     return false;
 }
 
-/* Looks up a tensor that a module changes, under each possible name: with ".weight", then without (some tensors have no such ending). */
+/* Looks up a tensor that a module changes, under each possible name: with ".weight", then without (some
+ * tensors have no such ending). */
 static bool find_target(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                         struct error *e) {
     char text[LOADER_NAME_MAX + 32];
@@ -222,7 +222,8 @@ static enum status fail_duplicate_change(const struct finding *f, const struct c
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
 }
 
-/* Sorts changes and drops duplicates: a weight found under two names, or a layer that the file has in two naming conventions, of which the first wins, as in diffusers. DUP: two modules in one convention. */
+/* Sorts changes and drops duplicates: a weight found under two names, or a layer that the file has in two
+ * naming conventions, of which the first wins, as in diffusers. DUP: two modules in one convention. */
 static enum status drop_duplicates(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
     int n = 0;
@@ -241,7 +242,6 @@ static enum status drop_duplicates(struct finding *f, struct error *e) {
     return OK;
 }
 
-/* Removes the longest known prefix from a tensor's name. *slot: the prefix's slot; -1: the name has no known prefix. */
 static const char *after_any_prefix(const struct finding *f, const char *name, int *slot) {
     const char *rest = name;
     *slot = -1;
@@ -305,7 +305,8 @@ static void write_notes(struct finding *f) {
         if (f->n_absent[i])
             note(f, "ignored modules of the adapter for the %s, which this model lacks: %d",
                  word_of(&slots[i]), f->n_absent[i]);
-    if (f->n_unused) note(f, "ignored modules of the adapter for layers that the model does not use: %d", f->n_unused);
+    if (f->n_unused)
+        note(f, "ignored modules of the adapter for layers that the model does not use: %d", f->n_unused);
     if (f->n_without_effect)
         note(f, "modules of the adapter without effect (alpha is 0): %d", f->n_without_effect);
     if (f->n_twice) note(f, "layers that the adapter names by two conventions (one is used): %d", f->n_twice);

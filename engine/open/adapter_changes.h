@@ -1,4 +1,5 @@
-/* Lists the weights that an adapter changes: looks up each module's weight by name. If the adapter file names a layer by two conventions (checkpoint and diffusers), the layer is taken once. */
+/* Lists the weights that an adapter changes: looks up each module's weight by name. If the adapter file names
+ * a layer by two conventions (checkpoint and diffusers), the layer is taken once. */
 #ifndef SLUICE_OPEN_ADAPTER_CHANGES_H
 #define SLUICE_OPEN_ADAPTER_CHANGES_H
 
@@ -28,7 +29,8 @@ struct changes {
  * Merging also takes embedding tables and unused layers, and keeps a matrix difference whole. */
 enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
-/* Fills *changes, and in *match the counts and log messages. Errors of adapter_match except those about shapes. */
+/* Fills *changes, and in *match the counts and log messages. Errors of adapter_match except those about
+ * shapes. */
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
                          enum changes_mode mode, bool partial, struct adapter_match *match,
                          struct changes *changes, struct error *e);

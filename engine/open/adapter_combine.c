@@ -1,4 +1,5 @@
-/* Combines several adapters with their strengths. Low-rank factors for one weight are listed next to each other. Changes of vectors (biases, norms) are summed here, in f32, in the order of the adapters. */
+/* Combines several adapters with their strengths. Low-rank factors for one weight are listed next to each
+ * other. Changes of vectors (biases, norms) are summed here, in f32, in the order of the adapters. */
 #include "engine/open/adapter_values.h"
 #include "engine/open/adapters.h"
 #include "loaders/alloc_array.h"
@@ -40,7 +41,6 @@ static bool same_vector(const struct vector_change *x, const struct vector_chang
     return x->of->block == y->of->block && x->of->weight == y->of->weight;
 }
 
-/* Reads a vector of the base model, which may lie in several pieces of its files. */
 static enum status read_base(const struct component *c, const struct adapted_vector *v, float *to,
                              struct error *e) {
     const struct block *block = &c->blocks[v->block];
@@ -98,7 +98,6 @@ static bool is_first(const struct vector_change *changes, int i) {
     return i == 0 || !same_vector(&changes[i - 1], &changes[i]);
 }
 
-/* Allocates the summed vectors, and a buffer for the longest change of a vector. */
 static enum status allocate_vectors(struct combining *x, struct error *e) {
     struct adapter_combination *to = x->to;
     uint64_t values = 0, longest = 0, bytes;

@@ -24,7 +24,8 @@ static int64_t kernel_of(const struct index_entry *entry) {
     return index_elements(entry) / entry->dim[0] / entry->dim[1];
 }
 
-/* Tensors of one matrix of a LoHa or LoKr: `whole`, or the product a b, or with a Tucker core (t1, t2) the product of a transposed, core and b. Absent tensors are NULL. */
+/* Tensors of one matrix of a LoHa or LoKr: `whole`, or the product a b, or with a Tucker core (t1, t2) the
+ * product of a transposed, core and b. Absent tensors are NULL. */
 struct part {
     const struct index_entry *whole, *a, *b, *core;
 };
@@ -120,7 +121,8 @@ static struct matrix identity(const struct adapter *a, int64_t n, struct error *
     return m;
 }
 
-/* Multiplies a Tucker core by b: out[j, i, y] = sum over k of core[j, k, y] b[k, i]; out is [rank, columns]. */
+/* Multiplies a Tucker core by b: out[j, i, y] = sum over k of core[j, k, y] b[k, i]; out is [rank, columns].
+ */
 static void through_core(const struct matrix *core, int64_t kernel, const struct matrix *b, float *out) {
     int64_t ranks = core->columns / kernel;
     for (int64_t j = 0; j < core->rows; j++)
@@ -134,7 +136,6 @@ static void through_core(const struct matrix *core, int64_t kernel, const struct
             }
 }
 
-/* Reads a Tucker core from its tensor and multiplies it by b. Frees b. */
 static struct matrix apply_core(const struct adapter *a, const struct index_entry *core_entry,
                                 struct matrix b, struct error *e) {
     int64_t kernel = kernel_of(core_entry);

@@ -31,7 +31,8 @@ static const char *path_of(const struct adapter *a) {
     return a->index.sources[0].path;
 }
 
-/* Largest number of bytes of a module name in messages. Longer names are cut at the beginning, where modules hardly differ. */
+/* Largest number of bytes of a module name in messages. Longer names are cut at the beginning, where modules
+ * hardly differ. */
 enum { NAME_SHOWN = 160 };
 
 static enum status module_fail(const struct adapter *a, const struct adapter_module *m, enum status code,
@@ -150,7 +151,8 @@ static enum status check_pairs(const struct adapter *a, const struct adapter_mod
     if ((has(m, ADAPTER_MID) && !has(m, ADAPTER_DOWN)) ||
         (has(m, ADAPTER_HADA_T1) && !has(m, ADAPTER_HADA_W1_A)) ||
         (has(m, ADAPTER_LOKR_T2) && !has(m, ADAPTER_LOKR_W2_A)))
-        return module_fail(a, m, MISSING, "has a middle factor (lora_mid, t1 or t2) without the factors around it", e);
+        return module_fail(a, m, MISSING,
+                           "has a middle factor (lora_mid, t1 or t2) without the factors around it", e);
     return OK;
 }
 
@@ -212,7 +214,6 @@ static enum status check_shape(const struct adapter *a, const struct index_entry
     return error_expected(e, "F32, F16 or BF16");
 }
 
-/* Checks that dimension i of one tensor equals dimension k of the other. */
 static enum status check_equal(const struct adapter *a, const struct adapter_module *m, enum adapter_role one,
                                int i, enum adapter_role other, int k, struct error *e) {
     const struct index_entry *x = m->tensor[one], *y = m->tensor[other];
@@ -254,7 +255,6 @@ static enum status check_ranks(const struct adapter *a, const struct adapter_mod
     return OK;
 }
 
-/* The rank that a module's alpha is divided by. */
 static int rank_of(const struct adapter_module *m) {
     static const enum adapter_role roles[] = {ADAPTER_DOWN, ADAPTER_HADA_W1_B, ADAPTER_LOKR_W2_B,
                                               ADAPTER_LOKR_W1_B};
@@ -273,7 +273,6 @@ static enum status check_module(const struct adapter *a, struct adapter_module *
     return check_ranks(a, m, e);
 }
 
-/* Fails because the file has no adapter tensors; the error names the model that the file holds, if known. */
 static enum status fail_no_adapter(const struct adapter *a, struct error *e) {
     struct contents contents = {0};
     struct error ignored = {0};

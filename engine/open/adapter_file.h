@@ -39,7 +39,7 @@ enum adapter_form { ADAPTER_LORA, ADAPTER_LOHA, ADAPTER_LOKR, ADAPTER_DIFFERENCE
 enum adapter_dialect { ADAPTER_KOHYA, ADAPTER_PEFT, ADAPTER_OLD_DIFFUSERS };
 
 struct adapter_module {
-    const char *name; /* beginning of its tensors' names, up to the role (".lora_up.weight"); borrowed, not NUL-terminated */
+    const char *name; /* name of the module; borrowed, not NUL-terminated */
     int name_bytes;
     const struct index_entry *tensor[N_ADAPTER_ROLES]; /* tensor of each role; NULL: none */
     enum adapter_form form;

@@ -98,7 +98,8 @@ bool adapter_key_read(const char *key, struct adapter_key *out) {
     return longest > 0;
 }
 
-/* Old diffusers versions write ".processor.to_q" and the like for attention projections. old: end of such a module name; meant: its current end, in a UNet or transformer, and in a text encoder. */
+/* Old diffusers versions write ".processor.to_q" and the like for attention projections. old: end of such a
+ * module name; meant: its current end, in a UNet or transformer, and in a text encoder. */
 static const struct old_end {
     const char *old, *meant[2];
 } old_ends[] = {

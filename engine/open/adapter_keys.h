@@ -14,7 +14,9 @@ struct adapter_key {
 /* Parses a key. False: not a key of an adapter. */
 bool adapter_key_read(const char *key, struct adapter_key *out);
 
-/* Writes candidate i (from 0) for the module's name in the model to out, LOADER_NAME_MAX + 1 bytes. Candidate 0 is the name in the file; names of old diffusers versions have further, modern candidates. False: no more candidates. */
+/* Writes candidate i (from 0) for the module's name in the model to out, LOADER_NAME_MAX + 1 bytes. Candidate
+ * 0 is the name in the file; old diffusers names have further candidates. False: no more
+ * candidates. */
 bool adapter_module_name(const struct adapter_module *module, int i, char *out);
 
 #endif

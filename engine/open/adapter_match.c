@@ -27,7 +27,7 @@ struct matching {
     const struct adapter *adapter;
     struct adapter_match *match;
     struct changes changes;
-    struct derivation *derivations; /* LoRA form of each module; rank 0: the module's factors are used as they are */
+    struct derivation *derivations; /* LoRA form of each module; rank 0: unchanged */
     uint64_t derived_bytes;
 };
 
@@ -47,7 +47,6 @@ static void take_parts(struct factor *f, const struct weight_name *name) {
     }
 }
 
-/* Sets the factors' shapes from the weight's, ignoring axes of length 1 in the file. */
 static void shape_pair(struct adapted_weight *w, const struct weight_name *name, int64_t rank) {
     w->down.rank = name->rank;
     memcpy(w->down.dim, name->dim, sizeof name->dim);
@@ -62,7 +61,8 @@ static uint64_t matrix_bytes(int64_t rows, int64_t columns) {
     return align_up((uint64_t)rows * (uint64_t)columns * sizeof(float), ARENA_ALIGN);
 }
 
-/* Assigns offsets to the factors of a module in LoRA form. The memory limit is checked before allocation, because the file determines the sizes. */
+/* Assigns offsets to the factors of a module in LoRA form. The memory limit is checked before allocation,
+ * because the file determines the sizes. */
 static enum status place_derived(struct matching *m, const struct change *c, struct derivation *d,
                                  struct error *e) {
     const char *path = m->adapter->index.sources[0].path;

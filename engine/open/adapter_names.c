@@ -62,7 +62,6 @@ static bool has_tensor(const struct block *block, size_t offset) {
     return false;
 }
 
-/* Lists the names of a block's weights. block: the opened block for ref; NULL: the model does not use ref. */
 static void list_block(struct listing *l, const struct component *c, const struct block_ref *ref,
                        const struct block *block, struct weight_name like) {
     int32_t dims[FAMILY_DIMS_MAX];
@@ -78,7 +77,6 @@ static void list_block(struct listing *l, const struct component *c, const struc
     }
 }
 
-/* Lists the names of a component's weights. component.blocks and component.tables have the order of refs. */
 static void list_component(struct listing *l, const struct component *c, int slot, struct block_ref *refs) {
     int n = c->family->blocks(c, refs), blocks = 0, tables = 0;
     for (int i = 0; i < n; i++) {

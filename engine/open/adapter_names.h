@@ -5,7 +5,7 @@
 
 #include "engine/open/model.h"
 
-/* Naming convention of a weight's name. If an adapter names a layer by several conventions, the first of this list wins. */
+/* Naming convention of a weight's name. If an adapter has a layer by several, the first wins. */
 enum weight_naming { NAMING_PRIMARY, NAMING_CHECKPOINT, NAMING_FUSED };
 
 struct weight_name {
@@ -44,7 +44,8 @@ struct weight_names {
 enum status weight_names_list(const struct sluice_model *model, struct weight_names *names, struct error *e);
 void weight_names_destroy(struct weight_names *names);
 
-/* Finds a weight name in a slot. Returns the first of *n adjacent entries; a fused tensor has one for each of its weights. NULL: none. */
+/* Finds a weight name in a slot. Returns the first of *n adjacent entries; a fused tensor has one for each of
+ * its weights. NULL: none. */
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n);
 

@@ -21,7 +21,8 @@ static const char *const of_denoisers[] = {
 };
 static const char second_denoiser[] = "transformer_2.";
 
-/* Prefixes for text encoders. kohya numbers the encoders (te1, te2) like Hugging Face's folders; some trainers give Flux's T5 the number 3. */
+/* Prefixes for text encoders. kohya numbers the encoders (te1, te2) like Hugging Face's folders; some
+ * trainers give Flux's T5 the number 3. */
 static const struct {
     const struct family *family; /* NULL: any family */
     const char *folder, *prefix;
@@ -48,7 +49,6 @@ const char *adapter_after_prefix(const char *name, const char *prefix) {
     return begins(name, peft) ? name + sizeof peft - 1 : name;
 }
 
-/* Lists the trainers' prefixes of an encoder, and the tensor prefixes of its slot. */
 static void list_encoder(const struct slot *slot, const char **to) {
     int n = 0;
     for (int i = 0; i < N_OF_ENCODERS; i++) {
@@ -109,14 +109,14 @@ static bool name_selects_any(const char *name, const char *end, const struct slo
     return false;
 }
 
-/* Returns the slot, of two denoisers, that a file or folder name selects; -1: the name selects none or both. */
 static int named_slot(const char *name, const char *end, const struct recipe *recipe, int first, int second) {
     bool of_first = name_selects_any(name, end, &recipe->slot[first]);
     bool of_second = name_selects_any(name, end, &recipe->slot[second]);
     return of_first == of_second ? -1 : of_first ? first : second;
 }
 
-/* Returns the denoiser's slot that the name of the adapter's file selects, else its folder's name; -1: neither. */
+/* Returns the denoiser's slot that the name of the adapter's file selects, else its folder's name; -1:
+ * neither. */
 static int find_named(const struct adapter *a, const struct recipe *recipe, int first, int second) {
     const char *path = a->index.sources[0].path, *file = path_last_part(path), *end = strrchr(file, '.');
     int slot = named_slot(file, end ? end : file + strlen(file), recipe, first, second);

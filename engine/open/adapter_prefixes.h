@@ -10,14 +10,15 @@ enum { ADAPTER_PREFIXES_MAX = 15 };
  * denoisers of one family, the prefixes ("transformer_2.") choose one, else the name of the adapter's file or
  * folder does ("high_noise", or "high" at the end), else the adapter applies to both. */
 struct adapter_prefixes {
-    const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* possible prefixes for each slot, NULL-terminated */
+    const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* prefixes of each slot, NULL-terminated */
     const struct slot *named; /* the only denoiser that the file's or folder's name allows; or NULL */
     bool for_all;             /* the adapter applies to both denoisers: no prefix or name chooses one */
 };
 void adapter_find_prefixes(const struct adapter *adapter, const struct recipe *recipe,
                            struct adapter_prefixes *prefixes);
 
-/* Removes the prefix, and peft's "base_model.model." before it, from a module name. NULL: the name has another prefix. */
+/* Removes the prefix, and peft's "base_model.model." before it, from a module name. NULL: the name has
+ * another prefix. */
 const char *adapter_after_prefix(const char *name, const char *prefix);
 
 #endif

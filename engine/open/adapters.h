@@ -3,8 +3,8 @@
  *
  * Trainers name modules in several ways, often with underscores for dots, which cannot be reversed. Keys are
  * therefore not parsed: every weight of the model lists its names (original checkpoint, diffusers, fused
- * tensor), and each key is looked up among them after removing the prefixes that adapters use for the slot ("lora_unet_"). The
- * naming in the base model's own file does not matter.
+ * tensor), and each key is looked up among them after removing the prefixes that adapters use for the slot
+ * ("lora_unet_"). The naming in the base model's own file does not matter.
  *
  * A match holds the file's scales without the user's strength, which adapters_combine multiplies in. Only
  * headers and scalars (alpha) are read. Factors stay in their file, except those of LoHa and LoKr, which are
@@ -23,7 +23,8 @@ struct adapter;
  * META: alpha is no finite number. Also errors of safetensors_open. */
 enum status adapter_open(struct sys *sys, const char *path, struct adapter **adapter, struct error *e);
 void adapter_close(struct adapter *adapter);
-/* The adapter's open file, to compare files, for messages and to read tensors. Valid as long as the adapter. */
+/* The adapter's open file, for comparison, messages and reading. Valid as long as the adapter.
+ */
 struct byte_source *adapter_source(const struct adapter *adapter);
 /* Path of the adapter_config.json next to peft's adapter_model.safetensors, which has the alphas if the file
  * lacks them; freed with sys->release. NULL: no such file, or no memory (*e). */
@@ -58,7 +59,8 @@ struct adapter_match {
     uint64_t host_bytes;                 /* bytes allocated by the match, including derived_bytes */
     int n_modules;
     int n_unmatched; /* modules and tensors that fit no weight (with partial only) */
-    /* Log messages, one line each: ignored modules (no such weight, absent component, unused layer), and the denoiser chosen of two. */
+    /* Log messages, one line each: ignored modules (no such weight, absent component, unused layer), and the
+     * denoiser chosen of two. */
     char note[ADAPTER_NOTES_MAX][MODEL_NOTE_BYTES];
     int n_notes;
     struct adapter_derived *derived; /* private to adapter_match.c */
@@ -66,8 +68,9 @@ struct adapter_match {
 
 /* Finds the weight of each module of the adapter. MISSING: some modules fit no weight (partial: a note
  * instead, unless no module fits); names the first, their number, and the nearest names in the model. SHAPE:
- * a tensor has the wrong shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can merge the latter), a weight that no matrix product uses, or LoHa or LoKr factors that need too much memory as a LoRA pair.
- * DUP: two modules change one weight in the same naming. On failure *match is empty. */
+ * a tensor has the wrong shape. UNSUPPORTED: no low-rank form (DoRA, high-rank matrices; `convert --lora` can
+ * merge the latter), a weight that no matrix product uses, or LoHa or LoKr factors that need too much memory
+ * as a LoRA pair. DUP: two modules change one weight in the same naming. On failure *match is empty. */
 enum status adapter_match(const struct adapter *adapter, const struct sluice_model *model, bool partial,
                           struct adapter_match *match, struct error *e);
 void adapter_match_destroy(struct adapter_match *match);
@@ -83,7 +86,7 @@ struct adapter_combination {
     struct sys *sys;
     struct adapted_weight *weights;
     int n_weights;
-    struct replaced_vector *vectors; /* changed vectors: base + sum of strength * scale * values, f32, in memory */
+    struct replaced_vector *vectors; /* base + sum of strength * scale * values, f32 */
     int n_vectors;
     uint64_t host_bytes;              /* bytes allocated by the combination */
     struct adapter_combined *derived; /* private to adapter_combine.c */

@@ -52,7 +52,6 @@ bool part_flag_optional(const char *flag) {
     return false;
 }
 
-/* Display name of the component for a flag and a family: the slot's name, else the family's. */
 static const char *word_of(const char *flag, const struct family *family) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
@@ -129,14 +128,14 @@ const struct component_file *component_files_find_tiny(const struct component_fi
 
 enum { FITS_BY_ORDER = 1, FITS_BY_NAME, FITS_BY_PREFIX, FITS_BY_FOLDER, FITS_BY_FLAG };
 
-/* True if the path lies in the folder of -m. */
 static bool is_below(const struct component_files *files, const char *path) {
     size_t folder = files->model ? strlen(files->model) : 0;
     if (!folder || strncmp(path, files->model, folder) != 0) return false;
     return path[folder] == '/' || (path[folder] && path[folder - 1] == '/');
 }
 
-/* The file's path relative to -m, or the file's name if it lies elsewhere. The path of -m is excluded: its words apply to all its files. */
+/* The file's path relative to -m, or the file's name if it lies elsewhere. The path of -m is excluded: its
+ * words apply to all its files. */
 static const char *name_below(const struct component_files *files, const struct component_file *file) {
     const char *path = component_files_path(files, file);
     return is_below(files, path) ? path + strlen(files->model) : path_last_part(path);
@@ -222,7 +221,8 @@ bool part_named_for_other_slot(const struct component_files *files, const struct
     return *slot->name_words && !name_matches_slot(files, file, slot) && part_slot_by_file_name(files, file);
 }
 
-/* Rates how well a component fits the slot: a FITS_BY_ value, or rank_of if it is the only slot of the family (alone). 0: the component does not fit. */
+/* Rates how well a component fits the slot: a FITS_BY_ value, or rank_of if it is the only slot of the family
+ * (alone). 0: the component does not fit. */
 static int component_files_fits(const struct component_files *files, const struct component_file *file,
                                 const struct slot *slot, bool alone) {
     if (file->family != slot->family || !rank_of(file)) return 0;
@@ -248,9 +248,9 @@ static const struct component_file *best_unassigned(const struct component_files
     return NULL;
 }
 
-/* False for a slot that must stay empty. Where only file names tell slots of one family apart (WAN's two
- * experts), a file without such a name may only fill a slot left empty by the flags. A flag for the last of
- * these slots alone means a pipeline with one denoiser. */
+/* False for a slot that must stay empty. Concerns slots that only file names distinguish (WAN's high-noise
+ * and low-noise experts). A file without such a name may only fill a slot that flags left empty. A flag for
+ * the last of these slots alone means a pipeline with one denoiser. */
 static bool is_open(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX], int slot,
                     int fit) {
     bool by_flag = false;

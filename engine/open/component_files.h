@@ -7,18 +7,16 @@
 #include "engine/open/contents.h"
 #include "engine/sluice.h"
 
-/* Returns component flag i ("--vae") of all recipes, without duplicates; NULL after the last. Order: denoisers, text encoders, vision encoders, autoencoders, tiny decoders. */
+/* Returns component flag i ("--vae") of all recipes, without duplicates; NULL after the last. Order:
+ * denoisers, text encoders, vision encoders, autoencoders, tiny decoders. */
 const char *part_flag(int i);
-/* True if the flag chooses components of the given kind (text encoder, VAE, ...). */
 bool part_flag_chooses(const char *flag, enum family_kind kind);
-/* True if the flag chooses components of the given family in any recipe. */
 bool part_flag_takes(const char *flag, const struct family *family);
 
 /* Writes the kind and the families that a flag accepts: "transformer (zimage, flux, unet, ... or sd3)". */
 void part_flag_families(const char *flag, char *list, size_t bytes);
 /* True if some recipe works without the component that the flag chooses. */
 bool part_flag_optional(const char *flag);
-/* Writes a list of all component flags: "--vae, --llm ...". */
 void part_flag_list(char *list, size_t bytes);
 
 /* True if a component flag has the value "none", which disables the component ("./none" is a file). */
@@ -60,10 +58,13 @@ struct component_files {
         char first[96]; /* name of the first such tensor */
         int n;
     } unknown_tensors;
-    char *scheduler, *pipeline,
-        *defaults;            /* scheduler: path of scheduler_config.json; pipeline: of model_index.json; defaults: of sluice.json; NULL: no such file */
-    int n_declared_denoisers; /* number of denoisers in model_index.json, whether their folders exist or not */
-    /* Folders of encoders, NULL-terminated. declared: named in model_index.json, or present but not mentioned there. declared_absent: [null, null] in model_index.json; ignored even if present. */
+    char *scheduler;          /* path of scheduler_config.json, or NULL */
+    char *pipeline;           /* path of model_index.json, or NULL */
+    char *defaults;           /* path of sluice.json, or NULL */
+    int n_declared_denoisers; /* number of denoisers in model_index.json, whether their folders exist or not
+                               */
+    /* Folders of encoders, NULL-terminated. declared: named in model_index.json, or present but not mentioned
+     * there. declared_absent: [null, null] in model_index.json; ignored even if present. */
     const char *declared[SLOTS_MAX + 1], *declared_absent[SLOTS_MAX + 1];
 };
 
@@ -78,7 +79,9 @@ const struct component_file *component_files_find_kind(const struct component_fi
 const struct component_file *component_files_find_tiny(const struct component_files *files);
 
 /* The component in each slot of the recipe; NULL: none, or disabled. A family with one slot gets its
- * preferred component. If a family has several slots, components are assigned by flag, else by folder, tensor prefix, words of the file's name (slot.name_words or the flag), else in order. slot.matches must accept the component in every case. */
+ * preferred component. If a family has several slots, components are assigned by flag, else by folder, tensor
+ * prefix, words of the file's name (slot.name_words or the flag), else in order. slot.matches must accept the
+ * component in every case. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
@@ -90,14 +93,15 @@ const struct slot *part_slot_by_file_name(const struct component_files *files,
 /* True if the file's name has the words of another slot of the family, and not those of this slot. */
 bool part_named_for_other_slot(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot);
-/* True if the word is in the name of the component's file, or of the model's folder (path_has_word). */
+/* True if the name of the component's file or of the model's folder has the word (path_has_word). */
 bool part_name_has_word(const struct component_files *files, const struct component_file *file,
                         const char *word);
 /* The weights_name word of another slot in the component's path ("taesd3"). NULL: none, or the path has this
  * slot's word too. */
 const char *part_other_model_word(const struct component_files *files, const struct component_file *file,
                                   const struct slot *slot);
-/* Counts the recipe's slots of a kind for which a component was found. A component chosen by a flag counts only in the slot of that flag. */
+/* Counts the recipe's slots of a kind for which a component was found. A component chosen by a flag counts
+ * only in the slot of that flag. */
 int parts_of_kind(const struct component_files *files, const struct recipe *recipe, enum family_kind kind);
 
 const char *component_files_path(const struct component_files *files, const struct component_file *file);

@@ -42,7 +42,6 @@ static bool is_hugging_face(struct sys *sys, const char *model, struct error *e)
     return found;
 }
 
-/* The first use of this component flag; NULL: the flag is absent. */
 static const struct sluice_part *first_part_option(const struct sluice_model_options *o, const char *flag) {
     for (int i = 0; i < o->n_parts; i++)
         if (o->parts[i].path && !strcmp(o->parts[i].flag, flag)) return &o->parts[i];
@@ -81,7 +80,6 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
     return error_expected(e, "-m with a model folder or file; `sluice families` lists where to download one");
 }
 
-/* True if the path ends in this name, ignoring case. */
 static bool is_last_part(const char *path, const char *name) {
     const char *part = path_last_part(path);
     size_t bytes = strcspn(part, "/");
@@ -136,8 +134,8 @@ const char *part_path_of_kind(const struct sluice_model_options *o, enum family_
     return path;
 }
 
-/* True if a component of this family may lie in the file of this flag or in this folder. A folder may hold any family of its
- * kind: pipeline checks compare it with the recipe later. */
+/* True if a component of this family may lie in the file of this flag or in this folder. A folder may hold
+ * any family of its kind: pipeline checks compare it with the recipe later. */
 static bool component_belongs(const struct component_file *place, enum family_kind kind,
                               const struct tensor_index *whole, const struct family *family,
                               const char *prefix) {
@@ -214,7 +212,6 @@ static enum status open_flags(struct sys *sys, const struct sluice_model_options
     return e->code;
 }
 
-/* Component folders of one kind in Hugging Face's layout, each once, in the order of the recipes. */
 static int list_folders(enum family_kind kind, const char *folders[SLOTS_MAX]) {
     const struct slot *slot;
     int n = 0;
@@ -342,7 +339,7 @@ static void list_declared_folders(const struct model_folder *model, struct compo
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path, .has_index = files->pipeline != NULL};
-    bool reads = files->pipeline && !files->decodes_only; /* class names in model_index.json are not needed for decoding alone */
+    bool reads = files->pipeline && !files->decodes_only; /* decoding alone ignores class names */
     if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
     files->n_declared_denoisers = count_denoisers(&model);
@@ -372,8 +369,9 @@ static int most_slots(const struct family *family) {
     return most;
 }
 
-/* True if a component of that family found by content should be added: a slot still lacks one, or it is the first surplus component, which the error about duplicates needs. A tiny decoder is added only if no other component
- * was found, so that `inspect` and errors can name it. */
+/* True if a component of that family found by content should be added: a slot still lacks one, or it is the
+ * first surplus component, which the error about duplicates needs. A tiny decoder is added only if no other
+ * component was found, so that `inspect` and errors can name it. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     if (family->kind == FAMILY_TINY_DECODER) return !files->n_files;
@@ -389,8 +387,8 @@ static bool is_needed(const struct component_files *files, const struct family *
     return located < most_slots(family) && n <= most_slots(family);
 }
 
-/* True if this component of this file has been added: a flag or folder may choose a file under -m, and one
- * file may have several names. */
+/* True if a component found by the search was added already: a flag or folder may choose a file under -m, and
+ * a file may have several names (links). */
 static bool is_taken(const struct component_files *files, const char *path, const char *prefix) {
     for (int i = 0; i < files->n_files; i++) {
         const char *taken = files->file[i].prefix ? files->file[i].prefix : "";
@@ -517,7 +515,6 @@ static enum status list_file(struct search *s, const char *folder, const char *n
     return e->code;
 }
 
-/* Records a folder without read permission, for the error about missing components. */
 static enum status note_unreadable(struct search *s, const char *path, int problem) {
     struct error *failure = &s->files->failure;
     if (failure->code != OK) return OK;

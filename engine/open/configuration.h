@@ -31,7 +31,7 @@ enum status configuration_read(struct sys *sys, const struct config_place *place
 /* Initialises a component with the recipe's values for its slot; the index is not set yet. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
-/* Marks a component in its pipeline's folder: its class is the slot's, and the class in its config.json is ignored. */
+/* Marks a component in its pipeline's folder: the class in its config.json is ignored. */
 void configuration_in_pipeline(struct component *c);
 
 /* Reads the configuration and binds a component whose index is set. UNSUPPORTED: unknown quantisation. */

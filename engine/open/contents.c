@@ -36,7 +36,6 @@ bool contents_exclusive(const struct family *one, const struct family *other) {
     return one == other || (one->kind == other->kind && !encodes);
 }
 
-/* True if some recipe has slots for both components, by family and prefix. */
 static bool can_coexist(const struct family *one, const char *prefix, const struct family *other,
                         const char *second) {
     for (const struct recipe *const *r = recipes; *r; r++)
@@ -111,7 +110,6 @@ bool contents_is_architecture(const struct family *family, const char *name) {
     return false;
 }
 
-/* Lists the architectures of one family, or of all (NULL): "flux, lumina2, ...". */
 static void list_architectures(const struct family *only, char *list, size_t bytes) {
     size_t n = 0;
     *list = 0;

@@ -26,7 +26,8 @@ enum status contents_open(struct sys *sys, const char *path, struct tensor_index
 enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
                           struct error *e);
 
-/* True if a pipeline cannot use both families: they are equal or of the same kind. Text or vision encoders of different families can be used together. */
+/* True if a pipeline cannot use both families: they are equal or of the same kind. Text or vision encoders of
+ * different families can be used together. */
 bool contents_exclusive(const struct family *one, const struct family *other);
 
 /* True if `name` is a general.architecture of GGUF files of this family. */

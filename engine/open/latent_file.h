@@ -4,11 +4,14 @@
 
 #include "loaders/loaders.h"
 
-/* Opens a file with a tensor "latent", f32 [N, C, F, Y, X] (image, channel, frame, row, column) or [N, C, Y, X]; *dim has five entries in either case. Reads headers only. The index stays open for latent_read. MISSING, SHAPE, and errors of safetensors_open. */
+/* Opens a file with a tensor "latent", f32 [N, C, F, Y, X] (image, channel, frame, row, column) or [N, C, Y,
+ * X]; *dim has five entries in either case. Reads headers only. The index stays open for latent_read.
+ * MISSING, SHAPE, and errors of safetensors_open. */
 enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[5],
                         struct error *e);
 /* The model that a latent file comes from: a video model if it has several frames; files saved by Sluice name
- * their recipe in the metadata's config. If path is NULL the origin is unknown. Does not report errors; latent_open does. */
+ * their recipe in the metadata's config. If path is NULL the origin is unknown. Does not report errors;
+ * latent_open does. */
 #define LATENT_RECIPE "recipe"
 struct latent_origin {
     bool video;

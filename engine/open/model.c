@@ -32,7 +32,6 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     return e->code;
 }
 
-/* Opens the component of one slot. Takes ownership of the component's index. */
 static enum status open_slot(struct sluice_model *m, int slot, struct component_files *files,
                              const struct component_file *file, struct error *e) {
     struct component *c = &m->component[slot];
@@ -58,7 +57,6 @@ static enum status mismatch(const struct component *c, const char *what, int a, 
  * Qwen2.5's 151,665. A larger difference means a tokenizer of another encoder. */
 enum { PADDING_ROWS_MOST = 512 };
 
-/* Checks that the tokenizer's ids fit the text encoder's embedding table. */
 static enum status check_tokenizer(const struct sluice_model *m, int slot, struct error *e) {
     const struct component *text = &m->component[slot];
     int ids = tokenizer_size(m->tokenizer[slot]), rows = text->tables[0].tensors[0].shape.dim[0];
@@ -86,7 +84,8 @@ int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     return left > 0 ? left : 0;
 }
 
-/* Sums the columns of text features that the recipe concatenates, from condition `first` on. *of: the first present encoder, or NULL. Returns the index after the last such condition. */
+/* Sums the columns of text features that the recipe concatenates, from condition `first` on. *of: the first
+ * present encoder, or NULL. Returns the index after the last such condition. */
 static int add_adjacent(const struct sluice_model *m, int first, const struct component **of, int *columns) {
     const struct recipe *recipe = m->recipe;
     enum condition_kind what = recipe->condition[first].what;
@@ -150,7 +149,6 @@ static enum status check_denoiser(const struct sluice_model *m, const struct com
     return OK;
 }
 
-/* Checks that the autoencoder's encoder and decoder have the same latent format. */
 static enum status check_encoder(const struct sluice_model *m, const struct component *encoder,
                                  struct error *e) {
     const struct component *decoder = model_component(m, FAMILY_DECODER);
@@ -179,7 +177,8 @@ static enum status check_tiny(const struct sluice_model *m, const struct compone
     return OK;
 }
 
-/* Checks the denoiser's number of image token positions: the tokens of one image, or of two (WAN's first and last frame). */
+/* Checks the denoiser's number of image token positions: the tokens of one image, or of two (WAN's first and
+ * last frame). */
 static enum status check_picture_rows(const struct sluice_model *m, const struct component *vision,
                                       const struct component *denoiser, struct error *e) {
     struct vision_grid grid = vision->family->vision_grid(vision, m->width, m->height);
@@ -207,7 +206,6 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
-/* Checks that the components of the model fit each other. */
 static enum status model_check_parts(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
@@ -312,7 +310,6 @@ static enum status fill_from_files(struct sluice_model *m, const struct sluice_m
     return e->code;
 }
 
-/* True if a component flag has a path, not "none". */
 static bool has_parts(const struct sluice_model_options *o) {
     for (int i = 0; i < o->n_parts; i++)
         if (o->parts[i].path && !part_is_none(&o->parts[i])) return true;

@@ -35,17 +35,18 @@ struct sluice_model {
     bool force_zeros_for_empty_prompt;     /* absent negative prompt: zero embeddings, not an encoded "" */
     enum init_image_rule init;             /* how the input image is used */
     int references_max;                    /* largest number of reference images in a request */
-    int width, height, frames, fps, steps; /* default size, frame count, frame rate and steps of a request; fps 0: an image model */
+    int width, height, frames, fps, steps; /* defaults of a request; fps 0: image model */
     double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* default cfg_scale of the second denoiser (low noise) of two; 0: equal to cfg_scale */
-    double boundary;      /* boundary_ratio of diffusers: below this share of the training timesteps the second denoiser runs; 0: one denoiser */
-    int size_step;        /* width and height must be multiples of this number of pixels */
-    uint64_t host_bytes;  /* bytes allocated by the open model */
-    uint64_t open_bytes;  /* temporary bytes of opening the model, on top of host_bytes */
-    bool no_hoist;        /* disables the hoist stage, for tests */
+    double cfg_scale_low; /* cfg_scale of the second (low-noise) denoiser; 0: same as cfg_scale */
+    double boundary; /* diffusers' boundary_ratio: timestep share of the second denoiser; 0: one denoiser */
+    int size_step;   /* width and height must be multiples of this number of pixels */
+    uint64_t host_bytes; /* bytes allocated by the open model */
+    uint64_t open_bytes; /* temporary bytes of opening the model, on top of host_bytes */
+    bool no_hoist;       /* disables the hoist stage, for tests */
 };
 
-/* Opens a model. sys: system functions, NULL for the operating system's; the model keeps the pointer. On failure *model is NULL. */
+/* Opens a model. sys: system functions, kept; NULL: the operating system's. On
+ * failure *model is NULL. */
 enum status model_open(struct sys *sys, const struct sluice_model_options *options,
                        struct sluice_model **model, struct error *e);
 /* As model_open. reserved_bytes: the part of the options' memory budget that the process uses already. */
@@ -53,7 +54,8 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
                                  uint64_t reserved_bytes, struct sluice_model **model, struct error *e);
 void model_close(struct sluice_model *model);
 
-/* The slot of the tiny decoder (tiny) or of the autoencoder's decoder; the other of the two if the requested decoder is absent. SLOTS_MAX: both are absent. */
+/* The slot of the tiny decoder (tiny) or of the autoencoder's decoder; the other of the two if the requested
+ * decoder is absent. SLOTS_MAX: both are absent. */
 int model_decoder_slot(const struct sluice_model *model, bool tiny);
 /* A decoder of the model, for sizes that all its decoders share (latent channels, pixel factor). family NULL:
  * the model has no decoder. */
@@ -62,7 +64,8 @@ const struct component *model_decoder(const struct sluice_model *model);
 /* The component in the first slot of a kind (text encoder, denoiser, ...); family NULL: absent. */
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
 
-/* Columns of prompt_embeds or pooled_projections that this condition's encoder fills. If encoders are absent, the first absent one gets the remaining columns of pooled_projections, further ones 0. */
+/* Columns of prompt_embeds or pooled_projections that this condition's encoder fills. If encoders are absent,
+ * the first absent one gets the remaining columns of pooled_projections, further ones 0. */
 int32_t model_condition_columns(const struct sluice_model *model, int condition);
 
 /* Writes one line about a text encoder that the model lacks: which zeros replace its output. */

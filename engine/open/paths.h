@@ -1,4 +1,3 @@
-/* Paths: joining, copying, and tests on the file system. */
 #ifndef SLUICE_OPEN_PATHS_H
 #define SLUICE_OPEN_PATHS_H
 
@@ -15,7 +14,8 @@ bool path_exists(const char *path);
 /* True if both paths lead to the same file, through symbolic or hard links too. */
 bool path_same(const char *a, const char *b);
 bool path_is_folder(const char *path);
-/* True if the path is in /proc, /sys or another virtual file system: these hold no models, and links in /proc lead anywhere. */
+/* True if the path is in /proc, /sys or another virtual file system: these hold no models, and links in /proc
+ * lead anywhere. */
 bool path_is_on_kernel_files(const char *path);
 /* Pointer to the last part of a path, including trailing slashes. */
 const char *path_last_part(const char *path);

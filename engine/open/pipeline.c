@@ -125,13 +125,11 @@ const struct recipe *pipeline_of_decoder(struct sys *sys, const struct component
     return best;
 }
 
-/* True if the recipe has this denoiser's family and variant, or if denoiser is NULL. */
 static bool is_of(const struct recipe *recipe, const struct component *denoiser) {
     return !denoiser || (recipe_family(recipe, FAMILY_DENOISER) == denoiser->family &&
                          recipe->variant == denoiser->variant);
 }
 
-/* Lists the pipelines of this denoiser (NULL: of all recipes), each once, for messages. */
 static void list_pipelines(const struct component *denoiser, char *list, size_t bytes) {
     size_t n = 0;
     *list = 0;
@@ -255,12 +253,13 @@ static const struct recipe *recipe_by_other_name(const struct recipe *recipe) {
 bool pipeline_note_by_name(const struct recipe *recipe, char *line, size_t bytes) {
     const struct recipe *other = recipe_by_other_name(recipe);
     if (recipe->name_word)
-        snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"", recipe->name,
-                 recipe->name_word);
+        snprintf(line, bytes, "model taken for %s, because the model's name has the word \"%s\"",
+                 recipe->name, recipe->name_word);
     else if (other)
-        snprintf(line, bytes,
-                 "model taken for %s: the model's name lacks the word \"%s\" of %s (which needs --steps %d --cfg-scale %g)",
-                 recipe->name, other->name_word, other->name, other->steps, other->cfg_scale);
+        snprintf(
+            line, bytes,
+            "model taken for %s: the model's name lacks the word \"%s\" of %s (--steps %d --cfg-scale %g)",
+            recipe->name, other->name_word, other->name, other->steps, other->cfg_scale);
     return recipe->name_word || other;
 }
 

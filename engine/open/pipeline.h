@@ -5,8 +5,9 @@
 #include "engine/open/component_files.h"
 #include "engine/open/latent_file.h"
 
-/* The most likely recipe for the families found so far: among recipes with this denoiser, or all if there is
- * none yet, the first with the most of its components present. NULL: no recipe has any of these families. */
+/* Guesses the recipe from the components found so far: the one with the most of its components present, among
+ * recipes with the denoiser found (all recipes if none is found yet). NULL: no recipe has any of these
+ * families. */
 const struct recipe *pipeline_guess(const struct component_files *files);
 /* Reads the variant of the preferred denoiser, if any, into files->variant. Ignores errors. */
 void pipeline_detect_variant(struct sys *sys, struct component_files *files);
@@ -23,15 +24,18 @@ struct missing_part {
     const char *folder, *flag, *word;
 };
 
-/* Lists the missing components of that recipe, or of any pipeline (recipe NULL). If all text encoders are optional and none is present, they all count as missing. Returns the number of missing components. */
+/* Lists the missing components of that recipe, or of any pipeline (recipe NULL). If all text encoders are
+ * optional and none is present, they all count as missing. Returns the number of missing components. */
 int pipeline_missing(const struct component_files *files, const struct recipe *recipe,
                      struct missing_part missing[SLOTS_MAX]);
 
-/* Fails with UNSUPPORTED if two files hold the same component and the recipe (NULL: any recipe) uses only one. model: path of -m. */
+/* Fails with UNSUPPORTED if two files hold the same component and the recipe (NULL: any recipe) uses only
+ * one. model: path of -m. */
 enum status pipeline_check_duplicates(const struct component_files *files, const struct recipe *recipe,
                                       const char *model, struct error *e);
 
-/* Fails with USAGE if a required component or all text encoders are disabled by a flag with the value "none". model: path of -m, or NULL. */
+/* Fails with USAGE if a required component or all text encoders are disabled by a flag with the value "none".
+ * model: path of -m, or NULL. */
 enum status pipeline_check_disabled_parts(const struct sluice_model_options *options,
                                           const struct recipe *recipe, const char *model, struct error *e);
 
@@ -50,11 +54,13 @@ enum status pipeline_check(const struct component_files *files, const struct rec
 enum { PIPELINE_NAME_BYTES = 64 };
 enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES], struct error *e);
 
-/* Chooses a recipe for a configured denoiser: the one with the most of its denoisers and decoders present. name: the pipeline's name, "" if unknown. UNSUPPORTED: the named pipeline has another denoiser. */
+/* Chooses a recipe for a configured denoiser: the one with the most of its denoisers and decoders present.
+ * name: the pipeline's name, "" if unknown. UNSUPPORTED: the named pipeline has another denoiser. */
 enum status pipeline_choose(const struct component_files *files, const char *name,
                             const struct component *denoiser, const struct recipe **recipe, struct error *e);
 
-/* True if the pipeline's name in model_index.json is valid for this model. A flag that replaces the denoiser invalidates the name, unless it names an editing pipeline of the same family. */
+/* True if the pipeline's name in model_index.json is valid for this model. A flag that replaces the denoiser
+ * invalidates the name, unless it names an editing pipeline of the same family. */
 bool pipeline_names(const struct component_files *files, const char *name);
 
 /* Replaces the guessed recipe by the recipe that the denoiser's weights and the pipeline's name determine.

@@ -42,7 +42,8 @@ static const char *flag_of(const struct recipe *recipe, const struct family *fam
     return slot->flag;
 }
 
-/* True if a slot of the recipe uses the component. Two files are no duplicates if their family has two slots. */
+/* True if a slot of the recipe uses the component. A family with two slots may have two files.
+ */
 static bool is_used(const struct component_file *file, const struct component_file *const in[SLOTS_MAX]) {
     for (int i = 0; i < SLOTS_MAX; i++)
         if (in[i] == file) return true;
@@ -104,7 +105,6 @@ static enum status fail_misplaced(const struct component_files *files, const str
     return error_expected(e, "%s for %s", wanted, flag);
 }
 
-/* The recipe's slot with the flag of this component: preferably of its family; NULL: none. */
 static const struct slot *slot_of_flag(const struct recipe *recipe, const struct component_file *file) {
     const struct slot *of_others = NULL;
     for (const struct slot *s = recipe->slot; s->family; s++) {
@@ -176,7 +176,6 @@ enum status pipeline_check_flags(const struct component_files *files, const stru
     return OK;
 }
 
-/* Fails if the folder of a missing component holds another component. */
 static enum status check_folders(const struct component_files *files, const struct missing_part *missing,
                                  int n_missing, struct error *e) {
     for (int m = 0; m < n_missing; m++)
@@ -195,7 +194,6 @@ static enum status check_folders(const struct component_files *files, const stru
     return OK;
 }
 
-/* Missing components if the pipeline is unknown: denoiser and autoencoder, which every pipeline has. */
 static int missing_of_any(const struct component_files *files, struct missing_part missing[SLOTS_MAX]) {
     static const struct {
         enum family_kind kind;

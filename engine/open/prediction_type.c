@@ -5,7 +5,6 @@
 #include <math.h>
 #include <string.h>
 
-/* True if the file has a marker tensor, with or without the denoiser's prefix. */
 static bool has_marker(void *user, const char *name) {
     const struct tensor_index *index = user;
     if (index_find(index, name)) return true;

@@ -14,10 +14,11 @@ struct prompt_tokens {
     bool cut;                         /* the text was truncated */
     int drop_idx;                     /* number of leading ids whose embeddings the denoiser does not read */
     int picture[LANE_REFERENCES_MAX]; /* index in ids of the first vision token of each image */
-    int pooled_row;                   /* index in ids of the first `eos` token, whose hidden state is the pooled embedding */
+    int pooled_row; /* index in ids of the first `eos` token, whose hidden state is the pooled embedding */
 };
 
-/* Checks that a tokenizer suits a recipe. META: the tokenizer has another kind, or lacks a special token of the recipe and would split it into several tokens. */
+/* Checks that a tokenizer suits a recipe. META: the tokenizer has another kind, or lacks a special token of
+ * the recipe and would split it into several tokens. */
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e);
 

@@ -24,7 +24,6 @@ static float *window_weights(const struct windows *w) {
     return w->weights + w->n_windows * w->recipe->tokens_max + 1;
 }
 
-/* Closes the window after its first n content tokens. */
 static void end_window(struct windows *w, int n) {
     int32_t *ids = window_ids(w);
     float *weights = window_weights(w);

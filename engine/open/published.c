@@ -60,7 +60,6 @@ static void sort_entries_by_name(struct tensor_index *index, int n) {
     }
 }
 
-/* Makes a source without a file; its path appears in errors. */
 static enum status published_make_source(struct tensor_index *index, const char *name, struct error *e) {
     struct sys *sys = index->sys;
     size_t bytes = strlen(name) + 1;
@@ -74,7 +73,6 @@ static enum status published_make_source(struct tensor_index *index, const char 
     return OK;
 }
 
-/* Data shared while all slots are bound. made: buffer for a component of the requested sizes; refs: for its blocks. */
 struct binding {
     struct sys *sys;
     const struct recipe *recipe;
@@ -137,7 +135,8 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
     return bind_configured(c, b->made, e);
 }
 
-/* Estimates a tokenizer's memory. Bytes per token id, measured with generated tokenizers of published sizes (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
+/* Estimates a tokenizer's memory. Bytes per token id, measured with generated tokenizers of published sizes
+ * (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
 static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct component *c) {
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     if (slot->family->kind != FAMILY_TEXT) return 0;

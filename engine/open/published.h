@@ -1,4 +1,5 @@
-/* Makes components with published sizes, without files (--family). Their indexes list tensor names, shapes and types, as a plan needs. */
+/* Makes components with published sizes, without files (--family). Their indexes list tensor names, shapes
+ * and types, as a plan needs. */
 #ifndef SLUICE_OPEN_PUBLISHED_H
 #define SLUICE_OPEN_PUBLISHED_H
 

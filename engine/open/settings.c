@@ -20,7 +20,8 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
     return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
 }
 
-/* The configuration key of the flow shift: the scheduler class's own, else that of the other flow scheduler (files converted from one class to another keep the old key). */
+/* The configuration key of the flow shift: the scheduler class's own, else that of the other flow scheduler
+ * (files converted from one class to another keep the old key). */
 static const char *shift_key(const struct sluice_model *m, const struct config *config) {
     const char *own = m->sampling.schedule->shift_key, *other = schedule_flow.shift_key;
     if (!strcmp(own, other)) other = schedule_flow_unipc.shift_key;
@@ -58,7 +59,6 @@ enum status settings_read_schedule(struct sluice_model *m, const char *path, str
     return e->code;
 }
 
-/* Reads flow_shift of sluice.json, which replaces the scheduler's shift. */
 static void read_default_shift(struct sluice_model *m, const struct config *config, struct error *e) {
     if (!config_find(config, "flow_shift")) return;
     m->shift_rule = FLOW_SHIFT_FIXED;
@@ -88,7 +88,6 @@ static void read_boundary(struct sluice_model *m, const struct config *config, s
         config_float(config, "boundary_ratio", 0, 1, &m->boundary, e);
 }
 
-/* Reads from model_index.json: force_zeros_for_empty_prompt, boundary_ratio, expand_timesteps. */
 enum status settings_read_pipeline(struct sluice_model *m, const char *path, struct error *e) {
     struct config config = {0};
     m->force_zeros_for_empty_prompt = m->recipe->force_zeros_for_empty_prompt;

@@ -76,7 +76,6 @@ static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe
     return list_choices(sizes, recipe, e);
 }
 
-/* Reads one "name=value" of `length` bytes. */
 static enum status read_choice(struct sizes *sizes, const struct recipe *recipe, const char *text,
                                size_t length, struct error *e) {
     const char *equals = memchr(text, '=', length);

@@ -5,8 +5,8 @@
 #include "models/models.h"
 
 struct sizes {
-    int only;                          /* the only slot whose sizes are needed; SLOTS_MAX: all components of the model */
-    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* values of the family's dimensions for each slot, input of component_derive */
+    int only; /* the only slot whose sizes are needed; SLOTS_MAX: all components of the model */
+    int of[SLOTS_MAX][DIMENSIONS_MAX]; /* dimension values of each slot's family */
     const char *dtype;                 /* value of "dtype=" in --dims, not NUL-terminated; NULL: absent */
     size_t dtype_bytes;
 };

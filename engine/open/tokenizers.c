@@ -11,7 +11,6 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Search state for the tokenizer of one slot. */
 struct lookup {
     struct tokenizer_search *search;
     int slot;
@@ -25,7 +24,6 @@ static bool is_model_file(const char *path) {
     return n >= 6 && !strcmp(path + n - 6, ".model");
 }
 
-/* Takes an opened tokenizer if its kind is right, else closes it. */
 static enum status try_tokenizer(struct lookup *l, struct tokenizer *tokenizer, const char *path,
                                  struct error *e) {
     const char *kind = tokenizer_kind(tokenizer);
@@ -139,13 +137,13 @@ static enum status try_encoder_folder(struct lookup *l, const char *encoder, str
     return e->code;
 }
 
-/* The text encoder in that slot, or NULL. */
 static const struct component_file *find_encoder(const struct tokenizer_search *search, int slot) {
     const struct component_file *file = parts_in_slot(search->files, search->recipe, slot);
     return file && file->family->kind == FAMILY_TEXT ? file : NULL;
 }
 
-/* Returns the Hugging Face repository with the recipe's whole pipeline, tokenizers included; NULL: unknown. */
+/* The Hugging Face repository with the recipe's whole pipeline and tokenizers; NULL: unknown.
+ */
 static const char *published_folder(const struct recipe *recipe) {
     for (const struct hf_source *s = hf_sources; s->repository; s++)
         if (!s->flag && !s->files && hf_source_has_recipe(s, recipe)) return s->repository;
@@ -196,7 +194,6 @@ static enum status fail_not_found(const struct lookup *l, const char *encoder, s
     return expect_tokenizer(l, e);
 }
 
-/* File or folder of the text encoder in that slot, or NULL. */
 static const char *encoder_path(const struct tokenizer_search *search, int slot) {
     const struct component_file *file = find_encoder(search, slot);
     return file ? component_files_path(search->files, file) : NULL;

@@ -23,7 +23,7 @@ struct tokenizer_search {
 enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e);
 
-/* Fails with META if --tokenizer was given and no encoder uses it. Call after tokenizer_find for all encoders. */
+/* Fails with META if --tokenizer was given and no encoder uses it. Call after all searches. */
 enum status tokenizer_check_flag(const struct tokenizer_search *search, struct error *e);
 
 #endif

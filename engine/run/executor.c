@@ -14,9 +14,8 @@ struct execution {
     struct context *context;
     struct store *store;
     struct store_counters *counters;
-    /* FLOPs of completed visits: now; at the last restart point */
-    double done, done_before;
-    int n_ended; /* index after the last visit whose evaluation_ended hook was called */
+    double done, done_before; /* FLOPs of completed visits, now and at the last restart point */
+    int n_ended;              /* index after the last visit whose evaluation_ended hook was called */
 
     const struct run_need *need;
     const struct residents *residents;
@@ -283,7 +282,7 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     x->context->flops = 0;
     if (x->e->code != OK || !visit->ends_evaluation || wait_for_device(x) != OK) return x->e->code;
     if (x->counters) *x->counters = store_count(x->store);
-    if (i_visit < x->n_ended) return OK; /* repeated evaluation: the hook was called the first time */
+    if (i_visit < x->n_ended) return OK; /* in a repeated evaluation the hook is not called again */
     x->n_ended = i_visit + 1;
     return run->hooks->evaluation_ended(run->hooks->user, visit, x->e);
 }
@@ -335,7 +334,7 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* If an operator found no memory: evicts residents and goes back to the start of its evaluation or video. */
+/* If an operator found no memory: evicts residents and restarts its evaluation (video: its lane). */
 static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;

@@ -40,7 +40,8 @@ static uint64_t pinnable_left(const struct run_need *need, const struct plan_sta
 }
 
 /* The least staging holds the largest block that passes through it: all but pooled blocks, or all blocks if
- * pinned memory is limited. At most PLAN_STAGING and the bytes that can be pinned. */
+ * pinned memory is limited. At most PLAN_STAGING; at most the bytes that can be pinned, if these reach
+ * STAGING_WORTH. */
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     const struct stage_need *n = &need->stage[i_stage];
     uint64_t largest = 0;

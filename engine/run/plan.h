@@ -109,8 +109,7 @@ struct plan_stage {
     uint64_t pooled[PLAN_BLOCKS_MAX / 64];
     uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
     uint64_t pool_bytes, staging_bytes;
-    /* pinned bytes at the pool's start; the rest passes through staging */
-    uint64_t pinned_bytes;
+    uint64_t pinned_bytes; /* pinned bytes at the pool's start; the rest passes through staging */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
     double seconds, floor_seconds; /* predicted seconds; lower bound by the busiest of compute, bus, disk */

@@ -21,13 +21,12 @@
 
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
-    GRID = 256,       /* number of total sizes of residents to try */
+    GRID = 256,       /* number of sizes (total bytes of residents) that are tried */
     POOLED_GRID = 64, /* GRID if the pool is limited, because pools are then searched for each set */
     POOL_GRID = 16,
-    EXACT_POOL = 8,    /* most blocks for which all sets of pooled blocks are tried */
-    EXACT_BLOCKS = 16, /* most blocks for which all sets of residents are tried */
-    /* EXACT_BLOCKS on a discrete GPU, for each of which pools are tried */
-    EXACT_SEPARATE = 12,
+    EXACT_POOL = 8,       /* most blocks for which all sets of pooled blocks are tried */
+    EXACT_BLOCKS = 16,    /* most blocks for which all sets of residents are tried */
+    EXACT_SEPARATE = 12,  /* EXACT_BLOCKS on a discrete GPU, where pools are tried as well */
     EXACT_VISITS = 16,    /* most blocks in a stage of which all sets are tried */
     IMPROVED_BLOCKS = 16, /* most blocks for which evenly spread sets are improved */
     IMPROVE_EVERY = 8,
@@ -53,7 +52,7 @@ struct search {
     bool timed;             /* rates are known */
     double picture_traffic; /* bytes per evaluation to and from full-frame buffers in host memory */
     bool exact;             /* all sets of residents and pooled blocks are tried */
-    uint64_t device_bytes, host_bytes;      /* budgets: residents and ring; pool and staging */
+    uint64_t device_bytes, host_bytes;      /* bytes left for residents and ring; for pool and staging */
     uint64_t eligible[SET], eligible_bytes; /* repeated model blocks, which may be resident or pooled */
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
@@ -150,7 +149,7 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
 static bool costs_more(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage ideal = *stage;
     uint64_t two = 2 * plan_least_ring(s->need, stage), capacity = s->device_bytes - stage->resident_bytes;
-    ideal.ring_bytes = two < capacity ? two : capacity; /* costs least: a smaller ring costs more */
+    ideal.ring_bytes = two < capacity ? two : capacity; /* ring of the least cost: a smaller one costs more */
     struct cost least = cost_of(s, &ideal);
     return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
@@ -202,7 +201,7 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
         if (sizes[i] > pinnable && i + 1 < n)
-            continue; /* skips sizes that cannot be pinned, except the least */
+            continue; /* skips staging that cannot be pinned, except the least */
         stage->pinned_bytes = plan_pinnable(s->run, stage, s->stage);
         double seconds = try_rings(s, stage, rings, n_rings);
         if (too_slow(s, seconds) && !s->run->pin_limit_bytes)
@@ -272,10 +271,8 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
 }
 
 static void try_residents(struct search *s, const uint64_t *set) {
-    struct plan_stage stage = {
-        .pinned_bytes =
-            /* until staging is chosen all memory counts as pinned, for a lower bound of the time */
-        UINT64_MAX};
+    /* until staging is chosen all memory counts as pinned, for a lower bound of the time */
+    struct plan_stage stage = {.pinned_bytes = UINT64_MAX};
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
     stage.resident_bytes = plan_blocks_bytes(s->need, set);
@@ -374,8 +371,7 @@ static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
-    /* the fine grid contains the coarse one */
-    uint64_t grid = pool_chosen ? POOLED_GRID : GRID;
+    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the fine grid contains the coarse one */
     for (uint64_t i = grid; i > 0; i--) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
         block_stream_thin(s->block_stream, &thinning, set);

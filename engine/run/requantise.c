@@ -93,8 +93,7 @@ enum status component_requantise(const struct component *from, enum dtype wanted
     if (!to->blocks) error_set(e, MEMORY, "no memory for %d blocks", from->n_blocks);
     for (int i = 0; i < from->n_blocks && e->code == OK; i++)
         block_requantise(sys, &from->blocks[i], wanted, &to->blocks[to->n_blocks++], e);
-    /* embedding tables are not converted */
-    for (int i = 0; i < from->n_tables && e->code == OK; i++)
+    for (int i = 0; i < from->n_tables && e->code == OK; i++) /* embedding tables are not converted */
         block_requantise(sys, &from->tables[i], wanted, &to->tables[to->n_tables++], e);
     if (e->code != OK) component_destroy(to);
     return e->code;

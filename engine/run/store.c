@@ -210,9 +210,8 @@ enum status store_await(struct store *s, int visit, uint64_t to, struct error *e
     if (status != OK) return status;
     f->awaited = to;
     if (!s->device) return OK;
-    store_add_stall(
-        /* not under the lock, so that readers continue */
-        s, s->device->memory->await_copy(s->device, fence));
+    /* not under the lock, so that readers continue */
+    store_add_stall(s, s->device->memory->await_copy(s->device, fence));
     return OK;
 }
 

@@ -183,10 +183,8 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
     if (reads && f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
-    if (passed)
-        s->device->memory->wait_copy(s->device,
-                                     /* awaits the previous copy out of the buffer (I8) */
-                                     passed);
+    /* the previous copy out of the staging buffer must be complete (I8) */
+    if (passed) s->device->memory->wait_copy(s->device, passed);
     if (!f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (from != read && e->code == OK)
         memcpy(from + piece->from, read + piece->from, piece->to - piece->from);
@@ -254,8 +252,7 @@ static void pin_ahead(struct store *s, const struct piece *piece) {
     }
     if (!mine) return;
     s->pinning++;
-    /* a piece in flight keeps the pool allocated */
-    s->pieces_in_flight++;
+    s->pieces_in_flight++; /* keeps the pool allocated while its chunk is pinned */
     pthread_mutex_unlock(&s->lock);
     pin_claimed(s, pins, at);
     pthread_mutex_lock(&s->lock);

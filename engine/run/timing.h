@@ -31,15 +31,15 @@ struct block_stream {
     double compute[PLAN_BLOCKS_MAX], bus[PLAN_BLOCKS_MAX], disk[PLAN_BLOCKS_MAX];
     double host[PLAN_BLOCKS_MAX]; /* seconds to copy the block within host memory, out of an unpinned pool */
     double disk_rate, host_rate;
-    /* times at which resources finish the first evaluation, with unlimited ring */
-    struct load start;
+    struct load start; /* times at which resources finish the first evaluation, with unlimited ring */
 };
 
 struct timing {
     double seconds;            /* seconds of the whole stage */
     double evaluation_seconds; /* seconds of one evaluation in steady state */
     double floor_seconds;      /* lower bound of `seconds` if nothing waits: by the busiest resource */
-    double first_floor_seconds, later_floor_seconds; /* floor of the first, of each later evaluation */
+    /* floor_seconds of the first, of each later evaluation */
+    double first_floor_seconds, later_floor_seconds;
     enum bound bound; /* the resource with the largest load in the whole stage */
 };
 

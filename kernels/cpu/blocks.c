@@ -63,7 +63,7 @@ INLINE void add_bits(uint8_t *to, const unsigned char *from, int n, int shift, u
         *(bytes *)(to + j) |= (*(const bytes *)(from + j) >> shift & 1) * worth;
 }
 
-/* Adds 16 to code j of 32 if bit j is set. */
+/* Adds 16 to code j of 32 codes if bit j is set. */
 INLINE void add_fifth_bits(uint8_t *to, const unsigned char *bits) {
     static const uint8_t bit[LANES] = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
     for (int j = 0; j < 32; j += LANES) {
@@ -96,7 +96,7 @@ struct unpacked {
 };
 
 struct shape {
-    int values, bytes; /* values and bytes per block */
+    int values, bytes; /* number of values and of bytes per block */
     int group;         /* number of values that share a scale */
     bool moved;        /* the type has an offset per group */
 };

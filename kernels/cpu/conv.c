@@ -39,7 +39,7 @@ struct conv_layout {
     } weights;                           /* in the workspace if `shared`, else in a thread's part */
     uint64_t norm, bias, in;             /* workspace offsets of the norm, the bias and the gathered input */
     uint64_t members;                    /* offset of the threads' own parts of the workspace */
-    uint64_t piece_out, piece_scratch, member_bytes; /* offsets in a thread's part; bytes of a part */
+    uint64_t piece_out, piece_scratch, member_bytes; /* offsets in a thread's part; size of a part */
 };
 
 /* Returns the input rows (or columns) for n rows (or columns) of out. */
@@ -151,7 +151,7 @@ static enum status conv_prepare(struct cpu *cpu, const struct op *op, struct err
 /* Norm of the input pixels: group norm, RMS norm, or none. */
 struct conv_norm {
     bool groups;
-    struct channel_norm channels; /* group norm, if its `groups` is set */
+    struct channel_norm channels; /* group norm of the input, if its `groups` is set */
     const float *factor;          /* weight of the RMS norm, or NULL */
     float eps;
 };
@@ -305,7 +305,7 @@ static void finish_values(enum finishing finish, float *values, int64_t n) {
 /* Result of one convolution call: rows of out and a panel of output channels. */
 struct piece {
     int32_t row, rows, output; /* first row of out, number of new rows, first output channel */
-    const float *result;       /* packed result of the piece */
+    const float *result;       /* packed result of this convolution call */
 };
 
 static void finish_piece(const struct op *op, const struct conv_layout *l, struct piece p) {

@@ -3,7 +3,7 @@
 #include "kernels/cpu/simd.h"
 #include "kernels/cpu/weights.h"
 
-/* Defines a row function of glu; `to` may alias a or b. */
+/* Defines a row function of glu; `to` may alias `a` or `b`. */
 #define GLU(name, of)                                                                                        \
     WIDE static void name(float *to, const float *a, const float *b, int64_t n) {                            \
         _Pragma("omp simd") for (int64_t i = 0; i < n; i++) to[i] = of(a[i]) * b[i];                         \

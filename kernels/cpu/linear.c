@@ -30,7 +30,7 @@ struct linear_layout {
     int32_t panel;                    /* output columns per panel */
     enum dtype dtype;                 /* type of the product's operands */
     enum onednn_kind kind;            /* kind of all oneDNN products of the call */
-    bool packs_in, converts, direct;  /* direct: oneDNN writes to out itself */
+    bool packs_in, converts, direct;  /* direct: oneDNN writes into `out` itself */
     uint64_t in, bias, gate, members; /* workspace offsets; members: where the threads' own parts start */
     uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part */
     int32_t panels, ranks;                   /* number of panels; sum of the adapters' ranks */
@@ -303,7 +303,7 @@ static enum status linear_run(struct cpu *cpu, const struct op *op, char *worksp
 const struct cpu_operator cpu_linear = {linear_cost, linear_prepare, linear_run};
 
 struct few_layout {
-    uint64_t in, weight, bias, end; /* workspace offsets; weight: one row per thread */
+    uint64_t in, weight, bias, end; /* workspace offsets; weight: an f32 row per thread */
 };
 
 static struct few_layout few_layout_of(const struct cpu *cpu, const struct op *op) {
@@ -319,7 +319,7 @@ static void few_cost(const struct cpu *cpu, const struct op *op, struct op_cost 
     cost->workspace_bytes = few_layout_of(cpu, op).end;
 }
 
-/* Computes one column of out: one weight row times every row of in. */
+/* Computes one column of out: one weight row times every row of `in`. */
 static void few_column(const struct op *op, const float *in, const float *weight, float bias,
                        int32_t column) {
     int64_t k = op->in[1].dim[1];

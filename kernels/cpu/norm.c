@@ -26,7 +26,7 @@ WIDE static double sum_values(const float *x, int64_t n) {
 }
 
 struct vectors {
-    const float *factor, *gate; /* weight * (1 + scale); tanh(gate) or NULL */
+    const float *factor, *gate; /* factor: weight * (1 + scale); gate: tanh(gate) or NULL */
 };
 
 static void rms_cost(const struct cpu *cpu, const struct op *op, struct op_cost *cost) {

@@ -96,7 +96,7 @@ static void rope_cost(const struct cpu *cpu, const struct op *op, struct op_cost
 
 struct rope_work {
     const struct op *op;
-    const float *factor; /* weight of the head norm, or NULL */
+    const float *factor; /* weight of the RMS norm of each head, or NULL */
 };
 
 static void rope_head(const struct rope_work *w, float *to, const float *from, const float *table,

@@ -109,8 +109,8 @@ enum { PACK_OUTPUTS = 64, PACK_INPUTS = 256, TILE = 16, TILE_ROW = PACK_INPUTS +
 
 typedef float lanes __attribute__((vector_size(TILE * sizeof(float)), aligned(sizeof(float))));
 
-/* Shuffle indices that swap the off-diagonal d x d squares of a tile between two rows d apart: lane j of a
- * and TILE + j of b. */
+/* Shuffle indices that swap the off-diagonal d x d squares of a tile between two rows d apart: lane j of row
+ * `a` and TILE + j of row `b`. */
 #define UPPER(j, d) ((j) & (d) ? TILE + (j) - (d) : (j))
 #define LOWER(j, d) ((j) & (d) ? TILE + (j) : (j) + (d))
 #define LANES(of, d)                                                                                         \

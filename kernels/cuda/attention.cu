@@ -98,7 +98,7 @@ template <int HEAD_DIM, int BLOCK_M, int BLOCK_N, int WARPS_M, int WARPS_D, int 
     static constexpr int head_dim = HEAD_DIM, block_m = BLOCK_M, block_n = BLOCK_N;
     static constexpr int warps_m = WARPS_M, warps_d = WARPS_D, threads = WARP * WARPS_M * WARPS_D;
     static constexpr bool strided = ATTENTION_STRIDED(HEAD_DIM);
-    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* columns of a head per warp */
+    static constexpr int warp_d = HEAD_DIM / WARPS_D; /* number of columns of a head that one warp has */
     /* Numbers of m16n8k16 instructions per warp. mma_m: rows of queries; mma_n: keys; mma_d: output columns;
      * mma_k: columns that are summed over. */
     static constexpr int mma_m = BLOCK_M / WARPS_M / 16, mma_n = BLOCK_N / 8, mma_d = warp_d / 8,
@@ -139,9 +139,9 @@ struct attend_args {
     const float *bias;                                        /* relative bias [H, T + S - 1], or NULL */
     int64_t bias_row;                                         /* row stride of bias in elements */
     bool causal, q_bf16, out_bf16;
-    bool q_wide, out_wide; /* pairs of columns are aligned to their size */
+    bool q_wide, out_wide; /* pairs of columns of `out` are aligned to their size */
     float q_factor, scale; /* q is multiplied by q_factor (1, -1 or 0), scores by scale > 0 (base 2) */
-    float bias_factor;     /* cancels the scale for the bias */
+    float bias_factor;     /* cancels the scale that the bias gets with the scores */
 };
 
 /* Position of a lane: query head, rows (the first 16 rows have row and row + 8), and its two columns in every

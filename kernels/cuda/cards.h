@@ -25,7 +25,7 @@ const struct cuda_card *cuda_card_named(const char *name);
 /* Writes all names ("3060, 4060 or h100") to out and returns out. */
 char *cuda_card_names(char *out, size_t bytes);
 
-/* Returns the calculated seconds of all launches of one row of work: per launch the larger of compute time
+/* Returns the calculated seconds of all launches in one struct work: per launch the larger of compute time
  * and memory time, plus a gap between kernels. Products use the library's usual tile sizes, whichever is
  * fastest, one tile per multiprocessor in waves; partial tiles and waves are lost. */
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work);

@@ -1,8 +1,8 @@
 /* 2D convolution of an image, in bands of rows, through cudnn.h.
  *
  * A kernel gathers a band's input with its halo into the workspace: upsampled, normed and activated, with
- * zero padding. The library therefore computes one kind of convolution, without padding. out may overlap in
- * as ops.h allows, because a band is gathered before it is written and bands run in order on one stream.
+ * zero padding. The library therefore computes one kind of convolution, without padding. `out` may overlap
+ * `in` as ops.h allows, because a band is gathered before it is written and bands run in order on one stream.
  * Three launches per band; besides the convolution a band moves 12 bytes per input value and 16 per output
  * value. */
 #include "kernels/cuda/conv.h"

@@ -23,7 +23,7 @@ __device__ static inline int64_t source_of(const struct gather_shape &s, uint32_
 
 /* Gathers four channels of each pixel of a band: normed and activated; zeros beyond the image and the
  * channels. Grid: rows_grid_of, rows are pixels of the band; no shared memory; 39 registers. Bytes: 8 per
- * value (4 + 4 / upsample^2 if the cache holds a row of in); FLOPs: 7. Bound by memory; share of peak: not
+ * value (4 + 4 / upsample^2 if the cache holds a row of `in`); FLOPs: 7. Bound by memory; share of peak: not
  * measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     gather_pixels(struct rows to, struct rows in, struct rows norm, struct gather_shape s, uint32_t pixels) {

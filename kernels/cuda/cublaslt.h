@@ -24,7 +24,7 @@ enum { PRODUCTS_WORKSPACE = 32 << 20 };
 
 /* Shape of out[M,N] = in[M,K] . weight[N,K]^T (+ bias[N]) (+ residual[M,N]). in and weight are bf16; the rest
  * is f32, or out and bias are bf16 (rounded once from f32, nearest even, without residual). weight is packed;
- * other rows may be strided, in elements. K and the row stride of in are multiples of 8. */
+ * other rows may be strided, in elements. K and the row stride of `in` are multiples of 8. */
 struct product_key {
     int32_t m, n, k;
     int32_t in_row;

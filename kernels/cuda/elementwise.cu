@@ -2,8 +2,8 @@
 #include "kernels/cuda/row_access.cuh"
 
 /* GLU: out = act(a) b. Grid: rows_grid_of; no shared memory; 32 registers, unaligned rows 37. Bytes: 12 per
- * value, 10 for a bf16 result; FLOPs: 4. Bound by memory; share of peak: not measured yet. An f32 out may
- * alias a or b: each value is read and written by one thread. */
+ * value, 10 for a bf16 result; FLOPs: 4. Bound by memory; share of peak: not measured yet. An f32 `out` may
+ * alias `a` or `b`: each value is read and written by one thread. */
 template <enum rows_kind K>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     glu_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns,
@@ -32,8 +32,8 @@ const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
 /* out = a + b. b has any weight type, f32 where all rows are aligned; with a stride of 0 one row is added to
  * all. Grid: rows_grid_of; no shared memory; 32 registers, unaligned plain rows 26, quantised 40. Bytes: 8
- * per value plus b; FLOPs: 1. Bound by memory; share of peak: not measured yet. out may alias a or b, as in
- * glu_rows. */
+ * per value plus b; FLOPs: 1. Bound by memory; share of peak: not measured yet. `out` may alias `a` or `b`,
+ * as in glu_rows. */
 template <enum rows_kind K, bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     add_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {

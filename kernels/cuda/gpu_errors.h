@@ -16,7 +16,7 @@
 /* Error state of one device. All functions are thread-safe. */
 struct gpu_errors {
     atomic_bool lost;     /* the GPU is lost, permanently */
-    atomic_bool pending;  /* an error is unreported, or the GPU is lost */
+    atomic_bool pending;  /* an error is not yet reported, or the GPU is lost */
     pthread_mutex_t lock; /* guards the fields below */
     struct error first;
 };

@@ -182,9 +182,9 @@ static const void *const statistics_kernels[] = {KERNEL(sum_piece<1>), KERNEL(su
 
 const struct cuda_operator cuda_group_statistics = {NULL, cuda_statistics_run, statistics_kernels};
 
-/* out = (in - mean) factor + bias, with per-channel vectors in norm; out may alias in. Grid: rows_grid_of; no
- * shared memory; 40 registers. Bytes: 8 per value; FLOPs: 3. Bound by memory; share of peak: not measured
- * yet. */
+/* out = (in - mean) factor + bias, with per-channel vectors in norm; `out` may alias `in`. Grid:
+ * rows_grid_of; no shared memory; 40 registers. Bytes: 8 per value; FLOPs: 3. Bound by memory; share of peak:
+ * not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     norm_channels(struct rows out, struct rows in, struct rows norm, int64_t rows, int32_t channels) {
     int64_t i = 4 * first_quad();

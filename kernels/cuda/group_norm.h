@@ -18,7 +18,7 @@ enum { STATISTICS_THREADS = 256 };
 
 struct statistics_layout {
     int32_t width; /* channels per column: 4 if the group size is a multiple of 4, else 1 */
-    int32_t group; /* columns per group of the norm */
+    int32_t group; /* tile columns per group of the norm */
     int32_t tile;  /* groups per block; the last block of a row may have fewer */
     int32_t tiles;
     int32_t lanes, phases;

@@ -14,7 +14,7 @@ struct hash_table {
     struct sys *sys;
     char *entries;
     size_t key_bytes, entry_bytes;
-    uint64_t n, capacity; /* number of entries; capacity: a power of two, or 0 */
+    uint64_t n, capacity; /* entries in use; capacity: entries allocated, a power of two or 0 */
 };
 
 /* Returns entry i, or NULL if it is unused. */

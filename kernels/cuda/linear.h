@@ -20,7 +20,7 @@ struct linear_layout {
     bool finishes; /* an epilogue kernel follows the library's product */
     bool stages;   /* the library writes f32 to the workspace */
     uint64_t in, weight, bias, stage, products, end; /* workspace offsets; end: total bytes */
-    uint64_t down, up;                               /* workspace offsets of the adapters' factors in bf16 */
+    uint64_t down, up;                               /* workspace offsets of the adapters' rounded factors */
 };
 
 /* Returns K padded so that zero-filled rows start at multiples of 16 bytes: fast cuBLASLt kernels need that,

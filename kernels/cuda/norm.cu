@@ -33,10 +33,10 @@ struct rms_call {
     enum activation activation;
 };
 
-/* out = base + gate (in rstd factor). out may alias in or base: a thread reads its four values before it
- * writes them. Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared memory: 128
- * bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30 and 45. Bytes: 8 per
- * value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of peak: not
+/* out = base + gate (in rstd factor). `out` may alias `in` or `base`: a thread reads its four values before
+ * it writes them. Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared memory:
+ * 128 bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30 and 45. Bytes: 8
+ * per value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of peak: not
  * measured yet. */
 template <int HELD, enum rows_kind K, bool ACTIVATED>
 __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
@@ -147,7 +147,7 @@ __device__ static inline float4 apply_affine(const struct layer_call &r, float4 
     return v;
 }
 
-/* out = ((in - mean) rstd weight + bias) (1 + scale) + shift. out may alias in. Grid as rms_runs; shared
+/* out = ((in - mean) rstd weight + bias) (1 + scale) + shift. `out` may alias `in`. Grid as rms_runs; shared
  * memory: 384 bytes; 32 registers, or 53; unaligned rows 38 and 56. Bytes: 8 per value, or 6 for a bf16
  * result; FLOPs: 9 plus one per vector. Bound by memory; share of peak: not measured yet. */
 template <int HELD, enum rows_kind K>

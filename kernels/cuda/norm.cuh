@@ -13,8 +13,7 @@ struct runs {
 };
 
 /* A thread's part of a run (values normed together), which is columns `first` to `end` of `row`: groups of
- * four number place, place + threads, ... Without a run (end equals first) it reads zeros and writes nothing.
- */
+ * four number place, place + threads, ... Without a run (end equals first) it reads zeros, writes nothing. */
 struct run {
     int64_t row, first, end;
     int32_t place;

@@ -24,7 +24,7 @@ struct driver {
 
 struct chunk {
     CUmemGenericAllocationHandle handle;
-    uint32_t pages; /* committed pages in the chunk */
+    uint32_t pages; /* number of committed pages in the chunk */
     bool mapped;
 };
 

@@ -33,7 +33,8 @@ static bool pin_next(struct trial *t, uint64_t bytes) {
         mmap(at, CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, t->file, 0) == MAP_FAILED)
         return false;
     cudaError_t code = cudaHostRegister(at, bytes, cudaHostRegisterPortable);
-    if (code != cudaSuccess) t->refused = code, (void)cudaGetLastError(); /* the trial returns the error */
+    if (code != cudaSuccess)
+        t->refused = code, (void)cudaGetLastError(); /* CUDA's error is only the trial's result */
     madvise(at, bytes, MADV_DONTNEED);
     if (code == cudaSuccess) t->pinned += bytes;
     return code == cudaSuccess;

@@ -101,7 +101,7 @@ static const void *const table_kernels[] = {KERNEL(table_pairs), NULL};
 const struct cuda_operator cuda_rope_table = {NULL, cuda_table_run, table_kernels};
 
 struct rope_call {
-    struct rows out, in, table, norm; /* norm: optional weight of the head norm */
+    struct rows out, in, table, norm; /* norm: optional weight of the RMS norm of each head */
     struct runs runs;                 /* one run per head */
     float eps;
     bool halves; /* pairs are (i, i + D / 2); false: (2i, 2i + 1) */
@@ -147,12 +147,12 @@ __device__ static inline float4 rotate_halves(const struct rope_call &r, const f
     return i < half ? make_float4(x.x, y.x, z.x, w.x) : make_float4(x.y, y.y, z.y, w.y);
 }
 
-/* out = rotated(in rstd norm), the norm being optional; out may alias in. A team holds one head. Interleaved
- * pairs lie within a thread's four values; half-split pairs are exchanged through shared memory. Grid: one
- * team per head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB with one group
- * of four per thread, 8 KiB with four; 32 registers, or 55; unaligned rows 40 and 56. Bytes: 8 per value, 6
- * for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory; share of
- * peak: not measured yet. */
+/* out = rotated(in rstd norm), the norm being optional; `out` may alias `in`. A team holds one head.
+ * Interleaved pairs lie within a thread's four values; half-split pairs are exchanged through shared memory.
+ * Grid: one team per head (norm_team_of, up to 32 threads), blocks of 128 threads; shared memory: 2 KiB with
+ * one group of four per thread, 8 KiB with four; 32 registers, or 55; unaligned rows 40 and 56. Bytes: 8 per
+ * value, 6 for a bf16 result, and the table once (cached for all heads); FLOPs: 7 per value. Bound by memory;
+ * share of peak: not measured yet. */
 template <int HELD, enum rows_kind K>
 static __global__ void __launch_bounds__(NORM_SMALL_BLOCK) rope_runs(struct rope_call r) {
     SMEM_ARRAY(float, heads, NORM_SMALL_BLOCK * 4 * HELD);

@@ -6,7 +6,7 @@
 struct shortcut_shape {
     int32_t side, frames, frame;
     int32_t columns; /* pixels per row of the finer image */
-    int32_t run;     /* values per mean, or repeats of a channel */
+    int32_t run;     /* number of values per mean, or of repeats per channel */
 };
 
 /* Computes one mean of a pixel; values are summed in order. before: the earlier frame, may be absent. Grid:

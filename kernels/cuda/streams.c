@@ -17,10 +17,10 @@ struct streams {
     cudaEvent_t done, finished;
     struct stall stall[STALLS];
 
-    pthread_mutex_t lock;    /* guards the next two fields, and the event table during lookups */
-    uint64_t events, fences; /* last numbers issued; only the operators' thread increases events */
+    pthread_mutex_t lock;    /* guards `events`, `fences`, and lookups in the event table */
+    uint64_t events, fences; /* last numbers issued; only the operators' thread changes `events` */
 
-    pthread_mutex_t copying; /* serialises fences; locked before `lock`; guards the next field */
+    pthread_mutex_t copying; /* locked before `lock`; serialises fences, guards awaited_event */
     uint64_t awaited_event;  /* last event that the copy stream waits for */
 
     /* Fields used only by the thread that runs operators. */

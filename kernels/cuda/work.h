@@ -30,7 +30,7 @@ struct work {
 enum { WORK_ROWS_MAX = 10 };
 
 struct work_list {
-    struct work rows[WORK_ROWS_MAX]; /* rows in order of first launch */
+    struct work rows[WORK_ROWS_MAX]; /* launches, one row per kernel, in order of first launch */
     int n;
 };
 

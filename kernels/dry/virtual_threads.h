@@ -42,8 +42,7 @@ void virtual_threads_begin(struct virtual_threads *threads, struct sys *sys);
 
 /* Returns the running thread's time in picoseconds. */
 uint64_t virtual_threads_now(const struct virtual_threads *threads);
-/* Advance the running thread's time to `until`, if later. Only virtual_threads_pass yields to other threads.
- */
+/* Advance the running thread's time to `until`, if later. Only virtual_threads_pass yields. */
 void virtual_threads_pass(struct virtual_threads *threads, uint64_t until);
 void virtual_threads_delay(struct virtual_threads *threads, uint64_t until);
 

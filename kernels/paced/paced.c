@@ -186,7 +186,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
                         .sys = sys,
                         .compute = compute,
                         .rate = bytes_per_second};
-    if (compute) { /* NULL: a device that only copies */
+    if (compute) { /* without `compute` the device only copies */
         p->device.chunks = compute->chunks;
         p->device.operands = compute->operands;
     }

@@ -49,7 +49,7 @@ enum status gguf_begin(struct gguf_place *place, struct error *e) {
     return error_where(e, "%s", place->source->path);
 }
 
-/* Reads the header up to `end`, or up to twice its current size if that is more: few calls, and at most twice the needed bytes. */
+/* Reads the header at least up to `end`, in growing pieces: few calls, and at most twice the needed bytes. */
 static enum status read_on(struct gguf_place *place, uint64_t end, struct error *e) {
     struct gguf *header = place->header;
     uint64_t more = header->bytes < FIRST_PIECE     ? FIRST_PIECE

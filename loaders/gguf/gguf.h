@@ -51,7 +51,7 @@ uint64_t gguf_host_bytes(const struct gguf *header);
 bool gguf_find(const struct gguf *header, const char *key, struct gguf_value *value);
 /* Returns metadata pair i (from 0), sorted by key; false after the last pair. */
 bool gguf_pair_at(const struct gguf *header, int i, struct gguf_text *key, struct gguf_value *value);
-/* Element i of a numeric value as a double; integers up to 2^53 are exact. */
+/* Converts element i of a numeric value to double; integers up to 2^53 are exact. */
 double gguf_number(const struct gguf_value *value, uint64_t i);
 /* Returns the next string of a value in *text. *place: iteration state, 0 at the start. False at the end. */
 bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf_text *text);
@@ -73,10 +73,10 @@ enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *in
 /* True if the file starts like a GGUF file; false also if it cannot be read. */
 bool gguf_is(struct sys *sys, const char *path);
 
-/* Writes a GGUF file of metadata and tensors. Tensor bytes come from the maker as in safetensors_write_made, or from
- * tensor.data if maker is NULL. The file is written under a temporary name, flushed and renamed; after a
- * failure no file is left. Memory: only the header. Tensors must be packed, with rows of whole blocks.
- * UNSUPPORTED: a type that GGUF lacks. */
+/* Writes a GGUF file of metadata and tensors. Tensor bytes come from the maker as in safetensors_write_made,
+ * or from tensor.data if maker is NULL. The file is written under a temporary name, flushed and renamed;
+ * after a failure no file is left. Memory: only the header. Tensors must be packed, with rows of whole
+ * blocks. UNSUPPORTED: a type that GGUF lacks. */
 struct gguf_metadata {
     const char *key;
     enum gguf_kind kind; /* GGUF_U32, GGUF_I32 (an array if n > 0), GGUF_F32, GGUF_BOOL or GGUF_STRING */
@@ -84,7 +84,7 @@ struct gguf_metadata {
     const char *text;
     const int32_t *array;
     int n;                          /* length of array; 0: not an array */
-    const struct gguf_value *value; /* value copied from another file, used instead of the fields above; NULL: none */
+    const struct gguf_value *value; /* replaces the fields above if not NULL */
 };
 struct named_tensor;
 struct tensor_maker;

@@ -31,7 +31,7 @@ struct gguf_tensor {
     int type; /* index into gguf_types */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
-    uint64_t offset, bytes;     /* offset: relative to the data; relative to the file once the header is checked */
+    uint64_t offset, bytes;     /* offset: relative to the data, later to the file */
 };
 
 struct gguf {
@@ -48,7 +48,6 @@ struct gguf {
     uint64_t host_bytes;
 };
 
-/* Number of bytes that alloc_array allocates for n elements, for memory accounts. */
 static inline uint64_t gguf_array_bytes(uint64_t n, uint64_t bytes) {
     return n ? n * bytes : 1;
 }
@@ -65,11 +64,9 @@ struct gguf_place {
 /* Reports "KIND 'NAME': WHAT" with the file and byte `at`. */
 enum status gguf_fail(const struct gguf_place *place, uint64_t at, enum status code, const char *what,
                       struct error *e);
-/* File offset of a text in the header. */
 uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
 /* Bytes of the file from the current position on. */
 uint64_t gguf_left(const struct gguf_place *place);
-/* Reserves address space for the header of the source. */
 enum status gguf_begin(struct gguf_place *place, struct error *e);
 /* Ensures that the next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
@@ -80,7 +77,8 @@ static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     return number;
 }
 enum status gguf_take(struct gguf_place *place, int n, uint64_t *number, struct error *e);
-/* Reads a string: its length, then its bytes. BOUNDS if it extends past the file, LIMIT if it exceeds `most` bytes. what: name of the string in messages. */
+/* Reads a string: its length, then its bytes. BOUNDS if it extends past the file, LIMIT if it exceeds `most`
+ * bytes. what: name of the string in messages. */
 enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *text,
                            struct error *e);
 /* As gguf_take_text, for a key or tensor name. META: empty or with a NUL; UTF8: invalid UTF-8. */

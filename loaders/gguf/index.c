@@ -41,7 +41,8 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
     return e->code;
 }
 
-/* Split metadata of one part of a GGUF file: its number, the number of parts, and the total number of tensors. */
+/* Split metadata of one part of a GGUF file: its number, the number of parts, and the total number of
+ * tensors. */
 struct part_of {
     int64_t count, no, n_tensors; /* each 0 if the metadata lacks it */
 };
@@ -68,7 +69,6 @@ static enum status gguf_index_read_split(const struct gguf *header, const char *
     return OK;
 }
 
-/* Opens one file: a whole file or one part of a split file. */
 static enum status open_part(struct sys *sys, const char *path, struct tensor_index *index,
                              struct part_of *of, struct error *e) {
     struct gguf *header = NULL;
@@ -100,7 +100,6 @@ struct splitting {
 /* ENDING_BYTES: length of "-00001-of-00003.gguf"; NUMBER_AT: position of the part number in that ending. */
 enum { ENDING_BYTES = 20, NUMBER_AT = 1 };
 
-/* Checks the name of the first part, from which the names of the others follow. */
 static enum status check_first(struct splitting *s, struct error *e) {
     char ending[64];
     size_t n = strlen(s->path);
@@ -125,7 +124,8 @@ static enum status gguf_index_check_part(const struct splitting *s, const struct
     if (of->no == s->n_parts && of->count == s->first.count) return OK;
     bool repeats = of->count == s->first.count && of->no < s->n_parts;
     error_set(e, repeats ? DUP : META,
-              repeats ? "two parts of the split GGUF file have the same number" : "a part belongs to another split GGUF file");
+              repeats ? "two parts of the split GGUF file have the same number"
+                      : "a part belongs to another split GGUF file");
     error_where(e, "%s", s->name);
     error_found(e, "part %" PRId64 " of %" PRId64, of->no + 1, of->count);
     return error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
@@ -146,7 +146,8 @@ static enum status open_others(struct splitting *s, struct error *e) {
         if (e->code != OK || index_add_size(&s->size, part, s->path, e) != OK) return e->code;
     }
     if (!s->first.n_tensors || s->size.n_entries == s->first.n_tensors) return OK;
-    error_set(e, MISSING, "the parts of the split GGUF file hold more or fewer tensors than split.tensors.count");
+    error_set(e, MISSING,
+              "the parts of the split GGUF file hold more or fewer tensors than split.tensors.count");
     error_where(e, "%s", s->path);
     error_found(e, "%d", s->size.n_entries);
     return error_expected(e, "%" PRId64 " tensors in all parts", s->first.n_tensors);

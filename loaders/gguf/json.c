@@ -9,10 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Limits of values that are copied to the configuration. Some files store a UNet's 2 KB configuration as one string. */
+/* Limits of values in the configuration. Some files store a UNet's 2 KB configuration as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
-static const char shapes[] = "comfy.gguf.orig_shape."; /* keys of shapes; the tensors have these shapes already */
+static const char shapes[] = "comfy.gguf.orig_shape."; /* used for the index, not for the configuration */
 
 static bool gguf_json_belongs(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;
@@ -22,7 +22,6 @@ static bool gguf_json_belongs(const struct gguf_pair *pair) {
     return value->kind != GGUF_STRING || value->bytes <= 8 + TEXT_MAX;
 }
 
-/* Upper bound of the JSON bytes of a pair. */
 static uint64_t bytes_of(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;
     return pair->key.bytes + 6 + (value->kind == GGUF_STRING ? value->bytes : value->n * NUMBER_BYTES);

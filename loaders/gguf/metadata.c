@@ -76,7 +76,8 @@ static enum status take_numbers(struct gguf_place *place, struct gguf_value *val
 static enum status take_array(struct gguf_place *place, struct gguf_value *value, struct error *e) {
     value->array = true;
     if (take_kind(place, &value->kind, e) != OK) return e->code;
-    if (value->kind == GGUF_ARRAY) return gguf_fail(place, place->at, UNSUPPORTED, "array of arrays is not supported", e);
+    if (value->kind == GGUF_ARRAY)
+        return gguf_fail(place, place->at, UNSUPPORTED, "array of arrays is not supported", e);
     uint64_t at = place->at, least = value->kind == GGUF_STRING ? 8 : (uint64_t)number_bytes[value->kind];
     if (gguf_take(place, 8, &value->n, e) != OK) return e->code;
     value->at = place->at;
@@ -172,7 +173,7 @@ static enum status check_block_count(struct gguf_place *place, struct error *e) 
 
 enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alignment, struct error *e) {
     struct gguf *header = place->header;
-    /* The smallest pair has a key of one byte and a value of one byte. */
+    /* Lower bound of a metadata pair's bytes: a key of one byte and a value of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 1, "keys", e) != OK) return e->code;
     header->pairs = alloc_array(header->sys, n, sizeof *header->pairs, e);
     if (!header->pairs) return e->code;
@@ -194,7 +195,6 @@ enum status gguf_read_pairs(struct gguf_place *place, uint64_t n, uint64_t *alig
     return check_block_count(place, e);
 }
 
-/* Index of the first pair whose key is not less. */
 static int gguf_metadata_lower_bound(const struct gguf *header, struct gguf_text key) {
     int low = 0, high = header->n_pairs;
     while (low < high) {
@@ -232,7 +232,6 @@ int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct
     return n;
 }
 
-/* Bits of an element, sign-extended for signed integers. */
 static uint64_t bits_of(const struct gguf_value *value, uint64_t i) {
     int bytes = number_bytes[value->kind], unused = 64 - 8 * bytes;
     uint64_t bits = gguf_little_endian(value->data + i * (uint64_t)bytes, bytes);

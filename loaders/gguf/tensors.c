@@ -159,7 +159,8 @@ static enum status gguf_tensors_fail_layout(struct gguf_place *place, const stru
     return gguf_fail(place, gguf_at(place, tensor->name), code, what, e);
 }
 
-/* Checks the position of a tensor's data; *end: end of the previous tensor's data. Only padding may lie between the two. */
+/* Checks the position of a tensor's data; *end: end of the previous tensor's data. Only padding may lie
+ * between the two. */
 static enum status check_place(struct gguf_place *place, const struct gguf_tensor *tensor, uint64_t alignment,
                                uint64_t data_bytes, uint64_t *end, struct error *e) {
     if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
@@ -167,8 +168,9 @@ static enum status check_place(struct gguf_place *place, const struct gguf_tenso
         gguf_tensors_fail_layout(place, tensor, OVERLAP, "the data overlaps another tensor", e);
     } else if (tensor->offset - *end >= alignment) {
         gguf_tensors_fail_layout(place, tensor, BOUNDS,
-                                 tensor->offset > data_bytes ? "the data starts past the end of the file"
-                                                             : "the bytes before its data belong to no tensor",
+                                 tensor->offset > data_bytes
+                                     ? "the data starts past the end of the file"
+                                     : "the bytes before its data belong to no tensor",
                                  e);
     } else {
         /* No overflow: *end lies in the file, and no tensor has more than 2^63 bytes. */
@@ -232,7 +234,7 @@ static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_te
                    gguf_tensors_compare_names);
 }
 
-/* Applies a shape with the same number of elements to a tensor. True also if the tensor is in another part of a split file. */
+/* Applies a shape of equal size to a tensor. True also if the tensor is in another part file. */
 static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
     struct gguf_tensor reshaped = {.rank = (int)shape->n};
     uint64_t before, after;
@@ -269,7 +271,7 @@ static enum status reshape_all(struct gguf_place *place, struct error *e) {
 enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t alignment, struct error *e) {
     struct gguf *header = place->header;
     struct error layout = {0};
-    /* The smallest tensor info is a scalar with a name of one byte. */
+    /* Lower bound of a tensor info's bytes: a scalar with a name of one byte. */
     if (gguf_check_count(place, n, 8 + 1 + 4 + 4 + 8, "tensors", e) != OK) return e->code;
     header->tensors = alloc_array(header->sys, n, sizeof *header->tensors, e);
     if (!header->tensors) return e->code;
@@ -277,7 +279,7 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (take_tensors(place, n, alignment, e) != OK) return e->code;
     sort_places(header);
     gguf_tensors_check_layout(place, alignment, align_up(place->at, alignment), &layout);
-    /* Checked before overlaps: a duplicate name usually causes an overlap, and the name is the more helpful error. */
+    /* Duplicate names are reported before overlaps, which they usually cause. */
     if (gguf_tensors_sort_names(place, e) != OK) return e->code;
     if (layout.code != OK) {
         *e = layout;

@@ -13,7 +13,7 @@
 
 enum { VERSION_WRITTEN = 3 };
 
-/* The header being written; with to == NULL its size is only measured. */
+/* GGUF header being written; if `to` is NULL only its size is computed. */
 struct header {
     unsigned char *to;
     uint64_t bytes;

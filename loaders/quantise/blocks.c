@@ -52,7 +52,8 @@ LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
     }
 }
 
-/* Finds the scale of least error. ends: candidate codes for the value of largest magnitude; the first is also tried without a fit. */
+/* Finds the scale of least error. ends: codes for the extreme value; the first is also tried without a fit.
+ */
 LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, int n_ends, int lo, int hi) {
     lanes extreme, inverse;
     find_extreme(x, &extreme);

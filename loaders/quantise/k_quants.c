@@ -92,7 +92,7 @@ LANES_INLINE void fit_parts(const lanes *x, int top, struct affine *best) {
 
 /* Result for a block whose parts have offsets. */
 struct affine_block {
-    float scale, offset; /* scale: the block's scale, rounded to f16; offset: step of the parts' offsets, downwards */
+    float scale, offset; /* scale and offset of the block, as f16; offset is subtracted */
     lane_ints scales, offsets;
     lanes error; /* squared error of each part of 32 values */
 };
@@ -113,13 +113,13 @@ LANES_INLINE void measure(const lanes *x, const struct affine *at, int top, lane
     *mean /= (float)PART;
 }
 
-/* Nearest integer number of offset steps. */
 LANES_INLINE void offset_steps(const lanes *offset, float inverse, lane_ints *steps) {
     lanes v = *offset * -inverse;
     lanes_round(steps, &v, 0, SCALES_MOST);
 }
 
-/* Chooses integers for the parts: the two scales next to the fitted one, each with its best offset. */
+/* Chooses each part's integer scale and offset: the better of the two scales next to the fitted one, each
+ * with its best offset. */
 LANES_INLINE void choose(const lanes *x, const struct affine *fit, int top, struct affine_block *b) {
     float inverse = b->scale > 0 ? 1 / b->scale : 0, inverse_offset = b->offset > 0 ? 1 / b->offset : 0;
     lanes wanted = fit->scale * inverse - 0.5f;
@@ -141,7 +141,6 @@ LANES_INLINE void choose(const lanes *x, const struct affine *fit, int top, stru
     }
 }
 
-/* Rounds to f16; a non-zero scale stays non-zero. */
 LANES_INLINE void round_scales(float *scale, float *offset) {
     lanes v = {*scale, *offset};
     lanes_to_f16(&v);
@@ -199,7 +198,7 @@ LANES_INLINE void try_scales(const lanes *x, const struct affine *fit, int top, 
     if (sum(&trial->error) < sum(&best->error)) *best = *trial;
 }
 
-/* Integers that the largest scale and the largest offset are mapped to. */
+/* Candidate integers for the largest scale and the largest offset of the parts. */
 static const float steps[][2] = {{63, 63}, {62, 63}, {61, 62}, {60, 61}};
 
 LANES_INLINE void search(const lanes *x, int top, struct affine_block *best) {

@@ -37,7 +37,7 @@ LANES_INLINE void add_up(const lanes *x, const lanes *inverse, lanes *products, 
     }
 }
 
-/* Codes that the value of largest magnitude is mapped to. */
+/* Candidate codes for the value of largest magnitude in a part. */
 static const float ends[] = {-32, 31, -31, -32.5f, 31.5f, -31.5f, 30.5f};
 
 LANES_INLINE void fit_part(const lanes *x, lanes *fit) {
@@ -68,7 +68,7 @@ LANES_INLINE void measure(const lanes *x, const lanes *scale, lanes *error) {
     }
 }
 
-/* Chooses between the two integers next to each fitted scale. */
+/* Chooses each part's integer scale: the better of the two next to the fitted scale. */
 LANES_INLINE void choose(const struct block *b, int group, struct choice *c) {
     float inverse = c->scale != 0 ? 1 / c->scale : 0;
     lanes wanted = b->fit[group] * inverse - 0.5f;
@@ -89,7 +89,6 @@ LANES_INLINE float sum(const lanes *one, const lanes *other) {
     return ((a[0] + a[4]) + (a[2] + a[6])) + ((a[1] + a[5]) + (a[3] + a[7]));
 }
 
-/* Rounds to f16; a non-zero scale stays non-zero. */
 LANES_INLINE float round_scale(float scale) {
     lanes v = {scale};
     lanes_to_f16(&v);
@@ -119,7 +118,6 @@ LANES_INLINE void refit(const struct block *b, struct choice *c) {
     if (all > 0) c->scale = sum(&products[0], &products[1]) / all;
 }
 
-/* The part scale of largest magnitude. */
 LANES_INLINE float find_largest(const struct block *b) {
     float largest = 0;
     for (int i = 0; i < GROUPS * LANES; i++) {
@@ -129,7 +127,7 @@ LANES_INLINE float find_largest(const struct block *b) {
     return largest;
 }
 
-/* Integers that the largest part scale is mapped to. */
+/* Candidate integers for the part scale of largest magnitude. */
 static const float steps[] = {-128, 127, -126, 125};
 
 LANES_INLINE void search(struct block *b, struct choice *best) {

@@ -30,7 +30,9 @@ static uint16_t to_bf16(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* An eight-bit float type. fraction: fraction bits; least_normal: f32 bits of its least normal number; magic: adding it rounds to the type's subnormals; most, most_code: largest number and its code. */
+/* An eight-bit float type. fraction: fraction bits; least_normal: f32 bits of its least normal number; magic:
+ * adding it rounds to the type's subnormals; most, most_code: largest number and its code; nan: code of NaN.
+ */
 struct eight_bits {
     int fraction;
     uint32_t least_normal;
@@ -167,8 +169,8 @@ float quantise_scale(enum dtype dtype, float largest) {
     return scale >= 0x1p-100f && scale <= 0x1p100f ? scale : 1;
 }
 
-/* For block types: the largest f16, which stores the block's scale, times the largest code; for blocks of 256 times the largest
- * value that a part's scale and offset reach. */
+/* For block types: the largest f16, which stores the block's scale, times the largest code; for blocks of 256
+ * times the largest value that a part's scale and offset reach. */
 float quantise_most(enum dtype dtype) {
     const float half = 65504, scale_most = 0x1p100f;
     switch (dtype) {

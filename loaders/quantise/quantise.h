@@ -11,11 +11,12 @@ bool quantise_can(enum dtype dtype, int64_t columns);
 /* The type of this name in any case ("q8_0", "f8_e4m3", also "fp8", "int8_convrot"); N_DTYPES if unknown. */
 enum dtype quantise_type(const char *name);
 
-/* Converts packed rows of f32 values to packed rows of the type. scale: divisor of the values for F8, otherwise 1 (rotated types divide each row by quantise_row_scale instead). A block with a value that is not finite becomes NaN. F16 and BF16
- * overflow to infinity, F8 to its largest number; NaN stays NaN. Errors of block types are at most those of
- * ggml's quantisers (test_quantise.c). */
+/* Converts packed rows of f32 values to packed rows of the type. scale: divisor of the values for F8,
+ * otherwise 1 (rotated types divide each row by quantise_row_scale instead). A block with a value that is not
+ * finite becomes NaN. F16 and BF16 overflow to infinity, F8 to its largest number; NaN stays NaN. Errors of
+ * block types are at most those of ggml's quantisers (test_quantise.c). */
 void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t rows, int64_t columns, void *to);
-/* Scale of an F8 weight: maps `largest`, its largest magnitude, to the type's largest number. 1 if `largest` is 0. */
+/* Scale that maps an F8 weight's largest magnitude to the type's largest number; 1 if `largest` is 0. */
 float quantise_scale(enum dtype dtype, float largest);
 /* Scale of a row of a rotated type: the largest rotated magnitude becomes 127. Rows must be finite. */
 float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns);

@@ -158,7 +158,7 @@ bool added_next(struct added_search *s) {
         if (found->single_word && !stands_alone(s->text, s->start, s->end)) continue;
         if (found->lstrip) strip_left(s);
         if (found->rstrip) strip_right(s);
-        bool swallowed = s->start >= s->end; /* the match is only white space, which the last match's rstrip took already */
+        bool swallowed = s->start >= s->end; /* only white space that the last match took */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

@@ -3,7 +3,8 @@
 
 #include "loaders/tokenizer/tables.h"
 
-/* Builds the sorted sets t->raw and t->normalized from t->added. DUP: two added tokens have the same content. */
+/* Builds the sorted sets t->raw and t->normalized from t->added. DUP: equal contents.
+ */
 enum status added_sets_build(struct tokenizer *t, struct error *e);
 struct added_search {
     const struct added_set *set;
@@ -14,8 +15,8 @@ struct added_search {
     uint64_t start, end;           /* current match, including the white space that lstrip and rstrip take */
     int32_t id;
 };
-/* Finds the next match; false if there is none. If the last match took white space with which this match
- * (without lstrip) begins, start lies before the last match's end; the reference fails on most such texts. */
+/* Finds the next match; false if there is none. start lies before the last match's end if that match's rstrip
+ * took white space with which this match begins; Hugging Face tokenizers fail on most such texts. */
 bool added_next(struct added_search *search);
 
 #endif

@@ -11,11 +11,11 @@ static const char *const names[] = {"bos_token", "eos_token", "unk_token", "sep_
                                     "pad_token", "cls_token", "mask_token"};
 enum { N_NAMES = sizeof names / sizeof *names };
 
-/* Checks an added token's id: the vocabulary's id for this token, or else an unused id. */
 static enum status check_added_id(struct reading *r, const struct added_token *token, struct error *e) {
     int32_t in_vocab = reading_vocab_id(r, token->content);
     if (in_vocab == token->id || (in_vocab < 0 && reading_take_id(r, token->id))) return OK;
-    error_set(e, META, "tokenizer: the id of added token \"%s\" conflicts with another token", token->content.at);
+    error_set(e, META, "tokenizer: the id of added token \"%s\" conflicts with another token",
+              token->content.at);
     error_where(e, "%s", r->path);
     error_found(e, "%d", token->id);
     if (in_vocab >= 0) return error_expected(e, "%d, as in the vocabulary", in_vocab);
@@ -104,7 +104,6 @@ static json_t *entry_of(const json_t *token, int64_t id) {
     return entry;
 }
 
-/* Reads a complete list and releases it. */
 static enum status read_whole_list(struct reading *r, json_t *list, unsigned failures_before,
                                    struct error *e) {
     if (!list || failed_json_allocations() != failures_before)
@@ -171,7 +170,6 @@ enum status added_read_map(struct reading *r, json_t *map, const json_t *config,
     return OK;
 }
 
-/* A list of added tokens, and its entries by content. */
 struct entries {
     json_t *list, *by_text;
 };

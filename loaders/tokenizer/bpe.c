@@ -169,7 +169,8 @@ static void merge_all(const struct merge_table *table, struct bpe_scratch *s, in
         uint64_t entry = heap_pop(s);
         int32_t i = (int32_t)(entry & 0xFFFFFFFFu), joined = table->merges[entry >> 32].joined;
         uint32_t found = find_merge(table, s->symbols, i);
-        /* The pair may have changed since it was pushed. Like the reference, compares only the result. */
+        /* The pair may have changed since it was pushed. Like Hugging Face tokenizers, compares only the
+         * merged token. */
         if (found && table->merges[found - 1].joined == joined) join_symbols(table, s, i, joined);
     }
 }

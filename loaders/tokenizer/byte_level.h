@@ -1,7 +1,8 @@
 #ifndef SLUICE_LOADERS_TOKENIZER_BYTE_LEVEL_H
 #define SLUICE_LOADERS_TOKENIZER_BYTE_LEVEL_H
 
-/* GPT-2's bytes_to_unicode: the code point that represents a byte; the byte of a code point, or -1. */
+/* GPT-2's bytes_to_unicode: the code point that represents a byte in token texts; and the reverse, -1 for
+ * other code points. */
 int byte_to_alphabet(int byte);
 int alphabet_to_byte(int code);
 

@@ -15,7 +15,6 @@
 
 enum { CHARSMAP_BYTES = 1 << 20, CLUSTER_BYTES = 5, GROWTH = 32 };
 
-/* Offset field of a unit of the double array. */
 static uint32_t offset_of(uint32_t unit) {
     return (unit >> 10) << ((unit & 1u << 9) >> 6);
 }

@@ -57,7 +57,7 @@ static bool file_exists(struct sys *sys, const char *path) {
     return file != -ENOENT && file != -ENOTDIR;
 }
 
-/* Reads the JSON documents of a tokenizer folder; vocab.json is required unless there is a SentencePiece model. */
+/* Reads a folder's JSON documents; vocab.json is required unless there is a SentencePiece model. */
 static enum status read_folder_files(struct sys *sys, struct folder *f, bool spiece, struct error *e) {
     for (int i = 0; i < N_DOCUMENTS; i++) {
         if (i == F_VOCAB ? spiece : !file_exists(sys, f->path[i])) continue;
@@ -165,7 +165,6 @@ static enum status read_spiece(struct reading *r, struct span file, const json_t
     return e->code;
 }
 
-/* Reads the SentencePiece model in the file r->path. */
 static enum status read_spiece_file(struct reading *r, const json_t *config, const json_t *special_map,
                                     struct error *e) {
     char *text = NULL;

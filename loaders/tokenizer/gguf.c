@@ -47,7 +47,6 @@ static bool tokenizer_gguf_is_text(struct gguf_text text, const char *other) {
     return text.bytes == strlen(other) && !memcmp(text.text, other, text.bytes);
 }
 
-/* Reads a string; "" if absent. */
 static enum status tokenizer_gguf_read_text(const struct metadata *m, const char *key, struct gguf_text *text,
                                             struct error *e) {
     struct gguf_value value;
@@ -64,7 +63,6 @@ static bool is_number(const struct gguf_value *value) {
     return value->kind != GGUF_STRING && value->kind != GGUF_BOOL;
 }
 
-/* Finds an array with one number per token. */
 static enum status find_numbers(const struct metadata *m, const char *key, bool needed,
                                 struct gguf_value *value, struct error *e) {
     *value = (struct gguf_value){0};
@@ -86,7 +84,6 @@ static enum status find_texts(const struct metadata *m, const char *key, struct 
                : tokenizer_gguf_fail(m, META, key, "is not an array of strings", e);
 }
 
-/* Requires a flag to be true if present. */
 static enum status expect_flag(const struct metadata *m, const char *key, struct error *e) {
     struct gguf_value value;
     if (!gguf_find(m->header, key, &value)) return OK;
@@ -208,7 +205,8 @@ static enum status read_bpe(struct metadata *m, struct error *e) {
     return OK;
 }
 
-/* Reads the pieces. llama.cpp's converter changes the scores of user tokens; the reference class uses 0. */
+/* Reads the pieces. llama.cpp's converter changes the scores of user tokens; transformers' T5Tokenizer uses
+ * 0. */
 static enum status tokenizer_gguf_read_pieces(struct metadata *m, int64_t *unk, bool *has_extra,
                                               struct error *e) {
     struct gguf_text text;

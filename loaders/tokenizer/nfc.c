@@ -45,9 +45,9 @@ static bool certainly_nfc(struct span text) {
     return true;
 }
 
-/* Marks whose combining class was assigned after Unicode 9, the version that the reference normalises by. The
- * reference treats them like letters, although its letters and white space are newer. U+11930 is listed
- * because it composes to U+11938 since Unicode 13. */
+/* Marks whose combining class was assigned after Unicode 9, the version by which Hugging Face tokenizers
+ * normalise. They treat these marks like letters, although their tables of letters and white space are newer.
+ * U+11930 is listed because it composes to U+11938 since Unicode 13. */
 static const struct code_range {
     utf8proc_int32_t first, last;
 } later_marks[] = {

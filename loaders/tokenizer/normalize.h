@@ -5,8 +5,9 @@
 
 /* Normalises valid UTF-8 to NFC. *out: NULL if the text is NFC already; else free it with sys->release. */
 enum status text_to_nfc(struct sys *sys, struct span text, char **out, uint64_t *out_bytes, struct error *e);
-/* Unicode's White_Space; and word characters: letters, marks, decimal digits, connectors, joiners, circled or
- * squared Latin capitals. As Rust's \s and \w, which the reference applies to neighbours of added tokens. */
+/* code_is_space: Unicode's White_Space. code_is_word: letters, marks, decimal digits, connectors, joiners,
+ * circled or squared Latin capitals. As \s and \w in Rust, which Hugging Face tokenizers apply next to added
+ * tokens. */
 bool code_is_space(int32_t code);
 bool code_is_word(int32_t code);
 
@@ -14,7 +15,8 @@ bool code_is_word(int32_t code);
  * it, and it is freed with sys->release. */
 enum status text_normalize(const struct tokenizer *t, struct span *text, char **out, struct error *e);
 
-/* Copies and checks a normalisation table (precompiled_charsmap). path: its file, for messages. BOUNDS, LIMIT (1 MB). */
+/* Copies and checks a normalisation table (precompiled_charsmap). path: its file, for messages. BOUNDS, LIMIT
+ * (1 MB). */
 enum status charsmap_make(struct sys *sys, struct span blob, const char *path, struct charsmap *map,
                           struct error *e);
 void charsmap_destroy(struct sys *sys, struct charsmap *map);

@@ -80,7 +80,7 @@ static enum status pre_tokenizer_read_split(struct reading *r, const json_t *spl
 /* Reads ByteLevel: without a Split it splits by GPT-2's pattern, after a Split it may. */
 static enum status read_byte_level(struct reading *r, const json_t *level, pcre2_code **code,
                                    struct error *e) {
-    bool prefix = true, regex = true; /* the reference's defaults of absent members */
+    bool prefix = true, regex = true; /* defaults of Hugging Face tokenizers for absent members */
     reading_bool(r, level, "add_prefix_space", "the ByteLevel pre-tokenizer's add_prefix_space", &prefix, e);
     if (reading_bool(r, level, "use_regex", "the ByteLevel pre-tokenizer's use_regex", &regex, e))
         return e->code;
@@ -92,7 +92,6 @@ static enum status read_byte_level(struct reading *r, const json_t *level, pcre2
     return regex ? compile_text(r->t, code, gpt2_pattern, e) : OK;
 }
 
-/* Reads a Split followed by ByteLevel. */
 static enum status read_two_steps(struct reading *r, const json_t *first, const json_t *second,
                                   struct error *e) {
     const char *split = reading_type(r, first, "pre_tokenizer.pretokenizers[0]", e);

@@ -8,7 +8,7 @@
 struct reading {
     struct tokenizer *t;
     const char *path;    /* file being read */
-    json_t *vocab;       /* object that maps tokens to ids, borrowed from the JSON document; NULL: t->words has the tokens */
+    json_t *vocab;       /* JSON object token -> id, borrowed; NULL: tokens are in t->words */
     uint8_t *taken;      /* used ids, one bit per id */
     uint64_t longest;    /* bytes of the longest token */
     char *joined;        /* buffer of longest + 1 bytes, for looking up merged tokens */
@@ -35,7 +35,6 @@ enum status reading_unsupported(const struct reading *r, const char *object, con
                                 const char *expected, struct error *e);
 /* Name of a value's JSON type for messages, such as "an object"; "nothing" for NULL. */
 const char *reading_kind(const json_t *value);
-/* True for a missing value or JSON null. */
 bool reading_absent(const json_t *value);
 /* Reads a boolean member; *out is unchanged if it is absent or null. */
 enum status reading_bool(const struct reading *r, const json_t *object, const char *key, const char *name,
@@ -51,14 +50,12 @@ enum status reading_check_id(const struct reading *r, const char *token, const j
 enum status reading_start_ids(struct reading *r, struct error *e);
 /* Marks an id as used. False if it was used already. */
 bool reading_take_id(struct reading *r, int64_t id);
-/* Parses a file; its text is freed before the document is used. */
 enum status reading_json_file(struct sys *sys, const char *path, json_t **root, struct error *e);
 /* Call last: sorts the added tokens and frees everything needed only for reading. */
 enum status reading_finish(struct reading *r, struct error *e);
 
 enum { TOKENIZER_FILE_BYTES = 256000000 };
 
-/* The id of a vocabulary token, or -1. */
 int32_t reading_vocab_id(const struct reading *r, struct span text);
 static inline struct span string_span(const json_t *string) {
     return (struct span){json_string_value(string), json_string_length(string)};
@@ -70,21 +67,23 @@ enum status pre_tokenizer_read(struct reading *r, const json_t *root, struct err
 enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e);
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e);
 
-/* Reads the BPE vocabulary r->vocab. Sets the used ids, and the ids of single bytes within a word and at its end (with end-of-word suffix). */
+/* Reads the BPE vocabulary r->vocab. Sets the used ids, and the ids of single bytes within a word and at its
+ * end (with end-of-word suffix). */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
 /* As bpe_read_vocab, if t->words has the vocabulary and the used ids and r->longest are set. */
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e);
 /* Adds the merge "left right" with this rank to the allocated table. */
 enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e);
-/* Reads unk_token (or null), which stands for bytes without a token. A name outside the vocabulary is an error only if such bytes exist. */
+/* Reads unk_token (or null), which stands for bytes without a token. A name outside the vocabulary is an
+ * error only if such bytes exist. */
 enum status bpe_read_unk(struct reading *r, const json_t *unk, struct error *e);
-/* Reads the lines of merges.txt. */
 enum status bpe_read_merges_text(struct reading *r, struct span text, struct error *e);
 
-/* Read tokenizer.json's added_tokens; tokenizer_config.json's added_tokens_decoder; added_tokens.json, with
- * special tokens listed in the configurations. */
+/* added_read_list reads tokenizer.json's added_tokens; added_read_decoder tokenizer_config.json's
+ * added_tokens_decoder; added_read_map added_tokens.json, with special tokens named in the configurations. */
 enum status added_read_list(struct reading *r, const json_t *list, struct error *e);
-/* Appends an element to a list of added tokens, with the reference's flags for control and user tokens. */
+/* Appends an element to a list of added tokens, with transformers' flags for control tokens (special) or user
+ * tokens. */
 void added_list_token(json_t *list, int64_t id, struct span text, bool special);
 enum status added_read_decoder(struct reading *r, json_t *decoder, struct error *e);
 enum status added_read_map(struct reading *r, json_t *map, const json_t *config, const json_t *special_map,
@@ -110,7 +109,8 @@ enum status pieces_add_extra(struct reading *r, int n, json_t *list, struct erro
  * pieces to specials, as elements of added_tokens. BOUNDS and TYPE for invalid protobuf. */
 enum status spiece_read(struct reading *r, struct span file, int n_extra, json_t *specials, struct error *e);
 enum status unigram_read_json(struct reading *r, const json_t *root, struct error *e);
-/* Reads the added tokens of T5Tokenizer: `others`, and tokens named in config and special_map. config and special_map may be NULL. */
+/* Reads the added tokens of T5Tokenizer: `others`, and tokens named in config and special_map. config and
+ * special_map may be NULL. */
 enum status unigram_read_added(struct reading *r, const json_t *config, const json_t *special_map,
                                json_t *others, struct error *e);
 

@@ -100,7 +100,6 @@ static void tokenizer_split_refuse(struct translation *t, uint64_t bytes) {
     if (!t->refused[0]) snprintf(t->refused, sizeof t->refused, "%.*s", (int)bytes, t->in + t->at);
 }
 
-/* Copies n characters unchanged. */
 static void copy(struct translation *t, uint64_t n) {
     tokenizer_split_put_bytes(t, t->in + t->at, n);
     t->at += n;

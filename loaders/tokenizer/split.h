@@ -20,7 +20,8 @@ struct split {
     uint64_t start, end; /* range of the last match; its piece has not been returned yet if returned < end */
     bool matched;        /* the pattern has matched at least once in this text */
 };
-/* Returns the next piece, never empty; false after the last or on error. Without drop_gaps the pieces cover the whole text. */
+/* Returns the next piece, never empty; false after the last or on error. Without drop_gaps the pieces cover
+ * the whole text. */
 bool split_next(struct split *split, struct span *piece, struct error *e);
 
 #endif

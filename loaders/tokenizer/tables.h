@@ -51,7 +51,7 @@ struct merge_table {
     uint32_t n_merges, mask;
 };
 
-/* A whole token: offset and length of its bytes in one blob. BPE keeps words only for files with ignore_merges. */
+/* A whole token: offset and length of its bytes in one blob. BPE needs words only for ignore_merges. */
 struct word {
     uint32_t offset, bytes;
     int32_t id;
@@ -99,7 +99,7 @@ struct tokenizer {
     char *path; /* file of the split pattern, for messages */
     const char *kind;
     int size;
-    bool nfc, one_space, lower; /* normalisation steps NFC, white space to one blank, lower case, in this order */
+    bool nfc, one_space, lower; /* normalisation steps, in this order */
     bool ignore_merges;
     bool fuse_unk;
     int32_t pad;                        /* padding id, see tokenizer_pad */

@@ -166,7 +166,7 @@ void tokenizer_set_pad(struct tokenizer *t, int id) {
     t->pad = id;
 }
 
-/* Returns the file's size, or negative errno; a folder is an error. */
+/* Returns the file's size, or negative errno. *regular: false for a folder. */
 static int64_t file_bytes(struct sys *sys, const char *path, bool *regular) {
     struct file_identity identity = {0};
     int file = sys->open(sys, path);
@@ -195,7 +195,6 @@ static bool find_json(struct sys *sys, const char *path, char *json, int json_by
     return !is_absent(file_bytes(sys, json, &regular));
 }
 
-/* True for a SentencePiece model, by name. */
 static bool is_spiece(const char *path) {
     size_t n = strlen(path);
     return n > 6 && !strcmp(path + n - 6, ".model");

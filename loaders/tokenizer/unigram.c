@@ -26,7 +26,8 @@ struct place {
     int32_t id;
 };
 
-/* Encoding state of one text. Buffers for the longest word: word (bytes with U+2581), found (as many ids), places (one more). */
+/* Encoding state of one text. Buffers for the longest word: word (bytes with U+2581), found (as many ids),
+ * places (one more). */
 struct unigram_encoding {
     const struct tokenizer *t;
     char *word;
@@ -131,7 +132,6 @@ static bool is_mark(struct span text, uint64_t i) {
     return text.bytes - i >= MARK_BYTES && !memcmp(text.at + i, mark, MARK_BYTES);
 }
 
-/* Encodes text without white space. */
 static enum status encode_marked(struct unigram_encoding *m, struct span text, struct error *e) {
     struct span all = {m->word, text.bytes};
     if (!is_mark(text, 0)) {
