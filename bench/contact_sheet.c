@@ -1,4 +1,4 @@
-/* Layout and drawing share functions: a first pass on a one-pixel surface finds the height of the sheet. */
+/* One set of functions measures and draws: a pass on a one-pixel surface finds the sheet's height. */
 #include "bench/contact_sheet.h"
 
 #include <cairo/cairo.h>
@@ -50,8 +50,8 @@ static void text_at(cairo_t *c, double x, double y, const char *text) {
     cairo_show_text(c, text);
 }
 
-/* Breaks the text at spaces into lines of at most width, the first with its baseline at y; a longer word gets
- * a line of its own. Draws only if visible. Returns the number of lines. */
+/* Breaks the text at spaces into lines of at most `width` pixels, the first with its baseline at y; a longer
+ * word gets its own line. Draws only if `visible`. Returns the number of lines. */
 static int wrapped(cairo_t *c, const char *text, double x, double y, double width, int visible) {
     char line[256] = "", longer[512];
     int n_lines = 0;
@@ -71,7 +71,7 @@ static int wrapped(cairo_t *c, const char *text, double x, double y, double widt
     return n_lines + (*line != 0);
 }
 
-/* A row of as many images as fit. */
+/* A row of the sheet: as many images as fit side by side. */
 struct row {
     int first, n, picture_height, n_lines, height;
 };
@@ -142,7 +142,7 @@ static void draw_card(cairo_t *c, const struct sheet_picture *p, const struct ro
     wrapped(c, p->prompt, x + PAD, y + PAD + row->picture_height + 8 + 14, width, 1);
 }
 
-/* Returns the height of the sheet; draws only if visible. */
+/* Returns the height of the sheet; draws only if `visible`. */
 static int rows(cairo_t *c, const struct contact_sheet *sheet, int visible) {
     int y = MARGIN + HEAD;
     font(c, 14, CAIRO_FONT_WEIGHT_NORMAL);

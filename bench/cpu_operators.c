@@ -21,11 +21,11 @@
 enum kind { CONVOLUTION, PRODUCT, ATTENTION, OVER_TIME };
 enum norm { NORM_NONE, NORM_GROUPS, NORM_PIXEL };
 
-/* Shape of an operator. n for a convolution: rows, columns and channels of the input; output channels; kernel
- * size 1 or 3; upsampling factor 1 or 2; stride; the norm before it, followed by SiLU. For a matrix product:
- * rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time is like a
- * convolution, but n[7] is the number of frames, each of which also reads the two before it and is normed and
- * activated once, in advance. type: name of the weights' type. */
+/* Shape of an operator. `n` holds, for a convolution: rows, columns and channels of the input; output
+ * channels; kernel size 1 or 3; upsampling factor 1 or 2; stride; the norm before it, followed by SiLU. For a
+ * matrix product: rows, inputs, outputs. For attention: tokens, heads, head size. A convolution over time is
+ * like a convolution, but n[7] is the number of frames, each of which also reads the two before it and is
+ * normed and activated once, in advance. type: name of the weights' type. */
 struct shape {
     int32_t kind, n[8];
     const char *type;
@@ -102,7 +102,7 @@ static void convolve(struct context *x) {
     op_conv2d(x, out, in, weight, (struct epilogue){.bias = bias}, o);
 }
 
-/* Like models/vae_causal.c, for frames that all have two before them. */
+/* Computes a convolution over time as models/vae_causal.c does, for frames with two preceding frames. */
 static void convolve_over_time(struct context *x) {
     enum { SLICES = 3 };
     const int32_t *n = b.shape.n;
@@ -232,7 +232,7 @@ int operator_open(const struct shape *shape, int threads) {
     if (b.onednn) open_sluice();
     if (b.onednn && !b.error.code) open_onednn();
     if (b.error.code) return (int)report(0);
-    /* Values near 0.01 in f32 and bf16, near 1 in f16: no zero pages and no denormals. */
+    /* Fills with values near 0.01 in f32 and bf16, near 1 in f16: no shared zero pages, no denormals. */
     uint16_t *values = (uint16_t *)(void *)b.memory;
     for (uint64_t i = 0; i < (b.bytes + b.onednn_bytes) / sizeof *values; i++)
         values[i] = (uint16_t)(0x3C00 + i * 37 % 128);

@@ -1,5 +1,5 @@
-/* Protocols. Kitty: sw.kovidgoyal.net/kitty/graphics-protocol (PNG with a=T,f=100, in chunks of 4096).
- * iTerm2: iterm2.com/documentation-images (OSC 1337 File). Sixel: libsixel. */
+/* Image protocols of terminals. Kitty: sw.kovidgoyal.net/kitty/graphics-protocol (PNG with a=T,f=100, in
+ * chunks of 4096). iTerm2: iterm2.com/documentation-images (OSC 1337 File). Sixel: libsixel. */
 #include "bench/terminal_picture.h"
 
 #include <cairo/cairo.h>

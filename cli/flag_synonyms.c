@@ -43,7 +43,8 @@ static const struct {
     {" --upscale-model --upscale-repeats --upscale-tile-size --upscaler --upscale-sigmas --hires "
      "--hires-strength --hires-steps --hires-upscaler ",
      "larger -W N and -H N: upscalers are not implemented"},
-    {" --control-net --control-image --control-strength --control-start --control-end --control-mode "
+    {" --control-net --controlnet --control-image --control-strength --control-start --control-end "
+     "--control-mode "
      "--control-mask --control-inpaint --canny --guess-mode ",
      "a run without ControlNet, which is not implemented (--control DIR: control video of VACE)"},
     {" --redux --redux-image --redux-strength ", "a run without Flux Redux, which is not implemented"},
@@ -58,12 +59,17 @@ static const struct {
     {" --guidance-scale ", "--cfg-scale S, or --guidance S for models that were distilled with it"},
     {" --eta --sigmas --timestep-shift --prediction --img-cfg-scale ",
      "a run without this flag: no supported model takes it"},
-    {" --embd-dir --photo-maker --pm-id-images-dir --pm-style-strength --high-noise-steps --moe-boundary "
+    {" --embd-dir --embeddings ", "a run without this flag: textual inversion is not supported"},
+    {" --photo-maker --pm-id-images-dir --pm-style-strength --high-noise-steps --moe-boundary "
      "--vace-strength ",
      "a run without this flag: no supported model takes it"},
     {" --high-noise-cfg-scale ", "--cfg-scale HIGH,LOW"},
     {" --qwen-image-zero-cond-t ", "--edit 2511"},
     {" --size --resolution ", "-W N -H N"},
+    {" --unet ", "--diffusion-model FILE"},
+    {" --fp8 ", "--type f8_e4m3"},
+    {" --gpu ", "--device cuda:N"},
+    {" --n-iter --batch-size --num-images ", "-b N"},
     {" --lowvram --medvram --low-vram --cpu-offload ", "--max-vram SIZE"},
 };
 

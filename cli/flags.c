@@ -28,8 +28,7 @@ static const struct flag static_flags[] = {
      "encoder"},
     {NULL, MODELS, NULL, "--edit", "HOW", FLAG_CHOICE, AT(model.edit), 0, 0, "plain|plus|2511",
      "Qwen-Image-Edit release; plain: the first (one image); plus: releases 2509 and later (up to three "
-     "images); 2511: release 2511, if its files do not say so; default: from model_index.json, else plus "
-     "with images"},
+     "images); 2511: release 2511, if its files do not say so; default: from model_index.json, else plus"},
     {NULL, RUNS | CONVERT, NULL, "--lora", "FILE[:S]", FLAG_LORAS, AT(loras), -SLUICE_SCALE_MAX,
      SLUICE_SCALE_MAX, NULL,
      "LoRA file and strength (default 1); up to 16 times. convert: merge it into the weights"},
@@ -41,7 +40,7 @@ static const struct flag static_flags[] = {
     {"Image", RUNS | TOKENIZE, "-p", "--prompt", "TEXT", FLAG_PROMPT, AT(prompt), 0, 0, NULL,
      "what the image should show; @FILE reads a file, @- stdin, @@ is a leading @"},
     {NULL, RUNS, "-n", "--negative-prompt", "TEXT", FLAG_PROMPT, AT(negative_prompt), 0, 0, NULL,
-     "what the image should not contain (needs --cfg-scale above 1); @ as with -p; default: empty or the "
+     "what the image should not contain; needs --cfg-scale above 1; @ as with -p; default: empty or the "
      "model authors' default, which -n \"\" turns off"},
     {NULL, RUNS, NULL, "--prompt-weights", "HOW", FLAG_CHOICE, AT(prompt_weights), 0, 0, "on|off",
      "prompt weighting as in AUTOMATIC1111: (word), [word], (word:1.3) and BREAK; off: plain text; default: "
@@ -92,7 +91,7 @@ static const struct flag static_flags[] = {
     {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,
      "start from this noise instead of the seed's: safetensors, tensor \"latent\""},
     {NULL, RUNS, "-i", "--init-img", "FILE", FLAG_STRING, AT(init_image), 0, 0, NULL,
-     "input image of img2img and inpainting, first frame of a video (PNG, JPEG, WebP); sets the default "
+     "input image of img2img, inpainting or image-to-video; PNG, JPEG or WebP; sets the default "
      "size, of a video the aspect ratio"},
     {NULL, RUNS, NULL, "--end-img", "FILE", FLAG_STRING, AT(end_image), 0, 0, NULL,
      "last frame of a video, for models that take one; needs -i, the first"},
@@ -101,7 +100,7 @@ static const struct flag static_flags[] = {
      "default crop"},
     {NULL, RUNS, NULL, "--strength", "S", FLAG_REAL, AT(strength), 0, 1, NULL,
      "denoising strength of img2img, 0 to 1: how much of the input image is replaced; runs the last steps*S "
-     "steps; 1 ignores the image; default: the model's, with --mask 1"},
+     "steps; 1 ignores the image; default: 1 with --mask, else the model's"},
     {NULL, RUNS, "-r", "--ref-image", "FILE", FLAG_STRINGS, AT(references), 0, 0, NULL,
      "reference image of any size, or image to edit, for models that take one; up to three times"},
     {NULL, RUNS, NULL, "--mask", "FILE", FLAG_STRING, AT(mask), 0, 0, NULL,
@@ -144,7 +143,7 @@ static const struct flag static_flags[] = {
     {NULL, INSPECT, NULL, "--tensors", NULL, FLAG_SWITCH, AT(tensors), 0, 0, NULL,
      "list name, type and shape of every tensor"},
     {NULL, FAMILIES, NULL, "--plans", NULL, FLAG_SWITCH, AT(plans), 0, 0, NULL,
-     "print each model's minimum memory and predicted time on four GPUs and a CPU"},
+     "print each model's minimum memory and predicted time for four GPU models and a CPU"},
     {NULL, FAMILIES, NULL, "--markdown", NULL, FLAG_SWITCH, AT(markdown), 0, 0, NULL,
      "print the tables of models/README.md"},
     {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
@@ -178,12 +177,13 @@ static const struct flag static_flags[] = {
      "arithmetic of text encoders and transformer; default: f32 on the CPU, bf16 on a GPU"},
     {NULL, RUNS | CONVERT | BENCH, NULL, "--type", "TYPE", FLAG_STRING, AT(type), 0, 0, NULL,
      "quantise transformer and text encoders while reading: f8_e4m3, q8_0, q6_k, q5_k, q4_k ...; less memory "
-     "and transfer, another image (see `plan --types`); convert: type to write, also int8_convrot; bench "
+     "and transfer, other pixels (see `plan --types`); convert: type to write, also "
+     "int8_convrot; bench "
      "block: type of the matrices"},
     {NULL, CONVERT, NULL, "--rule", "REGEX=TYPE", FLAG_STRINGS, AT(rules), 0, 0, NULL,
      "type of the tensors whose name the regex matches; the first match wins, before --type; up to 16 times"},
     {NULL, CONVERT, NULL, "--part", "NAME", FLAG_STRING, AT(part), 0, 0, NULL,
-     "the part to convert: of a checkpoint file its flag without dashes (vae), of a Hugging Face folder a "
+     "part to convert: in a checkpoint file the part's flag without dashes (vae), in a diffusers folder the "
      "subfolder (transformer)"},
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, SLUICE_THREADS_MAX,
      NULL, "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},

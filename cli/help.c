@@ -11,7 +11,9 @@ static const struct {
     enum command_bit command;
     const char *flags;
 } first[] = {
-    {GENERATE, " --model --prompt --width --height --steps --seed --batch --init-img --output --max-ram "},
+    {GENERATE,
+     " --model --prompt --negative-prompt --width --height --steps --cfg-scale --seed --batch --init-img "
+     "--lora --output --max-ram --max-vram --device "},
     {DECODE,
      " --model --vae --taesd --output --max-ram --max-vram --device --vae-tiling --report --threads "},
     {PLAN, " --model --family --width --height --batch --max-ram --max-vram --device --type --json "},

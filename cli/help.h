@@ -6,7 +6,7 @@
 
 #include <stdio.h>
 
-/* Prints the help of a command. all: every flag in full; else at most ten flags with their first clause. */
+/* Prints the help of a command. all: every flag in full; else at most 15 flags with their first clause. */
 void help_command(const struct command *command, bool all);
 void help_program(void);
 /* Prints the full help of every command. */

@@ -61,6 +61,7 @@ static size_t array_name_bytes(const char *key) {
 /* Prints "key value, array value value, ..." on lines of about 100 columns. */
 static void print_config(const json_t *component) {
     enum { COLUMNS = 100 };
+    if (!json_object_size(json_object_get(component, "config"))) return;
     int column = printf("  config (%s):", field_string(component, "config_from"));
     const char *key, *before = "";
     json_t *value, *config = json_object_get(component, "config");

@@ -12,6 +12,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <limits.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -37,7 +38,8 @@ static int unknown_command(const char *typed, struct sluice_error *e) {
         fail(e, SLUICE_USAGE, *typed && *typed != '-' ? "unknown command" : "no command is given");
     }
     if (*typed) fail_found(e, "%s", typed);
-    if (*typed == '-') return fail_expected(e, "sluice generate %s ..., or another command before it", typed);
+    if (*typed == '-')
+        return fail_expected(e, "a command before the flags, such as sluice generate %s ...", typed);
     return fail_expected(e, "a command that sluice --help lists");
 }
 
@@ -72,13 +74,21 @@ static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
     if (strcmp(first, "--version") == 0) {
         printf("sluice %s\n", sluice_version());
     } else if (strcmp(first, "--help") == 0 || strcmp(first, "-h") == 0 || strcmp(first, "help") == 0) {
-        help_program();
+        command = command_find(argc > 2 ? argv[2] : "");
+        command ? help_command(command, false) : help_program();
     } else if (strcmp(first, "--help-all") == 0) {
         help_everything();
     } else {
         return unknown_command(first, e);
     }
     return SLUICE_OK;
+}
+
+/* A deleted current folder explains why a relative path holds no model. */
+static void note_deleted_folder(const struct sluice_error *e) {
+    char cwd[PATH_MAX];
+    if (e->exit_code == 3 && e->where[0] != '/' && !getcwd(cwd, sizeof cwd) && errno == ENOENT)
+        message_note("note: the current folder no longer exists");
 }
 
 int main(int argc, char **argv) {
@@ -93,6 +103,7 @@ int main(int argc, char **argv) {
         status = error.code;
     }
     if (!status) return 0;
+    note_deleted_folder(&error);
     message_failure(&error);
     return error.exit_code;
 }

@@ -45,14 +45,28 @@ static void print_memory(FILE *to, const json_t *plan, const char *title, const 
     fputc('\n', to);
 }
 
+static const char *assumed_in_words(const char *key) {
+    static const char *const words[][2] = {{"device_bytes", "card memory"},
+                                           {"base_bytes", "CUDA's own memory"},
+                                           {"rates", "speeds"},
+                                           {"budget.vram_bytes", "VRAM budget"}};
+    for (size_t i = 0; i < sizeof words / sizeof *words; i++)
+        if (strcmp(words[i][0], key) == 0) return words[i][1];
+    return key;
+}
+
 static void print_assumed(FILE *to, const json_t *plan) {
     const json_t *assumed = json_object_get(plan, "assumed");
     size_t i;
     json_t *key;
     if (!assumed) return;
-    fprintf(to, "assumed ");
-    json_array_foreach(assumed, i, key) fprintf(to, " %s", json_string_value(key));
-    fprintf(to, ": the GPU was not queried\n");
+    size_t last = json_array_size(assumed) - 1;
+    fprintf(to, "assumed  ");
+    json_array_foreach(assumed, i, key) {
+        const char *separator = i == 0 ? "" : i < last ? ", " : " and ";
+        fprintf(to, "%s%s", separator, assumed_in_words(json_string_value(key)));
+    }
+    fprintf(to, ": no GPU was queried\n");
 }
 
 static void print_reads(FILE *to, const json_t *plan) {
@@ -143,7 +157,7 @@ static void print_one_advice(FILE *to, const json_t *advice, double step) {
              duration(field_number(advice, steps ? "seconds_per_step" : "seconds"), text),
              steps ? "per step" : "in total");
     if (strcmp(kind, "batch") == 0)
-        fprintf(to, "advice   batch of %.0f: %s per image\n", factor,
+        fprintf(to, "advice   batch of %.0f: %s per step and image\n", factor,
                 duration(field_number(advice, "seconds_per_step") / factor, text));
     else if (strcmp(kind, "disk") == 0 || strcmp(kind, "bus") == 0)
         fprintf(to, "advice   %s %.3g times as fast: %s\n", strcmp(kind, "bus") ? "disk" : "PCIe", factor,
@@ -193,14 +207,6 @@ static int column_width(int c) {
     return bytes > 11 ? bytes : 11;
 }
 
-/* Name of a stage; the library's "hoist" is printed as "precompute". */
-static char *stage_name(const json_t *stage, char out[32]) {
-    const char *name = field_string(stage, "name");
-    bool hoists = strncmp(name, "hoist", 5) == 0;
-    snprintf(out, 32, "%s%s", hoists ? "precompute" : "", hoists ? name + 5 : name);
-    return out;
-}
-
 static void print_stage(FILE *to, const json_t *stage, int n_columns) {
     char text[32], blocks[32];
     size_t i, n_resident = 0;
@@ -209,7 +215,7 @@ static void print_stage(FILE *to, const json_t *stage, int n_columns) {
         n_resident += field_flag(block, "resident");
     }
     snprintf(blocks, sizeof blocks, "%zu/%zu", n_resident, json_array_size(all));
-    fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", stage_name(stage, text), field_string(stage, "family"),
+    fprintf(to, "%-12s %-16s %5.0f %5.0f %9s", field_stage_name(stage, text), field_string(stage, "family"),
             field_number(stage, "evaluations"), field_number(stage, "lanes"), blocks);
     for (int c = 0; c < n_columns; c++)
         fprintf(to, " %*s", column_width(c), progress_bytes(field_number(stage, columns[c].key), text));

@@ -7,14 +7,16 @@
 #include <time.h>
 
 char *progress_duration(double seconds, char *out) {
-    if (seconds < 10) {
+    if (seconds < 9.95) {
         snprintf(out, 32, "%.1f s", seconds);
-    } else if (seconds < 60) {
+    } else if (seconds < 59.5) {
         snprintf(out, 32, "%.0f s", seconds);
-    } else if (seconds < 3600) {
-        snprintf(out, 32, "%d min %d s", (int)seconds / 60, (int)seconds % 60);
+    } else if (seconds < 3599.5) {
+        int rounded = (int)(seconds + 0.5);
+        snprintf(out, 32, "%d min %d s", rounded / 60, rounded % 60);
     } else {
-        snprintf(out, 32, "%.0f h %d min", (double)(int64_t)(seconds / 3600), (int)(seconds / 60) % 60);
+        int64_t minutes = (int64_t)(seconds / 60 + 0.5);
+        snprintf(out, 32, "%.0f h %d min", (double)(minutes / 60), (int)(minutes % 60));
     }
     return out;
 }

@@ -43,6 +43,11 @@ static const struct {
 
 static enum status check_header_bytes(const char *path, const unsigned char *first, uint64_t header_bytes,
                                       uint64_t file_bytes, struct error *e) {
+    if (!header_bytes) {
+        error_set(e, JSON, "file begins with zeros, maybe an incomplete download");
+        error_where(e, "%s, byte 0", path);
+        return error_expected(e, "the length of the safetensors header");
+    }
     if (header_bytes <= header_bytes_max && header_bytes <= file_bytes - LENGTH_BYTES) return OK;
     const char *kind = file_kind_of(first);
     if (kind) {

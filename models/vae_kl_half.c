@@ -40,11 +40,9 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
     if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
     error_set(e, SHAPE, "unsupported VAE %s: channels, groups or attention width", half->word);
     error_where(e, "%s", c->index.sources[0].path);
-    error_found(
-        e,
-        "%d channels not divisible by %d groups (0 channels: all are), mid-block attention over %d channels, "
-        "scaling_factor %g",
-        bad, s->groups, c->dims[CHANNELS + deepest], (double)s->scale);
+    error_found(e, "%d channels in %d groups, mid-block attention over %d channels, scaling_factor %g",
+                bad ? bad : c->dims[CHANNELS + deepest], s->groups, c->dims[CHANNELS + deepest],
+                (double)s->scale);
     return error_expected(e, "channels divisible by norm_num_groups, attention over at most 512 channels, a "
                              "scaling_factor other than 0");
 }

@@ -22,7 +22,7 @@ struct part_options {
 /* Appends a part's line to the results and prints a readable line. Returns 0, or 1 if the file cannot be
  * written. */
 int part_add(const struct part_options *options);
-/* Assembles the document; NULL if results cannot be read. Of repeated parts the last one counts. */
+/* Assembles the document; NULL if results cannot be read. The last one of repeated parts counts. */
 json_t *parts_assemble(const char *results, const char *date, const char *commit);
 
 void table_short(const json_t *document);
@@ -36,7 +36,7 @@ void table_readme(json_t *const *documents, int n);
 /* member_number(json, 0, "a", "b", NULL) returns json.a.b or, if that is not a number, the second
  * argument. */
 double member_number(const json_t *json, double otherwise, ...);
-/* As member_number for text; NULL if missing. */
+/* Like member_number, for a text; NULL if the member is missing. */
 const char *member_text(const json_t *json, ...);
 /* Median of a member over the steps, without the first step, which also loads; -1 if there are none. */
 double steps_median(const json_t *report, const char *member);

@@ -5,7 +5,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Sizes of the cases; letters as in kernels/ops.h. */
+/* Sizes of the measured operators; letters as in kernels/ops.h. */
 struct sizes {
     int32_t T, C, F, H, D; /* tokens of image and caption; layer, feed-forward width; heads; head size */
     int32_t chunk;         /* rows of a feed-forward chunk, as the device requests */
@@ -132,7 +132,7 @@ static void linear_few(struct call *c) {
     op_linear_few(c->x, out, in, stored_weight(c, c->n[2], c->n[1]), row(c, c->n[2]), ACTIVATION_SILU);
 }
 
-/* n: tokens, heads, key heads, head size; causal if key heads are fewer, as in a text encoder */
+/* c->n holds: tokens, heads, key heads, head size. Causal if key heads are fewer, as in a text encoder. */
 static void attention(struct call *c) {
     struct tensor q = operand(c, c->n[0], c->n[1] * c->n[3]), k = operand(c, c->n[0], c->n[2] * c->n[3]);
     struct tensor v = operand(c, c->n[0], c->n[2] * c->n[3]), out = operand(c, c->n[0], q.dim[1]);
@@ -141,7 +141,7 @@ static void attention(struct call *c) {
                      .queries = c->n[1], .keys = c->n[2], .scale = 0.1f, .causal = c->n[2] < c->n[1]});
 }
 
-/* n: tokens, heads, head size */
+/* c->n holds: tokens, heads, head size */
 static void attention_biased(struct call *c) {
     struct tensor q = operand(c, c->n[0], c->n[1] * c->n[2]);
     struct tensor k = operand(c, c->n[0], q.dim[1]), v = operand(c, c->n[0], q.dim[1]);
@@ -157,7 +157,7 @@ static void relative_bias(struct call *c) {
     op_relative_bias(c->x, matrix(c, DTYPE_F32, c->n[1], 2 * c->n[0] - 1), table, buckets);
 }
 
-/* n: rows, columns; with modulation, into an operand of products */
+/* c->n holds: rows, columns. Applies modulation and writes an operand of products. */
 static void rms_norm(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1]);
     op_rms_norm(c->x, operand(c, c->n[0], c->n[1]), in, row(c, c->n[1]), 1e-6f,
@@ -191,7 +191,7 @@ static void rope_table(struct call *c) {
     op_rope_table(c->x, context_tensor(c->x, DTYPE_F32, 3, (int32_t[]){side * side, 64, 2}), &o);
 }
 
-/* n: tokens, heads, head size, pairs */
+/* c->n holds: tokens, heads, head size, rotated pairs */
 static void rope(struct call *c) {
     struct tensor in = matrix(c, DTYPE_F32, c->n[0], c->n[1] * c->n[2]);
     struct tensor out = operand(c, c->n[0], in.dim[1]);
@@ -249,7 +249,7 @@ static void timestep(struct call *c) {
     op_timestep(c->x, matrix(c, DTYPE_F32, 1, 256), 500, TIMESTEP_USUAL);
 }
 
-/* n: side, input channels, output channels, upsampling */
+/* c->n holds: side of the input, input channels, output channels, upsampling factor */
 static void conv(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] * c->n[3], c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -257,7 +257,7 @@ static void conv(struct call *c) {
               (struct conv_options){.upsample = c->n[3]});
 }
 
-/* n: side, input channels, output channels, padding before; the output has half the side. */
+/* c->n holds: input side (twice the output side), input channels, output channels, padding before */
 static void conv_strided(struct call *c) {
     struct tensor in = picture(c, c->n[0], c->n[1]), out = picture(c, c->n[0] / 2, c->n[2]);
     struct tensor weight = context_tensor(c->x, DTYPE_BF16, 4, (int32_t[]){c->n[2], c->n[1], 3, 3});
@@ -303,7 +303,7 @@ static void conv_over_time(struct call *c) {
     }
 }
 
-/* n: side of the coarse image, its channels, channels of the fine image */
+/* c->n holds: side of the coarse image, its channels, channels of the fine image */
 static void mean_down(struct call *c) {
     struct tensor in = picture(c, 2 * c->n[0], c->n[2]), before = picture(c, 2 * c->n[0], c->n[2]);
     struct tensor out = picture(c, c->n[0], c->n[1]);
@@ -342,7 +342,7 @@ struct bench_case {
     int32_t n[4];
     enum dtype weights;
     enum op_class class;
-    int calls; /* calls per layer or decode: the weight in its class's rate; 0: not counted */
+    int calls; /* calls per layer or decode: the operator's weight in the rate of its class; 0: not counted */
 };
 
 struct list {

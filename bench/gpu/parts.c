@@ -21,7 +21,7 @@ static void append_line(json_t *list, const char *line, size_t most, bool newest
 static void read_line(struct printed *p, const char *line) {
     int good, bad;
     if (!line[0]) return;
-    /* the last such line counts */
+    /* a log may have several such lines: the last one counts */
     if (sscanf(line, "%d passed, %d failed", &good, &bad) == 2) p->passed = good, p->failed = bad;
     if (!strncmp(line, "SKIP", 4)) append_line(p->skipped, line, LINES_MOST, false);
     if (strstr(line, "FAILED") || strstr(line, "[   LINE   ]") || strstr(line, "[  ERROR   ]") ||
@@ -109,7 +109,7 @@ static json_t *make_part(const struct part_options *o) {
     if (strcmp(status, "done")) json_object_set(part, "last_lines", p.last);
     json_decref(p.failures), json_decref(p.skipped), json_decref(p.last);
     add_facts(o, part);
-    /* An unreadable file is left out; the part still has its exit code. */
+    /* An unreadable report is left out; the part still has its exit code. */
     json_t *data = o->report ? reduced(o->report) : o->data ? json_load_file(o->data, 0, NULL) : NULL;
     if (data) json_object_set_new(part, "data", data);
     return part;

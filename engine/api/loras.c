@@ -22,7 +22,12 @@ static enum status identify(struct sys *sys, const char *path, struct file_ident
 }
 
 static enum status identify_both(struct sys *sys, struct lora *lora, struct error *e) {
-    if (identify(sys, lora->path, &lora->identity, e) != OK) return e->code;
+    if (identify(sys, lora->path, &lora->identity, e) != OK) {
+        if (e->code != IO || !path_is_folder(lora->path)) return e->code;
+        *e = (struct error){0};
+        error_set(e, IO, "this LoRA is a folder: name the file, or use --lora-dir");
+        return error_where(e, "%s", lora->path);
+    }
     char *config = adapter_config_path(sys, lora->path, e);
     if (config) identify(sys, config, &lora->config, e);
     sys->release(sys, config);

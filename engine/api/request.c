@@ -65,7 +65,10 @@ static enum status check_device_budget(const struct request_resolver *s, struct 
     error_set(e, USAGE, "invalid device memory budget (--max-vram)");
     error_where(e, "%s", s->device->name);
     char size[SIZE_TEXT_BYTES];
-    error_found(e, "%lld bytes", (long long)budget);
+    if (budget < 0)
+        error_found(e, "%lld bytes", (long long)budget);
+    else
+        error_found(e, "%lld bytes (%s)", (long long)budget, size_text((uint64_t)budget, size));
     return all ? error_expected(e, "a positive size, at most the device's %s", size_text(all, size))
                : error_expected(e, "a positive size");
 }

@@ -89,7 +89,10 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
         size->columns = times(one.columns, other.columns);
     }
     if (size->rank <= INT32_MAX && size->rows <= INT32_MAX && size->columns <= INT32_MAX) return OK;
-    error_set(e, OVERFLOW, "module '%.*s' of the adapter is too large", m->name_bytes, m->name);
+    error_set(e, OVERFLOW,
+              "the weight change of module '%.*s' of the adapter is too large: more than 2^31 rows, columns "
+              "or ranks",
+              m->name_bytes, m->name);
     return error_where(e, "%s", path);
 }
 

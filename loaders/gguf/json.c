@@ -84,7 +84,7 @@ char *gguf_to_json(const struct gguf *header, const char *path, struct error *e)
     if (text)
         copy = copy_text(header->sys, text, strlen(text), e);
     else
-        error_set(e, MEMORY, "no memory for the metadata as a configuration");
+        error_set(e, MEMORY, "no memory to read the configuration from the metadata");
     if (e->code != OK) error_where(e, "%s", path);
     free(text);
     return copy;

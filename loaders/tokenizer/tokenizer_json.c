@@ -96,7 +96,7 @@ static enum status tokenizer_json_read_words(struct reading *r, struct error *e)
     for (int code = 0; code < ALPHABET_END; code++) byte_of[code] = (int16_t)alphabet_to_byte(code);
     for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at))
         if (!add_u64(text_bytes, json_object_iter_key_len(at), &text_bytes))
-            return error_set(e, OVERFLOW, "tokenizer: the vocabulary is too long");
+            return error_set(e, OVERFLOW, "tokenizer: the texts of the vocabulary are too long in total");
     if (word_table_make(r->t->sys, words, json_object_size(r->vocab), text_bytes, e)) return e->code;
     uint32_t used = 0;
     for (void *at = json_object_iter(r->vocab); at; at = json_object_iter_next(r->vocab, at)) {

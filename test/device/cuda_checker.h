@@ -110,7 +110,7 @@ static struct op op_on_device(const struct op *op) {
     int n = op_operands(&moved, list);
     list[n++] = &moved.out;
     for (int i = 0; i < n; i++) {
-        struct tensor *t = (struct tensor *)list[i]; /* the tensors are fields of `moved` */
+        struct tensor *t = (struct tensor *)list[i]; /* not const: the list points at fields of `moved` */
         if (!t->rank) continue;
         t->data = on_device(t->data);
         t->scales = on_device(t->scales);
@@ -118,7 +118,7 @@ static struct op op_on_device(const struct op *op) {
     return moved;
 }
 
-/* Compares the number of launches with the prediction of cuda_work(). Operands with another alignment than in
+/* Compares the number of launches with the prediction of cuda_work(). Operands that are less aligned than in
  * plans may need more launches. */
 static void assert_launches(const struct op *op, long launches) {
     struct work_list list;

@@ -8,7 +8,7 @@
 
 struct layout {
     cudaDataType type;
-    int64_t rows, columns, row; /* shape of a column-major matrix; row: leading dimension */
+    int64_t rows, columns, row; /* shape of a column-major matrix and its leading dimension `row` */
 };
 
 struct desc {

@@ -15,7 +15,7 @@ enum { LANES = 32, MMA_TILES = 3, CHUNKS = 64, TILE_STRIDE = 24 };
  * [LANES][MMA_TILES][4]. */
 void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, float *d);
 /* Loads tiles with ldmatrix: rows of 8 values start every TILE_STRIDE values; lane l points at row row_of[l].
- * to is [LANES][4]. */
+ * The result `to` is [LANES][4], four words per lane. */
 void fragments_ldmatrix(struct device *device, const uint16_t *values, const int32_t *row_of, bool transposed,
                         uint32_t *to);
 /* Computes d[16][16] = a[16][16] b with cp.async, ldmatrix and mma, as the kernels do; b is [n][k], or [k][n]

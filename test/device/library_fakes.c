@@ -94,7 +94,7 @@ static void test_products_match_plain_loops(void **state) {
     for (int i = 0; i < 500; i++) one_product(products);
     void *scratch = aligned_alloc(256, SCRATCH);
     memset(scratch, 0, SCRATCH);
-    assert_int_equal(products_warm_up_bytes(products), 0); /* 0: all prepared products have run already */
+    assert_int_equal(products_warm_up_bytes(products), 0); /* no prepared product is left to warm up */
     struct product_key key = {.m = 2, .n = 3, .k = 8, .in_row = 8, .out_row = 3};
     assert_int_equal(products_prepare(products, &key, &e), OK);
     assert_int_equal(products_warm_up_bytes(products), product_warm_up_bytes(&key));

@@ -247,7 +247,7 @@ static uint64_t chunks_of(const bool *there) {
     return n;
 }
 
-/* Commits or decommits a run of pages that are in one state, and writes to the ends of committed pages. */
+/* Commits or decommits a range of pages in one state, and writes to the ends of committed pages. */
 static void change_pages(uint64_t *random, char *pages, bool *there, void *shared) {
     int first = (int)random_below(random, PAGES), end = first + 1 + (int)random_below(random, 700),
         last = first;

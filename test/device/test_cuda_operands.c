@@ -167,9 +167,9 @@ static void test_linear(void **state) {
         {33, 40, 64, DTYPE_OTHER, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
         {33, 40, 64, DTYPE_F32, ACTIVATION_NONE, false, false, 0, 8},
-        /* K is padded with zeros for the library */
+        /* K = 77 is padded with zeros, because cuBLASLt requires aligned rows */
         {5, 37, 77, DTYPE_BF16, ACTIVATION_NONE, false, false, 0, 0},
-        /* contiguous rows in the input, gaps in the output */
+        /* gaps between rows of the bf16 input and of the output; the f32 input is contiguous */
         {9, 36, 72, DTYPE_BF16, ACTIVATION_NONE, false, false, 8, 1},
         {9, 36, 72, DTYPE_OTHER, ACTIVATION_NONE, false, false, 1, 3},
         {17, 64, 128, DTYPE_F16, ACTIVATION_GELU_TANH, false, false, 0, 0},

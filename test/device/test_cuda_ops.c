@@ -44,10 +44,10 @@ static void test_linear(void **state) {
     case_linear(17, 200, 10240, DTYPE_BF16, 0, true, RESIDUAL_OUT);
     case_linear(5, 200, 10240, DTYPE_F32, 16, true, RESIDUAL_NONE);
     case_linear(300, 512, 300, DTYPE_F32, 0, true, RESIDUAL_NONE);
-    case_linear(9, 33, 1001, DTYPE_BF16, 0, false, RESIDUAL_APART); /* weight rows are not aligned */
+    case_linear(9, 33, 1001, DTYPE_BF16, 0, false, RESIDUAL_APART); /* unaligned weight rows */
 }
 
-/* The last two cases have two weight panels, of 2,112 and 1,988 columns. */
+/* Products with epilogues; the last two cases have two weight panels (2,112 and 1,988 columns). */
 static void test_epilogue(void **state) {
     (void)state;
     static const struct linear_case cases[] = {
@@ -256,7 +256,7 @@ static void test_elementwise(void **state) {
     if (SMALL) return;
     case_glu(3, 10240, 0, 0, ACTIVATION_GELU_TANH);
     case_add(40, 2560, DTYPE_BF16, 0, true, 1);
-    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* 600 x 1000 takes two launches */
+    case_relative_bias(600, 3, 128, 1000, DTYPE_F16, 0); /* a bias of 600 x 1000 values takes two launches */
     case_copy(40, 2560, DTYPE_BF16, 0);
     case_patchify(16, 64, 48, 2, 0);
     case_walks();

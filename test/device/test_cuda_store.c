@@ -24,7 +24,7 @@ struct f32_weight {
 };
 
 static struct results {
-    char *memory, *workspace; /* memory, workspace: mapped host memory */
+    char *memory, *workspace; /* both point into mapped host memory */
     uint64_t used, bytes;
     struct f32_weight list[F32_WEIGHTS_MAX];
     int n;
@@ -309,7 +309,7 @@ static void test_failed_pin_loses_one_chunk(void **state) {
         assert_false(pins_claim(&pins, at));
         pins_pin(&pins, at);
         assert_int_equal(pins_state(&pins, at, &ends), i == 2 ? PIN_REFUSED : PIN_DONE);
-        assert_false(pins_claim(&pins, at)); /* a chunk is not tried twice */
+        assert_false(pins_claim(&pins, at)); /* each chunk is claimed only once */
         assert_int_equal(ends, end);
         assert_int_equal(pins_refuse(&pins), i >= 2);
     }

@@ -85,7 +85,7 @@ struct worker {
 /* State of the stream's host thread that runs blocks; NULL on other threads. */
 extern EMU_THREAD_LOCAL worker *own;
 
-/* Frees the shared arrays of the worker's block (shared.cc). */
+/* Frees the shared memory arrays of the thread block that `worker` runs (shared.cc). */
 void shared_forget(worker *worker);
 
 #endif

@@ -94,7 +94,7 @@ static uint16_t nearest(float value) {
     return (uint16_t)((bits + 0x7fff + (bits >> 16 & 1)) >> 16);
 }
 
-/* Returns a contiguous f32 copy of a bf16 matrix with `row` values from row to row. */
+/* Returns a contiguous f32 copy of a bf16 matrix whose row stride is `row` values. */
 static float *f32_copy(const uint16_t *from, int64_t rows, int64_t columns, int64_t row) {
     float *to = matrix_floats(rows * columns);
     for (int64_t i = 0; i < rows; i++)

@@ -52,7 +52,7 @@ void convolutions_version(const struct convolutions *c, char *out, size_t out_by
     snprintf(out, out_bytes, "cuDNN emulated");
 }
 
-/* Returns the number of rows or columns of the stride-1 convolution from which a strided result is picked. */
+/* Returns the height or width of the stride-1 result from which a strided convolution's result is picked. */
 static int32_t dense(const struct convolution_key *key, int32_t of_out) {
     return (of_out - 1) * key->stride + 1;
 }

@@ -36,7 +36,7 @@ static inline void before(void *place) {
 }
 enum { WITH_TSAN = 1 };
 #else
-/* For TSan: code after after(place) happens after code before before(place). */
+/* TSan annotations: code behind `after(place)` is ordered behind code in front of `before(place)`. */
 static inline void after(void *) {
 }
 static inline void before(void *) {
@@ -60,7 +60,7 @@ static inline void __asan_unpoison_memory_region(void const volatile *, size_t) 
 enum { WITH_ASAN = 0 };
 #endif
 
-/* Requests pages of 2 MiB: a large new mapping has a five hundredth of the page faults. */
+/* Requests pages of 2 MiB, so that a large new mapping has 500 times fewer page faults. */
 static inline void ask_for_huge_pages(void *at, size_t bytes) {
     if (bytes >= (size_t)2 << 20) madvise(at, bytes, MADV_HUGEPAGE);
 }

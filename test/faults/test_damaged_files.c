@@ -117,7 +117,7 @@ static void damage(struct text *t, size_t most) {
     }
 }
 
-/* Each reader returns the public error and releases all its memory. */
+/* Readers of a damaged file: each returns its error as a public error and releases all its memory. */
 static int open_model(struct fault_sys *w, const char *from, struct sluice_error *public) {
     struct error e = {0};
     struct sluice_model_options options = {.struct_size = sizeof options, .model = from};
@@ -260,7 +260,7 @@ static void read_once(const struct damaged_file *v, const char *path, const char
     check(count_open_files() == n, "%s, %s: files stay open", v->name, how);
 }
 
-/* Truncates at every byte or at random ones, before final newlines, which a JSON document may lack. */
+/* Truncates the file at every byte or at random ones; final newlines are optional in JSON and stay out. */
 static void cut_everywhere(const struct damaged_file *v, const char *path, const struct text *whole_model,
                            bool every) {
     size_t end = whole_model->bytes;

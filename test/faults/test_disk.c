@@ -28,7 +28,7 @@ static struct result want; /* result of the undamaged model */
 struct disk_fault {
     const char *name;
     int code;
-    int64_t answer; /* result of each further read of the byte; 1: the disk's own result */
+    int64_t answer; /* result of each failing read of the byte; 1: the result of the real read */
     bool halves;    /* reads of the byte return half of the requested bytes */
     void (*change)(const char *path);
 };
@@ -37,7 +37,7 @@ static struct faulty_byte {
     const struct byte_source *source;
     int64_t byte;
     atomic_long n_reads; /* number of reads of the byte */
-    long at;             /* the read at which the fault begins */
+    long at;             /* number of the read at which the fault begins */
     const struct disk_fault *fault;
 } faulty_byte;
 
@@ -80,7 +80,7 @@ static bool open_with_fault(struct rig *rig, const char *folder) {
     return true;
 }
 
-/* keep: everything resident and kept between runs; else the least budget. */
+/* `keep`: all blocks are resident and stay in memory between runs; else the run has the least budget. */
 static struct sluice_request request_at(struct rig *rig, int stage, bool direct, bool keep) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 2);
     json_int_t least, all;

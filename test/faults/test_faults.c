@@ -31,12 +31,12 @@ struct kind {
     const char *name;
     enum call call;
     enum fault fault;
-    int once, on; /* allowed outcomes (enum outcome) of one fault, and of a lasting fault */
+    int once, on; /* outcomes (enum outcome) allowed if one call fails, and if all later calls fail too */
 };
 
-/* A short or interrupted read or write is retried, unless it is interrupted for ever. An estimate (the
- * predicted duration) may be omitted without memory; a failed direct read falls back to the page cache; a run
- * short of memory may evict residents. */
+/* Calls through struct sys and their faults. A short or interrupted read or write is retried, unless every
+ * retry is interrupted. Without memory an estimate (the predicted duration) may be omitted; a failed direct
+ * read falls back to the page cache; a run short of memory may evict residents. */
 static const struct kind kinds[] = {
     {"alloc", CALL_ALLOC, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
     {"map", CALL_MAP, FAULT_ERROR, SURVIVED | NO_MEMORY, SURVIVED | NO_MEMORY},
@@ -81,13 +81,13 @@ struct scene {
     const char *name;
     struct result (*act)(struct rig *rig, const struct sluice_request *request);
     int batch;
-    int stride;  /* call numbers tried with FAULTS=all: 1, 1 + stride, ... */
-    bool keep;   /* everything resident and kept between runs */
+    int stride;  /* with FAULTS=all, calls 1, 1 + stride, 1 + 2 stride ... fail, each in a run of its own */
+    bool keep;   /* all blocks are resident and stay in memory between runs */
     bool direct; /* the run reads with direct I/O */
     bool init;   /* the run starts from a latent */
     bool previews;
     bool cache_prompts; /* the run uses the prompt cache */
-    int also_allowed;   /* outcomes allowed besides the fault's, where the failing part is optional */
+    int also_allowed;   /* further outcomes that this scene allows, because the failing part is optional */
 };
 
 static char prompt_cache_folder[128];

@@ -157,7 +157,7 @@ static void test_warnings(void) {
 
 struct bad_request {
     const char *name;
-    struct sluice_request request; /* fields other than 0 replace the default request's */
+    struct sluice_request request; /* fields that are 0 keep their default */
     int code;
     const char *word;
 };

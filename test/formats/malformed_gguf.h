@@ -76,7 +76,7 @@ static inline struct bytes bytes_of(const char *line) {
 /* A tensor of four floats. */
 #define FOUR(name, offset) INFO(name, "1 4:8", 0, offset)
 #define ONE_FILE(info)     HEAD(1, 0) info "/ .16 "
-/* One metadata pair before the file's only tensor. */
+/* Text of a file with one metadata pair and one tensor. */
 #define WITH(pair)       HEAD(1, 1) pair FOUR("a", 0) "/ .16 "
 #define U32(key, number) "$" key " 4 " #number " "
 
@@ -108,7 +108,7 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G07 80 bytes each wrap", "'GGUF 3 0x0333333333333334:8 0:8 .1000", LIMIT, "tensors", 0},
     {"G07 64 bytes each wrap", "'GGUF 3 0:8 0x0400000000000001:8 .1000", LIMIT, "keys", 0},
     {"G08 a key more", HEAD(0, 2) U32("x", 1), TRUNC, "2 keys", 0},
-    /* Wrong counts: a tensor is parsed as a key or a key as a tensor, up to the first impossible field. */
+    /* Wrong counts: a tensor is parsed as a key, or a key as a tensor, until a field is impossible. */
     {"G08 a key more, a tensor behind", HEAD(1, 2) U32("x", 1) INFO("a", "8 4000:8 1:8 1:8 1:8", 0, 0),
      BOUNDS, "byte 54", 0},
     {"G08 a key fewer", HEAD(1, 1) U32("x", 1) "$y 8 $text " FOUR("a", 0) "/ .16", LIMIT, "byte 62", 0},

@@ -61,7 +61,7 @@ static void expect_header(const struct row *row, size_t n, uint64_t length) {
 #define WITH_METADATA(value) "{\"__metadata__\":" value ",\"a\":" F32_ENTRY("[4]", "[0,16]") "}"
 
 static const struct row rows[] = {
-    {"S02 N=0", "", 0, JSON, "an object"},
+    {"S02 N=0", "", 0, JSON, "begins with zeros"},
     {"S02 N=1", "{", 0, JSON, "byte 9"},
     {"S03 no JSON", "hello world", 0, JSON, "byte 8"},
     {"S03 cut in string", "{\"a", 0, JSON, "byte 11"},

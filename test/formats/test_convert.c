@@ -30,7 +30,7 @@ struct convert_args {
     const char *rules[4];
 };
 
-/* Arguments of a conversion: one input, or several in nested braces. */
+/* Arguments of a conversion. `input`: one path, or several in nested braces. */
 #define ASK(input, output_, type_, ...)                                                                      \
     (&(struct convert_args){.inputs = {input}, .output = output_, .type = type_, ##__VA_ARGS__})
 
@@ -197,8 +197,8 @@ static const char *transformer(void) {
     return path;
 }
 
-/* 3 layers (two of them refiners) of 7 matrices, and two modulations. In each layer one matrix has rows that
- * are no whole blocks. */
+/* The test transformer has 3 layers (two of them refiners) of 7 matrices, and two modulation matrices. One
+ * matrix per layer has rows that cannot be divided into quantisation blocks. */
 enum { LAYERS = 3, MATRICES = LAYERS * 7 + 2, MATRICES_IN_BLOCKS = MATRICES - LAYERS };
 
 static void test_type_of_each_tensor(void) {
@@ -244,7 +244,7 @@ static void test_scaled_f8_kept(void) {
         if (!expect_converted(ASK(transformer(), output, names[i]))) continue;
         int n = compare_files(transformer(), output, quantise_type(names[i]));
         check(n == MATRICES, "%s: %d quantised tensors", names[i], n);
-        /* Tensors that already are f8 keep their data and scales. */
+        /* Converting again keeps the data and scales of f8 tensors. */
         if (expect_converted(ASK(output, again, names[i])))
             check(compare_files(output, again, quantise_type(names[i])) == MATRICES, "%s converted again",
                   names[i]);
@@ -336,7 +336,7 @@ static void test_invalid_rules_refused(void) {
 
 static uint64_t random_state = 7;
 
-/* Returns random values of that type, as one of several tensors to write. */
+/* Returns a named tensor of random values in this type. */
 static struct named_tensor synthetic_tensor(const char *name, enum dtype dtype, int32_t rows,
                                             int32_t columns) {
     struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};

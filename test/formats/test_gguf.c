@@ -20,7 +20,7 @@ static struct bytes read_whole(const char *path) {
     return b;
 }
 
-/* Types, and the bytes of a row of 512 values. */
+/* Element types, and the size in bytes of a row of 512 values. */
 static const struct {
     const char *name;
     enum dtype dtype;
@@ -478,7 +478,7 @@ static enum status act_write(struct sys *sys, struct error *e) {
 static const struct {
     enum call call;
     enum fault fault;
-    enum status once, other; /* the statuses allowed if the call fails */
+    enum status once, other; /* statuses allowed for an operation in which the call fails */
 } faults[] = {
     {CALL_ALLOC, FAULT_ERROR, MEMORY, MEMORY},  {CALL_MAP, FAULT_ERROR, MEMORY, MEMORY},
     {CALL_COMMIT, FAULT_ERROR, MEMORY, MEMORY}, {CALL_READ, FAULT_ERROR, IO, IO},

@@ -19,7 +19,7 @@ static struct tensor_index truth;
 static struct error problem;
 
 static _Alignas(64) char pool[16 << 20];
-static size_t pool_used; /* bytes used by the current test */
+static size_t pool_used; /* pool bytes that the current test uses */
 
 static void *pool_alloc(size_t bytes) {
     void *memory = pool + pool_used;
@@ -109,7 +109,7 @@ static void test_reference_sizes(void **state) {
     assert_read_at(31, 47, 16, 16, 32);
     assert_read_at(1000, 1000, 16, 992, 992);
     assert_read_at(16384, 48, 16, 16384, 48); /* images of few pixels keep their size at any aspect ratio */
-    assert_read_at(800, 1328, 16, 800, 1328); /* the largest area of a trained size is kept */
+    assert_read_at(800, 1328, 16, 800, 1328); /* the trained size with the largest area is not reduced */
     assert_read_at(1031, 1031, 16, 1024, 1024);
     assert_read_at(4096, 1024, 16, 1568, 672);
     assert_read_at(2000, 1000, 32, 1440, 704); /* 1456 x 720, reduced to multiples of 32 */

@@ -110,7 +110,7 @@ static void expect(struct bytes *b, int code, const char *text) {
     *b = (struct bytes){0};
 }
 
-/* Returns byte `at` of that marker's segment, counted from its two length bytes. */
+/* Returns a pointer to byte `at` of this JPEG marker's segment, counted from its two length bytes. */
 static unsigned char *segment(struct bytes *b, unsigned marker, size_t at) {
     for (size_t i = 2; i + 4 < b->n; i += 2 + (size_t)(b->at[i + 2] << 8 | b->at[i + 3]))
         if (b->at[i + 1] == marker) return b->at + i + 2 + at;
@@ -181,7 +181,7 @@ static void test_unsupported_kinds_refused(void **state) {
     png_put(&b, "RIFF\1\2\3\4WEBP", 12);
     png_put(&b, (char[64]){0}, 64);
     expect(&b, SLUICE_TRUNC, "ends too early");
-    b = golden("moving.webp"); /* the first frame is intact */
+    b = golden("moving.webp"); /* a truncated animation whose first frame is intact */
     b.n -= 2;
     expect(&b, SLUICE_TRUNC, "ends too early");
 }

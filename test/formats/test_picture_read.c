@@ -367,7 +367,7 @@ static void test_invalid_contents_refused(void **state) {
     png_put_start(&b, grey);
     put_data(&b, rows, sizeof rows);
     expect(&b, SLUICE_TYPE, "filter");
-    for (unsigned n = 15; n <= 16; n++) { /* with 4 bits some pixel has the last palette index */
+    for (unsigned n = 15; n <= 16; n++) { /* the image uses palette index 15 and needs 16 entries */
         png_put_signature(&b);
         png_put_ihdr(&b, places);
         png_put_palette(&b, n);
@@ -616,7 +616,7 @@ static void test_damage_never_crashes(void **state) {
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading_memory_bounded), /* comes before tests that raise the peak */
+        cmocka_unit_test(test_reading_memory_bounded), /* must run first: others raise the peak */
         cmocka_unit_test(test_every_legal_kind),
         cmocka_unit_test(test_pixels_equal_pillow),
         cmocka_unit_test(test_other_formats_refused),

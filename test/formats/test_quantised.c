@@ -79,7 +79,7 @@ static void fill(const struct piece *p, unsigned char *to) {
     if (p->last) memcpy(to + bytes_of(p) - sizeof bits, &bits, sizeof bits);
     if (!p->single) return;
     if (!strcmp(p->type, "BF16")) bits >>= 16;
-    if (!strcmp(p->type, "F16")) bits = 0x3800; /* 0.5 is the only value used */
+    if (!strcmp(p->type, "F16")) bits = 0x3800; /* tests write no other value than 0.5 */
     memcpy(to, &bits, bytes_of(p));
 }
 
@@ -538,7 +538,7 @@ static void test_pairing_and_malformed_files(void **state) {
     }
 }
 
-/* The tensor names have a prefix that the layer names in the metadata lack. */
+/* Tests tensor names with a prefix that the layer names in the metadata lack. */
 static void test_Q06_prefix(void **state) {
     (void)state;
     const struct piece pieces[PIECES_MAX] = {ZEROS(PREFIXED ".weight", "I8", 2, 4, 8),

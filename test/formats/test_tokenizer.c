@@ -457,7 +457,7 @@ static void test_every_allocation_fails(void **state) {
     expect_memory_failures(tokenizer_json, text);
 }
 
-/* Jansson's allocations: a lost member would give other tokens. */
+/* Fails one of Jansson's allocations: a JSON member lost that way would silently give other tokens. */
 static long json_calls, json_fails_at;
 static void *failing_json_alloc(size_t bytes) {
     if (++json_calls == json_fails_at) return NULL;
@@ -507,7 +507,7 @@ static void test_open_bytes(void **state) {
 }
 
 int main(void) {
-    json_set_alloc_funcs(failing_json_alloc, free); /* comes before the first parse */
+    json_set_alloc_funcs(failing_json_alloc, free); /* must precede the first use of Jansson */
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_goldens),
         cmocka_unit_test(test_merge_order),

@@ -50,8 +50,8 @@ static void test_ids_of_words(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Of contradicting flags and ids the last one in the file applies. Absent ones have the defaults of the
- * reference's class. */
+/* Where flags or ids of special tokens contradict each other, the last one in the file applies. Absent ones
+ * get the defaults of the reference's class. */
 static void test_named_tokens(void **state) {
     (void)state;
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);
@@ -60,7 +60,7 @@ static void test_named_tokens(void **state) {
     t = open_small(
         "{\"tokenizer_class\":\"CLIPTokenizer\"}",
         "{\"bos_token\":{\"content\":\"<|startoftext|>\",\"normalized\":true},\"pad_token\":\"<x>\"}");
-    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* matched in lower case; a new token has the next free id */
+    IDS(t, "<|StartOfText|>a<x>", 8, 3, 10); /* matched in lower case; <x> gets the next free id */
     assert_int_equal(tokenizer_size(t), 11);
     tokenizer_close_clean(t);
     t = open_small("{\"added_tokens_decoder\":{\"8\":{\"content\":\"<|startoftext|>\",\"normalized\":true}},"

@@ -337,7 +337,7 @@ static void test_malformed_tokens_refused(void **state) {
     expect_unigram_failure((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}}, UTF8, "not UTF-8");
     expect_unigram_failure((struct recipe){.token = &(struct token){"x", NORMAL, NAN}}, META, "score");
     expect_unigram_failure((struct recipe){.token = &(struct token){"x", UNKNOWN, 0}}, META, "two unknown");
-    /* Bytes that are no UTF-8 are allowed as a token: no text ever produces it. */
+    /* A token may be invalid UTF-8: no text ever produces it. */
     write_bpe((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}});
     struct tokenizer *t = open_written("BPE");
     assert_int_equal(tokenizer_size(t), MORE + 1);

@@ -174,7 +174,6 @@ static void test_configuration(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Every truncation of the model must fail. */
 static void test_t01_every_truncation(void **state) {
     (void)state;
     struct tokenizer *t;
@@ -300,7 +299,7 @@ static void test_t09_cyclic_map_refused(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Pieces that are prefixes of each other, and as many user-defined tokens. */
+/* Tests 70 pieces, each a prefix of the next: first as normal pieces, then as user-defined tokens. */
 static void test_t10_nested(void **state) {
     (void)state;
     char text[80];

@@ -263,8 +263,8 @@ static void end(void) {
     synthetic_remove();
 }
 
-/* The adapter covers all rows or some rows of a weight, with two pairs on one weight, a shared `down` factor
- * and replaced vectors. */
+/* Adapters of all or some rows of a weight, two LoRA pairs on one weight, a shared `down` factor and replaced
+ * vectors. */
 static void test_adapter_matches_merged_weights(void **state) {
     (void)state;
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],

@@ -18,7 +18,7 @@ static struct sluice_request request_of(int batch, double cfg_scale) {
                                    .max_ram_bytes = plenty};
 }
 
-/* Makes a batch's run_need: state grows with the group (`together`), compute time with `images`. */
+/* Makes a batch's run_need: state bytes grow with the group size `together`, compute time with `images`. */
 static void make_need(struct run_need *need, atomic_ullong *random, int images, int together, bool separate) {
     int groups = (images + together - 1) / together;
     memset(need, 0, sizeof *need);
@@ -53,7 +53,7 @@ static void check_choices(const struct run_need *const *needs, int n, int *chose
     double before = 1e300;
     plan_choose(needs, n, 0, 0, &plan);
     uint64_t ram = plan.ram_least_bytes, vram = plan.vram_least_bytes;
-    /* With enough VRAM, ram_least_bytes is the minimum over all needs. */
+    /* With plenty of VRAM, ram_least_bytes is the lowest minimum of all group sizes. */
     plan_choose(needs, n, ram, (uint64_t)1 << 40, &plan);
     ram = plan.ram_least_bytes;
     check(!is_feasible(needs[plan_choose(needs, n, ram - 1, (uint64_t)1 << 40, &plan)], &plan),
@@ -86,7 +86,7 @@ static void test_fastest_grouping_is_chosen(void) {
     static const int together[NEEDS] = {6, 3, 1};
     int chosen[NEEDS] = {0};
     for (int i = 0; i < WORLDS; i++) {
-        for (int k = 0; k < NEEDS; k++) { /* all needs have the same random blocks and rates */
+        for (int k = 0; k < NEEDS; k++) { /* all group sizes get the same random blocks and rates */
             atomic_ullong random = 900 + (unsigned long long)i;
             make_need(&needs[k], &random, 6, together[k], i % 3 == 2);
         }
@@ -144,7 +144,7 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
     return groups;
 }
 
-/* A plan's edited number of groups is rejected if a smaller number gives groups of the same size. */
+/* Runs plan files with every number of groups. More groups than their size requires are rejected. */
 static void edited_groups(struct rig *rig, struct sluice_request request,
                           const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
@@ -179,7 +179,7 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
         char what[96];
         struct sluice_request r = request;
         r.max_ram_bytes = least + (all - least) * i / (BUDGETS - 1);
-        rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0; /* other programs take memory during the run */
+        rig->fault_sys.free_percent = i % 3 == 1 ? 30 : 0; /* simulates less free memory */
         snprintf(what, sizeof what, "%s, batch %d, cfg %g, budget %d", name, r.batch, r.cfg_scale, i);
         int groups = run_group(rig, &r, single_runs, what);
         if (groups && groups < fewest) fewest = groups;
@@ -194,7 +194,7 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     result_free(&r);
 }
 
-/* THOROUGH tests both guidance settings and three batch sizes; else only `is_guided` and `batch`. */
+/* With THOROUGH set, tests both guidance settings and three batch sizes, else only the given ones. */
 static void test_batch_equals_single_seeds(const char *folder, const char *name, int batch, bool is_guided) {
     static const int batches[] = {2, 3, 5};
     int n_runs[ALONE + 2] = {0};

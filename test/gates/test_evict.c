@@ -119,7 +119,7 @@ static void test_evicted_plan_fits_and_frees_enough(void **state) {
     assert_true(enough > plans / 4 && nothing > plans / 100 && others_first > plans / 100);
 }
 
-/* Evicting from equal, resident blocks leaves runs of residents of at most twice the ideal length. */
+/* Of many equal residents, evicted blocks are spread: at most twice the ideal number stay adjacent. */
 static void test_eviction_spreads_streamed_blocks(void **state) {
     (void)state;
     for (int k = 1; k < 30; k++) {
@@ -145,7 +145,7 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
             stays = resident ? stays + 1 : 0;
             if (stays > longest) longest = stays;
         }
-        /* beyond k: a ring of two blocks, and the page that neighbouring blocks share */
+        /* Frees k blocks, two for a ring of two blocks, and at most one for a page shared by neighbours. */
         assert_in_range(gone, k + 2, k + 3);
         assert_int_equal(reduced.stage[0].ring_bytes, 2 << 20);
         assert_true(longest <= 60 / gone + 1);
@@ -153,7 +153,7 @@ static void test_eviction_spreads_streamed_blocks(void **state) {
 }
 
 static struct {
-    uint64_t bytes; /* returned by one of three calls of bytes_needed */
+    uint64_t bytes; /* result of a random third of the calls of bytes_needed; else 0 */
     int asked, evicted, again, begun_again;
     int64_t live; /* live page bytes at the last call of bytes_needed */
     /* fail_at: first operator run that fails, from 1 (0: none fails); fail_more: number of further failing

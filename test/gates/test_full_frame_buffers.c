@@ -136,8 +136,8 @@ static void test_host_buffers_cost_bus_time(void **state) {
     assert_float_equal(timing_predict(&need, &plan, 0).seconds, 10, 1e-9);
 }
 
-/* The plan is as fast as the faster of two needs without a choice: buffers counted as VRAM state, or as host
- * memory and bus time. */
+/* A plan that may place the buffers is as fast as the faster of two fixed placements: buffers counted as VRAM
+ * state, or as host memory and bus time. */
 static void test_faster_placement_is_chosen(void **state) {
     (void)state;
     static struct run_need device, host;
@@ -149,7 +149,7 @@ static void test_faster_placement_is_chosen(void **state) {
         device.stage[0].state_bytes += need.stage[0].picture_bytes;
         uint64_t pictures = page_align(need.stage[0].picture_bytes);
         host.base_bytes += pictures;
-        /* freed before the full-frame buffers are allocated */
+        /* temporary memory of opening files is freed before the full-frame buffers are allocated */
         host.open_bytes = need.open_bytes > pictures ? need.open_bytes - pictures : 0;
         device.stage[0].picture_bytes = host.stage[0].picture_bytes = 0;
         for (int b = 0; b < need.stage[0].n_blocks; b++)
@@ -189,7 +189,7 @@ static void test_plenty_places_buffers_in_vram(void **state) {
     }
 }
 
-/* Without rates the solver weighs bytes: two more streamed blocks of 1 MiB against buffer traffic. */
+/* Without rates the solver compares bytes: two more streamed blocks of 1 MiB or full-frame buffers. */
 static void test_unknown_rates_compare_bytes(void **state) {
     (void)state;
     for (int dear = 0; dear < 2; dear++) {
@@ -300,7 +300,7 @@ static void test_requested_placement_is_used(void **state) {
         }
         check_refused(ram - 1, vram);
         check_refused(ram, vram - 1);
-        /* a plan file may contain the contradicting placement */
+        /* a plan file with the other placement: plan_evaluate restores the requested placement */
         plan.stage[need.n_stages - 1].pictures_on_host = !host;
         plan_evaluate(&need, &plan);
         assert_int_equal(plan.stage[need.n_stages - 1].pictures_on_host, host);
@@ -349,7 +349,7 @@ static void test_unified_memory_counts_buffers_as_state(void **state) {
         }
         plan_solve(&need, budget, 0, &other);
         assert_memory_equal(&plan, &other, sizeof plan);
-        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* a plan file may contain this placement */
+        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* plan_evaluate must ignore this */
         plan_evaluate(&need, &plan);
         assert_memory_equal(&plan, &other, sizeof plan);
     }

@@ -178,7 +178,7 @@ static void test_only_steps_decide_hoisting(const char *folder) {
     rig_close(&rig);
 }
 
-static int n_streamed; /* runs without hoisting that read the modulation weights in every step */
+static int n_streamed; /* number of runs without hoisting that read the modulation weights in every step */
 
 /* Compares runs with and without hoisting at minimum and medium budgets, and all blocks resident. */
 static void one_request(struct rig *hoisted, struct rig *plain, struct sluice_request request,

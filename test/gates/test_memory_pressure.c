@@ -158,8 +158,8 @@ static void test_failed_operator_evicts(const char *folder, bool keep) {
     rig_close(&rig);
 }
 
-/* Too little free memory for oneDNN counts as the operator's failure if found before an operator, and ends
- * the run if found before a primitive is built. */
+/* Too little free memory for oneDNN before an operator runs fails the operator, and the run evicts. Before a
+ * primitive is built, it ends the run. */
 static void test_library_memory_failure_evicts(const char *folder) {
     enum { TRIES = 6 };
     struct rig rig;
@@ -211,7 +211,7 @@ static void calls_fail(struct rig *rig, struct sluice_request *request, const st
         fault_sys_fail(&rig->fault_sys, call, at, 0);
         struct result r = run(rig, request);
         bool reached = atomic_load(&rig->fault_sys.count[call]) >= at;
-        /* failures before the reader threads start concern the store and host memory */
+        /* before the reader threads start, a failed call ends the run without eviction */
         bool opened = atomic_load(&rig->fault_sys.count[CALL_THREAD]) > 0;
         int evicted = replanned(rig).n;
         if (reached && r.code == SLUICE_OK) {

@@ -78,8 +78,8 @@ static void test_unpinned_pool_costs_host_copies(void **state) {
     }
 }
 
-/* Returns the largest number of bytes that the plan pins, with staging. Adds the stages with partly pinned
- * pools to n_limited. */
+/* Returns the largest number of bytes that the plan pins at once, staging buffers included. Adds the number
+ * of stages with a partly pinned pool to n_limited. */
 static uint64_t check_pinned(int *n_limited) {
     uint64_t staging = 0, kept = 0, most = 0;
     struct error e = {0};
@@ -119,7 +119,7 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
             last = plan.seconds;
         }
         slower += last > first * 1.001;
-        /* below the size of staging, which then shrinks or is not pinned */
+        /* a limit below the size of the staging buffers, which shrink or stay unpinned */
         plan_limit_pins(&need, need.interstage_bytes + below(largest));
         plan_solve(&need, ram, vram, &plan);
         check_pinned(&limited);
@@ -140,7 +140,7 @@ static void test_pin_limit_moves_full_frames_to_vram(void **state) {
     assert_int_equal(n->pictures_place, PICTURES_ANYWHERE);
     plan_limit_pins(&need, 101 << 20); /* the pin limit is too low for full-frame buffers and staging */
     assert_int_equal(n->pictures_place, PICTURES_ON_DEVICE);
-    n->pictures_place = PICTURES_ON_HOST; /* as if the request set the placement */
+    n->pictures_place = PICTURES_ON_HOST; /* simulates a request for full-frame buffers in host memory */
     plan_limit_pins(&need, 99 << 20);
     plan_solve(&need, (uint64_t)1 << 40, (uint64_t)1 << 40, &plan);
     assert_int_equal(plan_check(&need, &plan, &e), BUDGET);

@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum { NEEDS_MOST = 80 };
-static int needs, brute; /* numbers of random needs: in all, and of each kind compared with brute force */
+static int needs, brute; /* random cases; cases per comparison with brute force */
 
 static uint64_t random_state;
 static struct run_need need;
@@ -154,7 +154,7 @@ static void test_prediction_is_monotone(void **state) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
-        /* few evaluations, because an extrapolated time is a mean */
+        /* few evaluations, because the extrapolated time of many is a mean and need not be monotone */
         if (n->evaluations > 6) n->evaluations = 6;
         memset(&plan, 0, sizeof plan);
         struct plan_stage *p = &plan.stage[0];
@@ -502,7 +502,7 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (block_stream_bound(&block_stream, &p) >= best) continue;
-        /* a lower bound on a device with its own memory */
+        /* on a device with its own memory this time is a lower bound, without disk reads */
         double seconds = block_stream_timing(&block_stream, &p).seconds;
         if (seconds < best) best = need.separate ? best_pool(&block_stream, &p, host, best) : seconds;
     }

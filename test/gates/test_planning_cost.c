@@ -47,8 +47,8 @@ static struct counts {
 
 enum { GROUPINGS = 15 }; /* number of different group sizes of a batch of 64 images */
 
-/* Each group size has two kinds of groups, as the last group may be smaller. The plan of one image measures
- * decoding with and without tiling, and the prompts. */
+/* Bounds the cost calls of a batch by those of one image. Equal groups share calls; each group size has at
+ * most two kinds of groups, because the last group may be smaller. */
 static void test_batch_shares_measurements(struct rig *rig) {
     struct counts one = plan_of(rig, 1, plenty, "auto"), many = plan_of(rig, 64, plenty, "auto");
     check(many.costs <= 2 * GROUPINGS * one.costs, "%ld cost calls for 64 images, %ld for one", many.costs,

@@ -33,7 +33,7 @@ static const struct predict_case *case_of(const struct family *family) {
     const struct predict_case *cases = predict_cases(&n), *found = NULL;
     for (int i = 0; i < n; i++) {
         if (cases[i].sizes.family != family) continue;
-        assert_null(found); /* each family has one block in this table */
+        assert_null(found); /* each family appears once in the table */
         found = &cases[i];
     }
     assert_non_null(found);
@@ -68,14 +68,14 @@ struct formula {
     double tokens, products, attention, convolutions;
 };
 
-static const double T = 4128, C = 3840, F = 10240; /* Z-Image: tokens, columns, feed-forward columns */
+static const double T = 4128, C = 3840, F = 10240; /* Z-Image: T tokens, hidden size C, feed-forward size F */
 static const double FT = 4608, FC = 3072, FF = 12288;
-static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image; 64 of the tokens are text */
+static const double QT = 4160, QC = 3072, QF = 12288; /* Qwen-Image: of QT tokens 64 are text */
 static const double UT = 4096, UC = 320;
-static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan with 81 frames and 512 text tokens */
-/* Stable Diffusion 3: tokens, columns, feed-forward columns */
+static const double WT = 21 * 30 * 52, WC = 5120, WF = 13824; /* Wan, 81 frames: WT tokens; 512 text tokens */
+/* Stable Diffusion 3: ST tokens, hidden size SC, feed-forward size SF */
 static const double ST = 4096 + 77 + 256, SC = 1536, SF = 4 * SC;
-/* VT: patches; VW: patches in 9 windows of 8 across and one of 2 */
+/* Qwen2.5-VL's vision encoder: VT patches; VW * VW query-key pairs within windows of at most 8x8 patches */
 static const double VT = 74 * 74, VW = 9 * 8 * 8 + 2 * 2;
 static const double PIXELS = 1024.0 * 1024, WAN22_VIDEO_PIXELS = 4.0 * 352 * 640;
 
@@ -129,7 +129,7 @@ static void test_pass_bytes_and_launches(void **state) {
     print_message("%d launches, passes move %.2f GB\n", launches, passes.bytes / 1e9);
     assert_true(launches <= LAUNCHES_MOST);
     assert_true(passes.bytes <= pass_bytes_most);
-    assert_true(passes.bytes >= 10 * T * C); /* at least the residual stream, which is read and written */
+    assert_true(passes.bytes >= 10 * T * C); /* lower bound: reading and writing the residual stream */
 }
 
 /* Checks the number of rows per chunk that a device uses for `rows` rows. */

@@ -130,7 +130,7 @@ static void test_previews_keep_bits(const char *folder, const char *preview, int
     rig_close(&rig);
 }
 
-/* Samplers with two evaluations per step, with noise per step, and with one more step. */
+/* Previews with samplers that evaluate twice per step, add noise in each step, or run one more step. */
 static void test_previews_of_every_sampler(void) {
     static const char *const names[] = {"heun", "euler_a", "pndm", "lcm", "dpm++2m_sde"};
     const char *folder = "test/golden/sd1/model";
@@ -250,7 +250,7 @@ static void test_preview_blends_inpainting(void) {
     struct rig rig;
     struct sluice_request r = request_of("latent");
     for (int i = 0; i < 48 * 32 * 3; i++) rgb[i] = (uint8_t)(i * 7);
-    /* repaints the left third of the image */
+    /* a white mask over the left third: this region is repainted */
     for (int y = 0; y < 32; y++) memset(black + y * 48 * 3, 255, 16 * 3);
     mask.rgb = black;
     r.init_image = &init;
@@ -427,7 +427,7 @@ int main(void) {
     test_last_decoded_preview_is_image("test/golden/zimage_a/model", 48, 32, "vae", 0);
     test_last_decoded_preview_is_image("test/golden/zimage_a/model", 160, 128, "taesd", 0);
     test_last_decoded_preview_is_image("test/golden/sdxl/model", 48, 32, "vae", 0);
-    /* one reference frame precedes the video */
+    /* VACE: one reference frame precedes the frames of the video */
     test_last_decoded_preview_is_image("test/golden/wan_vace/model", 32, 32, "vae", 1);
     test_preview_blends_inpainting();
     test_previews_are_planned("vae");

@@ -238,7 +238,7 @@ static void test_damaged_file_is_replaced(void) {
     write_whole(path, sound, 0);
     expect_with_files(folder, r, 1, "empty");
     expect_with_files(folder, r, 0, "replaced file");
-    /* The cache file has the name of another prompt, which has the same tokens in another order. */
+    /* A cache file renamed for another prompt (with the same tokens in another order) must not be used. */
     remove(path);
     r.prompt = "two otters by a raft, on night";
     expect_with_files(folder, r, 1, "another prompt");

@@ -69,7 +69,7 @@ static void test_f32_is_lossless(const char *folder, const struct result *f32) {
     result_free(&stored);
 }
 
-/* A request with `converted` plans for files that were converted beforehand; running it is an error. */
+/* A request with `converted` set only plans for files converted beforehand; running it is an error. */
 static void test_planned_type_cannot_run(const char *folder) {
     struct rig rig;
     struct sluice_request request = request_of("q8_0");

@@ -2,19 +2,19 @@
  * bit of latent or image, and no memory line exceeds its plan. test/lib/rig.h describes the test rig,
  * test/lib/gates.c the variations of each fixture; `make check-all` runs all of them.
  *
- * Tests that vary a choice and compare with an unconstrained run:
+ * Choices, and the functions or files that vary each choice and compare with an unconstrained run:
  *
  *     which blocks are resident         budgets (chosen by the solver), edited_plans (random)
  *     ring, minimum to whole stage      edited_plans
- *     depth, no_wrap, waits             edited_plans
+ *     plan's depth, no_wrap, waits      edited_plans
  *     direct reads, bounce buffer       direct_reads, edited_plans, shapes, test_direct_io.c
  *     VAE tiling                        edited_plans, test_decode.c; larger images test/lib/blocks_vae.c
- *     keep, across runs of a session    edited_plans (every pair), sessions_past
+ *     residents kept between runs       edited_plans (every pair), sessions_past
  *     batch, with and without guidance  shapes, batch_against_seeds
- *     length of prompts, shape          shapes, sessions_past
- *     groups of a batch                 test_batch_lanes.c
+ *     prompt length, image size         shapes, sessions_past
+ *     groups of lanes in a batch        test_batch_lanes.c
  *     hoisting                          test_hoist.c
- *     pieces and their arrival          test_partial_blocks.c, test_weight_waits.c
+ *     order in which pieces arrive      test_partial_blocks.c, test_weight_waits.c
  *     eviction during a run             test_memory_pressure.c, test_evict.c
  *     precision                         in_bf16: budgets, edited_plans, batch_against_seeds again
  *     weight types                      test_residency_types.c, test_requantise.c
@@ -121,7 +121,7 @@ static void minimum_budget(struct rig *rig, struct sluice_request request, const
     json_decref(b);
     for (int i = 0; i < 2; i++) {
         struct sluice_request other = request;
-        /* with no larger minimum to compare: opening the tokenizers needs more memory than any stage */
+        /* no budget above the minimum: opening the tokenizers needs more memory than any stage */
         if (!i && least == all) continue;
         i ? (other.batch += 1) : (other.max_ram_bytes = (least + all) / 2);
         b = query(rig, &other, &fits);

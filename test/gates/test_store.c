@@ -131,7 +131,7 @@ static void test_failed_read_reaches_acquire(void **state) {
         residents_destroy(&store_fixture.residents);
         long reads = atomic_load(&fault_sys.count[CALL_READ]);
         memory_checker_restart();
-        /* counts from the first half, because short reads change the number of reads */
+        /* fails one of the first half of the reads: short reads change the number of reads */
         if (reads) fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0);
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
@@ -539,7 +539,7 @@ static void test_plan_fits_every_budget(void **state) {
     }
     print_message("more memory, but more bytes streamed: %d times, by at most %.1f %%\n", worse,
                   100 * (worst - 1));
-    /* without rates, a ring of two blocks may cost an eighth more traffic (plan_search.c) */
+    /* tolerance: without rates, a ring of two blocks may stream an eighth more bytes (plan_search.c) */
     assert_true(worst <= 1.127);
 }
 
@@ -570,8 +570,8 @@ static void test_residents_are_spread(void **state) {
             int ideal = residents ? (n - residents + residents - 1) / residents : n;
             if (!residents) continue;
             assert_in_range(longest_gap(&plan.stage[s], n, n), 0, (unsigned)(2 * ideal));
-            /* One more where two evaluations meet: the remaining memory holds part of a block, which
-             * lengthens the last run of streamed blocks. */
+            /* Across two evaluations the longest gap may have one more block: the memory left over holds only
+             * part of a block. */
             assert_in_range(longest_gap(&plan.stage[s], n, 2 * n), 0, (unsigned)(2 * ideal + 1));
         }
     }
@@ -592,8 +592,8 @@ static void test_measured_need_matches_forwards(void **state) {
             mixes += i % 3 != 2, scales += i % 3 == 2;
             if (i % 3 != 2) mix += 2.0 * 2.0 * (double)(t * d * f * (1 + i % 3)) + 4 * each;
         }
-        /* FLOPs per value: start block 2 per column (timestep) and 4 (swiglu); scale 4; end block 4 (swiglu);
-         * once per run 4 */
+        /* Elementwise FLOPs: start block 2 per column (timestep) and 4 per value (swiglu); scale block 4 per
+         * value; end block 4 per value (swiglu); once per run 4 per value */
         double evaluation = mix + 2 * (double)d + 4 * each + 4 * each * (double)scales + 4 * each;
         assert_int_equal(n->n_blocks, layers + 3);
         assert_int_equal(n->state_bytes, lanes * 2 * align_up(t * d * 4, 256));
@@ -657,7 +657,7 @@ static void test_every_budget_keeps_bits(void **state) {
     synthetic_remove();
 }
 
-/* Ring, residents and activations grow or shrink from stage to stage. */
+/* Runs plans in which ring, residents and activations grow or shrink from stage to stage. */
 static void test_uneven_stages_keep_memory(void **state) {
     (void)state;
     synthetic_make();
@@ -672,7 +672,7 @@ static void test_uneven_stages_keep_memory(void **state) {
             uint64_t most = page_align(largest_block(&synthetic.need.stage[s], &synthetic.plan.stage[s]));
             synthetic.plan.stage[s].ring_bytes = most + PLAN_PAGE * below(60) * below(2);
         }
-        /* one stage has a large ring, which must be freed before the next stage */
+        /* gives one stage a large ring, which must be freed before the next stage */
         if (i < SYNTHETIC_STAGES) {
             plan_solve(&synthetic.need, minimum_of(&synthetic.need), 0, &synthetic.plan);
             synthetic.plan.stage[i].ring_bytes = 64 * synthetic.plan.stage[i].ring_bytes;
@@ -698,7 +698,7 @@ static void test_cancel_at_any_tick(void **state) {
     assert_ok(&ok);
     residents_destroy(&synthetic.residents);
     int64_t before = fault_sys_live_bytes(&fault_sys);
-    /* a lower bound, because waits add ticks */
+    /* lower bound of the number of ticks: waits add more */
     long ticks = synthetic.device.runs + synthetic.visits.n_visits;
     for (long k = 1; k <= ticks; k += stride) {
         struct error e = {0};

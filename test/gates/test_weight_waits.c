@@ -25,7 +25,7 @@ struct products {
     struct tensor weight[OPS];
 };
 
-/* Settings of the test family: whether forward_products uses the last weight first. */
+/* Setting of the test family: if set, forward_products uses the last weight first. */
 struct order {
     bool last_first;
 };
@@ -175,7 +175,7 @@ static double block_seconds(uint64_t weight, uint64_t part, double bus, double o
 }
 
 struct timed_case {
-    /* both in bytes; part: granularity of waiting for copies, a multiple of the copy piece */
+    /* bytes of a weight; bytes that each wait for a copy covers, a multiple of the copy piece */
     uint64_t weight, part;
     double load; /* compute time divided by copy time */
 };
@@ -277,7 +277,7 @@ static double run_paced(bool last_first, int readers) {
     struct device *paced = paced_open(&sys, &checker.device, paced_bus, &e);
     assert_non_null(paced);
     fixture_make(&sys, paced, PACED_ROWS, last_first, readers);
-    double seconds = fixture_run(&rates, 1 << 20); /* staging of two buffers, each half a weight */
+    double seconds = fixture_run(&rates, 1 << 20); /* 1 MiB of staging: two buffers of half a weight each */
     assert_int_equal(checker.n_wrong, 0);
     assert_int_equal(checker.n_operators, OPS * BLOCKS * STEPS);
     paced->destroy(paced);
@@ -314,7 +314,7 @@ static enum status run_nothing(struct device *device, const struct op *op, void 
     return e->code;
 }
 
-/* One memory place of APART bytes per operand. */
+/* Test operand i lies in places[i], which has APART bytes. */
 enum { APART = 1 << 10 };
 static char places[AWAITED_MAX][APART];
 

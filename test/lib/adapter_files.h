@@ -17,7 +17,7 @@ struct adapter_writer {
 };
 
 void adapter_writer_begin(struct adapter_writer *w);
-/* Adds a tensor. type: safetensors type name; size: bytes of an element; data NULL: zeros. */
+/* Adds a tensor. `type`: safetensors type name; `size`: bytes of an element; `data` NULL: all zeros. */
 void adapter_writer_add(struct adapter_writer *w, const char *name, const char *type, int size, int rank,
                         const int32_t *dim, const void *data);
 /* Adds an f32 tensor; the variable arguments are its dimensions, ended by 0. */

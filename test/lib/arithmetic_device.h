@@ -1,8 +1,8 @@
 /* A small CPU device in plain C that has only the operators of the synthetic family.
  *
- * With it, store and executor run under the thread sanitizer, which reports false races in oneDNN's OpenMP.
- * Its cost table can be added up by hand: a product takes a workspace of one weight row widened to f32, hides
- * ARITHMETIC_HIDDEN bytes, and needs one primitive per shape. */
+ * With it, store and executor run under the thread sanitizer, which reports false races in oneDNN's OpenMP. A
+ * test can predict its memory costs by hand: a matrix product needs one weight row as f32 as workspace,
+ * ARITHMETIC_HIDDEN internal bytes, and one primitive per shape. */
 #ifndef SLUICE_TEST_ARITHMETIC_DEVICE_H
 #define SLUICE_TEST_ARITHMETIC_DEVICE_H
 

@@ -41,7 +41,7 @@ void eager_close(struct eager *eager) {
     eager->workspace_bytes = 0;
 }
 
-/* Adds the frame dimension that reference tensors lack: [C, Y, X] becomes [C, 1, Y, X]. */
+/* Adds a frame dimension of 1, which the reference's image tensors lack: [C, Y, X] becomes [C, 1, Y, X]. */
 static void add_frame_dimension(struct tensor *latent) {
     if (latent->rank == 3)
         *latent = tensor_reshape(*latent, 4, (int32_t[]){latent->dim[0], 1, latent->dim[1], latent->dim[2]});

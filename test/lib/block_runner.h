@@ -46,7 +46,7 @@ const struct block *runner_block(const struct block_runner *b, const char *name)
 
 void runner_put(struct tensor to, struct tensor from);
 
-/* Slices of a denoiser's token rows [text + image tokens, columns], where the text tokens come first. */
+/* Return the text or image rows of a denoiser's tokens [text + image tokens, columns]. */
 struct tensor runner_text_rows(const struct block_runner *b, struct tensor all);
 struct tensor runner_image_rows(const struct block_runner *b, struct tensor all);
 

@@ -44,7 +44,7 @@ void mmdit_expect_embedders(const struct golden *g, struct block_runner *b, cons
     runner_close(b);
 }
 
-/* The last layer writes only the generated image, which therefore has one row per row of the reference. */
+/* Tests the final layers. The test image has as many tokens as the reference tensor has rows. */
 static void expect_final(const struct golden *g, const char *name) {
     char in_name[64], out_name[64];
     snprintf(in_name, sizeof in_name, "%s.in", name);

@@ -50,8 +50,7 @@ static void test_layer(const struct golden *g) {
     runner_close(b);
 }
 
-/* Returns the position of the first end-of-text token. The last token that is not padding is an end-of-text
- * token. */
+/* Returns the position of the first end-of-text token of a prompt. */
 static int end_of(struct tensor ids, const json_t *one) {
     const int32_t *id = ids.data;
     int n = (int)json_integer_value(json_object_get(one, "ids_cond")), i = 0;
@@ -60,7 +59,7 @@ static int end_of(struct tensor ids, const json_t *one) {
     return i;
 }
 
-/* Compares token rows and pooled row; both are parts of one wider tensor. */
+/* Token rows fill a slice of a wider tensor, its other columns stay 0; the last row is the pooled row. */
 static void test_tokens(const struct golden *g) {
     struct tensor ids = golden(g, "case0.ids.cond"), pooled;
     int last = ids.dim[0] - 1;

@@ -17,12 +17,12 @@ static const struct tolerance tolerances[] = {{"rows.1", 4.27e-7, 1.3e-6},
                                               {"pooled", 5.56e-7, 1.7e-6},
                                               {0}};
 
-enum { WINDOW = 77, EVERY = 7 }; /* EVERY: the reference data hold every 7th row of a window */
+enum { WINDOW = 77, EVERY = 7 }; /* EVERY: the reference data contain every 7th token row of a window */
 
-/* One file with transformers' tensor names, one with OpenCLIP's. */
+/* Each fixture has two weight files: one with transformers' tensor names, one with OpenCLIP's. */
 enum { FILES = 2 };
 
-/* Returns the outputs that SD1, SD2 and SDXL use. */
+/* Returns the text encoder outputs that SD1, SD2 and SDXL use. */
 static struct text_reads reads_of(const struct golden *g) {
     if (!strcmp(g->name, "clip/l"))
         return (struct text_reads){.tokens = true, .pooled = true, .final_norm = true};
@@ -31,8 +31,8 @@ static struct text_reads reads_of(const struct golden *g) {
     return (struct text_reads){.hidden_state_from_end = 1, .tokens = true, .pooled = true, .projected = true};
 }
 
-/* Reads the configuration. For the OpenCLIP file only the number of heads is passed: single files have no
- * configuration, but this fixture's heads are not 64 wide. */
+/* Reads the encoder's configuration. For the OpenCLIP file the test passes only the number of heads: single
+ * files have no configuration, and this fixture's heads are not 64 wide. */
 static void read_config(const struct golden *g, bool open, struct config *config, struct error *e) {
     char path[GOLDEN_PATH + 64], json[64];
     int heads = 0;
@@ -93,7 +93,7 @@ static struct block_runner *encode_open(const struct golden *g, int file, int cl
     return runner_open(g, file, lane);
 }
 
-/* Runs the encoder with one weight of one block set to zero; weight -1: with all weights unchanged. */
+/* Runs the encoder with one weight of one block set to zero. `weight` -1: all weights are unchanged. */
 static void encode(const struct golden *g, struct block_runner *b, int block, int weight) {
     struct visit_list list = {.sys = &golden_state.sys};
     runner_gather(b, golden(g, "ids"));
@@ -129,7 +129,7 @@ static void expect_rows(const struct golden *g, struct tensor text, int clip_ski
     expect_close(g, name, some, truth.data);
 }
 
-/* Tests every clip_skip that a file can serve; only the layers that it needs are visited. */
+/* Tests every supported clip_skip; only the layers that a clip_skip needs are visited. */
 static void test_rows(const struct golden *g) {
     for (int file = 0; file < FILES; file++) {
         const struct component *c = file_of(g, file);

@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Measured on the committed data only. */
+/* Tolerances, measured on the committed reference data only. */
 static const struct tolerance tolerances[] = {
     {"block.temb", 1.23e-7, 4e-7},
     {"block.conv_in", 1.98e-7, 6e-7},

@@ -129,7 +129,7 @@ static void test_places(const struct golden *g) {
     runner_close(b);
 }
 
-/* Decodes a latent of Y x X pixels in a large or small (tiled) full-frame buffer of *buffer_bytes. */
+/* Decodes a random latent in the large or the small (tiled) full-frame buffer of *buffer_bytes. */
 static struct tensor decode_in(const struct golden *g, int32_t Y, int32_t X, bool tiled,
                                uint64_t *buffer_bytes) {
     const struct component *c = model_component(g->model, FAMILY_DECODER);

@@ -42,7 +42,7 @@ static struct tensor padded_text(const struct golden *g) {
     return text;
 }
 
-/* Returns the vision encoder's rows of the first frame, then of the last; rank 0: the case has none. */
+/* Returns the vision encoder's rows of the first and the last frame; rank 0 if the case has none. */
 static struct tensor vision_rows(const struct golden *g) {
     if (!has_golden(g, "case0.seen.init")) return (struct tensor){0};
     struct tensor first = golden(g, "case0.seen.init"), last = {0};
@@ -62,7 +62,7 @@ static void put_frame(struct tensor latent, struct tensor frame) {
                sizeof(float) * (size_t)pixels);
 }
 
-/* Returns the lane of case 0 at this latent, with its concatenated channels. */
+/* Returns the lane of case 0 with this latent and its concatenated channels. */
 static struct lane lane_at(const struct golden *g, const char *latent) {
     struct lane lane = {
         .text = padded_text(g), .image = vision_rows(g), .latent = test_copy(golden_single(g, latent))};
@@ -182,8 +182,8 @@ static void expect_final(const struct golden *g, struct block_runner *b, const c
     runner_close(b);
 }
 
-/* Compares the final layers on normal and on small values. The rows of small values are those of a one-frame
- * video that is one patch high. */
+/* Compares the final layers on normal and on small values. The small values form a video of one frame and one
+ * row of patches. */
 static void test_final(const struct golden *g) {
     struct tensor small = golden_single(g, "block.final_small.in");
     struct lane lane = lane_at(g, "case0.latent_001");

@@ -84,7 +84,7 @@ static void test_caption(const struct golden *g) {
     struct block_runner *b = open_case(g);
     expect_close(g, "rope.image", image_rows(b, "rope"), golden(g, "rope.image").data);
     expect_close(g, "rope.caption", caption_rows(b, "rope"), golden(g, "rope.caption").data);
-    /* Only the refiner's input is compared with padding: the reference's linear layer pads differently. */
+    /* Padding is compared only at the refiner's input: the reference's linear layer pads differently. */
     struct tensor text = tensor_slice(runner_state(b, "caption"), 0, b->lane.text.dim[0]);
     expect_close(g, "embed.caption.out", text, golden(g, "embed.caption.out").data);
     expect_close(g, "context_refiner.in", runner_state(b, "caption"),
@@ -144,7 +144,7 @@ static struct tensor to_patches(struct tensor latent) {
     return rows;
 }
 
-/* The final layer writes only the image, which therefore has one row per row of the reference tensor. */
+/* Tests the final layer. The test image has as many tokens as the reference tensor has rows. */
 static void final_layer(const struct golden *g, const char *name) {
     char path[64];
     snprintf(path, sizeof path, "%s.in", name);

@@ -39,7 +39,7 @@ struct workspace {
 };
 
 struct box {
-    int x0, y0, x1, y1; /* pixels [x0, x1) of rows [y0, y1) */
+    int x0, y0, x1, y1; /* bounding box: columns x0 to x1 - 1, rows y0 to y1 - 1 */
 };
 
 static bool workspace_open(struct workspace *c, const struct picture *p) {
@@ -47,7 +47,7 @@ static bool workspace_open(struct workspace *c, const struct picture *p) {
     uint8_t *bytes = calloc((size_t)n, 4 + sizeof(int));
     *c = (struct workspace){p->width, p->height, n, NULL, NULL, NULL, NULL, NULL};
     if (!bytes) return false;
-    c->stack = (int *)(void *)bytes; /* the stack comes first: int must be aligned */
+    c->stack = (int *)(void *)bytes; /* the stack comes first because int needs alignment */
     c->label = bytes + (size_t)n * sizeof(int);
     c->mask = c->label + n;
     c->part = c->mask + n;

@@ -30,7 +30,7 @@ struct detected_region {
 struct reading {
     int background, n_regions;
     struct detected_region region[REGIONS_MAX];
-    double share[N_COLOURS]; /* share of the image's area, by colour */
+    double share[N_COLOURS]; /* share of the image's area that each colour covers */
 };
 
 struct reading read_picture(const struct picture *p);

@@ -22,7 +22,7 @@ struct group {
 };
 
 struct scene {
-    int background, relation, n_groups; /* n_groups is 2 in a scene with a relation */
+    int background, relation, n_groups; /* a scene with a relation has two groups */
     struct group group[GROUPS_MAX];
 };
 

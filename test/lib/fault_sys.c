@@ -52,7 +52,7 @@ static void reset_peaks(struct sys *sys) {
 static int faulty_thread_start(struct sys *sys, struct sys_thread **thread, void (*body)(void *),
                                void *argument) {
     struct fault_sys *w = (struct fault_sys *)sys;
-    /* Readers start after memory kept by an earlier run is freed; from here on peaks must fit the plan. */
+    /* Readers start after the memory of earlier runs is freed. Later peaks must fit the plan. */
     if (!atomic_load(&w->count[CALL_THREAD])) reset_peaks(sys);
     return fails(w, CALL_THREAD) ? -EAGAIN : w->machine.thread_start(sys, thread, body, argument);
 }
@@ -122,7 +122,7 @@ static int64_t faulty_write(struct sys *sys, int file, const void *from, size_t 
     return w->machine.write(sys, file, from, bytes);
 }
 
-/* Does not flush, which would only cost time. */
+/* Skips the flush to disk, which would only cost time. */
 static int faulty_flush(struct sys *sys, int file) {
     struct fault_sys *w = (struct fault_sys *)sys;
     (void)file;

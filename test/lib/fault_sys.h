@@ -38,7 +38,7 @@ struct fault_sys {
     enum call fail;
     enum fault fault;
     atomic_long fail_at; /* number of the first failing call, from 1; 0: none */
-    long fail_more;      /* number of calls that fail after the first */
+    long fail_more;      /* number of calls after the first failing one that also fail */
     void (*on_read)(void *user, long n);
     void *on_read_user;
     /* Free memory that the system reports: plenty at the start of a run. Between two evaluations it reports
@@ -46,8 +46,8 @@ struct fault_sys {
     uint64_t free_bytes;
     int free_percent;
     long n_free;
-    /* Numbers of released ring slots, and of groups of releases without an allocation in between. All
-     * releases inside one stage are one group. */
+    /* n_discards: number of discards of ring memory. n_groups: number of groups of discards without an
+     * allocation in between; all discards inside one stage form one group. */
     atomic_long n_discards, n_groups;
     atomic_bool in_group;
 };

@@ -11,8 +11,8 @@
 static const struct suite *const zimage[] = {&blocks_zimage, &blocks_vae, NULL};
 static const struct suite *const flux[] = {&blocks_flux, &blocks_clip, &blocks_t5, &blocks_vae, NULL};
 static const struct suite *const unet[] = {&blocks_unet, &blocks_vae, NULL};
-/* No VAE suites for SDXL: the first two levels of its fixture's VAE are equally wide, unlike any published
- * VAE's, so tiling saves nothing. */
+/* SDXL has no VAE suites: the first two levels of its test VAE are equally wide, unlike in published VAEs, so
+ * tiling would save nothing. */
 static const struct suite *const unet_blocks[] = {&blocks_unet, NULL};
 static const struct suite *const qwen_image[] = {&blocks_qwen_image, &blocks_qwen25vl, &blocks_vae,
                                                  &blocks_vae_encoder, NULL};

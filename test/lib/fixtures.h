@@ -29,19 +29,19 @@ struct tolerance;
 struct stored {
     const struct model_paths *flags; /* path of each component's file by its flag, relative to model/ */
     const char *text_encoder,
-        *tokenizer; /* folders below model/ in place of those of the Hugging Face layout, or NULL */
+        *tokenizer; /* tokenizer folders below model/; NULL: the folders of the Hugging Face layout */
 };
 
 struct fixture {
     const char *name; /* name of the fixture and of its reference data's folder in test/golden */
     const struct suite *const *blocks; /* suites of block tests, ended by NULL; NULL: no reference data */
-    bool pipeline;                     /* has reference data of whole runs */
+    bool pipeline;                     /* the reference data contain whole pipeline runs */
     const struct tolerance *gpu_tolerances; /* GPU tolerances that override those of the suites, or NULL */
     const struct stored *stored;            /* weight files of the reference's runs; NULL: those in model/ */
     bool has_adapters;                      /* the reference's runs use adapters */
     const struct gate *gate;                /* requests of the residency test; NULL: not tested */
     const struct layouts *layouts;          /* file layouts made from the fixture's model, or NULL */
-    const struct expected_recipe *expected; /* what opening and inspecting its folder must report, or NULL */
+    const struct expected_recipe *expected; /* expected results of opening and inspecting it, or NULL */
     const struct invalid_models *invalid_models; /* invalid models made from the fixture's model, or NULL */
     const char *(*model)(
         void); /* writes the model and returns its folder; NULL: the model is in the reference data */

@@ -111,7 +111,7 @@ const struct gate gate_qwen_edit_plus = {.request = REQUEST(GUIDED(2), EDITING(2
                                          .always = true,
                                          .cuda = CUDA_BUDGETS_AND_PLANS};
 
-/* PNDM keeps four tensors per image; a mask adds two on the host. */
+/* An inpainting request: PNDM keeps four tensors per image, the mask adds two on the host. */
 #define MASKED(batch_) FROM_PICTURE(batch_), .cfg_scale = 1, .mask = &mask
 
 const struct gate gate_sd1 = {.request = REQUEST(.steps = 2, .batch = 2, .cfg_scale = 2.5),
@@ -164,7 +164,7 @@ const struct gate gate_wan_ti2v = {.request = WIDER(VIDEO(5, 2, 2.5), FROM_FRAME
                                    .other = WIDER(VIDEO(5, 1, 1)),
                                    .threads = 1,
                                    .always = true};
-/* The two steps use different experts. */
+/* The two steps use different transformers: high noise, then low noise. */
 const struct gate gate_wan22 = {.request = REQUEST(VIDEO(5, 2, 2.5), .cfg_scale_low = 4),
                                 .other = REQUEST(VIDEO(5, 1, 2.5), .cfg_scale_low = 1),
                                 .threads = 1,

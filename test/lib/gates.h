@@ -16,8 +16,8 @@ struct gate {
         *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
     int n_shapes;
     int threads;
-    bool always;    /* also in make check: one fixture per recipe, and one that streams in every stage */
-    bool wide;      /* weights outweigh activations, so that every stage streams at some budgets */
+    bool always;    /* in `make check` too: one fixture per recipe, and one that streams in every stage */
+    bool wide;      /* weights take more memory than activations: every stage streams at some budgets */
     bool no_decode; /* also run without decoding: the least budget is lower and more blocks stream */
     bool in_bf16;   /* also run with weights in the published types of text encoders and transformers */
     enum cuda_extent cuda;

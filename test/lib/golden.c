@@ -290,7 +290,7 @@ static struct golden_run runs[RUNS_MAX];
 static char labels[RUNS_MAX][LABEL];
 static struct CMUnitTest units[RUNS_MAX];
 
-/* Adds a suite's tests after n others; returns the new number. */
+/* Adds a suite's tests to the n tests in `units`; returns the new number of tests. */
 static int add_suite(struct golden *g, const struct suite *suite, int n) {
     for (int i = 0; i < suite->n_tests; i++) {
         const struct golden_test *test = &suite->tests[i];

@@ -62,7 +62,7 @@ extern struct golden_state {
     struct sys sys;
     struct device *device;
     struct golden data[FIXTURES_MAX]; /* in the order of fixtures[] */
-    /* State of the running test: */
+    /* Tolerances, error count, precision and memory of the running test: */
     const struct tolerance *tolerances;
     int misses;
     enum precision precision;

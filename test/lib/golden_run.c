@@ -189,11 +189,11 @@ struct sluice_request request_of(struct public_run *p, const json_t *c) {
     r.steps = number_of(c, "steps");
     r.seed = (uint64_t)json_integer_value(json_object_get(c, "seed"));
     r.batch = number_of(c, "batch");
-    r.flow_shift = json_number_value(json_object_get(c, "flow_shift")); /* null: the model's default */
+    r.flow_shift = json_number_value(json_object_get(c, "flow_shift")); /* JSON null: the default */
     r.guidance = json_number_value(json_object_get(c, "guidance"));
     if (json_object_get(c, "frames")) r.frames = number_of(c, "frames");
     r.cfg_scale_low = json_number_value(json_object_get(c, "cfg_scale_low")); /* null: cfg_scale */
-    r.sampler = text_of(c, "sampler");                                        /* null: the model's default */
+    r.sampler = text_of(c, "sampler");                                        /* JSON null: the default */
     set_skip_layers(c, &r);
     set_images(p->golden, c, &r);
     set_control(p->golden, c, &r);

@@ -63,7 +63,7 @@ void expect_texts(struct public_run *p, const json_t *c);
 /* Returns the largest difference between the engine's noise of this seed and the reference's. */
 double noise_error(struct tensor truth, uint64_t seed);
 
-/* Compares each image of a batch with the reference's run of seed + k. */
+/* Compares image k of a batch with the reference's run with seed + k. */
 void expect_latents(struct public_run *p, const json_t *c);
 
 /* Runs a case without decoding; compares text embeddings, the latent after each step and the final one. */

@@ -18,7 +18,7 @@ static void sees_as_qwen3(struct tensor_set *p) {
     rename_all(p, "visual.", "merger.ln_q", "merger.norm");
 }
 
-/* Gives the language model the names of Qwen3-VL's in memory of transformers 5. */
+/* Renames tensors as transformers 5 names those of Qwen3-VL's language model in memory. */
 static void make_qwen3_names(struct tensor_set *p) {
     rename_all(p, "model.", "model.", "model.language_model.");
     rename_all(p, "model.", "q_proj.bias", "q_norm.weight");

@@ -28,13 +28,13 @@ static void make_fps_embedding(struct tensor_set *p) {
     invalid_models_add_marker(p, "fps_embedding.weight");
 }
 
-/* Reduces the VAE to two levels, too few to resample time between levels. */
+/* Reduces the VAE to two levels: too few for its temporal resampling. */
 static void make_two_levels(struct tensor_set *p) {
     tensor_set_drop(p, "decoder.up_blocks.2.");
     tensor_set_drop(p, "decoder.up_blocks.3.");
 }
 
-/* Also doubles the frames between the two levels nearest to the image. */
+/* Adds a third temporal upsampling layer to the VAE decoder, nearest to the image. */
 static void make_third_time_conv(struct tensor_set *p) {
     invalid_models_add_marker(p, "decoder.up_blocks.2.upsamplers.0.time_conv.weight");
 }

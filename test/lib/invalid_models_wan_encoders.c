@@ -16,12 +16,12 @@ static void share_bias(struct tensor_set *p) {
     tensor_set_drop(p, BIAS("2"));
 }
 
-/* Leaves positions for an image that is not square. */
+/* Removes position embeddings until their number fits no square image. */
 static void drop_position_row(struct tensor_set *p) {
     layouts_resize(p, "vision_model.embeddings.position_embedding.weight", 0, 13);
 }
 
-/* Adds positions for 20 image tokens, which fit neither one nor two images of 17 tokens. */
+/* Resizes the position table to 20 image tokens, which fit neither one nor two images of 17 tokens. */
 static void set_other_image_positions(struct tensor_set *p) {
     enum { ROWS = 20, COLUMNS = 24 };
     static const float places[ROWS * COLUMNS];

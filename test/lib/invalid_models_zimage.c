@@ -25,7 +25,7 @@ static void test_shapes(void) {
     p = layouts_checkpoint_part("transformer");
     write_tensor_set(p, temporary_path("shape.safetensors"), NULL);
     expect_refused(from, SHAPE, "published sizes", WORDS("rope axes", "config.json"));
-    /* Two transformers in one file. */
+    /* Writes a file with two transformers. */
     q = tensor_set_copy(p, "model.diffusion_model.");
     tensor_set_append(q, p, "");
     write_tensor_set(q, temporary_path("shape.safetensors"), NULL);

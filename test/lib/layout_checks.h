@@ -17,7 +17,7 @@ extern char captured_log[LOG_BYTES];
 
 bool rig_open_paths(struct rig *rig, options from, const char *what);
 
-/* Runs expected_request all resident and with the least budget; both must give expected_result. */
+/* Runs expected_request all resident and with the least budget; expects expected_result. */
 void expect_same_result(options from, const char *what);
 
 /* Expects that opening fails with these codes and an error line with all of `words`, and leaks nothing. */

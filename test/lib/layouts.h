@@ -16,12 +16,12 @@ struct layout_part {
     const char *component; /* name of its folder in the Hugging Face layout */
     const char *file;      /* its file name in the layout with one file per part */
     size_t flag;           /* offset in struct options of the flag that selects the file */
-    /* Converts to the checkpoint's tensor names; NULL: the names are the same. */
+    /* Renames tensors from diffusers' names to the checkpoint's; NULL: the names are the same. */
     struct tensor_set *(*to_checkpoint)(const struct tensor_set *of);
-    const char *prefix; /* prefix of tensor names in a separate file that has the tensor prefix_if */
+    const char *prefix; /* prefix of tensor names in a file of its own, if it has tensor `prefix_if` */
     const char *prefix_if;
-    const char *found_text; /* the component's name in errors when it is passed for another slot */
-    const char *expected_text, *flag_text; /* words of the error when this slot gets another component */
+    const char *found_text;                /* the component's name in errors about its use in a wrong slot */
+    const char *expected_text, *flag_text; /* words of the error for a wrong component */
 };
 
 /* Names of the expected component in errors about slots that several families fit. */
@@ -47,7 +47,7 @@ struct layouts {
     const struct layout_family *family;
     const char *tokenizer_model; /* a model folder whose tokenizers the fixture uses; NULL: its own */
     const char *tokenizer;       /* subfolder of the tokenizer; NULL: none */
-    int width, height, frames;   /* size of the test request; frames 0: one image */
+    int width, height, frames;   /* size of the test request; `frames` 0: an image, not a video */
     double guidance, flow_shift;
     bool no_configs;            /* the files have no configuration, so published sizes apply */
     const char *warnings[2];    /* warnings about assumed values that the log must contain */
@@ -68,20 +68,20 @@ struct expected_recipe {
 struct invalid_model {
     const char *component;
     const char *key, *value; /* configuration key to change, and its new value */
-    const char *tensor;      /* tensor whose dimension becomes n; n 0 removes all tensors with this prefix */
+    const char *tensor;      /* tensor whose `dimension` becomes n; n 0: removes all with this prefix */
     int dimension;
     int32_t n;
-    void (*change)(struct tensor_set *p); /* or a function that makes the change */
+    void (*change)(struct tensor_set *p); /* or a function that changes the component */
     enum status code;
     const char *what, *words[4];
 };
 
-/* Members of a row of struct invalid_model: the change, and the expected error. */
+/* Initialisers for a row of struct invalid_model: the change, and the expected error. */
 #define CONFIG(k, v)       .key = k, .value = v
 #define SHAPED(t, d, size) .tensor = t, .dimension = d, .n = size
 #define REFUSED(c, ...)    .code = c, .words = {__VA_ARGS__}
 
-/* For change functions: adds a tensor of one value whose name identifies a related model. */
+/* Adds a one-value tensor whose name identifies a related, unsupported model. For `change` functions. */
 void invalid_models_add_marker(struct tensor_set *p, const char *name);
 
 struct invalid_models {
@@ -105,7 +105,7 @@ extern const struct invalid_models invalid_models_zimage, invalid_models_flux, i
 struct layout_model {
     const struct layout_family *family;
     const char *folder, *tokenizer;
-    bool no_configs; /* the files have no configuration */
+    bool no_configs; /* the files contain no configuration */
     struct tensor_set *part[LAYOUT_PARTS];
 };
 extern struct layout_model current_model;

@@ -47,7 +47,7 @@ static void rename_sd3_to_checkpoint(struct item *item) {
     for (int i = 0; i < COUNT_OF(names); i++) rename_part(item, names[i][0], names[i][1]);
 }
 
-/* True for modulations with shift and scale only: the final norm and the last block's text norm. */
+/* True for the modulations that hold only shift and scale: the final norm and the last block's text norm. */
 static bool has_two_parts(const struct item *item, int32_t columns) {
     bool norm = strstr(item->name, "norm_out.linear.") || strstr(item->name, ".norm1_context.linear.");
     return norm && item->dim[0] == 2 * columns;
@@ -130,7 +130,7 @@ static void test_names(void) {
     tensor_set_free(original);
 }
 
-/* The position table with two axes instead of three, as in GGUF files. */
+/* Tests a position table with two axes instead of three, as in GGUF files. */
 static void test_flat_positions(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer");
     struct item *positions = tensor_set_find(p, "pos_embed");
@@ -144,7 +144,7 @@ static void test_flat_positions(void) {
     tensor_set_free(p);
 }
 
-/* The checkpoint without encoders: transformer and VAE in one file, encoders by flags. */
+/* Tests the checkpoint without encoders: transformer and VAE in one file, encoders by flags. */
 static void test_no_encoders(void) {
     struct tensor_set *vae = layouts_checkpoint_part("vae"),
                       *transformer = layouts_checkpoint_part("transformer");

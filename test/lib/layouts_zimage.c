@@ -99,7 +99,7 @@ static void test_folders(void) {
     expect_same_result(
         (options){.model = temporary_path("comfy"), .diffusion_model = temporary_path("fused.safetensors")},
         "the flag chooses");
-    /* The Hugging Face layout with other folder names, each folder with its config.json. */
+    /* Tests the Hugging Face layout with other folder names, each folder with its config.json. */
     mkdir(temporary_path("renamed"), 0777);
     char path[TENSOR_SET_PATH];
     static const char *const folders[][2] = {{"transformer", "a"}, {"text_encoder", "b"}, {"vae", "c"}};
@@ -202,7 +202,7 @@ static void test_quantised(void) {
                              .vae = temporary_path("ae.safetensors"),
                              .tokenizer = current_model.tokenizer},
                    UNSUPPORTED, "metadata", WORDS("quantisation", "metadata"));
-    /* A scale tensor that belongs to no known quantisation format. */
+    /* Adds a scale tensor that belongs to no known quantisation format. */
     struct tensor_set *all = tensor_set_copy(p, "model.diffusion_model.");
     int32_t one[1] = {1};
     tensor_set_add(all, "", "model.diffusion_model.layers.0.odd_scale", "F32", 1, one, "1234", 4);
@@ -276,7 +276,7 @@ static void (*const extra_tests[])(void) = {
     test_quantised, test_other_config, test_inspect_one, test_without_memory, NULL};
 static void (*const own_wide[])(void) = {test_mixed, NULL};
 
-/* Folders hold the schedule's shift, single files do not. */
+/* Model folders contain the schedule's shift, single files do not. */
 #define LIKE_ALL                                                                                             \
     .family = &layouts_of_zimage, .tokenizer = "/tokenizer", .width = 32, .height = 48, .flow_shift = 3,     \
     .warnings = {"metadata", "flow shift 3"}

@@ -27,7 +27,7 @@ struct read_log {
 extern struct fault_sys fault_sys;
 
 extern struct memory_checker {
-    struct sys below; /* functions of fault_sys.sys before the checker replaces them */
+    struct sys below; /* original functions of fault_sys.sys, which the checker wraps */
     pthread_mutex_t lock;
     struct span spans[SPANS_MAX];
     int n_spans;

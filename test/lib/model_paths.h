@@ -1,4 +1,4 @@
-/* Paths of a test's model, one member per flag, which is shorter than lists of flag and path. */
+/* Paths of a test's model, one struct member per command line flag. */
 #ifndef SLUICE_TEST_MODEL_PATHS_H
 #define SLUICE_TEST_MODEL_PATHS_H
 

@@ -6,7 +6,7 @@
 
 enum { FACTORS_MOST = 3 };
 
-/* Factors of one adapter, for rows [row, row + n) of the weight. rank 0 ends the list. */
+/* Low-rank factors of one adapter for weight rows [row, row + n). `rank` 0 ends the list. */
 struct factors {
     int32_t rank, row, n;
     enum dtype dtype;
@@ -29,7 +29,7 @@ const struct low_rank *adapted_chain(struct low_rank *chain, const struct factor
                                      const struct tensor *weight);
 
 void case_adapted(const struct adapted_case *c);
-/* Like case_adapted, with an activation before the product and without residual. */
+/* Like case_adapted, but with an activation before the product and without a residual. */
 void case_adapted_few(const struct adapted_case *c);
 
 #endif

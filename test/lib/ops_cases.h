@@ -50,7 +50,7 @@ void attention_case(struct attention_case c, bool biased);
 void case_attention(struct attention_case c);
 void case_attention_biased(struct attention_case c);
 
-/* Checks the table's values at the buckets of test_buckets. */
+/* Checks the relative position bias, expanded from a table of buckets. */
 void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_distance, enum dtype dtype,
                         int gap);
 
@@ -84,10 +84,10 @@ struct rope_case {
 
 void case_rope(struct rope_case c);
 
-/* place: where the output is: 0 separate, 1 in a, 2 in b. */
+/* `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b`. */
 void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activation);
 
-/* place: where the output is: 0 separate, 1 in a, 2 in b, which is then f32 and shaped like a. */
+/* `place`: where the output is written: 0 separate memory, 1 over `a`, 2 over `b` (f32, shaped like `a`). */
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
@@ -109,11 +109,11 @@ struct conv_case {
 
 void case_conv(struct conv_case c);
 
-/* A convolution with cropping, stride and leading padding; with a stride no norm, upsampling or residual. */
+/* A convolution with cropping, stride and leading padding. A stride excludes norm, upsampling, residual. */
 void case_conv_sized(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
-/* rows, columns: size of the coarser image. place: 0 nothing is added, 1 the output is separate from the
- * addend, 2 it is in the addend. */
+/* rows, columns: size of the smaller image. `place` 0: nothing is added; 1: the output is separate from the
+ * addend; 2: the output overwrites the addend. */
 void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_shortcuts(void);

@@ -43,7 +43,7 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
     return sum;
 }
 
-/* Epsilon that keeps max(|x|, 1e-12) sqrt(C) of a pixel of 100 channels above 0. */
+/* Epsilon of the pixel norm: (1e-12)^2 / 100 channels, for the reference's lower bound of 1e-12 on |x|. */
 static const float PIXEL_EPS = 1e-26f;
 
 static double finished(enum finishing finish, double v) {

@@ -54,7 +54,7 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
 }
 
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
-    int32_t size[3] = {1, 1, 1}, position[3]; /* first axis (1 if there are only two), rows, columns */
+    int32_t size[3] = {1, 1, 1}, position[3]; /* axes: first (size 1 if there are only two), rows, columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
     for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
     struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);

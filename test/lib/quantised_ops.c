@@ -47,7 +47,7 @@ struct twins {
     struct tensor stored, f32;
 };
 
-/* Matrices are slices of larger ones, so that their scales are not directly after their data. */
+/* Makes matrices as slices of larger ones, so that their scales do not directly follow their data. */
 static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
     enum { BEFORE = 37, BEFORE_BLOCKS = 64 };
     int32_t larger[TENSOR_RANK_MAX], cut = rank == 2 ? BEFORE : 0;
@@ -161,7 +161,7 @@ static void same_norms(enum dtype dtype, int32_t rows, int32_t columns) {
     expect_same(dtype, &r, "group_norm");
 }
 
-/* Tests convolutions: their kernels have rows of 1 or 3 values, which end inside a block. */
+/* Tests convolutions. Kernels have rows of 1 or 3 values, so rows end inside a quantisation block. */
 static void same_conv(enum dtype dtype, int32_t side, int32_t channels, int32_t kernel) {
     case_begin();
     if (dtype_tiled_values(dtype) || dtype_is_rotated(dtype)) return;

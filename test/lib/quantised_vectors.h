@@ -17,7 +17,7 @@
 
 enum { N_QUANTISED = 22 };
 
-/* Every type with blocks or scales. */
+/* All stored types with quantisation blocks or scales. */
 extern const enum dtype quantised_types[N_QUANTISED];
 
 /* Allocates tensors. The including program sets this function and frees the memory. */

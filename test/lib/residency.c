@@ -128,7 +128,7 @@ static json_int_t pages(json_int_t bytes) {
     return (bytes + PLAN_PAGE - 1) / PLAN_PAGE * PLAN_PAGE;
 }
 
-/* Streamed bytes of a stage: its largest streamed block, and all streamed blocks. */
+/* Streamed bytes of a stage: its largest streamed block, and the sum of all. */
 struct flow {
     json_int_t largest, whole;
 };
@@ -191,14 +191,14 @@ static void edit_stage(json_t *stage, int edit, struct edits *edits, int64_t rin
 
 static void edit_plan(json_t *plan, int edit, struct edits *edits, int64_t ring_less) {
     static const int bounces[] = {0, 32 * PLAN_PAGE, PLAN_BOUNCE / 4,
-                                  PLAN_BOUNCE}; /* test_direct_io.c tests one page */
+                                  PLAN_BOUNCE}; /* one page: see test_direct_io.c */
     size_t i;
     json_t *stage;
     json_array_foreach(json_object_get(plan, "stages"), i, stage) edit_stage(stage, edit, edits, ring_less);
     json_object_set_new(
         plan, "bounce_bytes",
-        json_integer(bounces[(edit + edit / 5) % 4])); /* every size occurs with every share of residents */
-    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* every change of keep occurs */
+        json_integer(bounces[(edit + edit / 5) % 4])); /* each bounce size with each resident share */
+    json_object_set_new(plan, "keep", json_boolean(edit / 2 % 2)); /* all pairs of `keep` */
 }
 
 /* How often the denoiser streamed with each value of a choice: shows that every choice was really used. */

@@ -15,7 +15,7 @@ int thorough_or(int thoroughly, int n);
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *what);
 
-/* Over several budgets: at how many each stage streamed, and how many sets of residents were planned. */
+/* Over several budgets: how often each stage streamed, and the number of different resident sets. */
 struct tally {
     int n_stages, streams[PLAN_STAGES_MAX];
     char stage[PLAN_STAGES_MAX][32], residents[BUDGETS_MOST][2048];

@@ -49,7 +49,7 @@ void result_free(struct result *r) {
     r->plan = NULL;
 }
 
-/* Checks that no stage or step took less time than its predicted floor. */
+/* Checks that no stage or step took less time than the plan's lower bound. */
 static void check_floors(json_t *list) {
     size_t i;
     json_t *work;

@@ -11,7 +11,7 @@ static const struct index_entry *random_vector(int32_t values, enum dtype dtype)
     return entry;
 }
 
-/* Returns `values` consecutive values of a random vector, or two runs of values in reverse order. */
+/* Returns a factor: `values` consecutive values of a random vector, or two pieces of them, swapped. */
 static struct factor random_values(int32_t values, enum dtype dtype) {
     const struct index_entry *entry = random_vector(values, dtype);
     struct factor f = {.name = entry->name,

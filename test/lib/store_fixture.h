@@ -24,7 +24,7 @@ extern struct store_fixture {
     struct block blocks[STAGES][BLOCKS]; /* the same blocks, some with adapters: see store_adapters.h */
     bool same_adapters[STAGES];          /* the stage has the adapters of the last run */
     const struct block *list[STAGES][BLOCKS];
-    int32_t dims[STAGES][BLOCKS][5]; /* elements of each part (0: absent), then 1, then the kernel's size */
+    int32_t dims[STAGES][BLOCKS][5]; /* weight sizes: elements of each part (0: absent), 1, kernel size */
     struct store_stage stages[STAGES];
     struct visit_list visits;
     struct run_need need;
@@ -59,7 +59,7 @@ void store_fixture_open_direct(uint64_t odds);
 
 /* Opens the device with its own memory for fixtures that have one. */
 extern struct device *(*store_fixture_device)(struct error *e);
-/* If set, weights of new fixtures are the last slices of convolution kernels, stored as strided runs. */
+/* If set, weights of new fixtures are the last temporal slices of kernels, strided in the file. */
 extern bool store_fixture_sliced;
 
 struct store *store_fixture_open(struct error *e);

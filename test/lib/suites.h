@@ -1,4 +1,4 @@
-/* The suites of block tests. Each is defined at the end of the source file of its name. */
+/* The suites of block tests, each defined in the blocks_*.c file of its name; blocks_umt5 in blocks_t5.c. */
 #ifndef SLUICE_TEST_SUITES_H
 #define SLUICE_TEST_SUITES_H
 

@@ -270,8 +270,8 @@ struct layer_weights {
 
 struct denoiser_state {
     struct tensor tokens;     /* [F Y X, DIM] */
-    struct tensor text, rope; /* [T, DIM], [T, head / 2, 2] */
-    struct tensor condition;  /* [rows, DIM]; rows: evaluations if hoisted, else 1 */
+    struct tensor text, rope; /* text embeddings [T, DIM], RoPE table [T, head / 2, 2] */
+    struct tensor condition;  /* conditioning [rows, DIM]; one row per evaluation if hoisted, else one row */
     struct tensor modulation; /* [LAYERS, rows, 2 DIM] */
 };
 
@@ -357,8 +357,8 @@ static void denoiser_forward_modulation(struct context *x, const void *weights,
                   w->bias, ACTIVATION_SILU);
 }
 
-/* x += out(attention(n, text)); x += down(gelu(up(n))), with n = norm(x) (1 + scale) + shift. RoPE rotates
- * the keys by the text's positions. */
+/* One layer: x += out(attention(n, text)); x += down(gelu(up(n))), with n = norm(x) (1 + scale) + shift. RoPE
+ * rotates the keys by the text's positions. */
 static void denoiser_forward_layer(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct layer_weights *w = weights;
     const struct denoiser_state *state = scope->lane->state;
@@ -514,11 +514,11 @@ struct causal_out_weights {
 enum { TIMES_MAX = 4 };
 
 struct causal_state {
-    struct tensor frames; /* [N Y X, WIDTH]: frames of the chunk's latent */
+    struct tensor frames; /* the chunk's latent frames [N Y X, WIDTH] */
     struct tensor
-        before[TIMES_MAX]; /* [Y X, WIDTH]: feature cache, the last frame of the previous chunk, per layer */
+        before[TIMES_MAX]; /* feature cache [Y X, WIDTH] per layer: the last frame of the previous chunk */
     struct tensor
-        halves; /* [N, Y X, WIDTH]: video frames before the output convolution; tiled: one at a time */
+        halves; /* video frames [N, Y X, WIDTH] before the output convolution; tiled: one frame at a time */
 };
 
 /* One scale and shift per channel. */

@@ -43,7 +43,7 @@ static struct matrix weight(const struct component *c, const char *format, int n
     return m;
 }
 
-/* Returns in w^T + bias; bias NULL: none. */
+/* Returns the product of `in` and the transposed `w`, plus `bias`; `bias` NULL: none. */
 static struct matrix product(struct matrix in, struct matrix w, const double *bias) {
     struct matrix out = zeros(in.rows, w.rows);
     for (int i = 0; i < in.rows; i++)
@@ -78,7 +78,7 @@ static struct matrix rms_norm(struct matrix in, struct matrix w) {
     return out;
 }
 
-/* LayerNorm; scale and shift NULL: none. */
+/* Returns the layer norm of each row; `scale` and `shift` NULL: none. */
 static struct matrix layer_norm(struct matrix in, const double *scale, const double *shift) {
     struct matrix out = zeros(in.rows, in.columns);
     for (int i = 0; i < in.rows; i++) {
@@ -114,8 +114,8 @@ static struct matrix embedded(const struct component *c, const char *name, const
     return x;
 }
 
-/* Encodes a prompt: token rows after `layers` layers; the pooled row, after all layers, of the first
- * end-of-text token. */
+/* Returns a prompt's token rows after `layers` layers. *pooled: the row of the first end-of-text token after
+ * all layers. */
 static struct matrix encode(const struct synthetic_input *in, int slot, int prompt, int layers,
                             struct matrix *pooled) {
     const struct component *c = &in->model->component[slot];
@@ -148,8 +148,8 @@ static struct matrix pixels(const struct synthetic_input *in, const struct sluic
     return out;
 }
 
-/* Returns a 3x3 convolution of an image [height width, C]. halves: stride 2 with zeros to the right and
- * below; else of the image upsampled by 2, with zeros around. */
+/* Returns a 3x3 convolution of an image [height width, C]. `halves`: with stride 2 and zero padding right and
+ * below; else after upsampling by 2, with zero padding on all sides. */
 static struct matrix convolution(struct matrix image, int width, struct matrix w, struct matrix bias,
                                  bool halves) {
     int height = image.rows / width, C = image.columns;

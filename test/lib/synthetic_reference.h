@@ -19,9 +19,9 @@ struct synthetic_input {
 
 struct synthetic_reference {
     int32_t rows, columns; /* size of the first prompt's conditioning */
-    double *text, *pooled; /* [rows, columns], [columns] */
+    double *text, *pooled; /* conditioning [rows, columns], pooled embedding [columns] */
     double *latent;        /* [C, F, Y, X] */
-    double *frames;        /* [frames, 3, height, width] */
+    double *frames;        /* video frames [frames, 3, height, width] */
 };
 
 /* Aborts the program if there is no memory. */

@@ -41,7 +41,7 @@ extern struct synthetic {
     struct store_counters counters;
     long ticks, cancel_at; /* tick at which the run is cancelled; 0: never */
     double done;
-    int events[EVENTS], n_events; /* events: index of the visit that ended an evaluation, or -1 - stage */
+    int events[EVENTS], n_events; /* visits that ended evaluations, or -1 - stage */
     /* Changes a visit's weights before the plain loop computes it; NULL: unchanged. */
     void (*change_weights)(const struct visit *visit, void *weights);
 } synthetic;

@@ -6,16 +6,16 @@
 #include "kernels/paced/paced.h"
 #include "test/lib/block_runner.h"
 
-/* [C, Y, X] to [Y, X, C]. */
+/* Transposes an image [C, Y, X] to [Y, X, C]. */
 struct tensor vae_channels_last(struct tensor t);
-/* [1, C, N, Y, X] to [N, Y, X, C]. */
+/* Transposes frames [1, C, N, Y, X] to [N, Y, X, C]. */
 struct tensor vae_frames_last(struct tensor t);
 /* Reads the reference's tensor "NAME.SIDE" [1, C, Y, X] as [Y, X, C]. */
 struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side);
 void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);
 /* Writes the image into the full-frame buffer, at the start row of the level's first image. */
 void vae_put_picture(struct block_runner *b, struct tensor picture, int level);
-/* Returns a module's block: "up_blocks.0.upsample" for "decoder.up_blocks.0.upsamplers.0". */
+/* Returns the block of a module, such as "up_blocks.0.upsample" for "decoder.up_blocks.0.upsamplers.0". */
 const struct block *vae_block_of(const struct block_runner *b, const char *module);
 
 struct vae_run {

@@ -1,6 +1,6 @@
-/* What each kind of adapter adds to a weight: the factors read from a file, multiplied, against LyCORIS 3.2's
- * formulas (modules/loha.py, lokr.py, locon.py; peft 0.21 for alphas) in plain loops. Also several adapters
- * on a bias or norm, and scales. */
+/* Tests the values that each kind of adapter adds to a weight. Factors read from a file and multiplied must
+ * agree with LyCORIS 3.2's formulas (modules/loha.py, lokr.py, locon.py; peft 0.21 for alphas) in plain
+ * loops. Also several adapters on a bias or norm, and scales. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,8 +12,8 @@
 #include "test/lib/check.h"
 #include "test/lib/temporary_folder.h"
 
-#define LINEAR "lora_unet_layers_0_feed_forward_w1"    /* weight [96, 36] of zimage_a */
-#define CONV   "lora_unet_up_blocks_2_resnets_0_conv1" /* weight [12, 28, 3, 3] of sd1 */
+#define LINEAR "lora_unet_layers_0_feed_forward_w1"    /* linear weight [96, 36] of zimage_a */
+#define CONV   "lora_unet_up_blocks_2_resnets_0_conv1" /* convolution weight [12, 28, 3, 3] of sd1 */
 
 enum { ROWS_MOST = 96, COLUMNS_MOST = 252, ROLES = 8 };
 
@@ -110,14 +110,14 @@ static double at2(const struct file_tensor *g, int i, int k) {
     return (double)g->at[i * columns + k];
 }
 
-/* Sum over the rank of a[o, r] b[r, i]. */
+/* Returns the sum over r of a[o, r] b[r, i], where r is the rank index. */
 static double product(const struct file_tensor *a, const struct file_tensor *b, int o, int i) {
     double sum = 0;
     for (int r = 0; r < a->dim[1]; r++) sum += at2(a, o, r) * at2(b, r, i);
     return sum;
 }
 
-/* Sum over ranks p, q of t[p, q, y] a[p, o] b[q, i]; place is i * kernel + y. */
+/* Returns the sum over ranks p, q of t[p, q, y] a[p, o] b[q, i], where `place` is i * kernel + y. */
 static double cored(const struct file_tensor *t, const struct file_tensor *a, const struct file_tensor *b,
                     int o, int place) {
     int kernel = t->dim[2] * t->dim[3], i = place / kernel, y = place % kernel;
@@ -247,7 +247,7 @@ static struct form {
      3},
     {"a difference", LINEAR, {{"diff", 2, {96, 36}, {0}}}, whole, 0},
     {"a difference of a convolution", CONV, {{"diff", 4, {12, 28, 3, 3}, {0}}}, whole, 0},
-    /* Two full but small factors: their rank counts as low, and alpha has no effect. */
+    /* LoKr with two small full matrices: applied as low-rank factors; alpha has no effect. */
     {"LoKr, neither w1 nor w2 factored",
      LINEAR,
      {{"lokr_w1", 2, {32, 9}, {0}}, {"lokr_w2", 2, {3, 4}, {0}}},

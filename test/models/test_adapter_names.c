@@ -20,8 +20,8 @@ static const char linear[] = ".lora_linear_layer.down.weight|.lora_linear_layer.
 
 static const struct row {
     const char *recipe, *module, *ends;
-    int32_t rows, columns[5]; /* shape of the changed weight; columns[0], then the kernel's sides */
-    const char *means;        /* expected folder, weights, and their rows in a fused tensor */
+    int32_t rows, columns[5]; /* shape of the changed weight: rows, input columns, then kernel sides */
+    const char *means;        /* expected component folder, weights, and rows in a fused tensor */
 } rows[] = {
     {"flux",
      "lora_unet_double_blocks_3_img_attn_qkv",

@@ -1,5 +1,5 @@
-/* The blocks of every family one by one, each on the reference's input: an error cannot cancel another.
- * Runs the suites of all fixtures. Whole pipelines: test_golden.c. */
+/* Tests the blocks of every family one by one, each on the reference's input, so that two errors cannot
+ * cancel. Runs the suites of all fixtures. Whole pipelines: test_golden.c. */
 #include "test/lib/golden.h"
 
 static const struct suite *const *suites_of(const struct fixture *f) {

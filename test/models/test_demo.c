@@ -18,7 +18,7 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Without guidance the colour is wrong in one prompt of 20: 30 prompts are too few to measure that. */
+/* Without guidance about one prompt in 20 has a wrong colour: measuring that takes more than 30 prompts. */
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
 /* Scores of the shipped model in percent: change only these for a better model.
@@ -31,7 +31,7 @@ static const double margin_few = 12, margin_all = 6;
 static const struct gate {
     enum aspect aspect;
     bool one_group;
-    double few, all; /* required over the first PROMPTS_FEW and over PROMPTS_ALL prompts */
+    double few, all; /* required score in percent over the first PROMPTS_FEW prompts, and over all */
 } gates[N_ASPECTS] = {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 99.5}, {SIDE, false, 100, 100},
     {SHAPE, true, 85, 88.1},       {COUNT, true, 100, 96.3},

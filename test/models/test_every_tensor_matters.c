@@ -92,7 +92,7 @@ static struct tensor draw(struct influence_run *state, enum result result) {
 
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
     static const char *const prefixes[] = {"model.", "text_model.",
-                                           "vision_model."}; /* prefix that the reference's names lack */
+                                           "vision_model."}; /* prefixes that the reference's names lack */
     const struct index_entry *entry = index_find(index, name);
     for (int i = 0; i < COUNT_OF(prefixes) && !entry; i++) {
         char prefixed[2 * PATH];

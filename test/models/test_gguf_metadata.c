@@ -32,7 +32,7 @@ enum { PATH = 256, NAME = 128, TENSORS_MAX = 256 };
 static struct sys sys;
 static char folder[] = "/tmp/sluice-models-XXXXXX";
 
-/* Writes a tensor's new name, or "" to leave the tensor out. */
+/* A callback that writes a tensor's new name, or "" to leave the tensor out. */
 typedef void (*renaming)(const char *name, char to[NAME]);
 
 struct source_file {
@@ -339,7 +339,7 @@ static void test_tokenizer_of_combined_file(void **state) {
     assert_null(json);
 }
 
-/* Every tensor of both files is at the same place of the same block. */
+/* Under clip.cpp's and transformers' names, every tensor is at the same place of the same block. */
 static void test_clip_cpp_names(void **state) {
     (void)state;
     const struct gguf_metadata metadata[] = {

@@ -307,7 +307,7 @@ static void expect_initial_latents(struct public_run *p, const json_t *c) {
                  largest_difference(ours.data, truth.data, tensor_elements(&ours)) / scale);
 }
 
-/* Not every scheduler of the reference has sigmas. */
+/* Compares the latent after each step, and the sigmas where the reference's scheduler has them. */
 static void expect_steps(struct public_run *p, const json_t *c) {
     char name[NAME], file[TAIL];
     struct tensor sigmas = read_dump(p, "sigmas", "sigmas");

@@ -127,7 +127,7 @@ static const struct row {
     {"w1 whole and factored",
      W1 ".lokr_w1 F32 4,3; " W1 ".lokr_w1_a F32 4,1; " W1 ".lokr_w1_b F32 1,3; " W1 ".lokr_w2 F32 24,12",
      DUP,
-     {"whole and as a product", W1},
+     {"whole, and as a product", W1},
      false},
     {"one LoKr factor", W1 ".lokr_w1 F32 4,3", MISSING, {"has only one of its two factors", W1}, ZIMAGE},
     {"two kinds of adapter",

@@ -73,7 +73,7 @@ static unsigned char bias[O * 4], kernel[FILE_VALUES * 4], both[FILE_VALUES * 4]
 static void fill(unsigned char *to, enum dtype dtype, int values) {
     static uint64_t random = 1;
     size_t n = (size_t)dtype_bits(dtype) / 8;
-    for (int i = 0; i < values; i++) { /* the upper half of an f32: a bf16, or a valid f16 */
+    for (int i = 0; i < values; i++) { /* two-byte types take an f32's upper half */
         float value = (float)(int64_t)random_next(&random) * 0x1p-63f;
         memcpy(to + (size_t)i * n, (char *)&value + 4 - n, n);
     }
@@ -163,7 +163,7 @@ static void check_block(struct tensor_index *index, const struct block *block,
         check_part(&reader, block, expected, 0, block->bytes);
         assert_int_equal(reader.bytes_direct, direct ? reader.bytes_read : 0);
         assert_true(reader.bytes_read > 0 && reader.bytes_read <= block_file_bytes(block));
-        /* Reads parts of growing size, from offsets at every position within a run. */
+        /* Reads parts of growing size, from aligned and unaligned offsets. */
         for (uint64_t n = 1; n < block->bytes; n = n * 5 / 4 + 1)
             for (uint64_t from = n % 7; from < block->bytes; from += block->bytes / 25 | 1)
                 check_part(&reader, block, expected, from, from + n < block->bytes ? from + n : block->bytes);

@@ -258,7 +258,7 @@ static void test_exchanged_parts_rows_and_scales(void **state) {
 
 static void test_embedding_lookup_rows(void **state) {
     (void)state;
-    enum { N = 8, RUNS = 5 }; /* RUNS: consecutive rows are read at once */
+    enum { N = 8, RUNS = 5 }; /* RUNS: reads, one per group of consecutive rows */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {
@@ -316,7 +316,7 @@ static void test_unsupported_types_refused(void **state) {
     expect(&m, &convolving, dims, OK, NULL);
     make(&m, DTYPE_F8_E4M3, true, 4, shape);
     expect(&m, &convolving, dims, UNSUPPORTED, "one scale");
-    /* Quantisation blocks may span rows if they fill the whole tensor. */
+    /* Quantisation blocks may span rows if the tensor consists of whole blocks. */
     make(&m, DTYPE_Q4_0, false, 4, shape);
     expect(&m, &convolving, dims, OK, NULL);
     make(&m, DTYPE_Q4_0, false, 4, other);

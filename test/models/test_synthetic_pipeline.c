@@ -306,7 +306,7 @@ static void test_plan_and_report_stages(struct rig *rig, const struct sluice_req
     for (size_t i = 0; i < n; i++)
         check(!strcmp(json_string_value(json_object_get(json_array_get(planned, i), "name")), stages[i]),
               "stage %zu is not %s", i, stages[i]);
-    /* The first denoiser has 2 + 2 evaluations in two steps, the second 2 + 1. */
+    /* In two steps the first denoiser has 2 + 2 evaluations, the second 2 + 1: the last step has one. */
     check(number(stage_of(r->plan, "denoise"), "evaluations") == 4 &&
               number(stage_of(r->plan, "denoise_2"), "evaluations") == 3 &&
               number(stage_of(r->plan, "decode"), "evaluations") == 3 * request->batch &&

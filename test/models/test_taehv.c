@@ -34,7 +34,7 @@ static const char *first_of_latent(const struct item *t, int n) {
     return path;
 }
 
-/* video, picture: models whose latent is a video's or an image's; NULL: no such fixture. */
+/* `video`, `picture`: fixtures whose video or image latents this decoder decodes; NULL: none. */
 static void test_frames_equal_reference(const char *name, const char *video, const char *picture) {
     char path[TENSOR_SET_PATH];
     snprintf(path, sizeof path, TINIES "%s/reference.safetensors", name);

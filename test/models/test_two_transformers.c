@@ -120,7 +120,7 @@ static void test_transformers_by_file_name(void) {
     }
 }
 
-/* Only whole words of the file's own name count, not of the folder that holds all files. */
+/* Only the words "high" and "low" in the file's own name choose a transformer, not the folder's name. */
 static void test_ambiguous_file_names_refused(void) {
     options from = write_folder(
         "high", WORDS("text.safetensors", "slow.safetensors", "highway.safetensors", "vae.safetensors"));
@@ -189,7 +189,7 @@ static void test_model_index_of_two_transformers(void) {
                    "another pipeline class", WORDS("WanVACEPipeline"));
 }
 
-/* An interrupted download: model_index.json names both transformers, one folder is missing. */
+/* Refuses an interrupted download: model_index.json names both transformers, one folder is missing. */
 static void test_missing_transformer_folder_refused(void) {
     char command[TENSOR_SET_PATH + 16];
     copy_file(FIXTURE "/model", temporary_path("half"));

@@ -36,8 +36,8 @@ struct half {
     const struct kind *kind;
     bool encodes;
     struct component component;
-    struct tensor in, out; /* reference tensors: latent [C, T, Y, X] and frames [F, Y, X, 3], or frames and
-                              moments [T, Y, X, C] */
+    struct tensor in, out; /* reference tensors: for a decoder latent [C, T, Y, X] and frames [F, Y, X, 3],
+                              for an encoder frames and moments [T, Y, X, C] */
     struct lane lane;
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
     int n_chunks, begun, ended;
@@ -91,7 +91,7 @@ static char *frames_from(struct tensor frames, int32_t first) {
     return (char *)frames.data + frames_bytes(frames, first);
 }
 
-/* Prepares a run over the first `frames` frames of the reference. */
+/* Prepares a run of an encoder or decoder over the first `frames` frames of the reference. */
 static void half_set_length(struct half *h, int32_t frames) {
     int32_t f = h->component.pixel_factor, T = (frames - 1) / CHUNK_FRAMES + 1;
     int32_t longest = frames > 1 ? CHUNK_FRAMES : 1;

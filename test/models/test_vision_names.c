@@ -66,7 +66,7 @@ static void split_qkv(struct tensor_set *p) {
     }
 }
 
-/* Patch kernels of two frames become one tensor per frame. */
+/* Splits patch kernels of two frames into one tensor per frame. */
 static void split_frames(struct tensor_set *p) {
     struct item whole = *tensor_set_find(p, "visual.patch_embed.proj.weight");
     size_t kernel = (size_t)whole.dim[3] * (size_t)whole.dim[4] *
@@ -118,8 +118,8 @@ static void with_others(struct tensor_set *p) {
 
 static const struct {
     const char *what;
-    void (*together)(struct tensor_set *p); /* edits a file of both encoders; NULL: no vision encoder in it */
-    void (*apart)(struct tensor_set *p);    /* edits a file of the vision encoder; NULL: no file */
+    void (*together)(struct tensor_set *p); /* edits the file with both encoders; NULL: only text in it */
+    void (*apart)(struct tensor_set *p);    /* edits the vision encoder's own file; NULL: none */
 } layouts[] = {
     {"one file", as_they_are, NULL},
     {"transformers 5", as_in_memory, NULL},

@@ -186,7 +186,7 @@ static void test_converted_text_encoder(struct model_paths from, const char *wan
     }
 }
 
-/* ComfyUI's files hold the tokenizer as a tensor; there is no other tokenizer here. */
+/* ComfyUI's text encoder files hold the tokenizer as a tensor; this test provides no other tokenizer. */
 static void test_text_encoder_names(const char *wanted) {
     static const struct {
         const char *what, *prefix;

@@ -16,7 +16,7 @@
 
 enum { HEADS = 2, HEAD = 32, DIM = HEADS * HEAD, TEXT = 64, SIDE = 8, TOKENS = SIDE * SIDE / 4 + 16 + 64 };
 
-/* Image tokens are padded to 32. */
+/* The number of image tokens is padded to a multiple of 32. */
 static const int block_sizes[] = {HEADS, 8, 12, 12, 1, 1, 64, 16};
 static const struct bench_block_case block_case = {.name = "block",
                                                    .shape = "small",
@@ -91,7 +91,7 @@ static const json_t *row_of(const struct bench *bench, const char *what) {
     return NULL;
 }
 
-/* Checks that every row of the report exists, takes time, and has its share of the seconds. */
+/* Checks that the report has each of these rows, with a time above 0 and its share of the total time. */
 static void check_rows(const struct bench *bench, const char *const *whats, int n) {
     assert_int_equal(json_array_size(bench->rows), n);
     for (int i = 0; i < n; i++) {

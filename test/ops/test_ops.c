@@ -97,7 +97,7 @@ static void test_relative_bias_buckets_match_transformers(void **state) {
         int32_t n, max;
         int32_t first[31];
     } tables[] = {
-        /* T5, where 16, 32 and 64 are bucket limits */
+        /* 32 buckets up to distance 128, as in T5; distances 16, 32 and 64 are bucket limits */
         {32, 128, {1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}},
         {8, 20, {1, 2, 7}},
         {16, 1000, {1, 2, 3, 4, 16, 64, 252}},

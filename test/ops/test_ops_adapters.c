@@ -43,7 +43,7 @@ static const struct adapted_case cases[] = {
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      0,
      0},
-    /* Only rows of the fused weight that the first adapter does not cover. */
+    /* Multiplies only rows 160 to 359 of the fused weight, which the first adapter does not cover. */
     {{19, 400, 64, DTYPE_F32, 0, false, true, ACTIVATION_NONE, RESIDUAL_APART},
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      160,

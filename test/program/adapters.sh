@@ -58,6 +58,8 @@ same "$whole"
 # ---- unmatched keys ----
 expect 0 "write an adapter of a model with one more layer" bench checkpoint zimage ../loras/more.safetensors --adapter kohya --rank 2 -q \
     --dims "$(echo "$sizes" | sed 's/,layers=2,/,layers=3,/')"
+expect 3 "--lora FOLDER" generate -m "$model" -p fox --lora ../loras -q
+check "error names --lora-dir" has ../err '^sluice: .*is a folder: name the file, or use --lora-dir (../loras)$'
 expect 3 "an adapter with unmatched keys" generate -m "$model" -p fox -W 32 -H 32 --steps 2 --no-decode -q --lora ../loras/more.safetensors
 check "error names the first key and counts the others" has ../err '^sluice: .*lora_unet_layers_2_.* 5 more (.*more.safetensors).*nearest'
 latent "--lora-partial" "a fox" --lora ../loras/more.safetensors --lora-partial

@@ -214,6 +214,11 @@ name="deleted current folder"
 code=$?
 check "exit 6, not $code" [ $code = 6 ]
 check "error message" has ../err '^sluice: .*the current folder no longer exists (x.png)$'
+mkdir ../gone
+(cd ../gone && rmdir ../gone && exec "$sluice" inspect . 2>../err >../out)
+code=$?
+check "inspect: exit 3, not $code" [ $code = 3 ]
+check "inspect: note" has ../err '^note: the current folder no longer exists$'
 # shellcheck disable=SC2086
 expect 6 "output in a missing folder" generate -m "$model" -p x $small -o not_there/x.png
 check "error message" has ../err '^sluice: .*the folder not_there does not exist; create it first (not_there/x.png)$'

@@ -84,6 +84,15 @@ generate --lora-apply-mode auto|convert --lora
 generate --upscale-model x.pth|upscalers are not implemented
 generate --control-net x|without ControlNet, which is not implemented (--control DIR
 generate --control-image x|ControlNet
+generate --controlnet x|ControlNet
+generate --unet x|--unet, expected --diffusion-model
+generate --fp8|--fp8, expected --type f8_e4m3
+generate --gpu 0|--gpu, expected --device cuda:N
+generate --n-iter 2|--n-iter, expected -b N
+generate --batch-size 2|--batch-size, expected -b N
+generate --num-images 2|--num-images, expected -b N
+generate --embd-dir x|textual inversion is not supported
+generate --embeddings x|textual inversion is not supported
 generate --redux x|Redux
 generate --cache mag|step cache
 generate --rng cuda|--seed N

@@ -19,6 +19,8 @@ fits ../out 1000
 cp ../out ../help_all
 commands=$(sed -n 's/^usage: sluice \([a-z]*\).*/\1/p' ../help_all)
 check "all 11 commands" [ "$(echo "$commands" | wc -l)" = 11 ]
+expect 0 "help generate" help generate
+check "usage of generate" has ../out '^usage: sluice generate'
 expect 0 "completion bash" completion bash
 cp ../out ../complete.bash
 for command in $commands; do
@@ -26,7 +28,7 @@ for command in $commands; do
     fits ../out 24
     check "usage" has ../out "^usage: sluice $command"
     flags_in ../out >../short
-    check "at most ten flags" [ "$(wc -l <../short)" -le 10 ]
+    check "at most 15 flags" [ "$(wc -l <../short)" -le 15 ]
     expect 0 "$command --help-all" $command --help-all
     fits ../out 200
     check "is part of sluice --help-all" grep -qF "$(head -n 1 ../out)" ../help_all

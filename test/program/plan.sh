@@ -110,7 +110,7 @@ check "seconds and bytes of the advice" has ../flat '"seconds_per_step":[0-9.e-]
 expect 0 "advice as a table" plan -m "$demo" --max-ram "${least}B" --rates ../rates.json
 check "advice: memory" has ../out '^advice   +[0-9.]* [KMG]*i*B RAM: .* \(per step\|in total\)$'
 check "advice: disk" has ../out '^advice   disk 2 times as fast: '
-check "advice: batch" has ../out '^advice   batch of 4: .* per image$'
+check "advice: batch" has ../out '^advice   batch of 4: .* per step and image$'
 # shellcheck disable=SC2086
 expect 0 "advice when everything is resident" plan -m "$model" $size --max-ram 80%
 check "more memory would not help" has ../out '^advice   more memory would not help$'

@@ -48,8 +48,8 @@ static void with_skip_layers(struct sluice_request *r) {
 static const struct flag {
     const char *name;
     void (*with)(struct sluice_request *r);
-    bool needs_guidance;  /* without guidance the flag is accepted and has no effect */
-    const char *needs[2]; /* required flags: the first one that the model takes */
+    bool needs_guidance;  /* the flag is accepted without guidance, but then has no effect */
+    const char *needs[2]; /* the flag requires one of these flags */
 } flags[] = {{.name = "--negative-prompt", .with = with_negative, .needs_guidance = true},
              {.name = "--guidance", .with = with_guidance},
              {.name = "--init-img", .with = with_input_image},

@@ -108,7 +108,7 @@ static void test_killed_with_named_file(const struct writer *w) {
     names_only = true;
     write_and_get_killed(w);
     check(count_files() == 1, "%s: %d files after a killed process", w->name, count_files());
-    snprintf(other, sizeof other, "%s.tmp.x1", path); /* no temporary file of the program */
+    snprintf(other, sizeof other, "%s.tmp.x1", path); /* another program's file */
     write_file(other, "theirs");
     check(write_as_program("whole", false) && count_files() == 2, "%s: %d files", w->name, count_files());
     check_contents("whole", w->name);

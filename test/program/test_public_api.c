@@ -195,7 +195,7 @@ static void invalid_texts(void) {
     request.negative_prompt = NULL;
     check(sluice_run(rig.session, &request, &e) == SLUICE_LIMIT && e.exit_code == 2, "too long: %s", e.what);
     check(sluice_tokenize(&from, longest, SLUICE_TEXT_BYTES_MAX + 1, &json, &e) == SLUICE_LIMIT, "too long");
-    longest[SLUICE_TEXT_BYTES_MAX] = 0; /* the longest text; the template comes on top */
+    longest[SLUICE_TEXT_BYTES_MAX] = 0; /* the longest accepted text, to which the chat template is added */
     check(!sluice_plan_query(rig.session, &request, NULL, &json, &fits, &e), "the longest: %s", e.what);
     sluice_free(json);
     free(longest);
@@ -208,7 +208,7 @@ static void invalid_texts(void) {
 struct worker {
     size_t stack_bytes;
     struct sluice_error opened, planned, ran;
-    bool advised; /* the plan has advice; searching for advice needs the most stack */
+    bool advised; /* the plan contains advice; the search for advice needs the most stack */
 };
 
 static int64_t least_of(const char *plan) {
@@ -253,7 +253,7 @@ static void *work(void *user) {
     return NULL;
 }
 
-/* Runs a function on a thread with that stack, filled with 0xA5; the page below the stack is inaccessible. */
+/* Runs a function on a thread whose stack is filled with 0xA5 and ends at an inaccessible page. */
 static void on_thread(void *(*what)(void *), void *user, size_t bytes, char **stack) {
     pthread_attr_t attributes;
     pthread_t thread;
@@ -273,7 +273,7 @@ static void free_stack(char *stack, size_t bytes) {
     munmap(stack - guard, bytes + guard);
 }
 
-/* Bytes of the stack that were used. */
+/* Returns the number of stack bytes used: all from the first byte that is not 0xA5 on. */
 static size_t depth(const char *stack, size_t bytes) {
     size_t untouched = 0;
     while (untouched < bytes && (unsigned char)stack[untouched] == 0xA5) untouched++;

@@ -36,8 +36,8 @@ static void reads_a_full_file(void **state) {
     assert_true(r.ops.per_second[CLASS_BYTES] == 4e10);
 }
 
-/* Fewer threads than measured give lower rates (memory: only with few threads); more threads give no higher
- * rates. */
+/* With fewer threads than measured, rates are lower (the memory rate only with few threads); with more
+ * threads, rates are not higher. */
 static void fewer_threads_are_slower(void **state) {
     (void)state;
     static const struct {
@@ -486,7 +486,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
     sluice_free(json), sluice_free(rates);
     options.saved = NULL;
     options.on_progress = on_progress;
-    for (int stop = 0; stop < 3; stop++) { /* at once; while the file is written; between two sizes */
+    for (int stop = 0; stop < 3; stop++) { /* cancels at three points of progress */
         stop_at = (double[]){0, 0.05, 0.25}[stop];
         bench_fails(sluice_bench_bus, options, SLUICE_CANCELLED, 130);
         assert_int_equal(n_files(folder), 0);
@@ -511,7 +511,7 @@ static void bus_reports_errors(void **state) {
 static void ops_can_be_stopped(void **state) {
     (void)state;
     struct sluice_bench_options options = {.threads = 1, .on_progress = on_progress};
-    stop_at = 0.1; /* after the first matrix product */
+    stop_at = 0.1; /* cancels after the first matrix product */
     bench_fails(sluice_bench_ops, options, SLUICE_CANCELLED, 130);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.threads = 5000}, SLUICE_USAGE, 2);
     bench_fails(sluice_bench_ops, (struct sluice_bench_options){.saved = "{}"}, SLUICE_META, 3);
@@ -519,7 +519,7 @@ static void ops_can_be_stopped(void **state) {
 
 static void slower_thread_counts_are_reported(void **state) {
     (void)state;
-    /* Two threads against one: faster, equal, slower, measured with two only, measured with one only. */
+    /* Two threads relative to one: faster, equal, slower, only two measured, only one measured. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
     struct op_rates all = {.per_second = {[CLASS_LINEAR] = 190, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 60}};
     all.per_second[CLASS_BYTES] = 5;

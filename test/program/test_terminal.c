@@ -45,8 +45,8 @@ static void *read_terminal(void *file) {
     return NULL;
 }
 
-/* Replaces stderr by a terminal of so many columns, or by a file if columns is 0, until capture_end returns
- * the text. */
+/* Redirects stderr to a terminal of `columns` columns, or to a file if `columns` is 0, until capture_end
+ * returns the text. */
 static int capture_begin(int columns) {
     static int other;
     int file = columns ? terminal_of(columns, &other) : memfd_create("captured", 0);
@@ -61,9 +61,9 @@ static int capture_begin(int columns) {
 }
 
 static const char *capture_end(int other) {
-    dup2(stderr_before, 2); /* closes the terminal, so that the reader ends */
+    dup2(stderr_before, 2); /* closes the terminal, which ends the reader thread */
     close(stderr_before);
-    lseek(other, 0, SEEK_SET); /* for a file; fails on a terminal */
+    lseek(other, 0, SEEK_SET); /* rewinds a file; has no effect on a terminal */
     if (is_reading) pthread_join(reader, NULL);
     if (!is_reading) read_terminal(&other);
     is_reading = false;
@@ -95,7 +95,7 @@ static const char *shown(int columns, int n_pictures, struct sluice_progress now
     return capture_end(other);
 }
 
-/* Columns of the last live line. */
+/* Returns the width of the last live line in columns. */
 static int columns_of(const char *text) {
     const char *line = strrchr(text, 'K');
     return line ? (int)strlen(line + 1) : -1;
@@ -113,7 +113,7 @@ static void progress_line_names_stage_step_and_time(void) {
     now.step = now.of = 1;
     check_contains(shown(80, 1, now), "encoding the prompt [", true);
     check_contains(captured, "step", false);
-    now.stage = "texture"; /* unknown stage of a newer library */
+    now.stage = "texture"; /* a stage name that only a newer library has */
     check_contains(shown(80, 1, now), "texture [", true);
     now.stage = "decode";
     now.of = 4;
@@ -197,6 +197,9 @@ static void sizes_have_three_digits(void) {
                  {12.34 * 1073741824, "12.3 GiB"},
                  {5e15, "4547 TiB"}};
     char text[32];
+    check(strcmp(progress_duration(91.7, text), "1 min 32 s") == 0, "91.7 s: %s", text);
+    check(strcmp(progress_duration(59.7, text), "1 min 0 s") == 0, "59.7 s: %s", text);
+    check(strcmp(progress_duration(7199.7, text), "2 h 0 min") == 0, "7199.7 s: %s", text);
     for (size_t i = 0; i < sizeof sizes / sizeof *sizes; i++)
         check(strcmp(progress_bytes(sizes[i].bytes, text), sizes[i].text) == 0, "%.0f: %s, not %s",
               sizes[i].bytes, text, sizes[i].text);
@@ -259,7 +262,7 @@ static int value_of(char digit) {
     return at ? (int)(at - digits) : -1;
 }
 
-/* Decodes base64 up to the first character that is no digit. Returns the number of bytes. */
+/* Decodes base64 up to the first character outside its alphabet. Returns the number of bytes. */
 static size_t decode_base64(const char *from, uint8_t *to, size_t room) {
     unsigned group = 0;
     size_t n = 0;
@@ -406,7 +409,7 @@ static void advice_only_if_waiting_was_avoidable(void) {
     check_contains(summary_of(40, 8, 5, "bus"), "waiting for the PCIe bus. More memory (--max-vram)", true);
     check(strcmp(summary_of(4, 8, 5, "disk"), nothing) == 0, "advice is printed: %s", captured);
     check(strcmp(summary_of(40, 1, 5, "disk"), nothing) == 0, "advice is printed: %s",
-          captured); /* weights read once cannot be avoided */
+          captured); /* no advice: reading weights only once cannot be avoided */
     check(strcmp(summary_of(40, 8, 0, "disk"), nothing) == 0, "advice is printed: %s", captured);
 }
 
