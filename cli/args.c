@@ -58,7 +58,7 @@ static int missing_value(const struct flag *flag, const char *found, struct slui
     return fail_expected(e, "%s: %s", flag->value, help_clause(flag, clause, sizeof clause));
 }
 
-/* Error for a flag that is repeated with another value. The same value again is accepted. */
+/* Error for a flag that is repeated with another value. Repeating a flag with an equal value is accepted. */
 static int repeated_with_other_value(const struct flag *flag, const char *first, const char *second,
                                      struct sluice_error *e) {
     fail(e, SLUICE_USAGE, "flag given twice with different values");
@@ -91,7 +91,7 @@ static int store_lora(const struct flag *flag, const char *text, struct loras *o
     return value_lora(flag, text, &out->at[out->n++], e);
 }
 
-/* Appends the path of a model part (--vae PATH). The same flag and path again add nothing. */
+/* Appends the path of a model part (--vae PATH). A repeated pair of flag and path adds nothing. */
 static int store_part(struct args *args, const struct flag *flag, const char *text, struct sluice_error *e) {
     int n = args->model.n_parts;
     for (int i = 0; i < n; i++)

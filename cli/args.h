@@ -31,7 +31,8 @@ struct device_size {
     double percent;
 };
 
-/* Guidance scales of the high-noise and the low-noise transformer; low 0: same as high. */
+/* Guidance scales of the high-noise and the low-noise transformer; low 0: the low-noise scale equals the
+ * high-noise scale. */
 struct scales {
     double high, low;
 };
@@ -54,7 +55,7 @@ struct args {
     const char *operands[OPERANDS_MAX];
     int n_operands;
 
-    struct sluice_model_options model; /* model.parts points at `parts` */
+    struct sluice_model_options model; /* model.parts points at the array `parts` of this struct */
     struct sluice_part parts[COMPONENT_FILES_MAX];
     struct prompt_text prompt, negative_prompt;
     int width, height, frames, fps, steps, batch, threads, quality, clip_skip, preview_every;

@@ -55,7 +55,7 @@ static void print_ours(const json_t *row) {
            100 * field_number(row, "efficiency"));
 }
 
-/* True if the next row differs only in its larger host times; then only the next row is printed. */
+/* True if the next row differs only in its larger host times; then this row is not printed. */
 static bool is_followed_by_its_like(const json_t *rows, size_t i) {
     const json_t *row = json_array_get(rows, i), *next = json_array_get(rows, i + 1);
     return next && on_one_line(row, next) && field_flag(row, "pooled") == field_flag(next, "pooled") &&
@@ -220,7 +220,8 @@ int bench_stream(const struct args *args, struct sluice_error *e) {
     return measure_table(args, print_stream, sluice_bench_stream, e);
 }
 
-/* True if `bench block` accepts --device: a CPU; with --predict "cuda" or "cuda:CARD" of that card. */
+/* True if `bench block` accepts --device: a CPU or, with --predict, "cuda" or "cuda:CARD" for the GPU CARD of
+ * the card table. */
 static bool block_device_fits(const struct args *args) {
     const char *device = args->device, *card = device + strcspn(device, ":");
     if (!args->predict) return strncmp(device, "cuda", 4) != 0;

@@ -1,4 +1,5 @@
-/* The commands. Each writes its result to stdout, and returns SLUICE_OK or a code with *e filled. */
+/* The commands. Each function writes the result of its command to stdout, and returns SLUICE_OK or a code
+ * with *e filled. */
 #ifndef SLUICE_CLI_COMMANDS_H
 #define SLUICE_CLI_COMMANDS_H
 

@@ -54,7 +54,7 @@ static bool is_path(const struct flag *flag) {
     return false;
 }
 
-/* Words that complete the value of a flag, instead of its `choices`; NULL: there is no such list. */
+/* Words that complete the value of a flag, instead of its `choices`; NULL: the flag has no word list. */
 static const char *listed_words(const struct flag *flag) {
     static const struct {
         const char *flag, *words;

@@ -50,7 +50,8 @@ static unsigned char *put_utf16(unsigned char *to, const char *utf8) {
     return to;
 }
 
-/* Writes a TIFF directory of one entry. entry: tag and type; value: offset of its data. Returns the end. */
+/* Writes a TIFF directory of one entry. entry: tag and type; value: offset of its data. Returns the end of
+ * the directory. */
 static unsigned char *put_directory(unsigned char *to, const unsigned short *entry, size_t count,
                                     size_t value) {
     const unsigned char head[] = {

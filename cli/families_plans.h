@@ -8,9 +8,8 @@
 #include <stdbool.h>
 
 /* Adds to every family of the library's list: "plans":[{"device","card" (null: a CPU),"command" (prints this
- * plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (per sampler step),"bound"}]. The
- * only value that depends on this machine is the RAM of its oneDNN, some MiB. shows: print progress on a
- * terminal. */
+ * plan),"budget":{...},"least":{...},"peak":{...},"seconds","step_seconds" (per sampler step),"bound"}]. Only
+ * the RAM of oneDNN, some MiB, depends on this machine. shows: print progress on a terminal. */
 int families_plans_add(json_t *families, bool shows, struct sluice_error *e);
 
 #endif

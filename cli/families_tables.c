@@ -188,7 +188,8 @@ static bool is_first_with(const json_t *families, size_t of, phrase *what) {
     return true;
 }
 
-/* Prints the names of the families whose phrase equals text (matching), else of all others. */
+/* matching: prints the names of the families whose phrase equals text; else the names of all other families.
+ */
 static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool matching) {
     const json_t *last = NULL;
     char other[CELL];
@@ -201,7 +202,8 @@ static void put_names(int *column, const json_t *families, phrase *what, const c
     if (last) put_name(column, last, "");
 }
 
-/* Prints a list item per phrase with the families that have it; for a majority "all but" the others. */
+/* Prints a list item per phrase with the names of the families that have the phrase; for a majority of
+ * families prints "all but" and the remaining names. */
 static void print_shared(const json_t *families, phrase *what) {
     for (size_t i = 0; i < json_array_size(families); i++) {
         char text[CELL], other[CELL];
@@ -233,7 +235,8 @@ static bool same_denoiser(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "denoiser"), json_object_get(b, "denoiser"));
 }
 
-/* Prints the families that use the source, or "all `NAME` families" if all with the same denoiser do. */
+/* Prints the families that use the source, or "all `NAME` families" if every family with the denoiser NAME
+ * uses the source. */
 static void print_of(const json_t *families, const json_t *family, const json_t *source) {
     const json_t *with[FAMILIES_OF_ONE], *other;
     int n = 0, all = 0;

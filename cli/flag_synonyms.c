@@ -1,4 +1,4 @@
-/* Flags of other programs: see flag_synonyms.h. None of them is also a flag of sluice. */
+/* Flags of other programs: see flag_synonyms.h. No flag in these tables is also a flag of sluice. */
 #include "cli/flag_synonyms.h"
 
 #include <stdbool.h>

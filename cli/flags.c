@@ -189,8 +189,8 @@ static const struct flag static_flags[] = {
      NULL, "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
 
     {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "model sizes name=value,... instead of the published ones, for `bench checkpoint` and `plan --family`; "
-     "clip_g.name=value changes one part; `sluice bench checkpoint help` lists the names"},
+     "model sizes name=value,... instead of the published ones, for `bench checkpoint` and `plan --family` "
+     "(`sluice bench checkpoint help` lists the names); clip_g.name=value changes one part"},
     {NULL, BENCH, NULL, "--adapter", "DIALECT", FLAG_STRING, AT(adapter), 0, 0, NULL,
      "`bench checkpoint` writes a random LoRA, FILE.safetensors in place of DIR, with key names as of "
      "diffusers, kohya, comfy ...; an unknown name lists all"},

@@ -79,7 +79,8 @@ extern const struct command commands[N_COMMANDS];
 /* Finds a flag by letter ("-m"), name or synonym (flag_synonyms.h); NULL if unknown. */
 const struct flag *flag_find(const char *typed);
 const struct command *command_find(const char *name);
-/* The flag of the command, or the command, whose name is nearest to typed; NULL if none is similar. */
+/* Return the flag of a command, or the command, whose name is most similar to the typed text; NULL if no name
+ * is similar. */
 const char *flag_nearest(unsigned command, const char *typed);
 const char *command_nearest(const char *typed);
 

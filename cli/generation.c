@@ -107,7 +107,8 @@ static int save_image(struct generation *generation, const struct sluice_image *
     return SLUICE_OK;
 }
 
-/* Library callback; it cannot return an error, so it stores the first one and cancels the run. */
+/* Library callback. A callback cannot return an error, so on_image stores the first error and cancels the
+ * run. */
 static void on_image(void *user, const struct sluice_image *image) {
     struct generation *generation = user;
     if (!generation->failure.code && save_image(generation, image, &generation->failure))

@@ -22,7 +22,7 @@ static void act_on_signal(void) {
     if (session) sluice_cancel(session);
     if (before == 0 && atomic_load(&graceful)) return;
     outfile_unlink_in_handler();
-    /* Else main has already printed the final error line, and exits with its own code. */
+    /* If the final error line has already been printed, main exits with its own code. */
     if (message_cancelled_in_handler()) _exit(130);
 }
 
@@ -52,7 +52,7 @@ void interrupt_install(void) {
     sigaction(SIGPIPE, &ignore, NULL);
     sigaction(SIGXFSZ, &ignore, NULL); /* writing beyond the file size limit fails */
     sigaction(SIGTERM, &action, NULL);
-    /* nohup ignores SIGHUP: it stays ignored. */
+    /* A SIGHUP that is ignored at program start (nohup) stays ignored. */
     sigaction(SIGHUP, NULL, &before);
     if (before.sa_handler != SIG_IGN) sigaction(SIGHUP, &action, NULL);
     /* SIGINT is handled even if it was ignored, as in background jobs of a shell: scripts use kill -INT. */

@@ -1,7 +1,8 @@
 /* Handles Ctrl-C (SIGINT), SIGTERM and SIGHUP (closed terminal).
  *
- * Before interrupt_gracefully the first signal exits at once; after it, the first one cancels the running
- * session and the second one exits at once. Temporary files of outputs are removed in every case. */
+ * Before interrupt_gracefully is called, the first signal exits at once. After that call, the first signal
+ * cancels the running session and the second signal exits at once. Temporary files of outputs are removed in
+ * every case. */
 #ifndef SLUICE_CLI_INTERRUPT_H
 #define SLUICE_CLI_INTERRUPT_H
 

@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Paths that the signal handler removes. Each flag is set after its path is complete. */
+/* Paths that the signal handler removes. The flag of a path is set after the path is complete. */
 static char pending_path[PATH_MAX], library_path[PATH_MAX];
 static atomic_bool pending, library_pending;
 
@@ -68,7 +68,7 @@ static int open_new(struct outfile *out) {
     strcpy(pending_path, out->temporary);
     atomic_store(&pending, true);
     if (file < 0) file = open(out->temporary, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* other processes do not remove a locked file; may fail */
+    if (file >= 0) flock(file, LOCK_EX | LOCK_NB); /* so that no other process removes the file */
     return file;
 }
 
@@ -82,7 +82,8 @@ static int name_it(struct outfile *out) {
     return 0;
 }
 
-/* Output pipes that outfile_check_pipe keeps open until they are written. name NULL: unused entry. */
+/* Output pipes that outfile_check_pipe keeps open until outfile_open has opened the pipe for writing. name
+ * NULL: unused entry. */
 static struct {
     char *name;
     int file;

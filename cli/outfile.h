@@ -15,7 +15,7 @@
 
 struct outfile {
     FILE *file;
-    bool renames; /* false: an existing device or pipe, written in place */
+    bool renames; /* false: the file is an existing device or pipe, written in place */
     bool unnamed; /* open with O_TMPFILE; the path `temporary` does not exist yet */
     char name[PATH_MAX], temporary[PATH_MAX];
 };

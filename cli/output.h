@@ -9,7 +9,7 @@
 
 /* One image or video of a run, for making its file name. */
 struct output_item {
-    int number, n;       /* number: from 1, of n images or videos */
+    int number, n;       /* number: of the image or video, from 1 to n */
     uint64_t first_seed; /* seed of the first image or video */
     int frames;          /* frames per video; 1: images; 0: not known yet */
     int frame;           /* frame number from 1 if each frame is a file of its own, else 0 */

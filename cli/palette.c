@@ -99,7 +99,8 @@ static void split_box(struct palette *p, struct box *box) {
     measure_box(p, other);
 }
 
-/* The box with the largest pixel count times squared length; NULL: all boxes are single cells. */
+/* Returns the box with the largest product of pixel count and squared length; NULL: all boxes are single
+ * cells. */
 static struct box *worst_box(struct palette *p) {
     struct box *worst = NULL;
     double most = 0;

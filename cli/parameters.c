@@ -21,7 +21,8 @@ static void model_name(const struct args *args, char out[PATH_MAX]) {
     snprintf(out, PATH_MAX, "%s", slash && slash[1] ? slash + 1 : path);
 }
 
-/* Prints a value, as a JSON string if it has a comma or colon: readers of the text split there. */
+/* Prints a value, as a JSON string if it has a comma or colon: readers of the text split it at commas and
+ * colons. */
 static void print_quoted(FILE *to, const char *value) {
     char *quoted = NULL;
     json_t *string = strpbrk(value, ",:\n\"") ? json_string(value) : NULL;

@@ -54,7 +54,7 @@ static bool webp_encode(const struct picture_content *content, WebPPicture *pict
                         WebPMemoryWriter *encoded_data) {
     WebPConfig config;
     if (!WebPConfigPreset(&config, WEBP_PRESET_DEFAULT, (float)content->quality)) return false;
-    config.low_memory = 1; /* libwebp then needs a seventh of the memory */
+    config.low_memory = 1; /* with low_memory libwebp needs a seventh of the memory */
     picture->width = content->image->width;
     picture->height = content->image->height;
     picture->writer = WebPMemoryWrite;

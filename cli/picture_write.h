@@ -19,9 +19,9 @@ enum { PICTURE_QUALITY = 90 };
 
 /* True if the name has the extension of an image format, even if this build cannot write it. */
 bool picture_has_extension(const char *name);
-/* USAGE if this build cannot write an image of that name. "-" is PNG. */
+/* USAGE if this build cannot write images with the extension of the given name. "-" is PNG. */
 int picture_check_name(const char *name, struct sluice_error *e);
-/* Memory per pixel for writing an image of that name, in bytes. */
+/* Bytes of memory per pixel for writing an image, by the extension of the given name. */
 int picture_write_bytes_a_pixel(const char *name);
 int picture_max_side(const char *name);
 bool picture_takes_quality(const char *name);

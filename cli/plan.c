@@ -22,7 +22,7 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     bool vram = field_number(peak, "vram_bytes") > field_number(budget, "vram_bytes");
     const char *key = ram ? "ram_bytes" : "vram_bytes", *flag = ram ? "--max-ram" : "--max-vram";
     char text[32];
-    if (!ram && !vram) { /* then the plan came from --plan FILE */
+    if (!ram && !vram) { /* a plan within both budgets that does not fit came from --plan FILE */
         fail(e, SLUICE_BUDGET,
              "this plan cannot run the request: a block does not fit the ring or staging buffer");
         fail_where(e, "--plan");

@@ -9,7 +9,7 @@
 
 static const struct {
     const char *name;
-    bool only_files; /* true: only `sluice convert` writes the type, --type does not convert to it */
+    bool only_files; /* true: only `sluice convert` can write the type; --type does not accept the type */
 } types[] = {{"int8_convrot", true}, {"f8_e4m3", false}, {"q8_0", false},
              {"q6_k", false},        {"q5_k", false},    {"q4_k", false}};
 

@@ -1,4 +1,4 @@
-/* Shows preview images: the first image's on a terminal that can display images, else (or with
+/* Shows preview images: those of the first image on a terminal that can display images, else (or with
  * --preview-path) in a file that each preview overwrites. */
 #ifndef SLUICE_CLI_PREVIEWS_H
 #define SLUICE_CLI_PREVIEWS_H

@@ -42,8 +42,8 @@ static char *minimal_report(const struct report *report, const struct sluice_err
     return text;
 }
 
-/* The library's report, unchanged if exit code and error agree, so that numbers keep their formatting. NULL
- * if there is none. */
+/* The library's report, unchanged if exit code and error agree, so that numbers keep their formatting. NULL:
+ * no report. */
 static char *session_report(const struct report *report, const struct sluice_error *error) {
     struct sluice_error ignored;
     char *text = NULL;

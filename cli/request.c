@@ -22,7 +22,7 @@ static int cli_request_refuse(const char *flag, const char *why, const char *fou
 static int cli_request_check_parts(const struct args *args, struct sluice_error *e) {
     const struct sluice_model_options *m = &args->model;
     bool decodes = args->operands[0] != NULL;
-    /* A model must be given, for `decode` a decoder; the library checks the other parts of a run. */
+    /* A model, or for `decode` a decoder, must be given. The library checks all other parts of a run. */
     if (m->model || m->family || args_has_flag(args, "--vae") || args_has_flag(args, "--taesd"))
         return SLUICE_OK;
     if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;

@@ -8,7 +8,7 @@ enum { NAME_MAX_BYTES = 64 };
 
 struct name {
     const char *ours;
-    const char *webui, *comfy; /* NULL: the program lacks it, or has the same name as `ours` */
+    const char *webui, *comfy; /* NULL: the program lacks the sampler or uses the name in `ours` */
 };
 
 static const struct name samplers[] = {

@@ -1,4 +1,4 @@
-/* Prints the summary of a run to stderr: its duration, and advice if it waited for weights. */
+/* Prints the summary of a run to stderr: its duration, and advice if the run waited for weights. */
 #ifndef SLUICE_CLI_SUMMARY_H
 #define SLUICE_CLI_SUMMARY_H
 

@@ -1,6 +1,6 @@
 /* Shows images on terminals that can display them: kitty's graphics protocol (kitty, Ghostty) or iTerm2's
  * inline images (iTerm2, WezTerm). The terminal is recognised by environment variables, not by a query,
- * because its answer would arrive on stdin. Inside tmux and screen no image is shown. */
+ * because the answer to a query would arrive on stdin. Inside tmux and screen no image is shown. */
 #ifndef SLUICE_CLI_TERMINAL_H
 #define SLUICE_CLI_TERMINAL_H
 
@@ -13,7 +13,8 @@ enum { TERMINAL_BYTES = 3 << 20 };
 
 struct terminal {
     bool shown;     /* an image has been shown */
-    unsigned notes; /* message_count() when it was shown: if unchanged, the next image replaces it */
+    unsigned notes; /* message_count() when the last image was shown; if the count is unchanged, the next
+                       image replaces the last one */
     int rows;       /* height of the image in text rows */
 };
 

@@ -8,10 +8,10 @@
 
 /* Video formats. worst and best are chosen so that quality 90, the default, is about visually lossless: crf
  * 18 of H.264. libsvtav1 is not used: it prints to stderr, and closing it without a frame blocks forever
- * (SVT-AV1 1.4). The memory was measured with noise at quality 90 (FFmpeg 5.1, Debian 12), as VmHWM minus the
- * bare process, in MiB, for 64x48, 256x256, 480x832, 1280x704 and 1024x1024: MP4 32, 44, 89, 155, 175; WebM
- * 48, 61, 109, 166, 181; GIF 25, 26, 30, 35, 37. MP4 of 832x480 with 1, 5, 13, 21 and 33 frames: 34, 51, 65,
- * 77, 86. The fallback encoders need less. */
+ * (SVT-AV1 1.4). The memory was measured with noise at quality 90 (FFmpeg 5.1, Debian 12), as the peak RAM
+ * (VmHWM) of the process minus that of the bare process, in MiB, for 64x48, 256x256, 480x832, 1280x704 and
+ * 1024x1024: MP4 32, 44, 89, 155, 175; WebM 48, 61, 109, 166, 181; GIF 25, 26, 30, 35, 37. MP4 of 832x480
+ * with 1, 5, 13, 21 and 33 frames: 34, 51, 65, 77, 86. The fallback encoders need less. */
 static const struct video_format formats[] = {
     {.extension = ".mp4",
      .muxer = "mp4",

@@ -18,16 +18,17 @@ struct video_settings {
 /* True if the name has the extension of a video format, even if this build cannot write it. */
 bool video_has_extension(const char *name);
 bool video_takes_quality(const char *name);
-/* USAGE if a video of that name cannot be written: the program was built without FFmpeg, FFmpeg is not
- * installed, or it has no encoder. Loads FFmpeg. */
+/* USAGE if no video with the extension of the given name can be written: the program was built without
+ * FFmpeg, or FFmpeg is not installed or lacks the encoder. Loads FFmpeg. */
 int video_check_name(const char *name, struct sluice_error *e);
 /* USAGE if the encoder or the format refuses the settings. Encodes nothing. The name must have passed
  * video_check_name. */
 int video_check_settings(const char *name, const struct video_settings *settings, struct sluice_error *e);
-/* FFmpeg's name of the encoder for that file name. *is_fallback: the preferred encoder is not available. */
+/* FFmpeg's name of the encoder for the given file name. *is_fallback: the preferred encoder is not available.
+ */
 const char *video_encoder(const char *name, bool *is_fallback);
-/* Memory for writing a video of that name, for plans: of the loaded libraries in bytes; of the encoder in
- * bytes per pixel of a frame, for a video of that many frames. */
+/* Memory that plans count for writing a video with the given name and number of frames: bytes for the loaded
+ * libraries, and bytes per pixel of a frame for the encoder. */
 int64_t video_library_bytes(const char *name);
 int video_bytes_a_pixel(const char *name, int frames);
 

@@ -296,8 +296,8 @@ int video_open(const char *name, const struct video_settings *settings, struct v
     return SLUICE_OK;
 }
 
-/* Writes the comment of a GIF in blocks of up to 255 bytes, over the final byte of the file, which is then
- * appended again. */
+/* Writes the comment of a GIF in blocks of up to 255 bytes, over the final byte of the file, then appends the
+ * final byte again. */
 static int write_comment(struct video *video) {
     FILE *to = video->out.file;
     if (!video->comment || !video->out.renames) return 0;

@@ -8,7 +8,7 @@ struct video_codec {
     const char *name;    /* FFmpeg's name of the encoder */
     const char *options; /* encoder options, "key=value ..." */
     int worst, best;     /* encoder's own setting (crf or quantiser) for --quality 0 and 100 */
-    bool quantiser;      /* true: the setting is global_quality, not crf */
+    bool quantiser;      /* true: `worst` and `best` are values of global_quality, not of crf */
     bool palette;        /* true: 256 colours per frame, not YUV 4:2:0 */
 };
 
@@ -18,8 +18,8 @@ struct video_format {
     const char *extension, *muxer;
     const char *options; /* muxer options, "key=value ..." */
     int fps_most;
-    /* Memory: of the loaded libraries in MiB, and while encoding per pixel of a frame. A video of fewer than
-     * frames_held frames needs bytes_a_frame less per pixel for each missing frame. */
+    /* Memory: library_mib for the loaded libraries, and bytes per pixel of a frame while encoding. A video of
+     * fewer than frames_held frames needs bytes_a_frame less per pixel for each missing frame. */
     int library_mib, bytes_a_pixel;
     int frames_held, bytes_a_frame;
     struct video_codec codecs[VIDEO_CODECS_MAX]; /* encoders by preference; the first available one is used */

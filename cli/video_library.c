@@ -1,4 +1,4 @@
-/* Loads FFmpeg's libraries, and never unloads them, because encoders leave thread keys
+/* Loads FFmpeg's libraries. The libraries are never unloaded, because encoders leave thread keys
  * and exit handlers behind. */
 #include "cli/video_library.h"
 

@@ -1,4 +1,5 @@
-/* Operands, bytes, FLOPs and estimated seconds of one operator call, from shapes and types (end of ops.h). */
+/* Operands, bytes, FLOPs and estimated seconds of one operator call, computed from its shapes and types.
+ * Declared in ops.h. */
 #include "kernels/ops.h"
 
 int op_operands(const struct op *op, const struct tensor *list[OP_OPERANDS_MAX]) {

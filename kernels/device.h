@@ -39,9 +39,9 @@ struct cuda_card;
 /* Callback: reports the library algorithm chosen for an operator's shape, as the library names it. */
 typedef void device_algorithm(void *user, const char *op, const char *shape, const char *algorithm);
 
-/* Types besides f32 in which products and attention accept operands, per precision. Both round f32 operands
- * to this type, so storing a tensor that only they read in this type changes no result. F32: only f32
- * operands. */
+/* Types besides f32 in which products and attention accept operands, per precision. Products and attention
+ * round f32 operands to this type. So a tensor that only products and attention read can be stored in this
+ * type without changing results. F32: only f32 operands. */
 struct operand_types {
     enum dtype in[N_PRECISIONS];
 };
@@ -55,10 +55,11 @@ struct row_chunks {
 
 /* Memory and queues of a device with its own memory. Two queues run in parallel: operators in the order of
  * run() calls, and host-to-device copies in the order of copy() calls. An event marks a position in the
- * operator queue, a fence one in the copy queue; 0 is before everything. Any thread may call these functions,
- * except record_event and await_copy: only the thread that runs operators. */
+ * operator queue, a fence a position in the copy queue; event or fence 0 precedes all work. Any thread may
+ * call these functions, except record_event and await_copy: only the thread that runs operators. */
 struct device_memory {
-    /* Reserve address space, then commit pages in it (multiples of 4,096 bytes), like struct sys does. */
+    /* Reserve address space, then commit pages in the reserved space (multiples of 4,096 bytes), like struct
+     * sys does. */
     void *(*reserve)(struct device *device, size_t bytes);
     int (*commit)(struct device *device, void *memory, size_t bytes); /* returns 0 or a negative errno */
     void (*decommit)(struct device *device, void *memory, size_t bytes);
@@ -82,28 +83,29 @@ struct device_memory {
 
     /* Optional functions from here on: NULL if the device needs no such step. */
 
-    /* Allocates the physical memory of a whole run; commit() then only maps it, and fails beyond it. A later
-     * call with another size grows or shrinks the allocation. Also loads the code of prepared operators.
-     * Fails with MEMORY. */
+    /* Allocates the physical memory of a whole run; commit() then only maps this memory, and fails when all
+     * of this memory is mapped. A later call with another size grows or shrinks the allocation. Also loads
+     * the code of prepared operators. Fails with MEMORY. */
     enum status (*preallocate)(struct device *device, uint64_t bytes, struct error *e);
     /* Allocate and free zeroed host memory (whole pages) that operators read in place over the bus (CUDA:
      * mapped pinned memory). alloc_mapped returns NULL when no memory is left. NULL functions: operators can
      * read any host memory. */
     void *(*alloc_mapped)(struct device *device, size_t bytes);
     void (*free_mapped)(struct device *device, void *memory, size_t bytes);
-    /* Pins committed host pages, so that copies from them are asynchronous and run at the bus rate; copies
-     * from pageable memory block the caller. Returns 0 or a negative errno. unpin must precede freeing the
-     * memory. */
+    /* Pins committed host pages, so that copies from pinned pages are asynchronous and run at the bus rate;
+     * copies from pageable memory block the caller. Returns 0 or a negative errno. unpin must precede freeing
+     * the memory. */
     int (*pin)(struct device *device, void *memory, size_t bytes);
     void (*unpin)(struct device *device, void *memory, size_t bytes);
-    /* Returns how many of these bytes of host memory (mapped and pinned together) can be pinned, found by one
-     * trial. NULL function: no limit. Called between runs. */
+    /* Returns how many of `bytes` bytes of host memory (mapped and pinned together) can be pinned, found by
+     * one trial. NULL function: no limit. Called between runs. */
     uint64_t (*pinnable)(struct device *device, uint64_t bytes);
     /* Blocks the host until all queued operators have finished (not copies) and returns their errors. Adds to
      * *stalled the seconds that operators waited for copies since the last call. NULL function: run() is
      * synchronous. */
     enum status (*wait)(struct device *device, double *stalled, struct error *e);
-    /* Bytes of device memory that this process has now (used) and could have in total (available). */
+    /* used: bytes of device memory that this process has now; available: bytes that this process could have
+     * in total. */
     uint64_t (*used)(struct device *device);
     uint64_t (*available)(struct device *device);
     /* Measured bytes of used() that driver context and libraries take, as of preallocate(); 0: unknown. */
@@ -112,9 +114,9 @@ struct device_memory {
 
 struct device {
     const char *name;
-    int threads;                           /* number of CPU threads that compute; 0 for a GPU */
-    struct row_chunks chunks;              /* row chunks; a planning device has those of its target */
-    struct operand_types operands;         /* operand types; a planning device has its target's */
+    int threads;                   /* number of CPU threads that compute; 0 for a GPU */
+    struct row_chunks chunks;      /* row chunks; a planning device has the row chunks of its target device */
+    struct operand_types operands; /* operand types; a planning device has the types of its target device */
     const char *unsupported[N_PRECISIONS]; /* reason why a precision is not supported, or NULL */
     const struct device_memory *memory;    /* memory and queues; NULL: the device computes in host memory */
     /* Overheads for plans, in bytes. overhead_bytes: device memory for context, libraries, kernel code and
@@ -156,19 +158,19 @@ struct context {
      * false, with the error set, to stop. */
     bool (*tick)(void *user);
     void *tick_user;
-    /* Optional callback before an operator runs, with each tensor that it reads: a streamed weight may not
-     * have arrived yet. Returns false, with the error set, to stop. */
+    /* Optional callback before an operator runs, with each tensor that the operator reads, so that the
+     * callback can wait for streamed weights. Returns false, with the error set, to stop. */
     bool (*await)(void *user, const struct tensor *tensor);
     void *await_user;
 };
 
 /* Allocates a tensor in the visit's scratch. Failure sets the context's error; the tensor has no data. */
 struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, const int32_t *dim);
-/* Allocates a tensor that only products and attention read, in the type to which they round operands. Rows of
- * 2-byte types may be padded to multiples of 16 bytes. */
+/* Allocates a tensor that only products and attention read, in the type to which products and attention round
+ * operands. Rows of 2-byte types may be padded to multiples of 16 bytes. */
 struct tensor context_operand(struct context *x, int rank, const int32_t *dim);
-/* Returns the f32 tensor in which an operand is computed before rounding: the operand itself if it is f32,
- * else a new tensor of its shape. */
+/* Returns the f32 tensor in which an operand is computed before rounding: the operand itself if its type is
+ * f32, else a new tensor of the same shape. */
 struct tensor context_unrounded(struct context *x, struct tensor operand);
 
 #endif

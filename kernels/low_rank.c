@@ -49,7 +49,8 @@ void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in,
     x->adapter_flops += x->flops - before;
 }
 
-/* Runs all adapters' `down` convolutions before the main one writes out, because `out` may overlap `in`. */
+/* Runs all adapters' `down` convolutions before the main convolution writes `out`, because `out` may overlap
+ * `in`. */
 void low_rank_conv(struct context *x, const struct conv_call *call, const struct low_rank *adapter) {
     const struct tensor *out = &call->out;
     struct tensor weight = call->weight;

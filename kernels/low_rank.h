@@ -12,7 +12,7 @@
 struct tensor low_rank_product(struct context *x, struct tensor in, struct tensor weight);
 /* Computes in . down^T: op_linear with few outputs; a device may split the rows among threads. */
 void linear_skinny(struct context *x, struct tensor out, struct tensor in, struct tensor down);
-/* op_linear_few for a weight that has adapters. */
+/* Computes op_linear_few for a weight that has adapters. */
 void low_rank_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                          struct tensor bias, enum activation activation);
 
@@ -22,7 +22,7 @@ struct conv_call {
     struct conv_options options;
 };
 
-/* op_conv2d plus the contribution of this adapter and of all that follow it in the list. */
+/* op_conv2d plus the contributions of this adapter and of all later adapters in the list. */
 void low_rank_conv(struct context *x, const struct conv_call *call, const struct low_rank *adapter);
 
 #endif

@@ -95,9 +95,9 @@ static bool ops_read_on(enum op_kind kind, const struct tensor *t) {
     return kind == OP_CONV2D || kind == OP_RELATIVE_BIAS;
 }
 
-/* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or
- * that cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill
- * each row. */
+/* Checks a descriptor: valid rank, positive dimensions, and quantisation blocks that fill each row, or blocks
+ * that cross rows and fill the whole tensor. Types with separate or rotated scales need blocks that fill each
+ * row. */
 static bool is_valid_tensor(const struct tensor *t) {
     int values = dtype_block_values(t->dtype), bytes = dtype_block_bytes(t->dtype);
     if (t->rank > TENSOR_RANK_MAX || !values) return false;
@@ -163,7 +163,8 @@ static uintptr_t end_of(const struct tensor *t) {
     return (uintptr_t)t->data + (uintptr_t)(last + dtype_bytes(t->dtype, tensor_columns(t)));
 }
 
-/* True if two tensors share no byte between their first and last rows, or one has no address yet. */
+/* True if two tensors share no byte between their first and last rows, or one of the tensors has no address
+ * yet. */
 static bool no_overlap(const struct tensor *a, const struct tensor *b) {
     return !a->data || !b->data || end_of(a) <= (uintptr_t)b->data || end_of(b) <= (uintptr_t)a->data;
 }
@@ -280,8 +281,8 @@ static void check_epilogue(struct check *c, const struct tensor *out, const stru
     if (residual->rank) check_like(c, "residual", residual, out);
 }
 
-/* Checks that adapters' factors fit the weight and have no adapters; a convolution's must cover all
- * outputs. */
+/* Checks that adapters' factors fit the weight and have no adapters of their own. Adapters of a convolution
+ * must cover all outputs. */
 static void check_adapters(struct check *c, const struct tensor *weight) {
     int32_t n = weight->dim[0];
     for (const struct low_rank *a = c->ok ? weight->adapters : NULL; a; a = a->next) {
@@ -612,8 +613,8 @@ int64_t conv_lead(int32_t rows, int32_t columns, int halo, int upsample, int64_t
     return reach * in_row + (growth > 0 ? growth : 0);
 }
 
-/* True if out does not overlap the input rows that the convolution reads, or starts far enough before
- * them. */
+/* True if `out` does not overlap the input rows that the convolution reads, or starts far enough before these
+ * rows. */
 static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, int32_t first_row, int halo,
                              int up) {
     uintptr_t from = (uintptr_t)out->data, to = (uintptr_t)in->data;
@@ -625,7 +626,7 @@ static bool conv_no_conflict(const struct tensor *out, const struct tensor *in, 
 
 /* Overlap check for convolutions of stride 2. A band is gathered before it is written; later bands read from
  * twice the band's end, minus the padding row. The required distance is linear in the band's end, so the
- * first and last bands need the largest one. */
+ * first or the last band needs the largest distance. */
 static bool conv_no_conflict_strided(const struct tensor *out, const struct tensor *in, int before) {
     if (no_overlap(out, in)) return true;
     int64_t in_row = in->row_bytes * in->dim[1], out_row = out->row_bytes * out->dim[1];
@@ -699,8 +700,8 @@ void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct te
         &(struct op){.kind = OP_CONV2D, .out = out, .in = {in, weight, e.bias, e.residual}, .conv = options});
 }
 
-/* Checks a Wan 2.2 shortcut. fine: the image of higher resolution; coarse: the other, whose channel count
- * divides the number of values. */
+/* Checks a Wan 2.2 shortcut. fine: the image of higher resolution; coarse: the image of lower resolution; its
+ * channel count divides the number of fine values per coarse pixel. */
 static void check_shortcut(struct check *c, const struct tensor *out, const struct tensor *fine,
                            const struct tensor *coarse, const struct shortcut *s) {
     int32_t f = s->frames, side = s->side;

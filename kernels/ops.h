@@ -9,12 +9,12 @@
  * the same for attention (device->operands). Nothing else is rounded. A tensor that only products and
  * attention read may already have the rounded type (context_operand): its producer computes in f32 and rounds
  * once, so the bits of all other results do not change. Such tensors start at multiples of 16 bytes. A result
- * must not alias an operand of another type.
+ * must not alias an operand of another element type.
  *
  * Sums are f32, in an order that depends on shapes alone; norm statistics are double.
  *
  * Adapters. A product with a weight that has adapters adds in . down^T . up^T wherever its formula has in .
- * weight^T or conv(in). The wrappers in ops.c do this (low_rank.h).
+ * weight^T or conv(in). The wrappers in ops.c add the adapters' part (low_rank.h).
  *
  * Errors. The context keeps the first error; afterwards operators do nothing. Wrappers check shapes once for
  * all devices. A mismatch is INTERNAL, because files were checked when blocks were bound. An absent optional
@@ -101,8 +101,8 @@ struct attention_options {
 };
 
 /* T5's bidirectional relative position buckets. The first half of the table's rows serves keys up to the
- * query, the second half keys after it. Distances below a quarter of the rows have one bucket each; longer
- * ones share buckets by logarithm; max_distance and beyond use the last bucket. */
+ * query, the second half keys after the query. Distances below a quarter of the rows have one bucket each;
+ * longer distances share buckets by logarithm; max_distance and beyond use the last bucket. */
 struct distance_buckets {
     int32_t max_distance;
 };
@@ -188,7 +188,7 @@ enum timestep_form { TIMESTEP_USUAL, TIMESTEP_TO_END, TIMESTEP_OF_SIGMA };
  * applies to the last two axes (rows and columns of an image). */
 struct rope_grid {
     int32_t start[ROPE_AXES_MAX], extent[ROPE_AXES_MAX];
-    bool diagonal; /* text tokens: extent[0] of them; token i has position start[0] + i on every axis */
+    bool diagonal; /* grid of extent[0] text tokens; token i has position start[0] + i on every axis */
     struct token_order token_order;
 };
 
@@ -250,15 +250,15 @@ struct op {
                   * on the shape alone */
 };
 
-/* weight has no gaps between rows (in all operators). Rows of `in` and `out` may be strided, and both may
- * have the rounded type (context_operand). `out` must not alias `in`. */
+/* weight has no gaps between rows (in all operators). Rows of `in` and `out` may be strided. `in` and `out`
+ * may have the rounded operand type (see context_operand). `out` must not alias `in`. */
 void op_linear(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e);
 /* op_linear for a few rows; the activation applies to `in`. A row's bits do not depend on other rows. */
 void op_linear_few(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                    struct tensor bias, enum activation activation);
-/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. All four may have the rounded type
- * (context_operand); k and v must have the same type. out may alias q, but not k or v. */
+/* q, out [T,H*D]; k, v [S,G*D]; D at most 1024. Rows may be strided. q, k, v and out may have the rounded
+ * operand type (see context_operand); k and v must have the same type. out may alias q, but not k or v. */
 void op_attention(struct context *x, struct tensor out, struct tensor q, struct tensor k, struct tensor v,
                   struct attention_options heads);
 /* out [H,2T-1], table [buckets,H]; buckets: a multiple of 4, at most 128. Buckets are computed in f32 as in
@@ -268,12 +268,15 @@ void op_relative_bias(struct context *x, struct tensor out, struct tensor table,
 /* Returns the bucket of a distance (key - query), on the host, for op_relative_bias. */
 int32_t distance_bucket(int32_t distance, int32_t n_buckets, int32_t max_distance);
 /* weight [C]. Rows of out and in have a multiple of C values; each group of C values is normed separately, so
- * [T,H*D] with weight [D] norms heads. `out` may alias `in` or `base`, or be rounded (context_operand). */
+ * [T,H*D] with weight [D] norms heads. `out` may alias `in` or `base`, or have the rounded operand type (see
+ * context_operand). */
 void op_rms_norm(struct context *x, struct tensor out, struct tensor in, struct tensor weight, float eps,
                  struct modulation m);
-/* Layer norm of each row of `in`. `out` may alias `in`, or be rounded (context_operand). */
+/* Layer norm of each row of `in`. `out` may alias `in`, or have the rounded operand type (see
+ * context_operand). */
 void op_layer_norm(struct context *x, struct tensor out, struct tensor in, struct affine affine, float eps);
-/* Group statistics. Rows are added from the top, so an image in bands gives the same bits as in one piece. */
+/* Group statistics. Rows are added from the top, so an image processed in bands gives the same bits as the
+ * whole image. */
 void op_group_statistics(struct context *x, struct tensor out, struct tensor in, struct rows_before before,
                          int groups, float eps);
 void op_group_norm(struct context *x, struct tensor out, struct tensor in, struct group_norm norm);
@@ -284,17 +287,20 @@ void op_rope_table(struct context *x, struct tensor out, const struct rope_optio
 double rope_frequency(const struct rope_options *options, int32_t i);
 /* Returns row and column of token i of an image of rows x columns tokens. */
 struct token_coords token_coords_at(struct token_order token_order, int32_t rows, int32_t columns, int64_t i);
-/* in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in` or be rounded (context_operand). */
+/* in, out [T,H*D]; table [T,D/2,2]; D at most 512. `out` may alias `in`, or have the rounded operand type
+ * (see context_operand). */
 void op_rope(struct context *x, struct tensor out, struct tensor in, struct tensor table,
              struct rotation rotation);
-/* Gated linear unit. Rows may be strided (halves of one product). `out` may alias `a` or `b`, or be rounded
- * (context_operand). The activation applies to `a`; for GEGLU `a` is the product's second half. */
+/* Gated linear unit. Rows may be strided (halves of one product). `out` may alias `a` or `b`, or have the
+ * rounded operand type (see context_operand). The activation applies to `a`; for GEGLU `a` is the product's
+ * second half. */
 void op_glu(struct context *x, struct tensor out, struct tensor a, struct tensor b,
             enum activation activation);
 /* b has a's shape or is one row that is added to every row of `a`; any weight type. Rows may be strided.
- * `out` may alias `a`, or `b` if it has the shape of `a`. */
+ * `out` may alias `a`, or `b` if `b` has the shape of `a`. */
 void op_add(struct context *x, struct tensor out, struct tensor a, struct tensor b);
-/* Copies and converts `in` to `out`. Rows may be strided; `out` may be rounded (context_operand). */
+/* Copies and converts `in` to `out`. Rows may be strided; `out` may have the rounded operand type (see
+ * context_operand). */
 void op_copy(struct context *x, struct tensor out, struct tensor in);
 void op_broadcast_row(struct context *x, struct tensor out, struct tensor row);
 /* Converts an image or latent to tokens. Rows of tokens and image may be strided. With patches of one pixel
@@ -313,9 +319,9 @@ float timestep_value(float t, enum timestep_form form, int32_t half, int32_t i);
  *
  * Aliasing. Every device writes out from the top in bands of at most conv_band_rows rows, each band after the
  * bands above it. So `out` may overlap `in`, and a residual other than `out`, if `out` starts conv_lead bytes
- * or more before them: then no band overwrites rows that this or a later band reads. With stride 2 a band is
- * gathered before it is written: `out` may start where `in` starts, unless a row of `out` is longer than two
- * rows of `in` (one row with padding above). */
+ * or more before them: then no band overwrites rows that the same or a later band reads. With stride 2 a band
+ * is gathered before it is written: `out` may start where `in` starts, unless a row of `out` is longer than
+ * two rows of `in` (one row with padding above). */
 void op_conv2d(struct context *x, struct tensor out, struct tensor in, struct tensor weight,
                struct epilogue e, struct conv_options options);
 /* Returns the output rows (or columns) for `in` input rows (or columns). cut: cut_row (or cut_column). */

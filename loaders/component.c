@@ -1,7 +1,7 @@
-/* Opens the weights of a component: finds its files, reads each, and merges one index over all. See
- * loaders.h.
- * A shard index is read twice: first for the names of its files; after these are open, to check that every
- * tensor is in its shard. Positions and shapes come only from the headers of the shards. */
+/* Opens the weights of a component: finds the weight files, reads their headers, and merges the headers into
+ * one tensor index. See loaders.h. A shard index (JSON) is read twice: first for the names of the shards,
+ * then, with all shards open, to check that every tensor is in its shard. Positions and shapes come only from
+ * the shards' headers. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
 #include "loaders/index_merge.h"
@@ -83,8 +83,8 @@ static char *copy_joined(struct sys *sys, const char *folder, size_t folder_byte
     return joined;
 }
 
-/* Index of the shard with this name, or -1. Tries the last shard first: adjacent tensors are often in one
- * shard. */
+/* Index of the shard with this name, or -1. Tries the shard added last first, because consecutive tensors are
+ * often in the same shard. */
 static int find_shard(const struct sharding *s, const char *name, int last) {
     if (last < s->n_shards && !strcmp(s->name[last], name)) return last;
     for (int i = 0; i < s->n_shards; i++)
@@ -132,8 +132,8 @@ static bool component_is_named(const struct json_member *member, const char *nam
     return member->name.bytes == bytes + 2 && !memcmp(member->name.text + 1, name, bytes);
 }
 
-/* Finds weight_map in the shard index. Other members only need to be valid JSON; total_size is not checked,
- * because it is wrong in published files. */
+/* Finds weight_map in the shard index. The index's other members only need to be valid JSON. total_size is
+ * not compared with the files, because some published values are wrong. */
 static enum status find_weight_map(struct sharding *s, const struct json_text *text, struct error *e) {
     struct json_walk walk;
     struct json_member member;
@@ -159,7 +159,8 @@ static enum status find_weight_map(struct sharding *s, const struct json_text *t
     return error_expected(e, "an object that maps tensor names to shard files");
 }
 
-/* Opens every shard. Limits on the total are checked after each file: many files cost no more than one. */
+/* Opens every shard. The limits for the whole component are checked after each shard, so that many shards
+ * cannot use more memory than one file may. */
 static enum status open_shards(struct sharding *s, struct error *e) {
     const char *slash = strrchr(s->path, '/');
     size_t folder_bytes = slash ? (size_t)(slash - s->path) + 1 : 0;
@@ -181,7 +182,8 @@ static enum status open_shards(struct sharding *s, struct error *e) {
     return OK;
 }
 
-/* Checks one member of weight_map. mapped: one flag per entry of the index, set by earlier members. */
+/* Checks one member of weight_map. mapped: for each entry of the tensor index, true if an earlier member of
+ * weight_map named the tensor. */
 static enum status check_mapping(const struct sharding *s, const struct json_member *member,
                                  const struct tensor_index *index, bool *mapped, int *shard,
                                  struct error *e) {
@@ -257,8 +259,8 @@ out:
     return e->code;
 }
 
-/* Kinds of weight files in a folder, in the order of preference given at component_open. Two files of one
- * kind are ambiguous. */
+/* Kinds of weight files in a folder, in the order of preference that component_open documents. Two files of
+ * the same kind are ambiguous. */
 enum place {
     DIFFUSION_INDEX,
     MODEL_INDEX,
@@ -314,7 +316,8 @@ static enum place place_of(const char *name) {
     return is_variant_file(name) ? VARIANT_FILE : OTHER_FILE;
 }
 
-/* The best weight file of a folder, and a second one of the same kind if there is one. */
+/* The best weight file of a folder, and if present a second file of the same kind, which makes the choice
+ * ambiguous. */
 struct choice {
     enum place place;
     char name[256], other[256];
@@ -356,7 +359,7 @@ bool component_is_candidate(const char *name) {
     return place != NO_WEIGHTS && place != LONE_SHARD;
 }
 
-/* Opens a weight file. Its first bytes determine the format, else its name. */
+/* Opens a weight file. The file's first bytes determine the format, or else the file's name. */
 static enum status open_file(struct sys *sys, const char *path, struct tensor_index *index, struct error *e) {
     if (ends_with(path, ".json"))
         open_sharded(sys, path, index, e);

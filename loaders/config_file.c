@@ -1,6 +1,7 @@
 /* Configuration files: flattens a JSON document into struct config. See config.h and loaders.h. The document
- * is traversed twice without recursion, to count its values and to copy them. Keys repeat the names of all
- * enclosing objects, so their length is limited: 1 MB of JSON could need gigabytes of keys. */
+ * is traversed twice without recursion: once to count the values, once to copy them. A flat key contains the
+ * names of all enclosing objects, so the length of keys is limited: 1 MB of JSON could otherwise need
+ * gigabytes of keys. */
 #include "loaders/json.h"
 #include "loaders/loaders.h"
 

@@ -29,7 +29,8 @@ static const struct {
 const char *file_kind_of(const unsigned char first[FILE_KIND_BYTES]) {
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++)
         if (!memcmp(first, foreign[i].start, foreign[i].bytes)) return foreign[i].kind;
-    /* JSON starts with a brace. A nonzero eighth byte excludes safetensors: the header would be too long. */
+    /* A brace and a nonzero eighth byte mean a JSON file: the first eight bytes would be too large as the
+     * header length of a safetensors file. */
     return first[0] == '{' && first[7] ? "a JSON document" : NULL;
 }
 

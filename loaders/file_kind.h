@@ -7,7 +7,7 @@ enum { FILE_KIND_BYTES = 8 };
 /* Supported weight formats, text for messages. */
 #define READABLE_WEIGHTS "safetensors (f32, f16, bf16, fp8, int8, nvfp4, mxfp8) or GGUF"
 
-/* Describes the foreign file format that starts with these bytes; NULL: the file may be safetensors. */
+/* Describes an unsupported file format by the first bytes of a file; NULL: the file may be safetensors. */
 const char *file_kind_of(const unsigned char first[FILE_KIND_BYTES]);
 
 #endif

@@ -30,7 +30,8 @@ enum status index_add_size(struct index_size *size, const struct tensor_index *p
                           LOADER_NAMES_BYTES_MAX);
 }
 
-/* Moves the sources of a part and appends copies of its entries. Returns the end of the used name storage. */
+/* Moves the sources of one index (part) to the merged index and appends copies of the part's entries. Returns
+ * the end of the used name storage. */
 static char *append_part(struct tensor_index *index, struct tensor_index *part, char *names) {
     for (int i = 0; i < part->n_entries; i++) {
         struct index_entry *entry = &index->entries[index->n_entries++];
@@ -57,7 +58,7 @@ static char *append_part(struct tensor_index *index, struct tensor_index *part, 
     return names;
 }
 
-/* Concatenates the quantisation metadata of all parts. */
+/* Concatenates the quantisation metadata of all merged files. */
 static enum status join_quantisations(const char *path, const struct tensor_index *parts, int n_parts,
                                       struct tensor_index *index, struct error *e) {
     uint64_t bytes = 0, at = 0; /* the sum cannot overflow: at most 256 texts from headers of up to 100 MB */

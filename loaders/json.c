@@ -1,7 +1,7 @@
-/* Reads JSON: see json.h. Values are Jansson's, but not the parser: when Jansson 2.14's parser is out of
- * memory it drops characters, and copies a string without its closing quote beyond its end. Callers cannot
- * detect that without replacing the allocator of the whole process. Jansson's functions that create and
- * combine values do report failures. */
+/* Reads JSON: see json.h. Jansson's value types are used, but not its parser: without memory, Jansson 2.14's
+ * parser drops characters and reads beyond the end of strings. Callers could detect the failures only by
+ * replacing the allocator of the whole process. Jansson's functions that create and combine values report
+ * failures correctly. */
 #include "loaders/json.h"
 
 #include <errno.h>
@@ -30,9 +30,9 @@ static uint64_t find_string_end(const struct json_text *t, uint64_t at) {
     return at < t->bytes ? at : t->bytes;
 }
 
-/* Skips a value: moves *at to the comma or closing bracket after it, or to the end of the text. Up to the
- * first invalid byte the nesting counted here equals the parser's, so the parser never recurses deeper than
- * allowed here. */
+/* Skips a value: moves *at to the comma or closing bracket after it, or to the end of the text. Checks the
+ * nesting depth. Up to the first invalid byte scan_value and the parser count the same depth, so the parser
+ * never recurses deeper than the limit. */
 static enum status scan_value(const struct json_text *t, uint64_t *at, int depth_limit, struct error *e) {
     int depth = 0;
     for (; *at < t->bytes; (*at)++) {
@@ -140,7 +140,8 @@ bool json_walk_next(struct json_walk *walk, struct json_member *member, struct e
     return take_member(walk, member, e) == OK;
 }
 
-/* A document being parsed. Its nesting has been checked before, which bounds the recursion. */
+/* A document being parsed. The nesting depth must have been checked before, to bound the parser's
+ * recursion. */
 struct json_reader {
     const struct json_text *t;
     uint64_t at;
@@ -154,7 +155,7 @@ static json_t *reader_fail(const struct json_reader *r, enum status code, const 
     return NULL;
 }
 
-/* Reports a syntax error; the caller adds the expected form of the whole value. */
+/* Reports a syntax error with the character expected at the current position. */
 static json_t *reader_expects(const struct json_reader *r, const char *expected) {
     char byte[16];
     loaders_json_fail_at(r->t, r->at, JSON, "invalid JSON", r->e);
@@ -210,7 +211,8 @@ static bool reader_unescape(struct json_reader *r, uint64_t end, char **out) {
     return true;
 }
 
-/* Bytes of a string: a part of the document, or a decoded copy in *made, freed with free. */
+/* Returns the bytes of a JSON string: a part of the document, or if it has escapes a decoded copy in *made,
+ * freed with free. */
 struct json_bytes {
     const char *at;
     size_t n;

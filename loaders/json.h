@@ -1,10 +1,10 @@
-/* JSON: Jansson's values with our own parser, which has limits and errors that name file and byte.
- * json_parse builds a whole document, for small files. json_walk iterates over the members of an object, each
- * of which is decoded alone: a header of 100 MB would take gigabytes as one document, and its members must be
- * counted before anything is built from them.
- * Invariants: text is parsed only after its nesting has been checked, because the parser recurses. Duplicate
- * keys are errors at every decoded level; callers of a walk detect duplicates among its members. Jansson's
- * allocator belongs to the process: this library does not replace it. */
+/* JSON: Jansson's values with our own parser, which has limits and errors that name file and byte. json_parse
+ * builds a whole document, for small files. json_walk iterates over the members of an object and decodes one
+ * member at a time. A safetensors header of 100 MB would take gigabytes as one document, and its members must
+ * be counted before memory is allocated for them. Invariants: text is parsed only after its nesting has been
+ * checked, because the parser recurses. Duplicate keys are errors at every decoded level; callers of a walk
+ * detect duplicates among its members. Jansson's allocator belongs to the process: this library does not
+ * replace it. */
 #ifndef SLUICE_LOADERS_JSON_H
 #define SLUICE_LOADERS_JSON_H
 
@@ -14,12 +14,14 @@
 
 #include "engine/base/error.h"
 
-/* Size of a JSON document in bytes above which sys->trim should follow its release. */
+/* Size in bytes of a JSON document. After releasing a larger document the caller should call sys->trim, which
+ * returns free heap memory to the system. */
 enum { JSON_LARGE_BYTES = 1 << 20 };
 
 /* Number of failed JSON allocations on this thread. Jansson drops a member when memory is short, and the
- * document looks complete. So code that builds a document compares the number before and after, and adds
- * members with json_put and json_push; json_count_failure counts results (0 or -1) of Jansson functions. */
+ * document looks complete. Code that builds a document therefore compares the number before and after, and
+ * adds members with json_put and json_push; json_count_failure counts results (0 or -1) of Jansson
+ * functions. */
 unsigned failed_json_allocations(void);
 void json_put(json_t *object, const char *name, json_t *value);
 void json_push(json_t *array, json_t *value);
@@ -43,16 +45,17 @@ struct json_text {
 enum status json_parse(const char *path, const char *text, uint64_t bytes, int depth_limit, json_t **root,
                        struct error *e);
 
-/* Decodes one value of any type from a walk, whose nesting has been checked. flags: JSON_ALLOW_NUL for \u0000
- * in strings, JSON_DECODE_INT_AS_REAL for integers beyond 64 bits, which are otherwise LIMIT. Other errors as
- * in json_parse. */
+/* Decodes one value of any type from a walk (json_walk_next has checked its nesting). flags: JSON_ALLOW_NUL
+ * for \u0000 in strings, JSON_DECODE_INT_AS_REAL for integers beyond 64 bits, which are LIMIT without the
+ * flag. Other errors as in json_parse. */
 enum status json_decode(const struct json_text *value, size_t flags, json_t **root, struct error *e);
 
-/* The first character that is not white space, which determines the type of the value; 0 if there is none. */
+/* Returns the first character of a text that is not white space; it determines the type of a JSON value. 0:
+ * only white space. */
 char json_first_char(const struct json_text *value);
 
-/* Makes a string of text that may be invalid UTF-8, such as a path or a shortened message: then '?' replaces
- * every byte above 127. NULL if memory is short. */
+/* Makes a JSON string from text such as a path or a shortened message. If the text is invalid UTF-8, '?'
+ * replaces every byte above 127. NULL if memory is short. */
 json_t *json_string_of(const char *text);
 
 struct json_member {

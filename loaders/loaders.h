@@ -1,7 +1,7 @@
 /* Loaders: read files into tensor indexes, configurations and token ids, independent of families and devices.
- * Every parser validates the whole header before it returns, reads it once into memory, and needs at most 64
- * MiB beyond it. Every error names the file and, where possible, the byte. After a failure nothing stays
- * allocated and outputs are empty. */
+ * Every parser reads a file's header once into memory, validates the whole header before returning, and needs
+ * at most 64 MiB besides the header. Every error names the file and, where possible, the byte. After a
+ * failure nothing stays allocated and outputs are empty. */
 #ifndef SLUICE_LOADERS_LOADERS_H
 #define SLUICE_LOADERS_LOADERS_H
 
@@ -22,12 +22,13 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
  * more than 1 MB, 64 levels, 65,536 values, or 255 bytes in a key including enclosing names. DUP: duplicate
  * keys, also after flattening. UTF8: invalid UTF-8. JSON: other invalid JSON, such as NaN. */
 enum status config_read(struct sys *sys, const char *path, struct config *config, struct error *e);
-/* config_read of the object at the key `member`; config->path stays NULL if the file has no such member. */
+/* As config_read, but reads only the object at the key `member`. config->path stays NULL if the file has no
+ * such member. */
 enum status config_read_member(struct sys *sys, const char *path, const char *member, struct config *config,
                                struct error *e);
 
-/* config_read from a text in memory; path names its origin in messages. member: reads only the object at this
- * key, and config->path stays NULL if there is none; NULL: the whole document. */
+/* As config_read, from a text in memory; path is the origin of the text, for messages. member: key of the
+ * only object to read (config->path stays NULL if the key is absent); NULL: the whole document is read. */
 enum status config_parse(struct sys *sys, const char *path, const char *text, const char *member,
                          struct config *config, struct error *e);
 
@@ -35,17 +36,16 @@ enum status config_parse(struct sys *sys, const char *path, const char *text, co
  * expected one. */
 enum status file_check_text(struct sys *sys, const char *path, const char *expected, struct error *e);
 
-/* UNSUPPORTED if weights of this view use a recognised but unsupported quantisation: the packing of another
- * program, or integers without a description. The error names format and tensor. */
+/* Checks the weights of an index view. UNSUPPORTED: a recognised but unsupported quantisation, such as the
+ * packing of another program, or integers without a description. The error names format and tensor. */
 enum status index_check_quantised(const struct tensor_index *index, struct error *e);
 
 /* Opens one safetensors file as source 0 of a new index; free it with index_destroy. Only the header is read.
  * Valid element types that the engine does not support become DTYPE_OTHER, but their sizes are checked. A
- * file without tensors gives an empty index. From the metadata: index->config, adapter, quantisation,
- * quantised, predicts_v.
- * Errors, as in safetensors 0.5's validate(): TRUNC, BADMAGIC (naming a git-lfs pointer, zip archive, ...),
- * LIMIT, JSON, UTF8, DUP, META (a field is missing or has the wrong type), TYPE, SHAPE, BOUNDS (outside the
- * file, holes, bytes of no tensor), OVERLAP, OVERFLOW. */
+ * file without tensors gives an empty index. Sets the index's fields config, adapter, quantisation, quantised
+ * and predicts_v from the metadata. Errors, as in safetensors 0.5's validate(): TRUNC, BADMAGIC (naming a
+ * git-lfs pointer, zip archive, ...), LIMIT, JSON, UTF8, DUP, META (a field is missing or has the wrong
+ * type), TYPE, SHAPE, BOUNDS (outside the file, holes, bytes of no tensor), OVERLAP, OVERFLOW. */
 enum status safetensors_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* Writes tensors to a safetensors file in array order: to a temporary file in the same folder, flushed and
@@ -58,8 +58,9 @@ struct named_tensor {
 enum status safetensors_write(struct sys *sys, const char *path, const struct named_tensor *tensors,
                               int n_tensors, struct error *e);
 
-/* Generates tensor bytes while a file is written: make writes the next `bytes` bytes of tensor i to `to` (at
- * most 4 MiB; whole rows if one fits, else whole blocks). A status other than OK ends the writing. */
+/* Generates tensor bytes while a file is written: the function `make` writes the next `bytes` bytes of tensor
+ * i to `to` (at most 4 MiB; whole rows if one fits, else whole blocks). A status other than OK ends the
+ * writing. */
 struct tensor_maker {
     void *user;
     enum status (*make)(void *user, int i, void *to, uint64_t bytes, struct error *e);
@@ -87,15 +88,15 @@ enum status safetensors_write_made(struct sys *sys, const char *path, const stru
  *     4. precision variants: *.safetensors.index.fp16.json, then *.fp16.safetensors
  *        (bf16, fp32, fp8, ema, non_ema)
  *     5. the only *.gguf, or the first part of a split one
- * A file that starts like a GGUF file is read as one, whatever its name. Shards need their index.
- * MISSING: nothing found, a missing shard, or a tensor missing from its shard. UNSUPPORTED: several
- * files without a standard name. BOUNDS: a shard path leaves the folder (symlinks may). DUP: a tensor
- * in two shards. META. LIMIT: 256 shards, and the limits above over all shards. Also all errors of
- * safetensors_open and gguf_open. */
+ * A file that starts like a GGUF file is read as GGUF, whatever its name. Shards can only be opened through
+ * their shard index. MISSING: nothing found, a missing shard, or a tensor missing from its shard.
+ * UNSUPPORTED: several files without a standard name. BOUNDS: a shard path leaves the folder (symlinks may).
+ * DUP: a tensor in two shards. META. LIMIT: more than 256 shards, or too many tensors or name bytes in all
+ * shards together. Also all errors of safetensors_open and gguf_open. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
-/* True if a file of this name may hold weights: shard indexes but not their shards; also unsupported kinds,
- * so that they can be rejected by name. */
+/* True if a file of the given name may hold weights. True for shard indexes but not for shards; true also for
+ * unsupported kinds of weight files, so that errors can name them. */
 bool component_is_candidate(const char *name);
 
 #endif

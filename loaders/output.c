@@ -28,7 +28,7 @@ static enum status check_target(const char *path, struct error *e) {
     return error_expected(e, "a regular file, or a new file name");
 }
 
-/* Creates an unnamed file in the output's folder; output->temporary is scratch for the folder name. */
+/* Creates an unnamed file in the output's folder; output->temporary temporarily holds the folder's name. */
 static void create_unnamed(struct output *output) {
     const char *slash = strrchr(output->path, '/');
     size_t n = slash ? (size_t)(slash - output->path) + 1 : 1;
@@ -37,8 +37,9 @@ static void create_unnamed(struct output *output) {
     output->file = output->sys->create_unnamed(output->sys, output->temporary);
 }
 
-/* Gives the file its final name. linkat(2) cannot replace an existing file, so the file is linked under a
- * temporary name and renamed. Removes a temporary file of a killed process with the same id. */
+/* Gives an unnamed output file its final name. linkat(2) cannot replace an existing file, so the file is
+ * linked under a temporary name and renamed. Removes a temporary file of a killed process with the same
+ * id. */
 static int rename_to_final(struct output *output) {
     struct sys *sys = output->sys;
     int failed = output->unnamed ? sys->link(sys, output->file, output->temporary) : 0;
@@ -65,7 +66,7 @@ enum status output_write(struct output *output, const void *from, uint64_t bytes
     uint64_t done = 0;
     while (done < bytes) {
         int64_t n = sys_write(output->sys, output->file, (const char *)from + done, bytes - done);
-        /* A write of 0 bytes counts as an error: repeating it could loop forever. */
+        /* A write of 0 bytes is treated as an error, because a repeated write could loop forever. */
         if (n <= 0) return output_fail(output->path, "cannot write file", n ? (int)n : -EIO, e);
         done += (uint64_t)n;
     }

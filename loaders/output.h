@@ -1,5 +1,6 @@
-/* Atomic file output: a file appears complete or not at all. It is written unnamed, or if unsupported under a
- * temporary name in the same folder, then flushed and renamed. */
+/* Atomic file output: a file appears complete or not at all. The file is written without a name (O_TMPFILE),
+ * or if the file system does not support this, under a temporary name in the same folder. It is then flushed
+ * and gets its final name. */
 #ifndef SLUICE_LOADERS_OUTPUT_H
 #define SLUICE_LOADERS_OUTPUT_H
 
@@ -14,12 +15,13 @@ struct output {
     uint64_t bytes; /* bytes written so far */
 };
 
-/* Opens an output file. OUTPUT with the system's reason; also for devices and pipes. */
+/* Opens an output file. OUTPUT with the system's reason; devices and pipes are refused with OUTPUT too. */
 enum status output_open(struct sys *sys, const char *path, struct output *output, struct error *e);
 enum status output_write(struct output *output, const void *from, uint64_t bytes, struct error *e);
 /* Writes zeros up to a multiple of align bytes (a power of two up to 64). */
 enum status output_pad(struct output *output, uint64_t align, struct error *e);
-/* Writes a tensor from a maker in pieces of at most 4 MiB: whole rows if one fits, else whole blocks. */
+/* Writes a tensor that a callback (struct tensor_maker) generates, in pieces of at most 4 MiB: whole rows if
+ * one fits, else whole blocks. */
 enum status output_make(struct output *output, const struct tensor_maker *maker, int i,
                         const struct tensor *tensor, struct error *e);
 /* Flushes and names the file, or removes it if e holds an error. Call after output_open in any case. */

@@ -1,8 +1,7 @@
-/* Pairs quantised weights with their scales: see quantised.h.
- * Three generations of files exist. The oldest mark a component with a tensor `scaled_fp8` and have
- * `scale_weight` next to every weight. Later ones have `weight_scale` and a description of each layer, in a
- * tensor `comfy_quant` or for all layers in the file's metadata. Descriptions are read first, because
- * integers are meaningless without one. */
+/* Pairs quantised weights with their scales: see quantised.h. Three generations of files exist. The oldest
+ * mark a component with a tensor `scaled_fp8` and have `scale_weight` next to every weight. Later files have
+ * `weight_scale` and a description of each layer, in a tensor `comfy_quant`, or for all layers in the file's
+ * metadata. Descriptions are read first, because integer weights have no meaning without a description. */
 #include "loaders/quantised.h"
 
 #include "loaders/json.h"
@@ -87,7 +86,8 @@ static float decode_scale(enum dtype dtype, uint32_t bits) {
     return value;
 }
 
-/* Reads a scale of the whole weight at opening, because it is part of the tensor descriptor. */
+/* Reads the scale of a whole weight when the file is opened, because the tensor descriptor contains the
+ * scale. */
 static enum status read_scale(struct pairing *p, struct index_entry *scale, struct error *e) {
     unsigned char bytes[4] = {0};
     if (scale->dtype != DTYPE_F32 && scale->dtype != DTYPE_F16 && scale->dtype != DTYPE_BF16) {
@@ -136,8 +136,8 @@ static enum status quantised_check_rows(struct pairing *p, const struct index_en
     return e->code;
 }
 
-/* True if a scale tensor has one scale per row of the weight: shape [rows, 1], for int8 also [rows], which
- * other programs write. */
+/* True if a scale tensor has one scale per row of the weight: shape [rows, 1], or for int8 weights also
+ * [rows], as some programs write. */
 static bool is_of_rows(const struct index_entry *scale, const struct index_entry *w) {
     bool column = scale->rank == 2 && scale->dim[1] == 1, list = scale->rank == 1 && w->dtype == DTYPE_I8;
     return w->rank == 2 && (column || list) && scale->dim[0] == w->dim[0];
@@ -172,7 +172,7 @@ static enum status pair_tiles(struct pairing *p, struct index_entry *scale, stru
     return fail_shape(p, scale, expected, e);
 }
 
-/* Checks that the weight's bytes have the type that the description requires. */
+/* Checks that the weight is stored with the element type that the layer's description requires. */
 static enum status check_stored(const struct pairing *p, enum dtype stored, struct error *e) {
     if (p->weight->dtype == stored) return OK;
     quantised_fail(p, p->weight, META, "does not have the type that its quantisation description names", e);
@@ -274,7 +274,8 @@ static enum status pair_plain(struct pairing *p, struct index_entry *scale, stru
     return error_expected(e, "F8_E4M3 or F8_E5M2");
 }
 
-/* Marks input scales as used: they belong to eight-bit products, which the engine does not compute. */
+/* Marks scales of a layer's input as used and ignores them: they are for eight-bit products, which the engine
+ * does not compute from these files. */
 static void drop_input_scales(const struct pairing *p) {
     static const char *const names[] = {"input_scale", "scale_input"};
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {

@@ -1,6 +1,6 @@
-/* Pairs quantised weights of safetensors files with scales in separate tensors. Conventions: ComfyUI's
- * comfy/ops.py and comfy/utils.py (scaled_fp8, comfy_quant, _quantization_metadata) and comfy-kitchen's
- * tensor layouts, as of 2026. */
+/* Finds the scales of quantised weights in safetensors files, which are separate tensors. Conventions:
+ * ComfyUI's comfy/ops.py and comfy/utils.py (scaled_fp8, comfy_quant, _quantization_metadata) and
+ * comfy-kitchen's tensor layouts, as of 2026. */
 #ifndef SLUICE_LOADERS_QUANTISED_H
 #define SLUICE_LOADERS_QUANTISED_H
 

@@ -29,8 +29,8 @@ static const char *format_by_name(const struct tensor_index *index, const struct
     return NULL;
 }
 
-/* The format of integer weights without a description; int8 is rejected for biases too. Other types are
- * legitimate in tensors that are not weights. */
+/* The format of integer weights without a description; int8 is rejected for biases too. Other integer types
+ * are accepted, because they occur in tensors that are not weights. */
 static const char *format_by_type(const struct index_entry *entry) {
     size_t n = strlen(entry->name);
     if (entry->dtype == DTYPE_I8 && !entry->quant_described && !entry->used)

@@ -1,6 +1,6 @@
 /* Descriptions of quantised layers, as JSON in tensors and in metadata: see quantised_format.h. JSON is
- * decoded in small pieces under limits, so that memory does not grow with a hostile description. Invalid JSON
- * is META, because it is a detail of a tensor. */
+ * decoded in small pieces under limits, so that a hostile description cannot use much memory. Invalid JSON in
+ * a description fails with META, because the file's own header is valid. */
 #include "loaders/quantised_format.h"
 
 #include "loaders/json.h"
@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Published descriptions have up to 200 bytes and one level. */
+/* Limits of a description's JSON. Published descriptions have up to 200 bytes and one level of nesting. */
 enum { DESCRIPTION_BYTES_MAX = 4096, DESCRIPTION_DEPTH_MAX = 8, METADATA_DEPTH_MAX = 10 };
 
 static const struct quantised_format known[] = {
@@ -94,7 +94,7 @@ static enum status read_description(const struct tensor_index *index, const stru
     return error_expected(e, "at most %d", DESCRIPTION_BYTES_MAX);
 }
 
-/* The weight of a layer, under a prefix; NULL if absent. */
+/* Finds the weight of a layer by tensor prefix and layer name; NULL if absent. */
 static struct index_entry *quantised_format_find_weight(const struct tensor_index *index, const char *prefix,
                                                         const char *layer, size_t bytes) {
     char name[2 * LOADER_NAME_MAX];

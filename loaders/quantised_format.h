@@ -19,7 +19,8 @@ struct quantised_format {
 enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,
                                    struct error *e);
 
-/* The `comfy_quant` text for a weight of this type; NULL: none. */
+/* Returns the description that `comfy_quant` contains for weights of a type; NULL: the type has no
+ * description. */
 const char *quantised_format_text(enum dtype dtype);
 
 #endif

@@ -185,7 +185,8 @@ static enum status read_shape(const struct entry_text *at, const json_t *json, s
     return OK;
 }
 
-/* Bytes according to shape and type. A dimension of 0 gives 0 bytes, however large the others are. */
+/* Bytes of a tensor, computed from shape and element type. A dimension of 0 gives 0 bytes, however large the
+ * others are. */
 static enum status size_of(const struct entry_text *at, const struct index_entry *entry, int bits,
                            uint64_t *bytes, struct error *e) {
     *bytes = 0;
@@ -219,8 +220,9 @@ static enum status read_extent(const struct entry_text *at, const json_t *json, 
     return OK;
 }
 
-/* Checks the data's size against the shape. A mismatch outside the file is BOUNDS; a matching size outside
- * the file means a truncated file, which check_layout reports. */
+/* Checks the data's size against the shape. Wrong size and data beyond the end of the file: BOUNDS. Right
+ * size and data beyond the end: no error here, because safetensors_check_layout reports the truncated
+ * file. */
 static enum status safetensors_check_size(const struct entry_text *at, const struct index_entry *entry,
                                           int bits, uint64_t data_bytes, struct error *e) {
     uint64_t bytes = 0;
@@ -243,7 +245,8 @@ static bool any_beyond_63_bits(const json_t *numbers) {
     return false;
 }
 
-/* True if the number that the parser rejected is a data offset: no file is that long (BOUNDS). */
+/* True if a number that the parser rejected as too large is a data offset. The error becomes BOUNDS, because
+ * no file is so long. */
 static bool offsets_overflow(const struct json_text *value) {
     struct error ignored = {0};
     json_t *json;
@@ -314,7 +317,8 @@ static char *copy_string(struct tensor_index *index, const json_t *string, uint6
     return copy;
 }
 
-/* Copies the metadata entries in use. A configuration above the size limit is ignored. */
+/* Copies the entries of __metadata__ that the engine uses to the index. A configuration above the size limit
+ * is ignored. */
 static enum status keep_metadata(const json_t *json, struct tensor_index *index, struct error *e) {
     const json_t *config = json_object_get(json, "config");
     const json_t *adapter = json_object_get(json, "lora_adapter_metadata");
@@ -349,7 +353,8 @@ static enum status safetensors_read_metadata(const struct json_text *text, struc
     return e->code;
 }
 
-/* Decodes a name to *to, which has space for its escaped form, and advances *to past its NUL. */
+/* Decodes a tensor name from JSON to *to and advances *to past the name's NUL. The buffer must have space for
+ * the name's escaped form. */
 static enum status read_name(const struct json_text *text, char **to, struct error *e) {
     json_t *name;
     if (json_decode(text, 0, &name, e) != OK) return error_expected(e, "the name of a tensor");
@@ -367,7 +372,7 @@ static enum status read_name(const struct json_text *text, char **to, struct err
     return e->code;
 }
 
-/* Second pass over the header: fills arrays that the first pass sized. */
+/* Second pass over the header: fills the arrays that were allocated with the counts of the first pass. */
 static enum status read_members(const struct json_text *header, uint64_t data_bytes,
                                 struct tensor_index *index, struct error *e) {
     struct json_walk walk;
@@ -400,7 +405,7 @@ static int safetensors_compare_places(const void *a, const void *b) {
     return (x->bytes > y->bytes) - (x->bytes < y->bytes);
 }
 
-/* Reports data byte `at`, which belongs to no tensor or to two. */
+/* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
 static enum status safetensors_fail_layout(const struct json_text *header, uint64_t at, enum status code,
                                            const char *what, struct error *e) {
     error_set(e, code, "%s", what);
@@ -459,7 +464,8 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     }
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;
-    /* Duplicate names are reported before overlaps, which they usually cause. */
+    /* Duplicate tensor names are reported before overlapping data, because files with duplicate names usually
+     * have overlaps too. */
     if (safetensors_sort_names(header, index, e) != OK) return e->code;
     if (safetensors_check_layout(header, data_bytes, index, e) != OK) return e->code;
     sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);

@@ -2,10 +2,10 @@
  * CLIPTextModelWithProjection. Output: a pooled row for the whole prompt, a row for each token, or both.
  *
  * Token plus position embeddings, then layers (clip_layers.h) with causal attention, then the final norm. The
- * pooled row is that of the end token, optionally multiplied by text_projection. Token rows may come from an
- * earlier layer (clip_skip), with or without the final norm. A prompt of several windows is a sequence of
- * independent texts: positions restart in each, and attention does not cross windows. Source: transformers 5,
- * models/clip/modeling_clip.py. */
+ * pooled row is the end token's hidden state, optionally multiplied by text_projection. Token rows may come
+ * from an earlier layer (clip_skip), with or without the final norm. A prompt of several windows is a
+ * sequence of independent texts: positions restart in each window, and attention does not cross windows.
+ * Source: transformers 5, models/clip/modeling_clip.py. */
 #include "kernels/ops.h"
 #include "models/clip_layers.h"
 #include "models/models.h"
@@ -20,7 +20,7 @@ enum { HEAD = 64 }; /* head size of all published models */
 struct clip_settings {
     struct clip_layer_settings layer;
     int layers;
-    int hidden_state_from_end; /* token rows: hidden_states[-1 - this value] if a lane has no clip_skip */
+    int hidden_state_from_end; /* without clip_skip, token rows are hidden_states[-1 - this field] */
     int n_absent_layers; /* number of last layers that the file lacks (diffusers' OpenCLIP-H has 23 of 24) */
     bool normed;         /* apply the final norm to token rows of any layer */
     bool projected;
@@ -88,7 +88,8 @@ static const struct weight_spec clip_projection_table[] = {
      .init_scale = 1},
 };
 
-/* text_projection stored transposed: by OpenCLIP, and by stable-diffusion.cpp under transformers' name. */
+/* Names of text_projection in files that store the tensor transposed: OpenCLIP's, and stable-diffusion.cpp's,
+ * which uses transformers' name. */
 static const struct weight_spec clip_transposed_table[] = {
     {.offset = offsetof(struct projection_weights, projection),
      .names = {"text_projection", "text_model.text_projection"},
@@ -159,7 +160,8 @@ static void clip_forward_projection(struct context *x, const void *weights, cons
     op_linear_few(x, scope->lane->pooled, state->pooled, w->projection, (struct tensor){0}, ACTIVATION_NONE);
 }
 
-/* Pooled output, if text_projection is stored transposed; op_patchify (1x1 patches) transposes it back. */
+/* Pooled output if text_projection is stored transposed. op_patchify with 1x1 patches transposes the tensor
+ * back. */
 static void clip_forward_transposed(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct projection_weights *w = weights;
     const struct clip_state *state = scope->lane->state;
@@ -213,7 +215,8 @@ static bool clip_is_named_by_openclip(const struct component *c) {
     return index_find(&c->index, "transformer.resblocks.0.attn.out_proj.weight");
 }
 
-/* Widths of CLIP-L, OpenCLIP-H and OpenCLIP-G. A test model of another width matches any of them. */
+/* Widths of CLIP-L, OpenCLIP-H and OpenCLIP-G. A test model of another width matches any of the three
+ * encoders. */
 enum { WIDTH_L = 768, WIDTH_H = 1024, WIDTH_G = 1280 };
 
 static bool clip_has_width(const struct tensor_index *view, int32_t width) {
@@ -284,7 +287,7 @@ static int clip_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Skips the layers after the one that token rows are read from, unless the lane needs the pooled row. */
+/* Skips the layers after the layer that outputs the token rows, unless the lane needs the pooled row. */
 static bool clip_skips_block(const struct component *c, const struct block *block, const struct lane *lane) {
     const struct clip_settings *s = (const struct clip_settings *)c->settings;
     if (lane->pooled.rank) return false;

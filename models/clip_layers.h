@@ -1,7 +1,7 @@
 /* Transformer layers shared by CLIP's text and vision encoders.
  *
  * A layer: x += out(attention(n)); x += fc2(gelu(fc1(n))), with layer norms before each half and biases
- * everywhere; attention of text is causal. Source: transformers 5, models/clip/modeling_clip.py
+ * everywhere; the text encoder's attention is causal. Source: transformers 5, models/clip/modeling_clip.py
  * (CLIPEncoderLayer). */
 #ifndef SLUICE_MODELS_CLIP_LAYERS_H
 #define SLUICE_MODELS_CLIP_LAYERS_H
@@ -22,9 +22,9 @@ struct clip_layer_weights {
     struct clip_linear norm1, q, k, v, out, norm2, up, down;
 };
 
-/* Weight table of a CLIP layer. Macro NAMES(name, gguf, wan) lists a family's tensor names: of transformers,
- * clip.cpp (models/convert_hf_to_gguf.py; its ffn_down is the first MLP layer) and WAN's authors.
- * checkpoint_name is OpenCLIP's. FUSED is the name prefix of a tensor that holds q, k and v. */
+/* Weight table of a CLIP layer. Macro NAMES(name, gguf, wan) lists a family's tensor names in files of
+ * transformers, clip.cpp and WAN's authors. In clip.cpp (models/convert_hf_to_gguf.py), ffn_down is the first
+ * MLP layer. checkpoint_name is OpenCLIP's name. FUSED: name prefix of the tensor that holds q, k and v. */
 #define CLIP_RESBLOCK "transformer.resblocks.%d."
 #define CLIP_ROW(NAMES, field, init_scale_, end, name, gguf, wan, rank_, ...)                                \
     .offset = offsetof(struct clip_layer_weights, field),                                                    \

@@ -107,7 +107,7 @@ struct norm_weights {
 static const struct weight_spec clip_vision_norm_table[] = {NORM_WEIGHT(weight, 0, ".weight"),
                                                             NORM_WEIGHT(bias, 1, ".bias")};
 
-/* The final norm is in files but unused: the output is read before it. */
+/* The final norm is in files but unused, because the output is an earlier hidden state. */
 static const struct block_kind clip_vision_kind_norm =
     BLOCK_KIND("norm", "post_layernorm", clip_vision_norm_table, norm_weights, NULL, .never_quantised = true);
 
@@ -164,8 +164,8 @@ static enum status clip_vision_check_pictures(const struct component *c, const s
     return error_expected(e, "resized to at least %dx%d, cropped to that size", side, side);
 }
 
-/* Side of the input image in pixels, from the number of positions: a class token and a square of patches. 0:
- * the patches form no square. */
+/* Side of the input image in pixels, computed from the number of positions (a class token and a square of
+ * patches). 0: the patches form no square. */
 static int32_t clip_vision_side(const int32_t *d) {
     int32_t side = (int32_t)lrint(sqrt((double)d[POSITIONS] - 1));
     return d[POSITIONS] > 1 && side * side == d[POSITIONS] - 1 ? side * d[PATCH] : 0;
@@ -233,7 +233,7 @@ static void clip_vision_declare(const struct component *c, struct lane *lanes, i
     for (int i = 0; i < n_lanes; i++) ((struct clip_vision_state *)lanes[i].state)->tokens = tokens;
 }
 
-/* Resize and centre crop: image_transforms.py, get_resize_output_image_size. */
+/* Sizes of resize and centre crop, as in transformers' image_transforms.py, get_resize_output_image_size. */
 static struct vision_grid clip_vision_grid_of(const struct component *c, int width, int height) {
     const struct clip_vision_settings *s = (const struct clip_vision_settings *)c->settings;
     int shorter = width < height ? width : height, side = c->dims[SIDE];

@@ -1,7 +1,7 @@
 /* Linear approximations of VAE decoders, for previews (struct latent_colours in models.h).
  *
  * The values were fitted to each VAE by stable-diffusion.cpp (src/runtime/latent-preview.h at 2e0f042);
- * those of Stable Diffusion 3 by Stability AI (sd3.5, sd3_impls.py at 8565799). */
+ * Stability AI fitted the values of Stable Diffusion 3 (sd3.5, sd3_impls.py at 8565799). */
 #include "models/models.h"
 
 /* clang-format off */

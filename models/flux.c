@@ -3,9 +3,9 @@
  *
  * Double blocks have separate weights for text and image tokens, with joint attention (mmdit.h). Single
  * blocks treat all tokens alike. The conditioning is one row: timestep, guidance scale (dev), and pooled
- * prompt. Linear layers turn it into each block's shifts, scales and gates (AdaLN). They are blocks of their
- * own here, because they depend on timestep and prompt alone and can be hoisted. Rope positions: (0, 0, 0)
- * for text, (0, y, x) for the image, (i, y, x) for reference i from 1. Fill reads more channels in
+ * prompt. Linear layers turn this row into each block's shifts, scales and gates (AdaLN). These layers are
+ * separate blocks here, because they depend on timestep and prompt alone and can be hoisted. Rope positions:
+ * (0, 0, 0) for text, (0, y, x) for the image, (i, y, x) for reference i from 1. Fill reads more channels in
  * x_embedder: the latent of the masked image and the mask. Source: diffusers 0.42,
  * models/transformers/transformer_flux.py; checkpoint names of the authors: loaders/single_file_utils.py,
  * convert_flux_transformer_checkpoint_to_diffusers. */
@@ -23,7 +23,7 @@ enum {
     HEADS,
     AXES, /* first of three rope axes */
     IN = AXES + 3,
-    OUT, /* out_channels in config.json: PATCH for Fill, whose IN is larger; 0: the key is omitted */
+    OUT, /* value of out_channels in config.json: PATCH for Fill, whose IN is larger; 0: key omitted */
     PATCH,
     LATENT,
     FILL, /* 1: Fill model, whose IN includes the masked image's latent and the mask */
@@ -51,8 +51,8 @@ struct flux_state {
     struct tensor text; /* embedded prompt: [text rows, DIM] */
     /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                         /* [rows, DIM] */
-    struct tensor image_modulation, text_modulation; /* all double blocks': [blocks, rows, SIX_DIM] */
-    struct tensor single_modulation;                 /* all single blocks': [blocks, rows, THREE_DIM] */
+    struct tensor image_modulation, text_modulation; /* of all double blocks: [blocks, rows, SIX_DIM] */
+    struct tensor single_modulation;                 /* of all single blocks: [blocks, rows, THREE_DIM] */
     struct tensor final_modulation;                  /* scale and shift of the final layer: [rows, TWO_DIM] */
 };
 
@@ -76,8 +76,8 @@ struct single_weights {
         BLOCK_WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
 #define LINEAR(...) LINEAR_IF(0, __VA_ARGS__)
 
-/* Table row of a weight that the authors' checkpoint stores fused with others (q, k, v and, in single blocks,
- * the MLP's first layer). part_: index of the weight within the fused tensor. */
+/* Table row of a weight that the authors' checkpoint stores fused with other weights (q, k, v and, in single
+ * blocks, the MLP's first layer). part_: index of the weight within the fused tensor. */
 #define FUSED_PART(structure, field_, name_, fused_, n_parts_, part_, rank_, rows_)                          \
     {                                                                                                        \
         .offset = offsetof(struct structure, field_), .names = {name_},                                      \
@@ -395,14 +395,14 @@ static enum status flux_configure(struct component *c, const struct config *conf
     bool guided = c->dims[GUIDED];
     int patch = 1;
     config_int(config, "patch_size", 1, 1, &patch,
-               e); /* must be 1: diffusers packs 2x2 patches before the model */
+               e); /* patch_size must be 1: diffusers packs 2x2 patches before the model */
     config_bool(config, "guidance_embeds", &guided, e);
     config_check_list(config, "axes_dims_rope", 3, e);
     c->dims[GUIDED] = guided;
     return e->code == OK && flux_check_dims(c, e) == OK ? flux_check_inputs(c, e) : e->code;
 }
 
-/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
+/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
 static int flux_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0;
     refs[n++] = (struct block_ref){.kind = &flux_kind_context};

@@ -157,13 +157,13 @@ void mmdit_attention(struct context *x, const struct mmdit_qkv *a, int32_t first
     x->scratch->used = a->mark;
 }
 
-/* Shift and scale, two parts of a modulation row. part: index of the shift; the scale follows it. */
+/* Shift and scale, two parts of a modulation row. part: index of the shift; part + 1: index of the scale. */
 static struct affine mmdit_shift_scale(struct tensor modulation, int part, int32_t dim) {
     return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
                            .scale = mmdit_chunk(modulation, part + 1, dim)};
 }
 
-/* Writes the layer-normed and modulated token rows of the stream to n. */
+/* Writes the stream's token rows, layer-normed and modulated, to tensor n. */
 static void mmdit_norm(struct context *x, const struct mmdit_stream *s, struct tensor n, struct tensor tokens,
                        int part) {
     int32_t first = s->first, dim = tokens.dim[1];
@@ -207,7 +207,7 @@ static void mmdit_attention_out(struct context *x, const struct mmdit_stream *s,
     }
 }
 
-/* Self-attention of one stream (attn2); a->n already holds its normed input. */
+/* Self-attention of one stream (attn2); a->n holds the normed input. */
 static void mmdit_attention2(struct context *x, const struct mmdit_stream *s, struct tensor tokens,
                              int32_t head, struct mmdit_qkv *a) {
     enum { GATE = 8 };
@@ -265,7 +265,7 @@ void mmdit_joint_block(struct context *x, const struct mmdit_stream *image, cons
     mmdit_attention(x, &a, first, image->first + image->n_updated - first, heads.size);
     if (attention2)
         mmdit_norm(x, image, a.n, tokens,
-                   SECOND_NORM); /* attn2 also reads the tokens from before the joint attention */
+                   SECOND_NORM); /* attn2 also reads the tokens as they were before the joint attention */
     mmdit_attention_out(x, image, &image->w->attention.out, tokens, a.q, GATE);
     mmdit_attention_out(x, text, &text->w->attention.out, tokens, a.q, GATE);
     if (attention2) mmdit_attention2(x, image, tokens, heads.size, &a);

@@ -39,7 +39,7 @@ struct mmdit_time_text_embed_weights {
 struct mmdit_stream_weights {
     struct mmdit_attention_weights attention;
     struct mmdit_attention_weights attention2; /* self-attention within this stream (diffusers: attn2), added
-                                                  to the joint attention; absent: none */
+                                                  to the joint attention; absent in blocks without attn2 */
     struct linear_weights up, down;
 };
 
@@ -56,11 +56,11 @@ enum status mmdit_check_sizes(const struct component *c, const struct mmdit_size
 
 int32_t mmdit_token_count(struct tensor latent);
 int mmdit_n_references(const struct lane *lane);
-/* Latent of image i: 0 is the generated image, 1 and up are the references. */
+/* Latent of image i. Image 0 is the generated image; images from 1 are the references. */
 struct tensor mmdit_latent(const struct lane *lane, int i);
 /* Number of tokens of the generated image and all references. */
 int32_t mmdit_image_token_count(const struct lane *lane);
-/* The rows of `all` that belong to text tokens (mmdit_text_rows) or image tokens (mmdit_image_rows). */
+/* Rows of the text tokens (mmdit_text_rows) or image tokens (mmdit_image_rows) in tensor `all`. */
 struct tensor mmdit_text_rows(struct tensor all, const struct lane *lane);
 struct tensor mmdit_image_rows(struct tensor all, const struct lane *lane);
 /* Part i of a row [1, C] that is split into parts of `length` columns (torch.chunk). */
@@ -88,7 +88,7 @@ void mmdit_proj_out(struct context *x, const struct linear_weights *w, const str
 /* Scratch tensors of joint attention, for the rows of both streams: normed input, queries, keys, values. */
 struct mmdit_qkv {
     struct tensor n, q, k, v;
-    uint64_t mark; /* scratch memory position of k and v; restoring it frees them */
+    uint64_t mark; /* scratch memory position before k and v; resetting to `mark` frees k and v */
 };
 
 struct mmdit_qkv mmdit_qkv_alloc(struct context *x, const struct tensor *tokens);
@@ -103,8 +103,8 @@ enum { MMDIT_RANGES = 2 };
 /* Token rows of a stream that share one modulation. */
 struct mmdit_range {
     int32_t rows;
-    /* Modulation parts of C values. [1, 6 C]: shift, scale, gate of attention, then of the feed-forward; [1,
-     * 9 C]: then of attn2; [1, 2 C]: shift and scale, in a stream without updated rows. */
+    /* Row of modulation parts of C values each. 6 parts: shift, scale, gate of attention, then of the
+     * feed-forward. 9 parts: then of attn2. 2 parts: shift and scale, in a stream without updated rows. */
     struct tensor modulation;
 };
 
@@ -117,7 +117,7 @@ struct mmdit_heads {
 struct mmdit_stream {
     const struct mmdit_stream_weights *w;
     int32_t first, rows;
-    int32_t n_updated; /* leading rows that the block updates; the others give keys and values only */
+    int32_t n_updated; /* the block updates the first n_updated rows; later rows give keys and values only */
     struct mmdit_range range[MMDIT_RANGES]; /* consecutive row ranges; unused entries have 0 rows */
 };
 

@@ -1,4 +1,4 @@
-/* The tables of all families and recipes (models.h), in their own file so that tests can link others. */
+/* Tables of all families and recipes (models.h) in a separate file, so that tests can link other tables. */
 #include "models/models.h"
 
 #define FAMILY_ROW(name) &family_##name,

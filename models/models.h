@@ -37,8 +37,8 @@ bool clip_is_g(const struct tensor_index *view);
 /* Variants of Flux.1: guidance-distilled (dev, Kontext), schnell, inpainting (Fill). */
 enum { FLUX_GUIDED, FLUX_SCHNELL, FLUX_FILL };
 
-/* Variants of WAN that tensor shapes distinguish; others differ in the number of transformers or the VAE.
- * WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not. */
+/* Variants of WAN that tensor shapes distinguish; other WAN models differ in the number of transformers or in
+ * the VAE. WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not. */
 enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
 
 /* Variants of Stable Diffusion 3 that tensor shapes distinguish: 3.5 large has query and key norms, 3.5
@@ -66,8 +66,8 @@ extern const struct family *const families[];
 struct image_prompt {
     const char *template_before; /* replaces text_recipe.template_before; NULL: prompts cannot have images */
     int drop_idx;                /* replaces text_recipe.drop_idx in prompts with images */
-    const char *before, *after; /* text around each image, before the prompt; %d is the image number from 1 */
-    const char *pad;            /* placeholder token, repeated once for each vision token */
+    const char *before, *after;  /* text before and after each image; %d is the image number from 1 */
+    const char *pad;             /* placeholder token, repeated once for each vision token */
 };
 
 /* How a prompt becomes the token ids of one text encoder. */
@@ -84,7 +84,7 @@ struct text_recipe {
     struct image_prompt image_prompt;
     const char *tokenizer;        /* required tokenizer_kind(): "BPE", "CLIP BPE" or "unigram" */
     const char *tokenizer_folder; /* subfolder of the tokenizer in a Hugging Face folder */
-    const char *tokenizer_from;   /* where to get the tokenizer: advice in the error if it is missing */
+    const char *tokenizer_from;   /* where to get the tokenizer; part of the error for a missing tokenizer */
     const char *classes[2];       /* class names of encoder and tokenizer in model_index.json */
 };
 
@@ -101,7 +101,7 @@ struct slot {
     /* The model may lack this component. Without a vision encoder, requests that need it fail. The output of
      * an absent text encoder is zeros (model_condition_columns); one text encoder must be present. */
     bool optional;
-    const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: the family's */
+    const char *display_name; /* readable name, such as "CLIP-L text encoder"; NULL: family.display_name */
     const char *folder;       /* subfolder of the component in a Hugging Face folder */
     /* Usual name of the weight file ("taef1"), which selects the slot if weights for other slots have the
      * same shapes; NULL: shapes are unambiguous. */
@@ -109,10 +109,11 @@ struct slot {
     /* Tensor name prefixes in files that hold several components, NULL-terminated; the first is "". */
     const char *const *prefixes;
     const char *prefix; /* tensor name prefix in a Hugging Face folder that two slots share; NULL: none */
-    /* True if the weights belong to this slot, not to another slot of the same family; NULL: always. */
+    /* Callback: true if the weights belong to this slot, not to another slot of the same family. NULL: all
+     * weights of the family belong to this slot. */
     bool (*matches)(const struct tensor_index *view);
-    /* Words in the file name that select among slots of equal shapes, such as "high"; a word ends at every
-     * character that is no letter or digit. NULL-terminated. */
+    /* Words in the file name that select this slot among slots with equal tensor shapes, such as "high". A
+     * word ends at every character that is no letter or digit. NULL-terminated. */
     const char *name_words[3];
     struct text_recipe text; /* how a text encoder's prompt becomes tokens */
     const char *class;       /* class name in model_index.json of a vision encoder with its own folder */
@@ -121,7 +122,7 @@ struct slot {
         const char *name;
         int value;
     } dimension[SLOT_DIMENSIONS_MAX];
-    const struct published_setting *published; /* settings that differ from the family's; NULL: none */
+    const struct published_setting *published; /* settings with other values than the family's; NULL: none */
 };
 
 /* Timestep shift s of a flow-matching schedule: sigma = s u / (1 + (s - 1) u). */
@@ -136,11 +137,11 @@ struct flow_shift_line {
     int base_tokens, max_tokens;
 };
 
-/* Distinguishes v-prediction weights from epsilon weights of the same shapes: v if the standard deviation
- * of the values of a bias vector is above a threshold. */
+/* Distinguishes v-prediction weights from epsilon-prediction weights of equal shapes. In v-prediction
+ * weights, the standard deviation of the values of a bias vector is above a threshold. */
 enum { PREDICTION_PROBE_NAMES = 2 };
 struct prediction_probe {
-    const char *name[PREDICTION_PROBE_NAMES]; /* bias vector: checkpoint, diffusers name; NULL: no probe */
+    const char *name[PREDICTION_PROBE_NAMES]; /* tensor names: checkpoints, diffusers; NULL: no probe */
     double deviation;
 };
 
@@ -165,12 +166,13 @@ enum condition_kind { CONDITION_TOKENS, CONDITION_POOLED };
 struct condition {
     int slot;
     enum condition_kind what;
-    /* Hidden state of the text encoder: hidden_states[-1 - this value]; 0: the last, after the final norm. */
+    /* Selects hidden_states[-1 - hidden_state_from_end] of the text encoder; 0: the last hidden state, after
+     * the final norm. */
     int hidden_state_from_end;
     bool final_norm; /* apply the final norm also to an earlier hidden state */
     bool projected;  /* apply text_projection to the pooled row */
     /* text_projection is applied only in a pipeline folder whose config.json names the slot's class.
-     * Otherwise it is not used and may be absent. */
+     * Otherwise text_projection is unused and may be absent. */
     bool projected_if_class;
     /* Concatenate with the previous condition's tokens along the feature axis (torch.cat, dim=-1);
      * otherwise along the token axis. Pooled rows are always concatenated along the feature axis. */
@@ -182,7 +184,7 @@ struct condition {
 /* A denoiser and its timestep range: from 1000 * `below` down to 1000 * `below` of the next span. */
 struct denoiser_span {
     int slot;
-    double below; /* upper end, 0 to 1; replaced by boundary_ratio in model_index.json; 0 ends the list */
+    double below; /* upper end, 0 to 1; boundary_ratio in model_index.json replaces it; 0 ends the list */
 };
 
 /* Extra input channels that are concatenated with the latent (lane.concat). */
@@ -192,9 +194,9 @@ enum concat_rule {
                        channel per pixel of a latent pixel */
     CONCAT_INPAINT, /* Stable Diffusion inpainting, needs --init-img and --mask: one mask channel, sampled at
                        each latent pixel's top left pixel, then the latent of the masked image */
-    CONCAT_I2V, /* WAN image-to-video, needs --init-img, takes no mask: mask with one channel per video frame
-                   of a latent frame, 1 for input frames (first, last); then the latent of a video of the
-                   input frames, grey elsewhere */
+    CONCAT_I2V, /* WAN image-to-video, needs --init-img, takes no --mask. First a mask, one channel per video
+                   frame of a latent frame, 1 in input frames (first, last); then the latent of a video that
+                   has the input frames and is grey elsewhere */
     CONCAT_CONTROL, /* WAN VACE, takes a control video, mask and reference images (leading frames): latent of
                        the video outside the mask, latent inside, then the mask, one channel per pixel of a
                        latent pixel */
@@ -211,9 +213,10 @@ enum init_image_rule {
 /* Micro-conditioning of SDXL (diffusers: add_time_ids), in lane.add_time_ids. */
 enum add_time_ids_rule {
     ADD_TIME_IDS_NONE,
-    ADD_TIME_IDS_SIZES, /* height and width, crop top and left (0), height and width again, all of the
-                           generated image */
-    ADD_TIME_IDS_SIZES_AND_SCORE, /* size, crop, and aesthetic score: 6, for the negative prompt 2.5 */
+    ADD_TIME_IDS_SIZES, /* height and width of the generated image, crop top and left (0), height and width
+                           again */
+    ADD_TIME_IDS_SIZES_AND_SCORE, /* height, width, crop top and left (0), aesthetic score (6; negative
+                                     prompt: 2.5) */
 };
 
 /* Target areas in pixels of resized reference images and of the output. Aspect ratios are kept; sides are
@@ -233,7 +236,7 @@ struct recipe {
     struct slot slot[SLOTS_MAX + 1]; /* ends with an empty slot */
     int variant;                     /* component.variant of the denoiser */
     /* Word in the name of the model or of the denoiser's file that selects this recipe among recipes with the
-     * same shapes; NULL: the default among them. */
+     * same shapes; NULL: the default recipe for these shapes. */
     const char *name_word;
     struct condition condition[CONDITIONS_MAX];
     int n_conditions;
@@ -254,29 +257,30 @@ struct recipe {
     enum concat_rule concat;
     enum init_image_rule init;
     enum add_time_ids_rule add_time_ids;
-    bool force_zeros_for_empty_prompt;    /* default of this key of model_index.json: embeddings of an absent
-                                             negative prompt are zeros, not those of "" */
+    bool force_zeros_for_empty_prompt;    /* default of this model_index.json key; true: the embeddings of an
+                                             absent negative prompt are zeros; false: the embeddings of "" */
     const char *default_negative;         /* negative prompt if none is passed; NULL: "" or zeros */
     const struct latent_colours *colours; /* preview colours for the published VAE; NULL: none known */
-    /* Timestep shift if scheduler_config.json does not set it. */
+    /* Timestep shift, used if scheduler_config.json sets none. */
     enum flow_shift_rule shift_rule;
     double flow_shift;
     struct flow_shift_line shift_line;
     double shift_terminal;  /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
-    bool samples_posterior; /* encode input images to a sample of the VAE posterior, else to its mode */
+    bool samples_posterior; /* encode input images to a sample of the VAE posterior; false: to the mode */
     int references_min, references_max; /* allowed number of reference images (-r) */
     bool references_if_unnamed;         /* reference images only if no model_index.json names a pipeline */
     struct picture_areas areas;
     const char *edit; /* value of --edit that selects this recipe; NULL: none */
     /* Default generation settings for models without a sluice.json. */
     int width, height, frames, fps, steps; /* frames 0: one image */
-    /* Distilled model (Turbo) with the same shapes, recognised by this sample_size and trailing timesteps
-     * without zero terminal SNR: default steps (0: none known). Its cfg_scale is 1. */
+    /* Distilled model (Turbo) with equal shapes: its sample_size and its default steps (0: no such model).
+     * Its default cfg_scale is 1. A configuration with this sample_size and trailing timesteps without zero
+     * terminal SNR selects these defaults. */
     struct {
         int latent_side, steps;
     } distilled;
     double cfg_scale, guidance, strength;
-    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: that of the first */
+    double cfg_scale_low; /* cfg_scale of the second of two denoisers; 0: the first denoiser's cfg_scale */
     bool takes_guidance;  /* the denoiser has an embedding of the distilled guidance scale */
 };
 

@@ -1,4 +1,5 @@
-/* Published models: see published_models.h. A row for each repository, then one for each recipe. */
+/* Published models: see published_models.h. The first table has a row for each repository, the second for
+ * each recipe. */
 #include "models/published_models.h"
 
 #include <string.h>

@@ -11,10 +11,9 @@ enum { HF_SOURCE_RECIPES_MAX = 10 };
 /* Files in a Hugging Face repository. All recipes of a row have the same denoiser family. */
 struct hf_source {
     const char *repository;
-    const char
-        *flag; /* flag that takes these files; NULL: -m, a complete model or one without text encoders */
+    const char *flag; /* flag that loads the files; NULL: -m, a complete model or one without text encoders */
     const char *files; /* file name in the repository; NULL: the whole repository, in diffusers' layout */
-    int megabytes;     /* file size in 10^6 bytes, three digits, as the repository lists it; 0: unknown */
+    int megabytes;     /* file size in 10^6 bytes, rounded to three digits; 0: unknown */
     const struct recipe
         *recipe[HF_SOURCE_RECIPES_MAX + 1]; /* recipes that can use the files, NULL-terminated */
 };
@@ -25,8 +24,8 @@ struct published_model {
     /* Reference implementation and version of the test fixture for whole pipelines of this recipe; NULL: no
      * fixture. */
     const char *reference;
-    const struct recipe
-        *parts_compared_in; /* without a fixture: the recipe whose fixture covers the same components */
+    const struct recipe *parts_compared_in; /* if there is no fixture: recipe whose fixture covers all
+                                               components of this recipe */
 };
 
 extern const struct hf_source hf_sources[]; /* all known files; the last row has repository NULL */

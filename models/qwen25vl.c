@@ -14,7 +14,8 @@ static const struct weight_spec qwen25vl_layer_table[] = {
 static const struct block_kind qwen25vl_kind_layer =
     BLOCK_KIND("layer", "layers.%d", qwen25vl_layer_table, qwen_layer_weights, qwen_forward_layer);
 
-/* Tensor of Qwen3; with the prefix "language_model.", which text models lack, it means Qwen3-VL. */
+/* Tensor that Qwen3 has and Qwen2.5 lacks. With the prefix "language_model.", which text models lack, the
+ * file is Qwen3-VL. */
 static const char qwen3_norm[] = "layers.0.self_attn.q_norm.";
 
 static bool is_qwen3_vl(const struct tensor_index *index) {
@@ -70,7 +71,8 @@ static enum status qwen25vl_check_sections(const struct component *c, struct err
     return error_expected(e, "three positive numbers with a sum of %d", c->dims[QWEN_HEAD] / 2);
 }
 
-/* Published head size, used if the configuration has no head count: tensor shapes do not determine it. */
+/* Published head size, used if the configuration has no head count, because tensor shapes do not determine
+ * the head size. */
 enum { HEAD_PUBLISHED = 128 };
 
 static enum status qwen25vl_configure(struct component *c, const struct config *config, struct error *e) {
@@ -110,8 +112,8 @@ static const struct dimension qwen25vl_dimensions[] = {
             offsetof(struct qwen_settings, mrope_section) + (i) * sizeof(int), SETTING_INT, 0, 0, 256        \
     }
 
-/* Settings from config.json, which transformers wrote flat, in text_config, or both; and from GGUF
- * metadata. */
+/* Settings from GGUF metadata or config.json, whose keys transformers wrote at top level, in text_config, or
+ * in both. */
 static const struct setting qwen25vl_settings[] = {
     {{"num_attention_heads", "text_config.num_attention_heads", "qwen2vl.attention.head_count"},
      offsetof(struct qwen_settings, heads),

@@ -1,8 +1,8 @@
 /* Vision encoder of Qwen2.5-VL (transformers: Qwen2_5_VisionTransformerPretrainedModel). Its output tokens
  * are part of the prompt of the language model (qwen25vl.c).
  *
- * Patches of 14x14 pixels become tokens. They are ordered window by window, within a window in merge blocks
- * of 2x2, so that tokens that attend to each other, or are merged, are contiguous. A layer: x +=
+ * Patches of 14x14 pixels become tokens. Tokens are ordered window by window, and within a window in merge
+ * blocks of 2x2, so that tokens that attend to each other, or are merged, are contiguous. A layer: x +=
  * out(attention(rope(q), rope(k), v)); x += down(silu(gate(n)) * up(n)), with RMS norms before each half,
  * biases everywhere, rope on halves of a head over row and column. Most layers attend within a window, a few
  * to the whole image. Finally the four tokens of a merge block are merged into one, and tokens return to
@@ -40,7 +40,7 @@ struct vision_settings {
     int merge_size; /* side of a merge block, in tokens */
     int window;     /* window size in pixels */
     int full_layers[FULL_LAYERS_MAX];
-    int full_every; /* above 0: full attention in every full_every-th layer; 0: in full_layers */
+    int full_every; /* full attention in every full_every-th layer; 0: in layers full_layers */
     int activation;
     int min_pixels, max_pixels; /* minimum and maximum pixel count of the resized image */
     struct picture_format format;
@@ -48,7 +48,7 @@ struct vision_settings {
 
 static const float norm_eps = 1e-6F; /* constant in transformers */
 
-/* Grid of patch tokens before merging, and their order. */
+/* Grid of patch tokens before merging, and the order of the tokens. */
 struct token_grid {
     int32_t rows, columns;
     struct token_order token_order;
@@ -414,7 +414,8 @@ static void qwen25vl_vision_declare(const struct component *c, struct lane *lane
     }
 }
 
-/* Resized image: smart_resize of models/qwen2_vl/image_processing_qwen2_vl.py; rounds half to even. */
+/* Size of the resized image, as in smart_resize of models/qwen2_vl/image_processing_qwen2_vl.py. Halves are
+ * rounded to even. */
 static struct vision_grid qwen25vl_vision_grid_of(const struct component *c, int width, int height) {
     const struct vision_settings *s = (const struct vision_settings *)c->settings;
     enum { ASPECT_MOST = 200 };
@@ -516,7 +517,8 @@ static const struct setting qwen25vl_vision_pictures[] = {
     PER_COLOUR(deviation, 0.26862954, 0.26130258, 0.27577711, 1e-6, 10, "image_std"),
 };
 
-/* Full attention in a synthetic encoder: in the last of fewer than 8 layers, else in 4 at equal distances. */
+/* Chooses the layers with full attention for generated weights: the last of fewer than 8 layers, else 4
+ * layers at equal distances. */
 static void qwen25vl_vision_derive_dims(struct component *c) {
     enum { PUBLISHED = 4, FEW = 8 };
     struct vision_settings *s = (struct vision_settings *)c->settings;

@@ -2,11 +2,11 @@
  * image, reference images (Edit).
  *
  * Text and image have separate weights with joint attention (mmdit.h). The conditioning is the timestep
- * alone; linear layers turn it into each block's shifts, scales and gates (AdaLN). They are a third of all
- * weights and blocks of their own here, which can be hoisted. Edit 2511 modulates reference tokens as at
- * timestep 0 (zero_cond_t). Rope: images are centred at (0, 0), with the image number on the first axis; text
- * positions continue diagonally after the largest image coordinate. The last block updates only the tokens of
- * the generated image; its text gives keys and values. Source: diffusers 0.42,
+ * alone; linear layers turn the timestep embedding into each block's shifts, scales and gates (AdaLN). These
+ * layers are a third of all weights and separate blocks here, which can be hoisted. Edit 2511 modulates
+ * reference tokens as at timestep 0 (zero_cond_t). Rope: images are centred at (0, 0), with the image number
+ * on the first axis; text positions continue diagonally after the largest image coordinate. The last block
+ * updates only the tokens of the generated image; its text gives keys and values. Source: diffusers 0.42,
  * models/transformers/transformer_qwenimage.py, whose tensor names all published files use. */
 #include "models/mmdit.h"
 
@@ -345,7 +345,7 @@ static enum status qwen_image_configure(struct component *c, const struct config
     return qwen_image_check_dims(c, e);
 }
 
-/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
+/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
 static int qwen_image_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, last = c->dims[LAYERS] - 1;
     refs[n++] = (struct block_ref){.kind = &qwen_image_kind_text};

@@ -32,7 +32,7 @@ static struct tensor qwen_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies hidden states from the separate tensor, if there is one, to lane.text. */
+/* Copies hidden states to lane.text if a separate tensor holds them. */
 static void qwen_write_output(struct context *x, const struct lane *lane) {
     const struct qwen_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);
@@ -40,7 +40,7 @@ static void qwen_write_output(struct context *x, const struct lane *lane) {
 
 /* Segment of a prompt: consecutive text tokens and the image after them. */
 struct prompt_segment {
-    int32_t first, n;                /* first text token and number of text tokens, which may be 0 */
+    int32_t first, n;                /* first text token, and number of text tokens, possibly 0 */
     const struct vision_span *image; /* NULL: end of the prompt */
 };
 

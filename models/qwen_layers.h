@@ -30,21 +30,21 @@ struct qwen_settings {
     double rope_theta;
     float norm_eps;
     int heads;                         /* number of query heads; 0: absent in the configuration */
-    int mrope_section[MROPE_SECTIONS]; /* rope pairs of a head for time, row, column; 0: one axis for all */
+    int mrope_section[MROPE_SECTIONS]; /* rope pairs of a head for time, row, column; 0: rope has one axis */
     int last_layer; /* index of the layer whose output is read; -1: output of the final norm */
 };
 
 struct qwen_state {
     struct tensor rope;   /* [T, HEAD/2, 2] */
-    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: lane.text has no gaps and holds them */
+    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text, whose rows have no gaps */
 };
 
 struct qwen_layer_weights {
     struct tensor norm1, q, k, v, q_bias, k_bias, v_bias, q_norm, k_norm, out, norm2, gate, up, down;
 };
 
-/* Tensor names: released files have the prefix "model.", transformers 5 saves without it; GGUF names are
- * those of llama.cpp (gguf-py/gguf/constants.py). */
+/* Tensor names: released files have the prefix "model.", transformers 5 saves without this prefix; GGUF names
+ * are those of llama.cpp (gguf-py/gguf/constants.py). */
 #define QWEN_LAYER_WEIGHT(field, tail, gguf, r, ...)                                                         \
     {                                                                                                        \
         .offset = offsetof(struct qwen_layer_weights, field),                                                \
@@ -52,7 +52,7 @@ struct qwen_layer_weights {
         .dim = {__VA_ARGS__}, .init_scale = (r) > 1                                                          \
     }
 
-/* Weight table of a decoder layer; the arguments are rows that only one family has. */
+/* Weight table of a decoder layer; the arguments are weights that only one family has. */
 #define QWEN_LAYER_WEIGHTS(...)                                                                              \
     QWEN_LAYER_WEIGHT(norm1, "input_layernorm.weight", "attn_norm.weight", 1, QWEN_HIDDEN),                  \
         QWEN_LAYER_WEIGHT(q, "self_attn.q_proj.weight", "attn_q.weight", 2, QWEN_Q, QWEN_HIDDEN),            \

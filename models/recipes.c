@@ -55,7 +55,7 @@ static const char *const t5xxl_prefixes[] = {"", "text_encoders.t5xxl.transforme
 
 /* Qwen-Image: diffusers 0.42, pipelines/qwenimage. Language model and vision encoder of Qwen2.5-VL are in
  * one folder, or in one file of ComfyUI; llama.cpp has the vision encoder in a separate file (mmproj).
- * diffusers tokenises up to 1,058 tokens and drops the 34 of the template; the denoiser reads at most 512
+ * diffusers tokenises up to 1,058 tokens and drops the template's 34 tokens; the denoiser reads at most 512
  * rows, so 546 tokens suffice, because attention is causal. Further arguments are initialisers of
  * text_recipe. */
 #define VISION_QWEN25VL                                                                                       \
@@ -132,8 +132,8 @@ const struct recipe recipe_zimage = {
 };
 
 /* CLIP text encoders. Prefixes are those of transformers, ComfyUI and the authors' files;
- * stable-diffusion.cpp converts the latter to "cond_stage_model.transformer." and, for a second encoder,
- * "cond_stage_model.1.transformer.".
+ * stable-diffusion.cpp renames the authors' prefix to "cond_stage_model.transformer." and, for a second
+ * encoder, "cond_stage_model.1.transformer.".
  *
  * CLIP has 77 positions. OpenCLIP pads with id 0, OpenAI's CLIP with the end token. windows: maximum number
  * of 77-token windows of a long prompt; 0: the prompt is truncated. */
@@ -186,9 +186,9 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
      .prefixes = (const char *const[]){"", "vision_model.", "visual.", "clip_vision.vision_model.", NULL}}
 #define CLIP_PROCESSOR {"CLIPImageProcessor", "image_processor", false}
 
-/* Text encoder of WAN: diffusers 0.42, pipelines/wan. It encodes the prompt without padding; the denoiser
- * reads 512 rows, padded with zeros (condition.padded_to). The flag is stable-diffusion.cpp's for Flux.1's
- * T5. */
+/* Text encoder of WAN: diffusers 0.42, pipelines/wan. The encoder reads the prompt without padding; the
+ * denoiser reads 512 rows, padded with zeros (condition.padded_to). stable-diffusion.cpp has the same flag
+ * for Flux.1's T5. */
 #define TEXT_UMT5                                                                                             \
     {.family = &family_umt5, .flag = "--t5xxl", .folder = "text_encoder",                                     \
      .prefixes = (const char *const[]){"", "text_encoders.umt5xxl.transformer.", "text_encoders.umt5xxl.",    \
@@ -200,7 +200,7 @@ static const struct published_setting erf_gelu[] = {{"hidden_act", 1}, {0}};
                                 "google/umt5-xxl",                                                            \
               .classes = {"UMT5EncoderModel", "T5TokenizerFast"}}}
 
-/* Flux.1: diffusers 0.42, pipelines/flux. Both encoders read the raw prompt, padded to a fixed length without
+/* Flux.1: diffusers 0.42, pipelines/flux. CLIP and T5 read the raw prompt, padded to a fixed length without
  * an attention mask; CLIP reads 77 tokens. Defaults are those of each pipeline's __call__, except the steps
  * of schnell and the guidance of Kontext (model cards) and the shifts (published scheduler_config.json). */
 #define TEXT_T5(folder_number, most)                                                                          \
@@ -276,7 +276,7 @@ const struct recipe recipe_flux_fill = {
 };
 
 /* Qwen-Image. Defaults are those of QwenImagePipeline.__call__; the schedule is that of the published
- * scheduler_config.json. Lightning's has base_shift and max_shift ln 3 and no shift_terminal. */
+ * scheduler_config.json. Lightning's schedule has base_shift and max_shift ln 3 and no shift_terminal. */
 /* clang-format off */
 #define QWEN_IMAGE(text, ...)                                                                                 \
     .slot = {VISION_QWEN25VL, text, DENOISER(family_qwen_image, __VA_ARGS__), VAE_WAN},                       \
@@ -330,7 +330,7 @@ const struct recipe recipe_qwen_image_edit_plus = {
 };
 
 /* Edit-Plus whose reference tokens are modulated as at timestep 0 (zero_cond_t), for files without a
- * configuration that sets it. */
+ * configuration that sets zero_cond_t. */
 static const struct published_setting qwen_2511[] = {{"zero_cond_t", 1}, {0}};
 
 const struct recipe recipe_qwen_image_edit_2511 = {
@@ -345,9 +345,9 @@ const struct recipe recipe_qwen_image_edit_2511 = {
 };
 
 /* WAN: diffusers 0.42, pipelines/wan. Shifts, steps and guidance are those of the authors' configurations
- * (Wan2.1 generate.py, Wan2.2 wan/configs), where sizes depend on the model; the sampler is that of the
- * published scheduler_config.json. Text is 512 rows, zero-padded. Of two transformers, the first is for high
- * noise. */
+ * (Wan2.1 generate.py, Wan2.2 wan/configs); image sizes depend on the model, as in these configurations. The
+ * sampler is the one in the published scheduler_config.json. Text is 512 rows, zero-padded. Of two
+ * transformers, the first is for high noise. */
 enum { WAN_TEXT_ROWS = 512, WAN_FRAMES_MAX = 1 + 4 * 255 };
 /* clang-format off */
 /* Default negative prompt of the authors' programs. */
@@ -449,8 +449,8 @@ const struct recipe recipe_wan_vace = {
 };
 
 /* Stable Diffusion 1, 2, XL: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps,
- * guidance and strength are those of each pipeline's __call__; guidance of 1 and 2 is rounded down (7.5 to
- * 7). Sizes are those of the published UNets. */
+ * guidance and strength are those of each pipeline's __call__; guidance of Stable Diffusion 1 and 2 is
+ * rounded down (7.5 to 7). Sizes are those of the published UNets. */
 static const struct published_setting sd_vae[] = {{"scaling_factor", 0.18215}, {"shift_factor", 0}, {0}};
 static const struct published_setting sdxl_vae[] = {{"scaling_factor", 0.13025}, {"shift_factor", 0}, {0}};
 static const struct published_setting sd2_unet[] = {{"sample_size", 96}, {0}};
@@ -493,7 +493,7 @@ static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
     .force_zeros_for_empty_prompt = true,                                                                     \
     .colours = &latent_colours_sdxl, .width = 1024, .height = 1024
 /* Latent consistency models (LCM): default guidance of pipelines/latent_consistency_models and, for SDXL, of
- * the model card; few steps, guidance through an embedding. */
+ * the model card; these models need few steps and read the guidance scale through an embedding. */
 #define LCM_DEFAULTS                                                                                          \
     .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true,  \
     .steps = 4, .cfg_scale = 1, .takes_guidance = true
@@ -521,7 +521,8 @@ const struct recipe recipe_sd1_inpaint = {
     .strength = 1,
 };
 
-/* Stable Diffusion 2. Source of the probed tensor and of 0.09: ComfyUI, comfy/supported_models.py, SD20. */
+/* Stable Diffusion 2. Source of the probed tensor and of the threshold 0.09: ComfyUI,
+ * comfy/supported_models.py, SD20. */
 const struct recipe recipe_sd2 = {
     SD2(0),
     .prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
@@ -588,7 +589,7 @@ const struct recipe recipe_sdxl_lcm = {
     .strength = 0.3,
 };
 
-/* The refiner is made for img2img on images of SDXL's base model; it also starts from noise. */
+/* The refiner is made for img2img on images of SDXL's base model, but can also start from noise. */
 const struct recipe recipe_sdxl_refiner = {
     .slot = {{TEXT_CLIP_G(CLIP_WINDOWS_MAX)},
              UNET(sdxl_unet, 0, {"unet0", 384}, {"unet1", 768}, {"unet2", 1536}, {"unet3", 1536},
@@ -614,9 +615,9 @@ const struct recipe recipe_sdxl_refiner = {
 };
 
 /* Stable Diffusion 3 and 3.5: diffusers 0.42, pipelines/stable_diffusion_3. Steps and guidance of 3 medium
- * are that pipeline's, of 3.5 those of the authors' program (sd3.5, sd3_infer.py). All three encoders read
- * the whole prompt: CLIP-L and CLIP-G side by side (77 tokens each, features concatenated), T5 below them
- * (tokens concatenated). */
+ * are the pipeline's; steps and guidance of 3.5 are the authors' program's (sd3.5, sd3_infer.py). All three
+ * encoders read the whole prompt: CLIP-L and CLIP-G side by side (77 tokens each, concatenated by feature),
+ * then T5's tokens (concatenated along the token axis). */
 static const struct published_setting sd3_vae[] = {{"scaling_factor", 1.5305}, {"shift_factor", 0.0609}, {0}};
 enum { SD3_T5_TOKENS = 256 };
 /* clang-format off */

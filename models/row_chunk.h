@@ -4,8 +4,8 @@
 
 #include "kernels/ops.h"
 
-/* Returns the rows of a chunk when T rows are computed chunk by chunk. All chunks but the last have equal
- * size: three quarters to one and a half times device->chunks.rows, a multiple of chunks.step. The size
+/* Returns the number of rows of a chunk when T rows are computed chunk by chunk. All chunks but the last have
+ * equal size: three quarters to one and a half times device->chunks.rows, a multiple of chunks.step. The size
  * depends on T and the device alone: shapes must not depend on the plan, so that every plan computes the same
  * bits. */
 static inline int32_t row_chunk(const struct context *x, int32_t T) {

@@ -2,11 +2,11 @@
  *
  * Text and image have separate weights with joint attention (mmdit.h). Dual attention layers of 3.5 medium
  * add self-attention of the image (attn2). Positions are a learned table instead of rope; only the rows
- * around its centre are read. The conditioning is one row: timestep and pooled prompt. Linear layers turn it
- * into each block's shifts, scales and gates (AdaLN). They are a third of all weights and blocks of their own
- * here, because they depend on timestep and prompt alone and can be hoisted. In the last block the text gives
- * keys and values only (context_pre_only). Source: diffusers 0.42, models/transformers/transformer_sd3.py;
- * checkpoint names of the authors: loaders/single_file_utils.py,
+ * around its centre are read. The conditioning is one row: timestep and pooled prompt. Linear layers turn
+ * this row into each block's shifts, scales and gates (AdaLN). These layers are a third of all weights and
+ * separate blocks here, because they depend on timestep and prompt alone and can be hoisted. In the last
+ * block the text gives keys and values only (context_pre_only). Source: diffusers 0.42,
+ * models/transformers/transformer_sd3.py; checkpoint names of the authors: loaders/single_file_utils.py,
  * convert_sd3_transformer_checkpoint_to_diffusers. */
 #include "models/sd3_sizes.h"
 #include "models/mmdit.h"
@@ -72,7 +72,7 @@ static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "time
                                                             EMBEDDER(pooled, "text", "y", POOLED)};
 
 /* q, k or v, which the authors' checkpoint fuses. Argument `when` of this and the following macros: index of
- * a dim that is 0 in blocks without the weight; 0: every block has it. */
+ * a dim that is 0 in blocks without the weight; 0: every block has the weight. */
 #define QKV_THIRD(when_, field_, name_, fused_, part_, rank_)                                                \
     {                                                                                                        \
         .offset = offsetof(struct sd3_layer_weights, field_), .names = {DIFFUSERS_BLOCK name_},              \
@@ -316,7 +316,7 @@ static const struct block_kind sd3_kind_final_modulation = BLOCK_KIND(
 static const struct block_kind sd3_kind_final = BLOCK_KIND(
     "final", "proj_out", sd3_final_table, linear_block_weights, sd3_forward_final, .never_quantised = true);
 
-/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
+/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
 static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     int n = 0;
@@ -334,7 +334,7 @@ static int sd3_blocks(const struct component *c, struct block_ref *refs) {
     return n;
 }
 
-/* Sets the dims that determine which weights this block and its modulation have. */
+/* Sets the dims that determine which weights a block and the block's modulation have. */
 static void sd3_block_dims(const struct component *c, const struct block_ref *ref, int32_t *dims) {
     const struct sd3_settings *s = (const struct sd3_settings *)c->settings;
     dims[CONTEXT_PRE_ONLY] = sd3_is_last(s, ref->number);

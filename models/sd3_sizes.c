@@ -30,7 +30,8 @@ static enum status sd3_check_key(const struct component *c, const char *key, int
     return sd3_mismatch(c, key, value, expected, config, e);
 }
 
-/* Tensors that show query and key norms; tensors that show attn2. A block has all of a kind or none. */
+/* Tensors whose presence shows query and key norms (sd3_norm_names) or attn2 (sd3_dual_names). Of one naming
+ * scheme, a block has all tensors of a list or none. */
 static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
                                              DIFFUSERS_BLOCK "attn.norm_k.weight",
                                              DIFFUSERS_BLOCK "attn.norm_added_q.weight",

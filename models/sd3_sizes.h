@@ -29,7 +29,7 @@ enum sd3_dim {
     LAYERS,
     NORMED,      /* 1: the model has query and key norms (qk_norm) */
     DUAL_LAYERS, /* number of blocks with a second attention (attn2) */
-    /* Dims of one block and its modulation, set by block_dims; flags are 0 or 1. */
+    /* Dims of one block and of the block's modulation, set by block_dims; flags are 0 or 1. */
     DUAL, /* 1: the block has a second attention (attn2) */
     DUAL_NORMED,
     TEXT_UPDATED, /* 1: the block updates text tokens (not context_pre_only) */

@@ -73,7 +73,7 @@ static struct tensor t5_tokens(const struct lane *lane) {
     return state->tokens.rank ? state->tokens : lane->text;
 }
 
-/* Copies the result to lane.text if the tokens are in a separate tensor. */
+/* Copies hidden states to lane.text if a separate tensor holds them. */
 static void t5_write_output(struct context *x, const struct lane *lane) {
     const struct t5_state *state = lane->state;
     if (state->tokens.rank) op_copy(x, lane->text, state->tokens);

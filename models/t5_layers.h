@@ -31,7 +31,7 @@ struct t5_settings {
 
 struct t5_state {
     struct tensor bias;   /* [HEADS, 2T-1]: position bias of distances 1-T to T-1, for the current layer */
-    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: lane.text has no gaps and holds them */
+    struct tensor tokens; /* [T, HIDDEN]: hidden states; rank 0: in lane.text, whose rows have no gaps */
 };
 
 /* Tensor names of transformers, llama.cpp (gguf-py/gguf/constants.py) and the WAN authors' umT5. */
@@ -44,7 +44,7 @@ struct t5_state {
               "token_embedding.weight")
 #define T5_OF_BIAS(axis) OF_TENSOR(2, axis, T5_BIAS_OF("0"), T5_GGUF_BIAS("0"), T5_WAN_BIAS("0"))
 
-/* Dimension rows of T5 families; the published values are those of T5 1.1 XXL, except the vocabulary. */
+/* Dimension table rows of T5 families. Published values: T5 1.1 XXL, except the vocabulary. */
 #define T5_DIMENSIONS(vocabulary, least_layers)                                                              \
     {                                                                                                        \
         "t5_vocabulary", vocabulary,         300, 1048576, .place = T5_VOCABULARY,                           \
@@ -102,7 +102,8 @@ bool t5_is_gated(const struct tensor_index *index);
 enum status t5_configure(struct component *c, const struct config *config, struct error *e);
 void t5_derive_dims(struct component *c);
 void t5_derive(struct component *c);
-/* Lists the encoder's blocks. A relative position bias precedes every layer (of_every_layer) or the first. */
+/* Lists the encoder's blocks. A relative position bias precedes every layer (of_every_layer) or only the
+ * first layer. */
 int t5_list_blocks(const struct component *c, bool of_every_layer, struct block_ref *refs);
 void t5_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                 struct arena *pictures, bool *ok);

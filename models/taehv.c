@@ -1,12 +1,12 @@
 /* TAEHV: tiny video decoder for latents of Wan 2.1 and Qwen-Image (TAEW 2.1) or Wan 2.2's 5B (TAEW 2.2, with
- * 2x2 patches). Frames are close to the full VAE decoder's, not equal. It needs 1/25 of the multiplications
- * of Wan 2.1's decoder, 1/4 for a single image (calculated from both shapes).
+ * 2x2 patches). Frames are close to the full VAE decoder's, not equal. TAEHV needs 1/25 of the
+ * multiplications of Wan 2.1's decoder, 1/4 for a single image (calculated from the layer shapes).
  *
  * The latent is clamped with 3 tanh(x / 3). Then: a convolution, three levels of three blocks that also read
  * the previous frame (tiny_blocks.h), each level followed by a 1x1 convolution that turns a frame into one or
- * two, and a nearest-neighbour upsampling convolution; last a convolution to RGB in 0 to 1. Input: latents
- * scaled as denoisers use them. Every latent frame yields four frames; of the first latent frame only the
- * last is used. Reference: the authors' formulas, as in test/golden/taehv.py; tensor names: diffusers
+ * two frames, and a nearest-neighbour upsampling convolution; last a convolution to RGB in 0 to 1. Input:
+ * latents scaled as denoisers use them. Every latent frame yields four frames; of the first latent frame only
+ * the last is used. Reference: the authors' formulas, as in test/golden/taehv.py; tensor names: diffusers
  * (AutoencoderTinyVideo) and the authors'.
  *
  * The 1x1 convolution that multiplies frames runs before the upsampling: pixels are the same as after it.
@@ -37,7 +37,7 @@ enum taehv_dim {
     TAEHV_K1,
     TAEHV_K3,
     TAEHV_IN,   /* input channels of one block, set by block_dims */
-    TAEHV_GROW, /* output channels of a level's 1x1 convolution: those of one or two frames */
+    TAEHV_GROW, /* output channels of a level's 1x1 convolution: the channels of one or two frames */
     TAEHV_OUT,  /* channels of the next level, set by block_dims */
     TAEHV_WIDTHS,
 };
@@ -109,13 +109,12 @@ static int taehv_checkpoint_number(int level, int block) {
     return 3 + level * 2 * TAEHV_BLOCKS + block;
 }
 
-/* Number of frames at a level per latent frame: the first 1x1 convolution keeps one, the others double. */
+/* Number of frames at a level per latent frame: 1 at levels 0 and 1, 2 at level 2. */
 static int32_t taehv_rate(int level) {
     return level < 2 ? 1 : 2;
 }
 
-/* Input frame k of a block, which is the previous block's output frame; -1: last frame of the previous chunk.
- */
+/* Input frame k of a block: the previous block's output frame; k -1: the previous chunk's last frame. */
 static struct tensor taehv_frame(const struct visit_scope *scope, int level, int block, int32_t k) {
     const struct taehv_state *state = scope->lane->state;
     struct tensor ring = state->level[level];
@@ -125,7 +124,7 @@ static struct tensor taehv_frame(const struct visit_scope *scope, int level, int
     return tensor_reshape(tensor_slice(ring, slot, 1), 3, ring.dim + 1);
 }
 
-/* First output frame that a block computes: in the first chunk, the last block computes only one. */
+/* First output frame that a block computes. In the first chunk, the last block computes one frame. */
 static int32_t taehv_first_needed(const struct visit_scope *scope, int level, int block) {
     bool last = level == TAEHV_LEVELS - 1 && block == TAEHV_BLOCKS - 1;
     return last && !scope->chunk ? taehv_rate(level) - 1 : 0;
@@ -161,7 +160,8 @@ static struct taehv_upsampler taehv_upsample_begin(struct context *x, const stru
                                     finish, strip_begin(x, from.dim[0], from.dim[1], C), 0};
 }
 
-/* End of the output rows computable from input rows before `to`: the last row also needs the one below. */
+/* End of the output rows computable from input rows before `to`: 2 * to - 1, because the convolution also
+ * reads the row below; at the bottom edge 2 * to. */
 static int32_t taehv_upsample_reach(const struct taehv_upsampler *d, int32_t to) {
     return strip_reach(2 * to, 1, 2 * d->from.dim[0]);
 }
@@ -379,7 +379,7 @@ static void taehv_block_dims(const struct component *c, const struct block_ref *
 }
 
 /* Places the levels of a single-frame latent, which overlap in memory: level 0 at the front, level 1 at the
- * back, level 2 at the front; its second frame overwrites input rows already read. */
+ * back, level 2 at the front. Level 2's second frame overwrites input rows already read. */
 static void taehv_declare_single_frame(struct taehv_state *state, const int32_t dim[TAEHV_LEVELS][4],
                                        struct arena *pictures, bool *ok) {
     int64_t size[TAEHV_LEVELS], most = 0;
@@ -439,7 +439,7 @@ const struct family family_taehv = {
     .kind = FAMILY_TINY_DECODER,
     .display_name = "tiny video decoder",
     .config_key = "_class_name",
-    .config_value = "AutoencoderTinyVideo", /* diffusers' class; other files lack config.json */
+    .config_value = "AutoencoderTinyVideo", /* class name in diffusers; other formats have no config.json */
     .probe = taehv_probe,
     .refuse = taehv_refuse,
     .dimensions = taehv_dimensions,

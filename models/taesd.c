@@ -1,5 +1,5 @@
 /* TAESD, TAESDXL, TAESD3, TAEF1: tiny image decoders. Latent to image with 1/17 of the full VAE decoder's
- * multiplications (calculated from both shapes); the image is close to the full decoder's, not equal.
+ * multiplications (calculated from the layer shapes); the image is close to the full decoder's, not equal.
  *
  * The latent is clamped with 3 tanh(x / 3). Then: a convolution, three levels of three blocks and a
  * nearest-neighbour upsampling convolution, one more block (tiny_blocks.h), and a convolution to RGB in 0
@@ -40,7 +40,8 @@ struct taesd_out_weights {
     struct tensor weight, bias;
 };
 
-/* Weight and bias of a convolution. The authors' layer numbers are one higher: they count the clamp. */
+/* Weight and bias of a convolution. The authors' layer numbers are one higher, because the authors count the
+ * clamp as a layer. */
 #define CONV_ROWS(structure, weight_, bias_, name, checkpoint, ...)                                          \
     BLOCK_WEIGHT_NAMED(structure, weight_, 1, "decoder.layers." name ".weight", checkpoint ".weight", 4,     \
                        __VA_ARGS__, TAESD_K3, TAESD_K3),                                                     \
@@ -92,7 +93,7 @@ static int taesd_up_number(int level) {
     return 2 + level * (TAESD_BLOCKS + 2) + TAESD_BLOCKS + 1;
 }
 
-/* Moves the feature map to the back of the full-frame buffer; the upsampled one begins at the front. */
+/* Moves the feature map to the back of the full-frame buffer and upsamples it to the buffer's front. */
 static void taesd_forward_up(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct taesd_up_weights *w = weights;
     struct taesd_state *state = scope->lane->state;

@@ -1,6 +1,6 @@
 #include "models/tiny_blocks.h"
 
-/* Rows of a strip beyond one band: those above the band, and a remainder that the last band includes. */
+/* Rows of a strip beyond one band: the rows above the band, and a remainder that the last band includes. */
 enum { STRIP_EXTRA_ROWS = 8 };
 
 int32_t tiny_band(int32_t columns) {
@@ -75,7 +75,8 @@ void tiny_block_output(struct context *x, struct tiny_block *b, const struct str
     b->end += out.dim[0];
 }
 
-/* `out` may be `in`: output rows end three rows before the input rows that are still read. */
+/* Runs a whole block. `out` may be `in`, because output rows end three rows before the input rows still to be
+ * read. */
 void tiny_block(struct context *x, const struct tiny_block_weights *w, struct tensor in, struct tensor past,
                 struct tensor out) {
     int32_t Y = in.dim[0], band = tiny_band(in.dim[1]);

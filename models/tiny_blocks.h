@@ -1,6 +1,8 @@
-/* Blocks of tiny decoders (TAESD, TAEHV): three 3x3 convolutions, computed band by band.
+/* Block of tiny decoders (TAESD, TAEHV): three 3x3 convolutions, computed band by band (a band is a few
+ * rows).
  *
- * A block: relu(x + conv(relu(conv(relu(conv(x) + past(previous frame)))))). Only video decoders have `past`.
+ * A block: relu(x + conv(relu(conv(relu(conv(x) + past(previous frame)))))). `past` is a convolution that
+ * only video decoders have.
  *
  * Nothing is tiled or blended. Between two convolutions lies a strip: the rows of the current band and the
  * few rows above that the next convolution reads again. Each row is computed once, the output may overwrite
@@ -24,21 +26,21 @@ struct strip {
 int32_t tiny_band(int32_t columns);
 int32_t tiny_next_row(int32_t end, int32_t band, int32_t Y);
 
-/* Empty strip of a feature map [Y, X, C], in scratch memory. */
+/* Returns an empty strip of a feature map [Y, X, C], in scratch memory. */
 struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C);
-/* Advances the strip to row `end`, drops rows before keep_from, and returns the tensor for the new rows. */
+/* Advances a strip to row `end`, drops the rows before keep_from, and returns the tensor for the new rows. */
 struct tensor strip_advance(struct context *x, struct strip *s, int32_t keep_from, int32_t end);
 /* First input row that a 3x3 convolution reads for `row`: the row above. */
 int32_t strip_row_above(int32_t row);
-/* End of the rows that a convolution can compute when the one `behind` places before it has reached row
- * `end`. Y: height of the feature map. */
+/* End of the rows that a convolution can compute when the convolution `behind` places earlier in the block
+ * has reached row `end`. Y: height of the feature map. */
 int32_t strip_reach(int32_t end, int32_t behind, int32_t Y);
 /* Convolves a strip; `out` holds the output rows from row `first` of the feature map. */
 void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,
                     struct tensor weight, struct epilogue epilogue, struct conv_options options);
 
 struct tiny_block_weights {
-    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0: image decoder */
+    struct tensor conv[3], past, bias[3]; /* past: weights for the previous frame; rank 0 in image decoders */
 };
 
 /* Progress of one block: rows of its two intermediate feature maps, and `end`, the next output row. */
@@ -49,7 +51,8 @@ struct tiny_block {
     int32_t Y, end;
 };
 
-/* Begins a block over a feature map of size dim, [Y, X, C]. past: the previous frame's map, or rank 0. */
+/* Begins a block over a feature map of size dim, [Y, X, C]. past: the previous frame's feature map, or rank
+ * 0. */
 struct tiny_block tiny_block_begin(struct context *x, const struct tiny_block_weights *w, struct tensor past,
                                    const int32_t dim[3]);
 /* Computes the rows of the intermediate maps h1 and h2 that need only rows of `in` before `to`. */

@@ -1,6 +1,7 @@
 /* umT5 encoder as a text encoder (transformers: UMT5EncoderModel): multilingual T5 1.1 with a relative
- * position bias in every layer. It encodes a prompt without padding and appends zero rows; diffusers pads,
- * masks the padding and zeroes its rows. Source: transformers 5, models/umt5/modeling_umt5.py. */
+ * position bias in every layer. The encoder reads a prompt without padding and appends zero rows. diffusers
+ * instead pads, masks the padding and zeroes the padding's rows. Source: transformers 5,
+ * models/umt5/modeling_umt5.py. */
 #include "models/models.h"
 #include "models/t5_layers.h"
 

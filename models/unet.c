@@ -8,8 +8,8 @@
  * the transformers' keys and values of the prompt are separate blocks: they depend on timestep and prompt
  * alone, so their weights are read once.
  *
- * A position is a resnet and the transformer that follows it. Feature maps are [Y, X, C]; a transformer's
- * tokens are the same bytes as rows. Reference: diffusers 0.42, models/unets/unet_2d_condition.py,
+ * A position is a resnet and the transformer that follows it. Feature maps are [Y, X, C]; a transformer reads
+ * the same bytes as token rows. Reference: diffusers 0.42, models/unets/unet_2d_condition.py,
  * models/resnet.py, models/transformers/transformer_2d.py; names in the authors' checkpoints:
  * loaders/single_file_utils.py, convert_ldm_unet_checkpoint. */
 #include "kernels/ops.h"
@@ -28,7 +28,7 @@ struct unet_state {
     struct tensor skip[UNET_SKIPS_MAX]; /* skip connections, the outputs of the down side: [Y, X, C] */
     struct tensor stream; /* buffer of the feature map from the mid block on: [rows, MEMORY_ROW] */
     struct tensor tokens; /* buffer of the current transformer's tokens: [rows, MEMORY_ROW] */
-    /* Keys and values of the prompt per transformer, shared by all lanes of a prompt: */
+    /* Keys and values of the prompt for each transformer, shared by all lanes of a prompt. */
     struct tensor text[UNET_POSITIONS_MAX]; /* [layers, text rows, 2 C] */
     /* Conditioning, computed from timestep and prompt: one row per evaluation if hoisted, else one row. */
     struct tensor condition;                /* [rows, TIME] */
@@ -111,7 +111,8 @@ static const struct weight_spec unet_out_table[] = {
 static const struct weight_spec unet_downsample_table[] = {CONV(linear_block_weights, product,
                                                                 "down_blocks.%d.downsamplers.0.conv",
                                                                 "input_blocks.%d.0.op", OUT, OUT, K3)};
-/* The authors' checkpoints number the upsampling convolution after the transformer, if there is one. */
+/* In the authors' checkpoints the upsampling convolution is module 1 of its block, or module 2 after a
+ * transformer. */
 static const struct weight_spec unet_upsample_table[] = {CONV(linear_block_weights, product,
                                                               "up_blocks.%d.upsamplers.0.conv",
                                                               "output_blocks.%d.1.conv", OUT, OUT, K3)};
@@ -198,7 +199,7 @@ static struct tensor unet_picture(const struct unet_visit *v, struct tensor buff
     return tensor_make(buffer.data, DTYPE_F32, 3, (int32_t[]){like.dim[0], like.dim[1], C});
 }
 
-/* Output of a position's resnet; its transformer updates this feature map in place. */
+/* Feature map that a position's resnet writes and the position's transformer updates in place. */
 static struct tensor unet_result(const struct unet_visit *v, int32_t C) {
     if (v->position.side == UNET_DOWN) return v->state->skip[unet_skip(v->settings, v->position)];
     return unet_picture(v, v->state->stream, unet_depth(v->settings, v->position), C);
@@ -529,7 +530,8 @@ static void unet_add(struct unet_list *list, const struct block_kind *kind, stru
     list->refs[list->n++] = ref;
 }
 
-/* True if a position's resnet has a shortcut convolution: its width changes, as in all up resnets. */
+/* True if a position's resnet has a shortcut convolution, which resnets that change the width have, such as
+ * all up resnets. */
 static bool unet_has_shortcut(const struct component *c, struct unet_position p) {
     const int32_t *channels = c->dims + CHANNELS;
     return p.side == UNET_UP ||
@@ -579,7 +581,8 @@ static int unet_blocks(const struct component *c, struct block_ref *refs) {
     return list.n;
 }
 
-/* Channels of a skip connection: its level's; for a downsampled output, those of the level before. */
+/* Channels of a skip connection: the channels of its level, or, for a downsampling convolution's output, of
+ * the previous level. */
 static int32_t unet_skip_channels(const struct component *c, int skip) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     int level = skip / (s->resnets + 1);

@@ -1,9 +1,9 @@
 /* Layout of a UNet: numbers of levels, resnets and transformer layers; block numbers and names; skip
  * connections.
  *
- * A position is a resnet and the transformer that may follow it. Each side (down, up) counts its own
- * levels: down from the latent's resolution, up from the smallest. The authors' checkpoints number the
- * positions of a side consecutively and count each downsampling as one more. */
+ * A position is a resnet and the transformer that may follow it. Each side (down, up) counts its levels
+ * separately: down from the latent's resolution, up from the smallest resolution. The authors' checkpoints
+ * number the positions of a side consecutively and count each downsampling as one more position. */
 #ifndef SLUICE_UNET_LAYOUT_H
 #define SLUICE_UNET_LAYOUT_H
 
@@ -56,11 +56,12 @@ struct block_ref unet_layer_ref(const struct unet_settings *s, struct unet_posit
 struct unet_position unet_position_of(int number);
 struct unet_position unet_layer_position_of(int number);
 
-/* Positions are numbered in execution order: number of a position, count of positions, position number i. */
+/* Positions are numbered in execution order. unet_index: number of a position; unet_n_positions: count;
+ * unet_position_at: position number i. */
 int unet_index(const struct unet_settings *s, struct unet_position position);
 int unet_n_positions(const struct unet_settings *s);
 struct unet_position unet_position_at(const struct unet_settings *s, int i);
-/* Resolution level of a position: 0 is the latent's, each further level halves it. */
+/* Resolution level of a position: level 0 has the latent's size, each level halves the size. */
 int unet_depth(const struct unet_settings *s, struct unet_position position);
 
 /* Index of the skip connection that a down position writes or an up position reads; 0 is conv_in's output. */

@@ -240,7 +240,7 @@ static enum status unet_check_dims(const struct component *c, struct error *e) {
         HEAD_MAX, FAMILY_BLOCKS_MAX);
 }
 
-/* Accepts UNets that read the latent alone or, for inpainting, also mask and masked image's latent. */
+/* Accepts UNets that read the latent alone or, for inpainting, also mask and latent of the masked image. */
 static enum status unet_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[IN_CHANNELS] == d[LATENT] || d[IN_CHANNELS] == 2 * d[LATENT] + 1) return OK;
@@ -251,8 +251,8 @@ static enum status unet_check_inputs(const struct component *c, struct error *e)
                           d[LATENT], 2 * d[LATENT] + 1, 2 * d[LATENT]);
 }
 
-/* True for SDXL's refiner: the UNet with add_time_ids whose smallest level has no transformers. It takes
- * five ids, with an aesthetic score instead of the target size. */
+/* True for SDXL's refiner: the UNet with add_time_ids whose smallest level has no transformers. The refiner
+ * has five add_time_ids: an aesthetic score replaces the target size. */
 static bool unet_is_refiner(const struct component *c) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
     return c->dims[ADDED] && !s->layers[(s->levels - 1) * s->resnets];
@@ -332,7 +332,7 @@ static const char *const unet_down_types[] = {NULL, "DownBlock2D", "CrossAttnDow
 static const char *const unet_up_types[] = {NULL, "UpBlock2D", "CrossAttnUpBlock2D"};
 static const char *const unet_addition_types[] = {NULL, "text_time"};
 
-/* Dimension row for entry i of a config.json array with one entry per level. */
+/* Dimension table row for entry i of a config.json array with one entry per level. */
 #define CONFIG_LEVEL(i, place_, key_, ...)                                                                   \
     { .place = (place_) + (i), .key = key_ "." #i, __VA_ARGS__ }
 #define CONFIG_LEVELS(place, key, ...)                                                                       \

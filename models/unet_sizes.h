@@ -4,7 +4,7 @@
 
 #include "models/unet_layout.h"
 
-enum { UNET_CONV_AXES = 2 }; /* trailing axes of size 1 of a matrix that files store as a 1x1 convolution */
+enum { UNET_CONV_AXES = 2 }; /* trailing 1s in the shape of a matrix that files store as a 1x1 convolution */
 
 /* Indices into component.dims. */
 enum unet_dim {
@@ -17,7 +17,7 @@ enum unet_dim {
     GUIDANCE, /* width of the guidance embedding (LCM); 0: none */
     TIME_IDS, /* number of add_time_ids values (SDXL) */
     CONTEXT,
-    CONV_AXES, /* trailing axes of size 1 of stored transformer projections: 0 linear, 2 convolution */
+    CONV_AXES, /* trailing 1s in the shape of projections: 0 linear, 2 convolution */
     K1,
     K3, /* kernel sizes 1 and 3 */
     IN,
@@ -32,8 +32,8 @@ enum unet_dim {
     INPAINTS, /* 1: inpainting model, which also reads the mask and the masked image's latent */
     CHANNELS, /* CHANNELS + i: width of level i */
     LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* LAYERS + i: number of layers of each transformer of level i */
-    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* CONFIG_HEADS + i: heads of level i; this and the dims below
-                                                are only written to config.json */
+    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* heads of level i: CONFIG_HEADS + i; this and later dims are
+                                                only for config.json */
     CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* CONFIG_LAYERS + i: transformer layers of level i, never
                                                        0; the last entry may be the mid block's */
     DOWN_TYPE = CONFIG_LAYERS + UNET_LEVELS_MAX,

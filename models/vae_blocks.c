@@ -25,7 +25,7 @@ static void vae_norm(struct context *x, const struct vae_settings *settings, str
 }
 
 /* Rows per band of a resnet that recomputes h (vae_full_frame.h): whole bands of convolutions, so that
- * banded results equal unbanded ones bit for bit. Depends on shapes alone (R3, kernels/README.md). */
+ * results equal those without bands bit for bit. Depends on shapes alone (R3, kernels/README.md). */
 static int32_t vae_resnet_band(int32_t Y, int32_t X) {
     int32_t band = 2 * conv_band_rows(X);
     return band < Y ? band : Y;
@@ -42,8 +42,8 @@ struct vae_bands {
     struct conv_options one, two;
 };
 
-/* Computes h = conv1(norm1(in)) in bands, and norm2's group statistics. Stores all of h if the buffer has
- * space for it. */
+/* Computes a resnet's h = conv1(norm1(in)) in bands, and norm2's group statistics. Stores all of h if the
+ * buffer has space for it. */
 static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
                              const struct vae_settings *settings, struct vae_bands *b) {
     struct rows_before before = {0};
@@ -64,7 +64,8 @@ static void vae_resnet_first(struct context *x, const struct resnet_weights *w,
     }
 }
 
-/* Computes the output in bands. If h is not stored, recomputes it with one row above and below each band. */
+/* Computes a resnet's output from h = conv1(norm1(in)) in bands. If h is not stored, recomputes h with one
+ * row above and below each band. */
 static void vae_resnet_second(struct context *x, const struct resnet_weights *w, struct vae_bands *b) {
     struct conv_options plain = {.upsample = 1};
     for (int32_t y = 0; y < b->Y; y += b->band) {
@@ -102,7 +103,8 @@ void vae_forward_resnet(struct context *x, const void *weights, const struct vis
     vae_resnet_second(x, w, &bands);
 }
 
-/* Keys and values lie in device scratch memory: the full-frame buffer may lie in host memory. */
+/* Attention keeps keys and values in device scratch memory, because the full-frame buffer may lie in host
+ * memory. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor in, struct tensor normed, struct tensor queries) {
     int32_t C = in.dim[2], dim[2] = {in.dim[0] * in.dim[1], C};

@@ -72,7 +72,8 @@ struct attention_weights {
 /* RMS norm epsilon that reproduces x / max(|x|, 1e-12) * sqrt(C). weight: [C]. */
 float vae_pixel_eps(struct tensor weight);
 
-/* Single-head self-attention over the picture's pixels, in place. normed, queries: scratch of its shape. */
+/* Single-head self-attention over the picture's pixels, in place. normed, queries: scratch tensors of the
+ * picture's shape. */
 void vae_attend(struct context *x, const struct attention_weights *w, const struct vae_settings *settings,
                 struct tensor picture, struct tensor normed, struct tensor queries);
 

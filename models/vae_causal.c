@@ -15,7 +15,7 @@ static int32_t causal_first_frame(const struct visit_scope *scope, int32_t n) {
     return scope->chunk ? 1 + (scope->chunk - 1) * n : 0;
 }
 
-/* Places n new frames at the buffer's other end than the current frames, and makes them current. */
+/* Places n new current frames at the end of the buffer opposite to the old frames. */
 static struct tensor causal_put(struct chunk_buffer *buffer, int32_t n, int32_t Y, int32_t X, int32_t C) {
     struct tensor frames = tensor_make(buffer->memory.data, DTYPE_F32, 4, (int32_t[]){n, Y, X, C});
     int64_t rows = causal_rows(tensor_elements(&frames));
@@ -44,7 +44,7 @@ static void causal_add_slice(struct context *x, struct tensor out, struct tensor
     *sum = (struct epilogue){.residual = out};
 }
 
-/* Writes normed input frame t to the feature cache, over frame t - 2, and returns it. */
+/* Writes normed input frame t to the feature cache, over frame t - 2, and returns the written entry. */
 static struct tensor causal_cache_input(struct context *x, const struct causal_operand *o) {
     struct tensor to = o->cache, in = o->frame;
     if (to.rank)
@@ -90,7 +90,7 @@ static struct tensor causal_cache_load(struct context *x, const struct causal_st
     return cache_copy;
 }
 
-/* Copies the last two of a visit's n frames from the device copy back to the feature cache. */
+/* Copies the entries of the last two of a visit's n frames from the device copy to the feature cache. */
 static void causal_cache_store(struct context *x, const struct causal_state *state, int i,
                                struct tensor cache, struct tensor cache_copy, int32_t first, int32_t n) {
     int32_t end = first + n;
@@ -98,8 +98,8 @@ static void causal_cache_store(struct context *x, const struct causal_state *sta
         causal_cache_copy(x, cache, cache_copy, n < 2 ? first : end - 2, end);
 }
 
-/* Stores a level's input for its shortcut, before its first resnet. In an encoder's mid block, instead
- * adds the last level's shortcut to the frames. */
+/* Before a level's first resnet, stores the level's input for the level shortcut. In an encoder's mid block,
+ * instead adds the last level's shortcut to the frames. */
 static void causal_save_level_input(struct context *x, const struct causal_state *state, int level) {
     struct tensor frames = state->buffer.frames, saved = state->level_input[level];
     if (!saved.rank) return;
@@ -169,7 +169,7 @@ static struct tensor causal_latent_frame(struct context *x, struct tensor latent
     return image;
 }
 
-/* Causal conv_in reads up to two earlier frames from the whole latent, so it needs no feature cache. */
+/* Causal conv_in reads up to two earlier frames from the whole latent, so conv_in needs no feature cache. */
 void causal_forward_latent_in(struct context *x, const void *weights, const struct visit_scope *scope,
                               const struct latent_format *format) {
     const struct causal_latent_in_weights *w = weights;
@@ -245,8 +245,8 @@ void causal_forward_moments(struct context *x, const void *weights, const struct
     op_conv2d(x, moments, out, w->post, (struct epilogue){.bias = w->post_bias}, causal_plain);
 }
 
-/* Doubles the frames, except the video's first. Of the two made from a frame, computes number `half` (0
- * earlier, 1 later), by half the rows of each time weight. */
+/* Temporal upsampling turns each frame, except the video's first, into two. Computes the earlier (half 0) or
+ * the later (half 1) of the two frames, by one half of the rows of each time weight. */
 static void causal_upsample_time(struct context *x, struct tensor out, const struct causal_operand *o,
                                  const struct causal_conv_weights *w, int32_t half) {
     int32_t C = out.dim[2];

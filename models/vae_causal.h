@@ -8,8 +8,8 @@
  *
  * The frames of a chunk pass through a block one by one and lie in one buffer (struct chunk_buffer). Feature
  * caches may lie in host memory; a visit then works on device copies, which saves eight of the twelve frame
- * reads per four frames. With lane.tiled there are no copies and the chunk buffer lies with the caches.
- * Reference: diffusers 0.42, models/autoencoders/autoencoder_kl_wan.py. */
+ * reads per four frames. With lane.tiled there are no copies, and the chunk buffer lies in the same memory as
+ * the caches. Reference: diffusers 0.42, models/autoencoders/autoencoder_kl_wan.py. */
 #ifndef SLUICE_VAE_CAUSAL_H
 #define SLUICE_VAE_CAUSAL_H
 
@@ -23,8 +23,8 @@ enum { CAUSAL_LEVELS_MIN = 3 };
 /* Index of the mid block in causal_state.resnet and level_input. */
 enum { CAUSAL_MIDDLE = VAE_LEVELS_MAX };
 
-/* Feature maps of a chunk's frames. A block reads them at one end of the memory and writes its output at
- * the other end, over frames already read. An output as large as the input replaces it. */
+/* Feature maps of a chunk's frames. A block reads frames at one end of the memory and writes its output at
+ * the other end, over frames already read. An output as large as the input replaces the input. */
 struct chunk_buffer {
     struct tensor memory; /* [rows, CAUSAL_ROW] f32 */
     struct tensor frames; /* [N, Y, X, C]: output of the last block */
@@ -97,7 +97,7 @@ void causal_forward_downsample(struct context *x, const struct causal_resample_w
 void causal_forward_moments(struct context *x, const void *weights, const struct visit_scope *scope);
 
 /* Number of frames that a latent frame, except the first, has at a level. Each level up from the deepest
- * doubles it, except the last. from_deepest: levels above the deepest. */
+ * doubles the number, except the last. from_deepest: levels above the deepest. */
 int causal_frame_rate(const struct component *c, int from_deepest);
 /* Callback family.declare. is_residual: the VAE has level shortcuts (Wan 2.2). */
 void causal_declare_decoder(const struct component *c, struct lane *lanes, int n_lanes, bool is_residual,

@@ -61,7 +61,7 @@ static int64_t causal_measure_buffer(const struct causal_outputs *p) {
     return causal_rows(most) + 1;
 }
 
-/* Declares the feature cache of one convolution: n frames. */
+/* Declares the feature cache of one convolution, for n frames. */
 static struct tensor causal_declare_cache(struct arena *pictures, int32_t n, const struct causal_level *l,
                                           int32_t channels, bool *ok) {
     return arena_tensor(pictures, DTYPE_F32, 4, (int32_t[]){n, l->Y, l->X, channels}, ok);

@@ -16,7 +16,7 @@ static int64_t full_frame_picture_rows(int64_t Y, int64_t X, int64_t C) {
     return full_frame_rows(Y * X * C);
 }
 
-/* Rows by which an output begins before its input (lead), at most the output's own rows. */
+/* Lead: number of rows by which an output begins before its input, at most the output's own rows. */
 static int64_t full_frame_lead_rows(int64_t lead, int64_t out_rows) {
     return full_frame_min(full_frame_rows(lead), out_rows);
 }
@@ -35,8 +35,8 @@ static int64_t full_frame_upsample_lead(const struct full_frame_level *from,
                                 full_frame_picture_rows(to->Y, to->X, to->in_channels));
 }
 
-/* Rows that a level needs. *front: the start row of its first feature map, as near to 0 as its resnets allow.
- * below: the level that is upsampled into this one, or NULL. */
+/* Rows that a level needs. *front: start row of the level's first feature map, as near to 0 as the level's
+ * resnets allow. below: the level whose output is upsampled to this level's input, or NULL. */
 static int64_t full_frame_measure_level(const struct full_frame_level *l,
                                         const struct full_frame_level *below, bool tiled, int64_t *front) {
     bool widens = l->in_channels != l->channels;
@@ -60,13 +60,13 @@ static int64_t full_frame_measure_level_up(const struct full_frame_level *l, boo
     return full_frame_max(rows, *front + (1 + n_extra) * full_frame_picture_rows(l->Y, l->X, l->channels));
 }
 
-/* If banded resnets would move a level's start further than storing h costs, the level stores h. */
+/* A level stores h, the middle feature map of its resnets, if computing h in bands would need more rows. */
 int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int spare, bool tiled,
                               int64_t *front) {
     int64_t rows = 0, banded_front;
     for (int i = 0; i < n; i++) {
         int n_extra = i == 0 ? spare : 0;
-        if (i + 1 < n && !n_extra) n_extra = 1; /* the copy at the buffer's back that upsampling reads */
+        if (i + 1 < n && !n_extra) n_extra = 1; /* copy at the buffer's back, read by upsampling */
         int64_t level = full_frame_measure_level_up(&levels[i], i == 0, n_extra, false, &front[i]);
         int64_t banded = full_frame_measure_level_up(&levels[i], i == 0, n_extra, tiled, &banded_front);
         if (banded < level) front[i] = banded_front;

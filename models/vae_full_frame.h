@@ -1,5 +1,5 @@
 /* Full-frame activation buffer of an image VAE's encoder or decoder: one memory block that holds every whole
- * feature map, and where in it each one lies.
+ * feature map, and the place of each feature map in the block.
  *
  * A block's feature map lies towards the front; temporary ones lie at the back. Convolutions go from top to
  * bottom, so a block may write its output over input rows that are no longer read: the output begins a lead
@@ -44,11 +44,12 @@ int64_t full_frame_measure_up(const struct full_frame_level *levels, int n, int 
 int64_t full_frame_measure_down(const struct full_frame_level *levels, int n, int spare, bool tiled,
                                 int64_t *front);
 
-/* Returns the feature map [Y, X, C] that begins at buffer row `at`, and makes it the current one. */
+/* Returns the feature map [Y, X, C] that begins at buffer row `at`, and makes it the current feature map. */
 struct tensor full_frame_put(struct full_frame *full_frame, int64_t at, int32_t Y, int32_t X, int32_t C);
-/* Temporary feature map i of this size at the buffer's back; rank 0 if it would overlap the current one. */
+/* Temporary feature map i of size [Y, X, C] at the buffer's back; rank 0 if there is no space beside the
+ * current feature map. */
 struct tensor full_frame_back(const struct full_frame *full_frame, int i, int32_t Y, int32_t X, int32_t C);
-/* Buffer row where the output of a resnet with C output channels begins, if it cannot work in place. */
+/* Buffer row where a resnet's output, of C channels, begins if the resnet cannot work in place. */
 int64_t full_frame_before(const struct full_frame *full_frame, int32_t C);
 
 #endif

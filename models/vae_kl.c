@@ -15,7 +15,7 @@ static const struct weight_spec vae_kl_quant_in_table[] = {
     IN_ROWS,
 };
 
-/* The authors' checkpoints count the mid block's resnets from 1, and levels from the image's end. */
+/* The authors' checkpoints count the mid block's resnets from 1, and levels from the image to the latent. */
 #define UP_RESNET            "decoder.up_blocks.%d.resnets.%d."
 #define CHECKPOINT_UP_RESNET "decoder.up.%d.block.%d."
 #define ATTENTION            "decoder.mid_block.attentions.0."
@@ -106,7 +106,7 @@ static int vae_kl_blocks(const struct component *c, struct block_ref *refs) {
     if (s->attention) refs[n++] = (struct block_ref){.kind = &vae_kl_kind_attention};
     refs[n++] = (struct block_ref){.kind = &vae_kl_kind_mid_resnet, .number = 1, .number_offset = 1};
     for (int level = 0; level < levels; level++) {
-        int reversed_levels = levels - 1 - 2 * level; /* added to a level number, gives the authors' number */
+        int reversed_levels = levels - 1 - 2 * level; /* authors' level number minus `level` */
         for (int i = 0; i < c->dims[RESNETS]; i++)
             refs[n++] = (struct block_ref){.kind = i == 0 && vae_level_has_shortcut(c, level)
                                                        ? &vae_kl_kind_wider_resnet
@@ -133,7 +133,8 @@ static void vae_kl_block_dims(const struct component *c, const struct block_ref 
 
 static const char *const vae_kl_ignorable[] = {"encoder.", "quant_conv.", NULL};
 
-/* Block type of each level: diffusers counts levels by this list, not by block_out_channels. */
+/* config.json lists a block type for each level; diffusers takes the number of levels from this list, not
+ * from block_out_channels. */
 #define DOWN "\"DownEncoderBlock2D\""
 #define UP   "\"UpDecoderBlock2D\""
 static const char vae_kl_config_rest[] =

@@ -25,8 +25,8 @@
         BLOCK_WEIGHT_NAMED(resnet_weights, shortcut_bias, 1, prefix "conv_shortcut.bias",                    \
                            checkpoint_ "nin_shortcut.bias", 1, OUT)
 
-/* Projection of the mid-block attention. Older diffusers files and the authors' checkpoints store it as a
- * 1x1 convolution, with the name parts `old` and `checkpoint_tail`. */
+/* Projection of the mid-block attention. Older diffusers files and the authors' checkpoints store the
+ * projection as a 1x1 convolution, with the name parts `old` and `checkpoint_tail`. */
 #define VAE_PROJECTION(field, prefix, checkpoint_, name, old, checkpoint_tail)                               \
     {.offset = offsetof(struct attention_weights, field),                                                    \
      .names = {prefix name ".weight", prefix old ".weight"},                                                 \
@@ -59,7 +59,7 @@ struct vae_half {
         *level_checkpoint; /* name prefixes of a level, such as "decoder.up_blocks.", "decoder.up." */
     const char *resnet, *resnet_checkpoint;       /* name prefixes of a level's resnets, with two %d */
     const char *attention, *attention_checkpoint; /* name prefixes of the mid-block attention */
-    bool reversed_levels; /* the authors' checkpoints count levels in the opposite order */
+    bool reversed_levels; /* true: the authors' checkpoints count levels in the opposite order */
 };
 
 /* Callback family.configure: sets and checks all dims that no dimension row sets. LATENT must be set. */
@@ -67,9 +67,9 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
                           struct error *e);
 enum { VAE_LEVELS = 4, N_VAE_SETTINGS = 3 };
 
-/* Dimension rows of both halves, with the published values of Flux.1 and Z-Image. deepest: index of the
- * deepest level in execution order; step: from it to the next wider level. Variadic fields extend the row of
- * latent channels. */
+/* Dimension table rows of the encoder and the decoder, with the published values of Flux.1 and Z-Image.
+ * deepest: index of the deepest level in execution order; step: index difference from the deepest to the next
+ * wider level. Variadic arguments are more fields of the row for latent channels. */
 #define VAE_DIMENSIONS(deepest, step, ...)                                                                   \
     {"latent_channels", 16, 1, 1024, .place = LATENT, __VA_ARGS__},                                          \
         {"vae0", 512, 1, 8192, .place = CHANNELS + (deepest)},                                               \

@@ -1,8 +1,8 @@
 /* VAE decoder of Wan 2.2's 5B model (TI2V): a latent of 48 channels to video; each output pixel holds a 2x2
  * patch.
  *
- * Differs from Wan 2.1's (vae_wan.c) in sizes, names, and level shortcuts that add a level's input to its
- * resampled output: see vae_causal.h. */
+ * Differs from Wan 2.1's decoder (vae_wan.c) in sizes, names, and level shortcuts that add a level's input to
+ * its resampled output: see vae_causal.h. */
 #include "models/models.h"
 #include "models/vae_wan_half.h"
 

@@ -122,7 +122,8 @@ static bool vae_wan_resamples_time(const struct component *c, const struct vae_w
     return causal_frame_rate(c, from_deepest + 1) > causal_frame_rate(c, from_deepest);
 }
 
-/* Level shortcuts average or repeat channels: one width must divide the other. */
+/* Level shortcuts average or repeat channels, so of a level's two widths (input, output) one must divide the
+ * other. */
 static enum status vae_wan_check_shortcuts(const struct component *c, const struct vae_wan_half *half,
                                            struct error *e) {
     for (int i = 0; i < c->dims[LEVELS]; i++) {
@@ -315,7 +316,7 @@ const struct setting_list vae_wan22_lists[N_VAE_WAN_LISTS] = {
     LIST("latents_mean", mean, -1e6, published_mean22),
     LIST("latents_std", std, 1e-6, published_std22),
 };
-/* Refuses attention outside the mid block and, for this family, the features of Wan 2.2. */
+/* Refuses attention outside the mid block and, in a VAE of Wan 2.1, the features of Wan 2.2. */
 const struct expectation vae_wan_expects[] = {
     {"attn_scales", NULL}, {"is_residual", NULL}, {"patch_size", NULL}, {0}};
 const struct expectation vae_wan22_expects[] = {{"attn_scales", NULL}, {0}};

@@ -14,10 +14,10 @@
 enum vae_wan_dim {
     QKV = N_DIMS,  /* rows of one block's to_qkv, set by block_dims */
     TIME_CHANNELS, /* rows of one block's time_conv, set by block_dims */
-    BASE,          /* base_dim of this half: level widths are multiples of it */
-    OTHER_BASE,    /* base_dim of the other half, if different */
-    NORM_AXES,     /* trailing axes of size 1 of a norm's weight in files */
-    PICTURE_AXES,  /* trailing axes of size 1 of weights without a time axis in files */
+    BASE,          /* base_dim of this encoder or decoder; divides all level widths */
+    OTHER_BASE,    /* base_dim of the counterpart (decoder or encoder), if different */
+    NORM_AXES,     /* number of trailing axes of size 1 in a norm's weight in files */
+    PICTURE_AXES,  /* number of trailing axes of size 1, in files, of weights without a time axis */
     CHANNEL_MULT,  /* CHANNEL_MULT + i: dim_mult of level i, counted from the image */
 };
 
@@ -56,7 +56,7 @@ struct vae_wan_attention_weights {
         VAE_WAN_NAMED(structure, field, name ".gamma", checkpoint_ ".gamma"), .rank = 1, .dim = {channels},  \
                                                                               .ones = axes                   \
     }
-/* Weight rows of a causal 3D convolution, kernel side^3. One image uses only the last time slice. */
+/* Weight table rows of a causal 3D convolution, kernel side^3. One image uses only the last time slice. */
 #define VAE_WAN_LAST_SLICE(structure, field, bias_field, outputs, inputs, side, name, checkpoint_)           \
     {VAE_WAN_NAMED(structure, field, name ".weight", checkpoint_ ".weight"), .rank = 4,                      \
      .dim = {outputs, inputs, side, side}, .slices = side, .init_scale = 1},                                 \
@@ -128,7 +128,7 @@ struct vae_wan_attention_weights {
     CAUSAL_RESAMPLE(prefix, checkpoint_), CAUSAL_CONV(causal_resample_weights, time, TIME_CHANNELS, IN, K1,  \
                                                       prefix "time_conv", checkpoint_ "time_conv")
 
-/* Weight rows of time_conv, unused in a model that generates single images. */
+/* Weight table rows of time_conv, unused in a model that generates single images. */
 #define VAE_WAN_TIME_CONV(prefix, checkpoint_)                                                               \
     {VAE_WAN_NAMED(conv_weights, weight, prefix "time_conv.weight", checkpoint_ "time_conv.weight"),         \
      .rank = 3, .dim = {TIME_CHANNELS, OUT, K3}, .ones = PICTURE_AXES, .init_scale = 1},                     \
@@ -150,7 +150,7 @@ void vae_wan_forward_causal_downsample(struct context *x, const void *weights,
 struct vae_wan_kinds {
     const struct block_kind *in, *mid_resnet, *attention, *resnet, *wider_resnet, *resample;
     const struct block_kind
-        *resample_time; /* resampling that also doubles or halves frames; NULL: as `resample` */
+        *resample_time; /* resampling that also doubles or halves frames; NULL: use `resample` */
     const struct block_kind
         *time_conv; /* time_conv weights of a resample_time block, unused with one image; NULL: none */
     const struct block_kind *out;
@@ -189,8 +189,8 @@ void vae_wan_dims_of_block(const struct component *c, const struct vae_wan_half 
 enum { VAE_WAN_STATE_BYTES = sizeof(struct causal_state) };
 _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane's state holds either");
 
-/* Dimension rows of both halves, with the published values of Wan 2.1 and Qwen-Image. vae_resnets is the
- * decoder's. */
+/* Dimension table rows of the encoder and the decoder, with the published values of Wan 2.1 and Qwen-Image.
+ * vae_resnets is the number of resnets of a decoder level. */
 #define VAE_WAN_DIMENSIONS                                                                                   \
     {"latent_channels", VAE_WAN_LATENT,  1,                                                                  \
      VAE_WAN_LATENT,    .place = LATENT, OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),              \
@@ -203,7 +203,8 @@ _Static_assert(sizeof(struct causal_state) >= sizeof(struct vae_state), "a lane'
         "vae_resnets", 3, 2, 8, .place = RESNETS                                                             \
     }
 
-/* Dimension rows of Wan 2.2's VAE. encoders, decoders: dims index of each half's base width. */
+/* Dimension table rows of Wan 2.2's VAE. encoders, decoders: dims index of the encoder's and the decoder's
+ * base width. */
 #define VAE_WAN22_DIMENSIONS(encoders, decoders)                                                             \
     {"latent_channels",  VAE_WAN22_LATENT, 1,                                                                \
      VAE_WAN_LATENT_MAX, .place = LATENT,  OF_TENSOR(1, 0, "post_quant_conv.bias", "conv2.bias"),            \

@@ -1,14 +1,14 @@
 /* WAN 2.1 and 2.2: diffusion transformers over the tokens of a video, frame by frame.
  *
- * The timestep gives one row of shifts, scales and gates for all blocks; each block adds its own table.
- * Blocks cross-attend to a fixed number of text rows. Those keys and values depend on the prompt alone, so
- * the layers that compute them are separate blocks, read once per prompt. WAN 2.1 I2V also cross-attends to
- * CLIP vision rows and reads the image's latent and mask as concatenated channels; WAN 2.2 I2V reads only
- * those channels. TI2V's clean frames (from the input image) have timestep 0. VACE models have a second
- * series of blocks over tokens of the control video; each adds a hint after one main block. Files list all
- * hint blocks first; computing them between the main blocks gives the same values. Reference: diffusers 0.42,
- * models/transformers/transformer_wan.py and transformer_wan_vace.py; the authors' names: Wan2.1,
- * wan/modules/model.py. */
+ * The timestep gives one row of shifts, scales and gates for all blocks; each block adds a learned table to
+ * this row. Blocks cross-attend to a fixed number of text rows. The text's keys and values depend on the
+ * prompt alone, so the layers that compute them are separate blocks, read once per prompt. WAN 2.1 I2V also
+ * cross-attends to CLIP vision rows and reads the image's latent and mask as concatenated channels; WAN 2.2
+ * I2V reads only the concatenated channels. TI2V's clean frames (from the input image) have timestep 0. VACE
+ * models have a second series of blocks over tokens of the control video; each adds its output, a hint, after
+ * one main block. Files list all hint blocks first; computing them between the main blocks gives the same
+ * values. Reference: diffusers 0.42, models/transformers/transformer_wan.py and transformer_wan_vace.py; the
+ * authors' names: Wan2.1, wan/modules/model.py. */
 #include "models/row_chunk.h"
 #include "models/wan_block.h"
 #include "models/wan_sizes.h"
@@ -24,7 +24,8 @@ struct wan_state {
     struct tensor image;                    /* [image rows, DIM]: embedded vision rows */
     struct tensor text_keys, text_values;   /* [LAYERS + HINTS, text rows, DIM]: one entry per block */
     struct tensor image_keys, image_values; /* [LAYERS + HINTS, image rows, DIM]: one entry per block */
-    /* Shared by all lanes. condition and modulation: one row per evaluation if hoisted, else one row. */
+    /* Rope table and timestep conditioning, shared by all lanes. condition and modulation have one row per
+     * evaluation if hoisted, else one row. */
     struct tensor rope;       /* [T, HEAD/2, 2] */
     struct tensor condition;  /* [rows, DIM] */
     struct tensor modulation; /* [rows, SIX_DIM] */
@@ -89,7 +90,7 @@ static const struct weight_spec wan_time_table[] = {
 static const struct weight_spec wan_modulation_table[] = {
     LINEAR(linear_block_weights, linear, WAN_CONDITION "time_proj", "time_projection.1", SIX_DIM, DIM)};
 
-/* Weight rows of a patch embedding, which files store as a 3D convolution over one frame. */
+/* Weight table rows of a patch embedding, which files store as a 3D convolution over one frame. */
 #define PATCHES(structure, field_, name, in)                                                                 \
     {.offset = offsetof(struct structure, field_.weight),                                                    \
      .names = {name ".weight"},                                                                              \
@@ -105,7 +106,7 @@ static const struct weight_spec wan_control_embedder_table[] = {
     LINEAR(wan_control_weights, hint, "vace_blocks.0.proj_in", "vace_blocks.0.before_proj", DIM, DIM),
 };
 
-/* Weight rows of a block's cross-attention keys and values. of: name prefix, "" or "vace_". */
+/* Weight table rows of a block's cross-attention keys and values. of: name prefix, "" or "vace_". */
 #define CROSS_KV(of, field, k_, v_, norm_, k_checkpoint, v_checkpoint, norm_checkpoint)                      \
     LINEAR(wan_block_kv_weights, field.k, of "blocks.%d.attn2." k_, of "blocks.%d.cross_attn." k_checkpoint, \
            DIM, DIM),                                                                                        \
@@ -215,7 +216,7 @@ static void wan_forward_modulation(struct context *x, const void *weights, const
         mmdit_modulation(x, state->clean_modulation, state->clean_condition, &w->linear);
 }
 
-/* Patch rows of a latent and, unless absent, `concat`, concatenated by channel for the patch kernel. */
+/* Patch rows of a latent and, unless absent, `concat`, concatenated by channel for the patch embedding. */
 static struct tensor wan_patches(struct context *x, struct tensor latent, struct tensor concat,
                                  const struct linear_weights *w) {
     static const struct patches how = {.side = MMDIT_PATCH, .order = PATCH_CHANNELS_FIRST};

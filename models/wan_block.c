@@ -25,7 +25,7 @@ static struct tensor wan_rows_of(struct tensor all, const struct wan_rows *at) {
     return tensor_slice(all, at->first, at->rows);
 }
 
-/* The rows of a chunk-sized buffer that the current chunk fills. */
+/* Rows of a chunk-sized buffer that the current chunk fills. */
 static struct tensor wan_chunk_rows(struct tensor buffer, const struct wan_rows *at) {
     return tensor_slice(buffer, 0, at->rows);
 }
@@ -37,7 +37,7 @@ static struct tensor wan_modulation(struct context *x, struct tensor table, cons
     return sum;
 }
 
-/* Shift and scale of a norm. part: index of the shift; the scale follows it. */
+/* Shift and scale of a norm. part: index of the shift; part + 1: index of the scale. */
 static struct affine wan_affine(struct tensor modulation, int part, int32_t dim) {
     return (struct affine){.shift = mmdit_chunk(modulation, part, dim),
                            .scale = mmdit_chunk(modulation, part + 1, dim)};

@@ -34,7 +34,8 @@ enum { WAN_RANGES = 2, WAN_CROSS_INPUTS = 2 };
 struct wan_range {
     int32_t first, rows;
     struct tensor condition;  /* [1, DIM]: time embedding */
-    struct tensor modulation; /* [1, 6 DIM]: shift, scale, gate of attention, then of the feed-forward */
+    struct tensor modulation; /* [1, 6 DIM]: shift, scale and gate of attention, then shift, scale and gate of
+                                 the feed-forward */
 };
 
 /* Arguments of wan_block apart from weights and tokens. */

@@ -10,7 +10,7 @@
 
 /* Indices into component.dims. */
 enum wan_dim {
-    DIM, /* index 0, which means "none" in weight_spec.slices: DIM is never a number of slices */
+    DIM, /* DIM has index 0, which weight_spec.slices reads as "none"; DIM is never a number of slices */
     ONE,
     TWO,
     SIX,

@@ -1,13 +1,13 @@
 /* Z-Image transformer (diffusers: ZImageTransformer2DModel). A single stream of tokens: image, then caption.
  *
  * Caption: RMS norm, linear, padding to a multiple of 32 with a learned token, context refiner; computed once
- * per prompt. Time: an embedding, and from it a row of scales and gates for each block. These modulations are
- * blocks of their own here, because they depend on the timestep alone and can be hoisted. Image: 2x2 patches,
- * linear, the same padding, noise refiner. Then all tokens go through the layers, and the image tokens
- * through the final layer. Padding is attended to. Rope positions (caption index, y, x): captions count from
- * 1 through their padding, the image starts after the padded caption, image padding is at (0, 0, 0). Source:
- * diffusers 0.42, models/transformers/transformer_z_image.py; checkpoint names of the authors:
- * loaders/single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
+ * per prompt. Time: an embedding, which linear layers turn into a row of scales and gates for each block.
+ * These modulations are separate blocks here, because they depend on the timestep alone and can be hoisted.
+ * Image: 2x2 patches, linear, the same padding, noise refiner. Then all tokens go through the layers, and the
+ * image tokens through the final layer. Padding is attended to. Rope positions (caption index, y, x):
+ * captions count from 1 through their padding, the image starts after the padded caption, image padding is at
+ * (0, 0, 0). Source: diffusers 0.42, models/transformers/transformer_z_image.py; checkpoint names of the
+ * authors: loaders/single_file_utils.py, convert_z_image_transformer_checkpoint_to_diffusers. */
 #include "kernels/ops.h"
 #include "models/models.h"
 #include "models/row_chunk.h"
@@ -98,7 +98,7 @@ static const struct weight_spec zimage_embedder_table[] = {
     BLOCK_WEIGHT(embedder_weights, pad, 1, "x_pad_token", 2, ONE, DIM),
 };
 
-/* q, k or v: one tensor each in diffusers, fused in the authors' checkpoint. */
+/* q, k or v: diffusers has one tensor for each, the authors' checkpoint one fused tensor for all three. */
 #define QKV_LINEAR(prefix, field, name_, part_)                                                              \
     {                                                                                                        \
         .offset = offsetof(struct layer_weights, field), .names = {prefix "attention." name_ ".weight"},     \
@@ -421,7 +421,7 @@ static enum status zimage_configure(struct component *c, const struct config *co
     return zimage_check_dims(c, e);
 }
 
-/* Lists each modulation before its block: the order of visits when modulations are not hoisted. */
+/* Lists each modulation before the block that reads it: visits follow this order if nothing is hoisted. */
 static int zimage_blocks(const struct component *c, struct block_ref *refs) {
     int n = 0, refiners = c->dims[REFINERS];
     refs[n++] = (struct block_ref){.kind = &zimage_kind_caption};

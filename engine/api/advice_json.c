@@ -5,7 +5,8 @@
 
 #include "engine/run/advice.h"
 
-/* Listed advice saves at least 2 % of the time; smaller savings are within the error of the rates. */
+/* Largest predicted time, as a share of the plan's time, of advice worth listing. Smaller savings are within
+ * the error of the measured rates. */
 static const double HELPS = 0.98;
 
 enum { ADVISED_BATCH = 4 };

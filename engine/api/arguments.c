@@ -28,7 +28,7 @@ bool check_struct_size(const void *pointer, const char *name, struct error *e) {
     return false;
 }
 
-/* Bytes left on the thread's own stack; SIZE_MAX if the thread runs on another stack (a coroutine's). */
+/* Bytes left on the thread's own stack; SIZE_MAX if the thread runs on a coroutine's stack. */
 static size_t stack_left(void) {
     pthread_attr_t attributes;
     void *lowest = NULL;

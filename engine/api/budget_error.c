@@ -28,11 +28,11 @@ static bool fits_without(const struct job *job) {
 enum status budget_error_suggest(const struct job *job, struct error *e) {
     const struct error plain = *e;
     if (job->request.plan || job->request.no_decode)
-        return e->code; /* no alternatives: a plan file (--plan) is fixed, and --no-decode is already set */
+        return e->code; /* nothing to suggest: --plan is fixed, --no-decode is already set */
     bool tiled = fits_tiled(job), without = fits_without(job);
     if (!tiled && !without) return e->code;
     *e = (struct error){0};
-    error_set(e, BUDGET, "%s %s", without ? "only the decode" : "the decode", plain.what);
+    error_set(e, BUDGET, "%s is too large: %s", without ? "only the decode" : "the decode", plain.what);
     error_where(e, "%s", plain.where);
     error_found(e, "%s", plain.found);
     return error_expected(e, "%s%s%s", plain.expected, tiled ? "; or --vae-tiling on" : "",

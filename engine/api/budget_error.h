@@ -4,8 +4,8 @@
 
 #include "engine/api/job.h"
 
-/* Extends the BUDGET error e: names --vae-tiling on and --no-decode if the job would fit its budget with
- * them. Plans each alternative; reads no weights. */
+/* Extends the BUDGET error e: suggests --vae-tiling on or --no-decode if the job would fit the budget with
+ * that flag. Plans each alternative; reads no weights. */
 enum status budget_error_suggest(const struct job *job, struct error *e);
 
 #endif

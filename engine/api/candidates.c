@@ -1,5 +1,5 @@
-/* Makes each candidate layout of a job, measures it by a dry run and frees it; the planner chooses among the
- * memory needs. Implements job_measure of job.h. */
+/* Makes each candidate layout of a job, measures the layout by a dry run and frees it. The planner then
+ * chooses a layout by memory need and predicted time. Implements job_measure of job.h. */
 #include "engine/api/job.h"
 #include "engine/api/machine.h"
 #include "engine/api/preview_run.h"
@@ -40,7 +40,8 @@ static uint64_t candidates_host_bytes(const struct job *job, const struct layout
                     1 << 16);
 }
 
-/* Bytes that the on_image callback needs in the decode stage (request: image_bytes_a_pixel). */
+/* Bytes that the on_image callback needs in the decode stage (image_bytes_a_pixel in the request, times the
+ * image's pixels). */
 static uint64_t candidates_image_bytes(const struct job *job, const struct stage_kind *kind) {
     const struct sluice_request *r = &job->request;
     if (kind != &stage_decode || r->no_decode || !r->image_bytes_a_pixel) return 0;
@@ -56,7 +57,8 @@ bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memo
     return memory_bytes && model_bytes > memory_bytes / 4 * 3;
 }
 
-/* Bytes of weights that a run reads; the few embedding rows are not counted. */
+/* Bytes of weights that a run reads; embedding tables are not counted, as a run reads only a few of their
+ * rows. */
 static uint64_t candidates_model_bytes(const struct layout *l) {
     uint64_t bytes = 0;
     for (int s = 0; s < l->n_stages; s++)
@@ -64,7 +66,8 @@ static uint64_t candidates_model_bytes(const struct layout *l) {
     return bytes;
 }
 
-/* Computes each block's load time beyond reading its own bytes: a larger type in the file, conversion. */
+/* Computes how much longer each block loads than its size suggests: its type in the file is larger, or its
+ * weights are converted. */
 static void candidates_measure_fills(const struct job *job, const struct stage *stage,
                                      const struct rates *rates, struct stage_need *need) {
     for (int i = 0; i < need->n_blocks; i++) {
@@ -89,8 +92,8 @@ static struct run_need *candidates_need(const struct job *job, const struct layo
     return need;
 }
 
-/* Limits pinned memory to what the system allows: tries to pin the most that a plan could use. Fails with
- * DEVICE if that attempt leaves the device unusable. */
+/* Limits pinned memory to what the system allows, found by pinning as much as any plan could use. Fails with
+ * DEVICE if the attempt leaves the device unusable. */
 static enum status candidates_limit_pins(const struct job *job, struct run_need *need, struct error *e) {
     const struct device_memory *own = job->device->memory;
     uint64_t requested = PLAN_STAGING, largest = 0, budget = (uint64_t)job->request.max_ram_bytes;
@@ -130,7 +133,8 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
     need->interstage_bytes = align_up(l->interstage.peak, PLAN_PAGE);
     if (job_reads_direct(job->request.direct_io, candidates_model_bytes(l), machine_memory_bytes("")))
         need->bounce_bytes = PLAN_BOUNCE;
-    /* The phases before the run follow one another: open_bytes is the largest of their temporary memory. */
+    /* The phases before the run follow one another, so open_bytes is the largest temporary memory of any
+     * phase. */
     need->open_bytes = job->model->open_bytes > RATE_BYTES ? job->model->open_bytes : RATE_BYTES;
     if (job_reading_bytes(job) > need->open_bytes) need->open_bytes = job_reading_bytes(job);
     if (job->context.adapters && job->context.adapters->open_bytes > need->open_bytes)
@@ -139,7 +143,7 @@ static enum status candidates_measure(const struct job *job, struct layout *l, c
 }
 
 /* Bit set of spans (job->spans) to hoist: a span is hoisted if its precomputed timestep rows take less memory
- * than the weights that compute them. Depends on the request only. */
+ * than the weights that compute them. The bit set depends on the request only. */
 static unsigned candidates_hoisted(const struct job *job, struct error *e) {
     struct layout plain, all = {0};
     unsigned hoisted = 0;
@@ -175,7 +179,8 @@ static uint64_t candidates_picture_bytes(const struct job *job, struct layout_ch
     return bytes;
 }
 
-/* True if VAE tiling shrinks the full-frame buffers; small images are smaller than one band. */
+/* True if VAE tiling shrinks the full-frame buffers; false for small images, which take less than one band of
+ * a tiled VAE. */
 static bool candidates_tiling_matters(const struct job *job, unsigned hoisted, struct error *e) {
     struct layout_choice whole = {1, false, hoisted}, tiled = {1, true, hoisted};
     return candidates_picture_bytes(job, whole, e) != candidates_picture_bytes(job, tiled, e);
@@ -191,7 +196,8 @@ static uint64_t candidates_vae_peak(const struct layout *l, const struct run_nee
     return peak;
 }
 
-/* Returns the next larger number of image groups with a smaller largest group; 0: none. */
+/* Returns the next number of image groups above the given one that makes the largest group smaller; 0: none.
+ */
 static int candidates_next_groups(int batch, int groups) {
     int largest = (batch + groups - 1) / groups;
     return largest > 1 ? (batch + largest - 2) / (largest - 1) : 0;
@@ -203,7 +209,8 @@ struct candidates {
     int n;
 };
 
-/* Appends the job's memory need in this layout to job->needs; returns the peak memory of the VAE stages. */
+/* Appends the job's memory need in the layout of a choice to job->needs; returns the peak memory of the VAE
+ * stages. */
 static uint64_t candidates_add(struct candidates *c, struct layout_choice choice, struct error *e) {
     struct job *job = c->job;
     struct layout l = {0};
@@ -217,7 +224,8 @@ static uint64_t candidates_add(struct candidates *c, struct layout_choice choice
     return peak;
 }
 
-/* For --vae-tiling on: measures tiled and untiled, and keeps tiled only if it takes less memory. */
+/* For --vae-tiling on: measures the layout with and without tiling; keeps the tiled layout only if it takes
+ * less memory. */
 static void candidates_add_tiled(struct candidates *c, unsigned hoisted, struct error *e) {
     struct job *job = c->job;
     uint64_t tiled = candidates_add(c, (struct layout_choice){1, true, hoisted}, e);
@@ -236,13 +244,14 @@ static void candidates_add_groups(struct candidates *c, struct layout_choice cho
         candidates_add(c, choice, e);
 }
 
-/* Allocates job->needs and job->choices; n_needs is set before the dry runs, which count these lists. */
+/* Allocates job->needs and job->choices; n_needs is set before the dry runs, because they count the memory of
+ * job->needs and job->choices. */
 static enum status candidates_begin(struct candidates *c, int n_ways, struct error *e) {
     struct job *job = c->job;
     int most = job->decode_only ? 1 : job->batch;
     job->n_needs = 0;
     for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
-    size_t n_max = (size_t)job->n_needs + 1; /* plus one: candidates_add_tiled compares two candidates */
+    size_t n_max = (size_t)job->n_needs + 1; /* plus one: candidates_add_tiled compares two layouts */
     job->needs = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->needs);
     job->choices = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->choices);
     return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory to plan the run");

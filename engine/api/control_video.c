@@ -7,8 +7,8 @@
 /* VACE's concat channels, in order. A control video's encoded.reference is inactive or reactive. */
 enum { PART_INACTIVE, PART_REACTIVE, PART_MASK };
 
-/* Gets frame i of the control video at the output size: the caller's pixels if they have that size, else read
- * and resized into layout.control_rgb. */
+/* Gets frame i of the control video at the output size: the caller's pixels if already of the output size,
+ * else read and resized into layout.control_rgb. */
 static enum status control_video_read(const struct job *job, int32_t i, struct sluice_picture *picture,
                                       struct error *e) {
     struct tensor rgb = job->layout.control_rgb;
@@ -58,7 +58,7 @@ int control_video_frame(const struct job *job, const struct encoded *encoded, in
 }
 
 /* Writes one latent frame of the mask channels. A still mask (--mask) gives the same values for every frame;
- * without a mask all is 1 (repaint). Reference frames get 0. */
+ * without a mask every value is 1 (repaint). Reference frames get 0. */
 static void control_video_put_mask(const struct job *job, struct tensor to, int32_t frame) {
     const struct sluice_picture *mask = &job->picture[PICTURE_MASK];
     size_t pixels = (size_t)job->Y * (size_t)job->X, all = (size_t)to.dim[1] * pixels;
@@ -73,7 +73,7 @@ static void control_video_put_mask(const struct job *job, struct tensor to, int3
         }
 }
 
-/* Without a control video one grey video is encoded, for the inactive and the reactive part. */
+/* Without a control video one grey video is encoded, for both the inactive and the reactive part. */
 void control_video_finish(const struct job *job) {
     struct tensor inactive = control_video_part(job, PART_INACTIVE),
                   reactive = control_video_part(job, PART_REACTIVE),

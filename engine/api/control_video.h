@@ -1,13 +1,14 @@
 /* WAN VACE control videos (CONCAT_CONTROL). --control gives a video of as many frames as the output, --mask
- * marks the part that is repainted, -r gives reference images.
+ * marks the region to repaint, -r gives reference images.
  *
  * Reference images become extra latent frames in front of the video, last image first, and are cut off after
  * denoising. The denoiser's concat channels are, in order: the latent of the control video outside the mask
- * ("inactive" in diffusers), its latent inside the mask ("reactive"), both grey elsewhere, and the mask, one
- * channel per pixel under a latent pixel. Grey mask values reach the model unchanged; the split is at half of
- * white. Without a control video all is grey and generated; without a mask the whole control video is
- * reactive. The concat channels of a reference frame are the image's latent, zeros, and zeros. Source:
- * diffusers 0.42, pipelines/wan/pipeline_wan_vace.py. */
+ * ("inactive" in diffusers), the latent of the control video inside the mask ("reactive"), and the mask, one
+ * channel per pixel under a latent pixel. The inactive video is grey inside the mask, the reactive one grey
+ * outside. Grey mask values reach the model unchanged; a pixel counts as inside from half of white on.
+ * Without a control video the control video is all grey and everything is generated; without a mask the whole
+ * control video is reactive. The concat channels of a reference frame are the reference image's latent, then
+ * zeros. Source: diffusers 0.42, pipelines/wan/pipeline_wan_vace.py. */
 #ifndef SLUICE_API_CONTROL_VIDEO_H
 #define SLUICE_API_CONTROL_VIDEO_H
 
@@ -19,11 +20,12 @@ enum status control_video_fill(const struct job *job, const struct encoded *enco
                                const struct frame_chunk *chunk, struct tensor out, struct error *e);
 /* Writes a reference image to out, [1, Y, X, 3], scaled to fit and centred on white. */
 void control_video_fill_reference(const struct job *job, const struct encoded *encoded, struct tensor out);
-/* Where the encoder output of a control video or reference image goes: the part of the concat channels [C, F,
- * Y, X], and the index of the latent frame that a chunk writes. */
+/* Where the encoder output of a control video or reference image goes: the destination in the concat channels
+ * [C, F, Y, X], and the index of the latent frame that a chunk fills. */
 struct tensor control_video_latent(const struct job *job, const struct encoded *encoded);
 int control_video_frame(const struct job *job, const struct encoded *encoded, int chunk);
-/* Fills the remaining concat channels (mask, zeros of reference frames) after the last encoded picture. */
+/* Fills the remaining concat channels (the mask, the zeros of reference frames) after the last picture is
+ * encoded. */
 void control_video_finish(const struct job *job);
 /* Removes the reference frames from a latent, in place. */
 void control_video_cut_references(const struct job *job, struct tensor latent);

@@ -1,4 +1,4 @@
-/* Opens devices by name, and lists them for `sluice devices`. */
+/* Opens devices by name, and lists the machine's devices for `sluice devices`. */
 #include "engine/api/devices.h"
 
 #include "engine/api/arguments.h"
@@ -113,7 +113,7 @@ static json_t *describe_cpu(const struct device *device) {
                      "precisions", precisions(device));
 }
 
-/* Lists GPUs; an unusable GPU, or the lack of one, is listed as absent with the reason. */
+/* Lists GPUs. An unusable GPU is listed as absent with the reason; so is a machine without GPUs. */
 static void list_cuda(json_t *devices, json_t *absent) {
     char why[256] = "";
     int n = cuda_count(why, sizeof why);

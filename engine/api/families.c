@@ -15,7 +15,7 @@ static json_t *parts_json(const struct sluice_model *m, json_int_t *all) {
         const struct component *c = &m->component[i];
         uint64_t bytes = 0;
         const struct family *family = m->recipe->slot[i].family;
-        /* The VAE encoder is in the decoder's files; the tiny autoencoder is no part of the model. */
+        /* The VAE encoder is in the decoder's files; the tiny autoencoder is not part of the model. */
         if (family->kind == FAMILY_ENCODER || slot_is_extra(&m->recipe->slot[i])) continue;
         for (int k = 0; k < c->index.n_entries; k++) bytes += c->index.entries[k].bytes;
         const struct slot *slot = &m->recipe->slot[i];
@@ -71,8 +71,8 @@ static json_t *takes_json(const struct sluice_model *m) {
     return list;
 }
 
-/* Whether one file can hold the model: two slots of one family with the same prefixes (two transformers)
- * could not be told apart in it. */
+/* Whether one file can hold the model: false if two slots have the same family and the same tensor name
+ * prefixes (two transformers), whose tensors would be indistinguishable. */
 static bool fits_one_file(const struct recipe *r) {
     for (int i = 0; r->slot[i].family; i++)
         for (int k = 0; k < i; k++)

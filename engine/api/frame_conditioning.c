@@ -4,8 +4,8 @@
 
 #include <string.h>
 
-/* Returns the input image that fixes this video frame (first frame: --init-img, last: --end-img); NULL: the
- * frame is generated. */
+/* Returns the input image used as a video frame (--init-img for the first frame, --end-img for the last);
+ * NULL: the frame is generated. */
 static const struct sluice_picture *conditioning_frame(const struct job *job, int32_t frame) {
     const struct sluice_request *r = &job->request;
     if (!frame) return &job->picture[PICTURE_INIT];
@@ -23,8 +23,8 @@ void frame_conditioning_fill(const struct job *job, const struct frame_chunk *ch
     }
 }
 
-/* The first latent frame covers one video frame, each later one `factor` frames. All `factor` mask channels
- * of the first latent frame repeat the value of video frame 0. */
+/* The first latent frame covers one video frame, each later latent frame covers `factor` video frames. All
+ * `factor` mask channels of the first latent frame have the mask value of video frame 0. */
 void frame_conditioning_mask(const struct job *job) {
     const struct tensor *concat = job->layout.concat;
     int32_t factor = concat->dim[0] - job->C;

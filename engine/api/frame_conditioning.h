@@ -1,12 +1,12 @@
 /* First/last-frame conditioning: image-to-video models that start from an input image (--init-img), or go
- * from a first to a last one (--end-img).
+ * from a first frame to a last frame (--end-img).
  *
  * CONCAT_I2V (WAN I2V, FLF2V): the denoiser reads extra channels next to the latent: a mask of the fixed
- * frames (one channel per video frame under a latent frame), and the latent of a video with those frames and
- * grey elsewhere.
- * Clean frames (WAN 2.2 TI2V; job.n_clean_frames): the image's latent replaces the first latent frame,
- * without noise, in every denoiser input and in the result. The sampler still updates its own copy of that
- * frame. Source: diffusers 0.42, pipelines/wan/pipeline_wan_i2v.py. */
+ * frames (one channel per video frame under a latent frame), and the latent of a video that has the fixed
+ * frames and is grey elsewhere. Clean frames (WAN 2.2 TI2V; job.n_clean_frames): the image's latent replaces
+ * the first latent frame, without noise, in every denoiser input and in the result. The sampler still updates
+ * the first frame of the sample, without effect. Source: diffusers 0.42, pipelines/wan/pipeline_wan_i2v.py.
+ */
 #ifndef SLUICE_API_FRAME_CONDITIONING_H
 #define SLUICE_API_FRAME_CONDITIONING_H
 

@@ -123,7 +123,8 @@ static void take_frame_mean(const struct job *job, struct tensor moments, struct
     posterior_sample(moments, NULL, &c->latent_format, latent_frame(to, frame));
 }
 
-/* Saves the run's initial noise: inpaint_blend adds it to the input image's latent again at every step. */
+/* Saves the run's initial noise: inpaint_blend adds the noise to the input image's latent again at every
+ * step. */
 static void save_inpaint_noise(const struct job *job, int image) {
     const struct tensor *noise = &job->layout.inpaint_noise[image];
     if (noise->rank) memcpy(noise->data, job->layout.latent[image].data, (size_t)tensor_bytes(noise));
@@ -138,9 +139,9 @@ static void begin_sampling(struct initial_latents *init, int image, const float 
 }
 
 /* Makes the first sample of an image from the encoded input image (img2img, inpainting), whose latent is in
- * prediction[0] unless inpainting stores it: predictions are still unused. Inpainting at strength 1 begins
- * with pure noise. Diffusers then draws unused noise for the masked image; the same draw is made here,
- * because samplers continue with the generator. */
+ * prediction[0] (unused before the first step), or in inpaint_latent for inpainting by blending. Inpainting
+ * at strength 1 begins with pure noise. Diffusers then draws noise for the masked image without using it;
+ * this function does so too, because samplers continue with the same generator. */
 static void begin_at_picture(struct initial_latents *init, int image, struct tensor moments) {
     struct job *job = init->job;
     const struct layout *l = &job->layout;
@@ -207,7 +208,8 @@ static enum status finish_concat(const struct job *job, int i, struct error *e) 
     return job->request.dump ? dump_save(job->sys, job->request.dump, "concat", *job->layout.concat, e) : OK;
 }
 
-/* Stores the encoder's mean of a picture that all images share: reference, video frame, control video. */
+/* Stores the encoder's mean for a picture that all images of the batch share: a reference, video frame or
+ * control video. */
 static enum status take_shared(const struct job *job, int i, int chunk, struct error *e) {
     const struct encoded *encoded = &job->encoded[i];
     bool control = encoded->kind == ENCODED_CONTROL || encoded->kind == ENCODED_REFERENCE_FRAME;
@@ -221,8 +223,8 @@ static enum status take_shared(const struct job *job, int i, int chunk, struct e
     return dump_encoded(job, i, latent_planes(to), e);
 }
 
-/* Stores an encoder output once per image of the batch, each sampled with its own noise. Without inpainting
- * all images share prediction[0] for the encoded input image. */
+/* Stores an encoder output once per image of the batch, sampled with the noise of each image. Without
+ * inpainting the encoder output of the input image goes to prediction[0], shared by all images. */
 static enum status take_per_image(struct initial_latents *init, int i, struct error *e) {
     const struct job *job = init->job;
     const struct layout *l = &job->layout;

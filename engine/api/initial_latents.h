@@ -1,9 +1,9 @@
 /* Initial latents: the sample before the first step, from noise (text-to-image), a latent file, or encoded
  * pictures (img2img, inpainting, references, video frames).
  *
- * Each image has one generator and draws from it in diffusers' order: for the encoded input image, for its
- * initial noise, for the masked image. Pictures are encoded one after another in shared memory: the host
- * writes the next picture after it has copied the encoder's output of the last. */
+ * Each image has one random generator. As in diffusers, its values go first to the encoded input image, then
+ * to the initial noise, then to the masked image. Pictures are encoded one after another in shared memory:
+ * the host writes a picture after it has copied the encoder's output for the previous picture. */
 #ifndef SLUICE_API_INITIAL_LATENTS_H
 #define SLUICE_API_INITIAL_LATENTS_H
 
@@ -17,13 +17,14 @@ struct initial_latents {
 };
 
 /* Call before the first visit: seeds the generators and fills the latents that need no encoded picture.
- * latent_file: its tensor "latent" replaces the noise, or in a decode-only job is the latent to decode.
- * SHAPE, NONFINITE, MEMORY and errors of reading. */
+ * latent_file: the file's tensor "latent" replaces the noise, or is decoded in a decode-only job. Fails with
+ * SHAPE, NONFINITE, MEMORY or an error of reading. */
 enum status initial_latents_open(struct initial_latents *init, struct job *job, const char *latent_file,
                                  struct error *e);
-/* One chunk of encoded picture i (chunk 0 of a still image): initial_latents_fill_input writes the encoder's
- * input frames before its evaluation, initial_latents_take_encoded stores its output. Return the status of
- * the frame-reading callback, MEMORY, or NONFINITE. */
+/* initial_latents_fill_input and initial_latents_take_encoded are called for every chunk of encoded picture i
+ * (a still image has chunk 0 only). initial_latents_fill_input writes the encoder's input frames before the
+ * evaluation, initial_latents_take_encoded stores the encoder's output after the evaluation. Both return the
+ * status of the frame-reading callback, MEMORY, or NONFINITE. */
 enum status initial_latents_fill_input(const struct job *job, int i, int chunk, struct error *e);
 enum status initial_latents_take_encoded(struct initial_latents *init, int i, int chunk, struct error *e);
 void initial_latents_close(struct initial_latents *init);
@@ -36,7 +37,8 @@ void scale_model_input(const struct job *job, int image, int i_call);
 /* True if the latents are complete before the first visit: no initial image has to be encoded. */
 bool initial_latents_need_no_picture(const struct job *job);
 
-/* Fails with NONFINITE, naming stage and step (from 0; negative: no step), if t has NaN or infinity. */
+/* Fails with NONFINITE, if t has NaN or infinity. The message names stage and step (step: from 0; negative:
+ * not named). */
 enum status check_finite(struct tensor t, const char *what, const char *stage, int step, struct error *e);
 
 #endif

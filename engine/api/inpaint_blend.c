@@ -2,9 +2,9 @@
 
 #include <string.h>
 
-/* Writes the input image's latent to out, noised to the level at which the next step begins; after the last
- * call without noise. Between two evaluations of a step the level is that of the step's end, also for
- * samplers that evaluate in the middle of a step, as in diffusers (KDPM2). */
+/* Writes the input image's latent to out, noised to the level at which the next step begins, or without noise
+ * after the last denoiser call. After an evaluation within a step the level is also that of the step's end,
+ * even if the sampler's next evaluation is in the middle of the step (as diffusers does for KDPM2). */
 static void inpaint_noised_latent(const struct job *job, int image, int i_call, float *out) {
     const struct layout *l = &job->layout;
     const float *picture = l->inpaint_latent[image].data;

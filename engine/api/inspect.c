@@ -68,7 +68,7 @@ static void set_bits(json_t *counted) {
 }
 
 /* Adds to a component's JSON: "values" (number of weights), "bits_per_weight" (with scales) and "groups", one
- * per series of repeated blocks, by tensor names:
+ * group for each series of repeated blocks (by tensor names):
  * [{"name":"layers.N","tensors","bytes","values","bits_per_weight", "types":{TYPE:bytes}}]. Other tensors are
  * in the group "others". Scales count as bytes, not as values. */
 static void add_groups(const struct tensor_index *index, json_t *component) {
@@ -127,7 +127,8 @@ static void list_unknown_tensors(const struct component *c, json_t *unknown) {
 struct findings {
     bool tensors;
     json_t *components, *unknown, *missing, *notes;
-    /* Components stay open until the end, because several may share one index. */
+    /* Components of an inspected model; all stay open until the end, because several may share one tensor
+     * index. */
     struct component component[COMPONENT_FILES_MAX];
     int n_components;
     json_t *text[SLOTS_MAX];     /* borrowed JSON of the text encoders that were found */
@@ -139,7 +140,8 @@ static void add_line(json_t *list, const struct error *e) {
     json_push(list, json_string_of(error_line(e, line, sizeof line)));
 }
 
-/* Marks the VAE encoder's tensors in the decoder's files as used, so that they are not listed as unknown. */
+/* Marks the VAE encoder's tensors in the decoder's files as used, so that inspect does not list them as
+ * unknown. */
 static void mark_vae_encoder_used(const struct component *decoder, const struct family *family,
                                   const struct config *config, struct error *failure) {
     struct component c = {.sys = decoder->sys, .family = family};
@@ -171,7 +173,7 @@ struct shown {
     const char *path, *name;
 };
 
-/* Describes a component. One whose tensors do not fit its family is described too, and the error is listed
+/* Describes a component. A component whose tensors do not fit its family is described too, with the error
  * under "missing". */
 static json_t *inspect_component(struct component *c, const struct shown *shown, struct findings *to,
                                  struct error *e) {
@@ -190,7 +192,7 @@ static json_t *inspect_component(struct component *c, const struct shown *shown,
         if (failure.code != OK) add_line(to->missing, &failure);
         if (failure.code != OK) component_list_missing(c, add_missing, &names, e);
         if (!c->family || c->blocks)
-            list_unknown_tensors(c, to->unknown); /* if unbound, all tensors would count as unknown */
+            list_unknown_tensors(c, to->unknown); /* if unbound, all tensors would be listed */
         json = component_json(c, &config, shown->name, origin, to->tensors);
         json_push(to->components, json);
     }
@@ -210,7 +212,8 @@ static json_t *inspect_component_file(struct sys *sys, struct component_files *f
     return inspect_component(c, &shown, to, e);
 }
 
-/* Describes a component file without a slot in the recipe, as the first recipe with its family reads it. */
+/* Describes a component file for which the recipe has no slot, as read by the first recipe that has the
+ * file's family. */
 static enum status inspect_unplaced(struct sys *sys, struct component_files *files,
                                     const struct component_file *file, struct findings *to, struct error *e) {
     struct shown shown = {.name = file->folder ? file->folder : "unknown"};
@@ -239,8 +242,8 @@ static void inspect_absent(const struct component_files *files, int slot, struct
     json_push(to->notes, json_string(line));
 }
 
-/* True for slots that are never listed as missing: the VAE encoder (it is in the decoder's files), the tiny
- * autoencoder, and the VAE decoder if a tiny autoencoder is given. */
+/* True for slots that are never listed as missing: the VAE encoder (part of the decoder's files), the tiny
+ * autoencoder, and the VAE decoder if the files include a tiny autoencoder. */
 static bool inspect_is_optional(const struct component_files *files, const struct slot *slot) {
     if (slot->family->kind == FAMILY_DECODER) return component_files_find_tiny(files);
     return slot->family->kind == FAMILY_ENCODER || slot_is_extra(slot);
@@ -261,7 +264,7 @@ static enum status inspect_slots(struct sys *sys, struct component_files *files,
     return e->code;
 }
 
-/* Describes files that no recipe fits. Of these only VAE decoders are recognised. */
+/* Describes files that no recipe fits. Only VAE decoders are recognised without a recipe. */
 static enum status inspect_without_recipe(struct sys *sys, struct component_files *files, struct findings *to,
                                           struct error *e) {
     struct missing_part missing[SLOTS_MAX];
@@ -283,8 +286,8 @@ static enum status inspect_component_files(struct sys *sys, struct component_fil
     return e->code;
 }
 
-/* The pipeline name in model_index.json, or null. An invalid file or an unsupported pipeline is listed under
- * "missing" and name is emptied; the components are described anyway. */
+/* The pipeline name in model_index.json, or null. An invalid file or unsupported pipeline is listed under
+ * "missing" and sets name to "", so that the components are described anyway. */
 static json_t *pipeline_json(struct sys *sys, const char *path, char name[PIPELINE_NAME_BYTES],
                              json_t *missing) {
     struct error failure = {0};
@@ -400,7 +403,7 @@ static bool is_adapter_alone(struct sys *sys, const struct sluice_model_options 
     return o->model && !o->n_parts && !o->tokenizer && inspect_is_adapter(sys, o->model);
 }
 
-/* Not inlined: its stack frame is large, and the caller checks the stack first. */
+/* Not inlined, because the function's stack frame is large and the caller checks the stack first. */
 __attribute__((noinline)) static enum status inspect_text_of(const struct sluice_model_options *options,
                                                              bool tensors, char **json, struct error *e) {
     struct sys sys;
@@ -479,8 +482,8 @@ static json_t *encoder_json(const char *name, const struct prompt_tokens *tokens
     return json;
 }
 
-/* Token ids as the text encoder in this slot reads them, template included. For an editing model the prompt
- * has the fewest reference images that it needs, one token each. */
+/* Token ids as the text encoder in this slot reads them, template included. An editing model's prompt
+ * contains the model's minimum number of reference images, one token each. */
 static enum status tokenize_slot(struct tokenizer_search *search, int slot, const char *text, size_t bytes,
                                  json_t *encoders, struct error *e) {
     struct tokenizer *tokenizer = NULL;

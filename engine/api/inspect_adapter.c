@@ -11,7 +11,8 @@
 #include <string.h>
 #include <sys/stat.h>
 
-/* True for names of adapter factors. Scale and alpha do not count: models have such tensors too. */
+/* True for names of adapter factors. Tensors named scale or alpha are excluded, because models have them too.
+ */
 static bool is_factor(const char *name) {
     struct adapter_key key;
     if (!adapter_key_read(name, &key)) return false;
@@ -71,8 +72,8 @@ static json_t *part_of(json_t *parts, const char *name) {
     return json_array_get(parts, json_array_size(parts) - 1);
 }
 
-/* Counts modules per pipeline component. recipe: one that the adapter fits, else the one with the most
- * components. */
+/* Counts modules per pipeline component. recipe: a recipe that the adapter fits, else the recipe with the
+ * most components. */
 static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) {
     struct adapter_prefixes prefixes;
     json_t *parts = json_array();

@@ -13,9 +13,9 @@ bool inspect_is_adapter(struct sys *sys, const char *path);
 
 /* Describes an adapter file as JSON:
  * {"file","tensors","bytes","types":{TYPE:bytes},"modules","dialects","forms","ranks","alphas" (each
- * {NAME:modules}),"parts":[{"name","modules","ranks","alphas"}],"recipes" (published models that take all of
- * it),"list" (with tensors: the file's tensors)}. Appends the names of tensors that are no factors to
- * unknown. Fails like adapter_open. */
+ * {NAME:modules}),"parts":[{"name","modules","ranks","alphas"}],"recipes" (published models that take every
+ * tensor of the adapter),"list" (with tensors: the file's tensors)}. Appends the names of tensors that are
+ * not adapter factors to unknown. Fails like adapter_open. */
 enum status inspect_adapter(struct sys *sys, const char *path, bool tensors, json_t **adapter,
                             json_t *unknown, struct error *e);
 

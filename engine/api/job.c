@@ -37,7 +37,7 @@ void job_list_vision_spans(const struct job *job, int slot, int prompt,
 }
 
 /* Fills in a prompt of the maximum length, for plans without a prompt or tokenizer: only the number of tokens
- * matters. Before each picture, PICTURE_TEMPLATE_TOKENS tokens stand for the template text. */
+ * matters. PICTURE_TEMPLATE_TOKENS placeholder tokens before each picture replace the template text. */
 static enum status job_encode_longest(const struct job *job, const struct text_recipe *recipe,
                                       const int32_t *vision_tokens, int n_pictures,
                                       struct prompt_tokens *tokens, struct error *e) {
@@ -80,7 +80,8 @@ static enum status job_encode_all(struct job *job, int slot, struct error *e) {
     return e->code;
 }
 
-/* Gives an absent text encoder the longest prompt's token count: as many zero rows replace its output. */
+/* Gives an absent text encoder the token count of the longest prompt; its output is that many rows of zeros.
+ */
 static void job_set_absent_tokens(struct job *job, int slot) {
     const struct text_recipe *recipe = &job->model->recipe->slot[slot].text;
     for (int i = 0; i < job->n_prompts; i++)
@@ -88,8 +89,8 @@ static void job_set_absent_tokens(struct job *job, int slot) {
             (struct prompt_tokens){.n_ids = recipe->tokens_max, .drop_idx = recipe->drop_idx};
 }
 
-/* Collects the embedding rows that this request reads: one block per table and prompt of a text encoder, one
- * per table of other components. */
+/* Collects the embedding rows that this request reads: for text encoders one block per table and prompt, for
+ * other components one block per table. */
 static enum status job_gather(struct job *job, int slot, struct error *e) {
     const struct component *c = &job->model->component[slot];
     int n_lanes = c->family->kind == FAMILY_TEXT ? job->prompt_cache_hits.n_misses[slot] : 1;
@@ -146,7 +147,8 @@ static double job_scale_of(const struct job *job, int span) {
 }
 
 /* Skip-layer guidance scale of a guided step. As in diffusers 0.42 (pipelines/stable_diffusion_3), steps that
- * run are counted from 0 and the interval is open at both ends; img2img counts the same way. */
+ * run are counted from 0 and the interval is open at both ends; img2img also counts from its first step that
+ * runs. */
 static double job_slg_scale(const struct job *job, int step) {
     const struct sluice_request *r = &job->request;
     bool in_interval = step > job->n_steps * r->slg_start && step < job->n_steps * r->slg_end;
@@ -228,7 +230,8 @@ static void job_set_decode_only(struct job *job, const int32_t *latent_dim) {
     r->steps = 1;
 }
 
-/* True if the latent and a chunk's frames have 32-bit sizes and the chunk counts fit their arrays. */
+/* True if the sizes of the latent and of a chunk's frames fit 32 bits, and the numbers of chunks fit the
+ * arrays for them. */
 static bool job_within_limits(const struct job *job, const struct component *decoder) {
     int64_t latent = (int64_t)job->F * job->Y * job->X;
     int64_t chunk = (int64_t)job->request.width * job->request.height * component_frame_factor(decoder);

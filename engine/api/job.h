@@ -1,5 +1,6 @@
-/* A job: a request resolved for one model and device. It holds all that is computed before any weight is
- * read: tokens, schedule, denoiser calls, memory needs, the plan. layout.h has its stages. */
+/* A job: a request resolved for one model and device. A job holds everything that is computed before any
+ * weight is read: tokens, schedule, denoiser calls, memory needs, the plan. The stages of a job are in
+ * layout.h. */
 #ifndef SLUICE_API_JOB_H
 #define SLUICE_API_JOB_H
 
@@ -13,8 +14,8 @@
 #include "engine/open/model.h"
 #include "engine/open/prompt.h"
 
-/* Input pictures that are encoded, in the order of their stages. For the VAE this is also the order in which
- * they draw from an image's random generator. */
+/* Input pictures that are encoded, in the order of their stages. Latents sampled from the VAE encoder draw
+ * from an image's random generator in this order too. */
 enum encoded_kind {
     ENCODED_VISION,
     ENCODED_INIT,
@@ -22,17 +23,17 @@ enum encoded_kind {
     ENCODED_REFERENCE,
     ENCODED_FRAMES,          /* a video of the first and last frame, grey in between (image-to-video) */
     ENCODED_FIRST,           /* the first frame of a video, encoded alone */
-    ENCODED_CONTROL,         /* VACE control video: its inactive or its reactive part (control_video.h) */
+    ENCODED_CONTROL,         /* inactive or reactive part of a VACE control video (control_video.h) */
     ENCODED_REFERENCE_FRAME, /* VACE reference image: a latent frame in front of the video */
 };
 
 struct encoded {
     enum encoded_kind kind;
     int slot;
-    int reference;            /* index among the encoded pictures of this kind */
+    int reference;            /* index among the encoded pictures of the same kind */
     struct picture_size size; /* size in pixels at which the picture is encoded */
     int32_t columns, rows;    /* vision encoders: grid of vision tokens */
-    int n_chunks; /* chunks of frames, one evaluation each: job->n_encoded_chunks, or 1 for an image */
+    int n_chunks;             /* number of chunks of frames, one evaluation each (1 for an image) */
 };
 
 /* The model, device and session caches that a job uses. */
@@ -42,7 +43,7 @@ struct job_context {
     struct requantised *requantised;   /* the session's weight conversion (--type); NULL: unused */
     struct session_adapters *adapters; /* the session's adapters (LoRA); NULL: unused */
     struct prompt_cache *prompt_cache; /* the session's prompt cache; NULL: unused */
-    const struct job *parent;          /* job whose previews this job decodes, or NULL */
+    const struct job *parent; /* for a job that decodes previews: the job that shows them; else NULL */
 };
 
 /* One evaluation of the denoiser, for every image of the batch. */
@@ -58,7 +59,7 @@ struct denoiser_call {
 /* A range of consecutive calls of one denoiser. */
 struct job_span {
     int slot, first_call, n_calls;
-    int n_prompts; /* prompts with lanes: 2 with guidance (positive, negative), else 1 */
+    int n_prompts; /* number of prompts evaluated: 2 with guidance, else 1 */
     double scale;
     int first_slg_call; /* first call with skip-layer guidance lanes, counted from first_call */
     int n_slg_calls;
@@ -87,14 +88,14 @@ struct job {
     struct device *device;
     struct sluice_request request;
     struct sluice_picture input_picture[PICTURES_MAX]; /* copies of the request's pictures; zero: absent */
-    struct sluice_picture picture[PICTURES_MAX]; /* input_picture after fitting to the size that is encoded */
-    struct fitting fitting[PICTURES_MAX];        /* how input_picture becomes picture */
-    uint8_t *pixels[PICTURES_MAX];               /* pixels of the pictures that the job read; owned */
+    struct sluice_picture picture[PICTURES_MAX];       /* input_picture, fitted to the encoder's input size */
+    struct fitting fitting[PICTURES_MAX];              /* how input_picture becomes picture */
+    uint8_t *pixels[PICTURES_MAX]; /* pixels of input images that the job has read; owned */
     const struct sluice_picture *references[LANE_REFERENCES_MAX];
     bool reference_assumed;             /* plan only: a placeholder reference image for an editing model */
     bool mask_assumed;                  /* plan only: placeholder image and mask for an inpainting model */
     bool frames_assumed;                /* plan only: placeholder first and last frame */
-    struct lora_tags tags[PROMPTS_MAX]; /* <lora:...> tags of each prompt, and the prompt without them */
+    struct lora_tags tags[PROMPTS_MAX]; /* <lora:...> tags of each prompt, and the prompt without tags */
     bool decode_only;
     int decoder_slot; /* slot of the decoder in use: VAE or tiny autoencoder */
     enum preview preview;
@@ -102,18 +103,18 @@ struct job {
     enum precision precision; /* precision of text encoders and denoiser */
     enum dtype weights;       /* --type of text encoder and denoiser weights; N_DTYPES: not converted */
 
-    int n_prompts, batch;  /* number of prompts (index 0: positive, 1: negative); number of images */
+    int n_prompts, batch;  /* number of prompts (index 0: positive, 1: negative), and number of images */
     int n_encoded_prompts; /* prompts that are encoded; an absent negative prompt uses zero embeddings */
     int32_t C, F, Y, X;    /* latent dimensions; F includes the reference frames */
-    int n_texts, text_slot[SLOTS_MAX]; /* slots of the text encoders, in order */
+    int n_texts, text_slot[SLOTS_MAX]; /* slots of the text encoders, in the recipe's order */
     struct prompt_tokens tokens[SLOTS_MAX][PROMPTS_MAX];
     struct prompt_cache_hits prompt_cache_hits;
     struct block *gathered[SLOTS_MAX]; /* [GATHERED_MAX] embedding rows in use, as blocks; or NULL */
     struct sampling sampling;          /* the model's sampling with the request's choices */
     double terminal;                   /* terminal value of the schedule (schedule_options.terminal) */
     struct noise_table *noise;         /* noise levels by timestep; owned; NULL for flow models */
-    struct grid grid;                  /* noise levels of the steps that run: img2img skips the first ones */
-    int n_steps;                       /* requested steps that run, without steps that the sampler adds */
+    struct grid grid; /* noise levels of the steps that run (img2img skips the first steps) */
+    int n_steps;      /* number of requested steps that run (the sampler may add more) */
     int n_calls;
     struct denoiser_call *calls;
     float *timestep_inputs; /* [n_calls] timestep input of each denoiser call */
@@ -123,17 +124,16 @@ struct job {
     struct picture_size reference_size[LANE_REFERENCES_MAX]; /* encoded size of each reference image */
     struct encoded encoded[ENCODED_MAX];
     int n_encoded;
-    int n_chunks; /* number of chunks; the VAE decodes the frames of a chunk together */
+    int n_chunks; /* number of chunks in which the VAE decodes latent frames */
     struct frame_chunk chunks[FRAME_CHUNKS_MAX];
-    int n_encoded_chunks; /* number of chunks; the VAE encodes the frames of a chunk together */
+    int n_encoded_chunks; /* number of chunks in which the VAE encodes video frames */
     struct frame_chunk encoded_chunks[FRAME_CHUNKS_MAX];
-    int n_clean_frames;     /* leading latent frames that come from the input image: no noise, timestep 0 */
-    int n_reference_frames; /* VACE reference frames in front of the video; cut off before decoding */
+    int n_clean_frames;             /* number of latent frames taken from the input image */
+    int n_reference_frames;         /* number of VACE reference frames before the video */
     struct fitting control_fitting; /* how the control video's frames are fitted */
 
-    struct run_need **
-        needs; /* [n_needs] memory needs of the candidate layouts: untiled before tiled, fewer groups first */
-    struct layout_choice *choices; /* [n_needs] choice of each candidate layout */
+    struct run_need **needs;       /* [n_needs] memory needs of the candidate layouts */
+    struct layout_choice *choices; /* [n_needs] groups, tiling and hoisting of each candidate layout */
     int n_needs;
     int chosen;            /* index of the current layout in needs and choices */
     struct run_need *need; /* needs[chosen] */
@@ -148,18 +148,20 @@ enum status job_open(struct job *job, const struct job_context *place, const str
                      const int32_t *latent_dim, struct error *e);
 /* Device memory budget in bytes: the request's, else the device's default. */
 uint64_t job_vram_budget(const struct job *job);
-/* Chooses the fastest plan under the request's budgets and lays the job out for it. Does not check whether
- * the plan fits: see plan_check. */
+/* Chooses the fastest plan under the request's budgets and lays the job out for the plan. plan_check checks
+ * whether the plan fits. */
 enum status job_plan(struct job *job, struct error *e);
-/* Switches the job to the candidate layout with these groups and this VAE tiling; BUDGET if there is none. */
+/* Switches the job to the candidate layout with the given number of groups and VAE tiling; BUDGET if none has
+ * them. */
 enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e);
 /* The largest number of guidance branches of any span. */
 int job_branches(const struct job *job);
 /* Whether the host blends the unmasked region of the input image into every sample: inpainting with a model
  * that has no mask channels. */
 bool job_blends_mask(const struct job *job);
-/* In job_loras.c: moves <lora:...> tags from the prompts to job->tags; builds the session's components with
- * the request's adapters and weight type; returns the component of a slot. */
+/* In job_loras.c. job_extract_lora_tags moves <lora:...> tags from the prompts to job->tags;
+ * job_make_components builds the session's components with the request's adapters and weight type;
+ * job_component returns the component of a slot. */
 enum status job_extract_lora_tags(struct job *job, struct error *e);
 enum status job_make_components(struct job *job, struct error *e);
 const struct component *job_component(const struct job *job, int slot);
@@ -170,7 +172,7 @@ void job_assume_pictures(struct job *job);
 void job_fit_pictures(struct job *job, enum fit fit);
 void job_list_encoded(struct job *job);
 /* The input image from which an encoded picture is made: job_fitted_picture after fitting, job_input_picture
- * before. For the masked image it is the mask, for a video the first frame. */
+ * before. A masked image is made from the mask and a video from the first frame; these are returned. */
 const struct sluice_picture *job_fitted_picture(const struct job *job, const struct encoded *encoded);
 const struct sluice_picture *job_input_picture(const struct job *job, const struct encoded *encoded);
 /* True if the vision encoder resizes the fitted picture once more. */
@@ -182,29 +184,30 @@ uint64_t job_control_bytes(const struct job *job);
 /* Reads and fits the input images, after the plan is known to fit. Returns the status of the image-reading
  * callback, or MEMORY. */
 enum status job_read_pictures(struct job *job, struct error *e);
-/* Writes the position and token grid of each picture in a prompt of the text encoder in this slot; leaves
- * vision_span.rows empty. */
+/* Writes the position and token grid of each picture in a prompt of the text encoder in this slot; does not
+ * set vision_span.rows. */
 void job_list_vision_spans(const struct job *job, int slot, int prompt,
                            struct vision_span vision_spans[LANE_REFERENCES_MAX]);
-/* Rows that the encoder in this slot contributes to a prompt's prompt_embeds. */
+/* Number of rows that the encoder in this slot contributes to a prompt's prompt_embeds. */
 int32_t job_text_rows(const struct job *job, int slot, int prompt);
 /* Allocates the inter-stage buffers; MEMORY. */
 enum status job_allocate(struct job *job, struct error *e);
-/* Frees the inter-stage buffers before the job is closed; they can be allocated again. */
+/* Frees the inter-stage buffers before the job is closed. job_allocate can be called again. */
 void job_release(struct job *job);
 void job_close(struct job *job);
 
 /* Builds the executor's input for a layout. */
 struct run job_run(const struct job *job, struct layout *layout, const struct run_hooks *hooks);
 
-/* True if weights are read with O_DIRECT, past the page cache. direct_io: the request's choice; model and
- * machine memory in bytes. Pure: the same flags give the same plan. */
+/* True if weights are read with O_DIRECT, past the page cache. direct_io: the request's choice. model_bytes,
+ * memory_bytes: size of the model and of the machine's memory. Pure, so that the same flags give the same
+ * plan. */
 bool job_reads_direct(const char *direct_io, uint64_t model_bytes, uint64_t memory_bytes);
 
 /* Name of item i, from 0, in the series NAME, NAME_2, ...; out has 16 bytes. Returns out. */
 char *job_numbered(const char *name, int i, char out[16]);
 
-/* The tiny autoencoder if it decodes the images instead of the VAE; else NULL. */
+/* The tiny autoencoder if the model decodes images with one instead of the VAE; else NULL. */
 const struct component *job_tiny_decoder(const struct job *job);
 
 double job_flops(const struct job *job);

@@ -20,7 +20,8 @@ enum status job_extract_lora_tags(struct job *job, struct error *e) {
     return e->code;
 }
 
-/* Frees components with adapters before their base components change, because they refer to base weights. */
+/* Frees components with adapters before their base components change, because a component with adapters
+ * refers to the base component's weights. */
 enum status job_make_components(struct job *job, struct error *e) {
     struct requantised *r = job->context.requantised;
     struct session_adapters *a = job->context.adapters;

@@ -6,8 +6,8 @@
 
 #include <string.h>
 
-/* Index in job->picture of the source of an encoded picture; for the masked image and control videos, the
- * mask. A vision encoder that needs another size than the VAE has its own copy. */
+/* Index in job->picture of the input image from which an encoded picture is made (the mask for masked images
+ * and control videos). A vision encoder that needs another size than the VAE has its own copies. */
 static int picture_index_of(const struct job *job, const struct encoded *encoded) {
     int vision = PICTURE_VISION + encoded->reference;
     switch (encoded->kind) {
@@ -54,7 +54,7 @@ static int read_assumed_picture(const struct sluice_picture *picture, uint8_t *r
     return publish_error(&none, e);
 }
 
-/* A placeholder of the model's default size for plans without pictures; it has no pixels. */
+/* A placeholder picture of the model's default size, without pixels, for plans without input images. */
 static const struct sluice_picture *job_assume_picture(struct job *job, int place) {
     job->input_picture[place] = (struct sluice_picture){.struct_size = sizeof *job->input_picture,
                                                         .width = job->model->width,
@@ -80,7 +80,8 @@ static void job_assume_mask(struct job *job) {
     job->mask_assumed = true;
 }
 
-/* When only planning (no prompt or no model files), assumes the pictures that the model needs. */
+/* When only planning (no prompt or no model files), adds placeholders for the input images that the model
+ * needs. */
 void job_assume_pictures(struct job *job) {
     struct sluice_request *r = &job->request;
     const struct recipe *recipe = job->model->recipe;
@@ -95,7 +96,8 @@ void job_assume_pictures(struct job *job) {
     if (recipe->concat == CONCAT_I2V) job_assume_frames(job);
 }
 
-/* Copies no references if they exceed LANE_REFERENCES_MAX: request_resolve refuses the request later. */
+/* Copies no references if there are more than LANE_REFERENCES_MAX: request_resolve will refuse the request.
+ */
 void job_copy_pictures(struct job *job) {
     struct sluice_request *r = &job->request;
     r->init_image = job_copy_picture(job, PICTURE_INIT, r->init_image);
@@ -119,7 +121,7 @@ static void job_fit_picture(struct job *job, int i, struct fitting fitting) {
     if (fit_changes(&job->fitting[i])) job->picture[i].rgb = NULL;
 }
 
-/* Fits references to the sizes that VAE and vision encoder read: two copies where the sizes differ. */
+/* Fits references to the sizes that VAE and vision encoder read, with a copy for each if the sizes differ. */
 static void job_fit_references(struct job *job) {
     const struct recipe *recipe = job->model->recipe;
     bool has_encoder = recipe_slot(recipe, FAMILY_ENCODER) < SLOTS_MAX;
@@ -137,7 +139,8 @@ static void job_fit_references(struct job *job) {
     }
 }
 
-/* How a vision encoder reads a picture of that size, as in training: bicubic resize, then center crop. */
+/* How a vision encoder reads a picture of a given size: bicubic resize, then center crop, as in the encoder's
+ * training. */
 static struct fitting fit_for_vision(struct picture_size from, const struct vision_grid *grid) {
     struct picture_size size = {grid->width, grid->height}, whole = {grid->whole.width, grid->whole.height};
     return (struct fitting){.from = from,
@@ -238,15 +241,16 @@ bool job_blends_mask(const struct job *job) {
     return job->request.mask && !job->decode_only && job->model->recipe->concat == CONCAT_NONE;
 }
 
-/* True if the input image is encoded. False also for inpainting models at strength 1: they begin with pure
- * noise and read only the masked image. Sampling the init latent would shift all later random numbers. */
+/* True if the input image is encoded. False for inpainting models at strength 1, which begin with pure noise
+ * and read only the masked image. Encoding the input image too would draw from the generator and shift all
+ * later random numbers. */
 static bool job_reads_init(const struct job *job) {
     const struct sluice_request *r = &job->request;
     return r->init_image && job->model->init == INIT_IMG2IMG &&
            !(job->model->recipe->concat == CONCAT_INPAINT && r->strength == 1);
 }
 
-/* Lists one picture for the VAE; all but references have the output size. */
+/* Lists one picture for the VAE to encode; all pictures except references have the output size. */
 static void job_list_one(struct job *job, enum encoded_kind kind, int number, int n_chunks) {
     const struct sluice_request *r = &job->request;
     struct picture_size size = {r->width, r->height};
@@ -258,7 +262,8 @@ static void job_list_one(struct job *job, enum encoded_kind kind, int number, in
                          .n_chunks = n_chunks};
 }
 
-/* Lists reference frames and both parts of the control video; without one, a single grey video. */
+/* Lists reference frames and both parts of the control video, or one grey video if there is no control video.
+ */
 static void job_list_control(struct job *job) {
     for (int i = 0; i < job->n_reference_frames; i++) job_list_one(job, ENCODED_REFERENCE_FRAME, i, 1);
     for (int i = 0; i < (job->request.n_control ? 2 : 1); i++)

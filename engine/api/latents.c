@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Source of tensor bytes for a writer that takes them in pieces, in order: nothing is copied whole. */
+/* Passes tensor bytes to a file writer piece by piece, in order, so that no tensor is copied whole. */
 struct stream {
     const struct tensor *tensors;
     uint64_t done; /* bytes passed on */

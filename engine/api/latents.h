@@ -4,12 +4,15 @@
 
 #include "loaders/loaders.h"
 
-/* Writes n latents [C, F, Y, X] of one shape as one tensor NAME [n, C, F, Y, X], without F where that is 1.
- * recipe: stored in the metadata for latent_read_origin; NULL: not stored. Errors of safetensors_write. */
+/* Writes n latents [C, F, Y, X] of one shape as one tensor NAME [n, C, F, Y, X], without the dimension F if F
+ * is 1. recipe: stored in the metadata for latent_read_origin; NULL: not stored. Fails like
+ * safetensors_write.
+ */
 enum status latents_save(struct sys *sys, const char *path, const char *name, const char *recipe,
                          const struct tensor *latents, int n, struct error *e);
 
-/* Dumps, for comparison with a reference: FOLDER/NAME.safetensors holds one tensor NAME. */
+/* Dumps a tensor to FOLDER/NAME.safetensors under the name NAME, for comparison with a reference
+ * implementation. */
 enum status dump_save(struct sys *sys, const char *folder, const char *name, struct tensor tensor,
                       struct error *e);
 enum status dump_save_latents(struct sys *sys, const char *folder, const char *name,

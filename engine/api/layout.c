@@ -36,8 +36,8 @@ struct text_places layout_place_texts(const struct job *job, int prompt) {
     return p;
 }
 
-/* Makes prompt_embeds and pooled_projections. A text encoder writes directly into such a tensor if its output
- * fills the whole tensor, else into a separate one. */
+/* Makes prompt_embeds and pooled_projections. A text encoder writes directly into prompt_embeds or
+ * pooled_projections if its output fills the whole tensor, else into a separate tensor. */
 static void layout_texts(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct recipe *recipe = job->model->recipe;
     for (int prompt = 0; prompt < job->n_prompts; prompt++) {
@@ -78,7 +78,8 @@ static int32_t layout_encoded_frames(const struct job *job, const struct encoded
     return video ? layout_chunk_frames(job->encoded_chunks, job->n_encoded_chunks) : 1;
 }
 
-/* Vision encoder output. If the denoiser reads it, the pictures' rows are stacked in one tensor. */
+/* Makes tensors for the vision encoder's output. If the denoiser reads the output, the rows of all pictures
+ * are stacked in one tensor. */
 static struct tensor layout_vision_tokens(const struct job *job, struct layout *l,
                                           const struct encoded *encoded, struct arena *arena, bool *ok) {
     int32_t columns = job->model->component[encoded->slot].text_columns;
@@ -111,8 +112,9 @@ static void layout_encoded(const struct job *job, struct layout *l, int i, struc
     if (job_resizes(job, encoded)) t->resized = arena_tensor(arena, DTYPE_U8, 3, (int32_t[]){Y, X, 3}, ok);
 }
 
-/* Memory for pictures and moments. Pictures are encoded one chunk at a time and the host reads the moments in
- * between, so all share the memory of the largest; the decoder's frames reuse it later. */
+/* Memory for pictures and moments. Pictures are encoded one chunk at a time, and the host reads the moments
+ * after each chunk; all chunks therefore share memory of the largest chunk's size. The decoder's frames reuse
+ * this memory later. */
 static void layout_picture_memory(const struct job *job, struct layout *l, struct arena *arena, bool *ok) {
     const struct component *c = model_decoder(job->model);
     int32_t factor = c->pixel_factor;
@@ -151,7 +153,8 @@ static void layout_inpainting(const struct job *job, struct layout *l, struct ar
     }
 }
 
-/* True if all images share the concat channels, because these are not random. */
+/* True if all images of the batch share the concat channels: true if the channels contain no sampled latents.
+ */
 static bool layout_shares_concat(const struct job *job) {
     return job->model->recipe->concat == CONCAT_I2V || job->model->recipe->concat == CONCAT_CONTROL;
 }
@@ -272,8 +275,8 @@ static enum status layout_fill_stages(const struct job *job, struct layout *l, s
     return OK;
 }
 
-/* Splits the visits that the family listed for a denoise stage: visits before the first evaluation go to the
- * hoist stage. Each stage keeps the blocks that it visits, in visit order, blocks with weights before
+/* Splits the visits that the family listed for a denoise stage, moving visits before the first evaluation to
+ * the hoist stage. Each stage keeps the blocks that it visits, in visit order, blocks with weights before
  * gathered rows. */
 static void layout_split_hoisted(struct layout *l, struct stage *hoist, int first_visit) {
     struct stage *denoise = hoist + 1;

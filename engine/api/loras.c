@@ -34,7 +34,8 @@ static enum status identify_both(struct sys *sys, struct lora *lora, struct erro
     return e->code;
 }
 
-/* Lists a LoRA file, or adds its strength to a listed one. Takes ownership of path, also after failure. */
+/* Adds a LoRA file to the list, or adds the strength if the file is already listed. Takes ownership of path,
+ * also after failure. */
 static enum status add_lora(struct loras *l, char *path, double strength, struct error *e) {
     struct lora lora = {.path = path, .strength = strength};
     if (!path || identify_both(l->sys, &lora, e) != OK) {

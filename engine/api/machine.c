@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 /* Resident memory of a release build after the first use of oneDNN 2.6 on Debian 12 (bench/LOG.md): 12 MiB
- * for program and libraries. cpu_library_more_bytes adds oneDNN's processor-dependent share. */
+ * for program and libraries. oneDNN's processor-dependent share is not included (cpu_library_more_bytes). */
 enum { BASE_MIB = 13 };
 
 uint64_t machine_base_bytes(void) {

@@ -50,7 +50,7 @@ static void put_pictures(const struct job *job, json_t *json) {
     if (job->mask_assumed) json_put(json, "mask_assumed", json_true());
 }
 
-/* Text encoders that the model lacks; zeros replace their embeddings. */
+/* Lists text encoders that the model lacks, whose embeddings are replaced by zeros. */
 static json_t *absent_json(const struct sluice_model *m) {
     json_t *json = json_array();
     for (int i = 0; m->recipe->slot[i].family; i++)
@@ -138,7 +138,7 @@ static json_t *blocks_json(const struct job *job, int s) {
     return blocks;
 }
 
-/* Adds the adapters' share of a stage: bytes of its blocks, resident ones included, and FLOPs. */
+/* Adds the adapters' share of a stage: bytes in the stage's blocks (resident blocks included) and FLOPs. */
 static void put_adapters(const struct job *job, int s, json_t *json) {
     const struct stage *stage = &job->layout.stages[s];
     uint64_t bytes = 0;
@@ -148,7 +148,7 @@ static void put_adapters(const struct job *job, int s, json_t *json) {
     json_put(json, "adapter_flops", json_real(job->need->stage[s].adapter_flops));
 }
 
-/* Adds predicted times to a plan's JSON; their values are null if no rates are available. */
+/* Adds predicted times to a plan's JSON (null if no rates are available). */
 static void put_times(json_t *json, double seconds, double floor_seconds, int bound) {
     static const char *const names[N_BOUNDS] = {"compute", "bus", "disk"};
     bool known = seconds > 0;
@@ -157,7 +157,8 @@ static void put_times(json_t *json, double seconds, double floor_seconds, int bo
     json_put(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
-/* Optional limits on a stage's readers, set by editing a plan: read-ahead depth, no ring wrap, waiting. */
+/* Optional limits on the threads that read a stage's weights, only for edited plans: how far they read ahead,
+ * whether blocks may wrap around the ring's end, when they wait. */
 static const struct {
     const char *key;
     size_t offset;
@@ -200,14 +201,14 @@ static json_t *two_budgets(uint64_t vram, uint64_t ram) {
     return json_pack("{s:I, s:I}", "vram_bytes", integer(vram), "ram_bytes", integer(ram));
 }
 
-/* Name of the rates file, or the kind of rates; a file name need not be UTF-8. */
+/* Name of the rates file, or the kind of rates if there is no file. A file name need not be UTF-8. */
 static json_t *rates_name(const struct job *job) {
     const struct sluice_request *r = &job->request;
     if (!r->rates) return json_string(job->device->card ? "card" : "default");
     return json_string_of(r->rates_name ? r->rates_name : "given");
 }
 
-/* Keys whose numbers are assumed, not measured, in a plan for a device that this machine lacks. */
+/* Keys of a plan's JSON whose numbers are assumed, not measured, if this machine lacks the planned device. */
 static json_t *assumed(const struct job *job) {
     json_t *keys = json_pack("[s, s]", "device_bytes", "base_bytes");
     if (!job->request.rates) json_push(keys, json_string("rates"));
@@ -247,7 +248,7 @@ static const char *plan_name(const struct job *job) {
     return job->request.plan_name ? job->request.plan_name : "plan";
 }
 
-/* Sets where the error is: the plan file, and the stage in it (where; NULL: none). */
+/* Sets the place of an error: the plan file and, unless `where` is NULL, a stage of the plan. */
 static enum status set_plan_place(const struct job *job, const char *where, struct error *e) {
     return where ? error_where(e, "%s, %s", plan_name(job), where) : error_where(e, "%s", plan_name(job));
 }
@@ -277,8 +278,9 @@ static const char *value_text(const json_t *value, char out[48]) {
     return out;
 }
 
-/* BUDGET if the plan's request differs from this one in a field that changes the visits or their sizes. A
- * field that the plan lacks is not compared. Prompts and seeds may differ. */
+/* Fails with BUDGET if the plan was made for a request that differs from the job's in a field that changes
+ * the visits or the sizes of tensors. A field that the plan lacks is not compared. Prompts and seeds may
+ * differ. */
 static enum status check_same_request(const struct job *job, const json_t *theirs, struct error *e) {
     static const char *const keys[] = {"family", "width",   "height", "frames",  "steps",
                                        "batch",  "sampler", "decode", "strength"};
@@ -390,7 +392,8 @@ static enum status read_stage(const struct job *job, int s, json_t *from, struct
     return read_blocks(job, s, blocks, p, e);
 }
 
-/* Reads "bounce_bytes" (direct reads past the page cache), unless the request sets direct_io. */
+/* Reads a plan's "bounce_bytes" (buffer for direct reads past the page cache), unless the request sets
+ * direct_io. */
 static enum status read_bounce(struct job *job, json_t *bounce, struct error *e) {
     const char *asked = job->request.direct_io;
     json_int_t bytes = json_integer_value(bounce), most = 1 << 30;
@@ -401,7 +404,7 @@ static enum status read_bounce(struct job *job, json_t *bounce, struct error *e)
     return OK;
 }
 
-/* The value of a key in the last stage of this kind; NULL if there is no such stage or key. */
+/* The value of a key in a plan's last stage of the given kind; NULL if the stage or the key is missing. */
 static json_t *stage_value(const struct job *job, json_t *stages, const struct stage_kind *kind,
                            const char *key) {
     json_t *value = NULL;
@@ -410,7 +413,7 @@ static json_t *stage_value(const struct job *job, json_t *stages, const struct s
     return value;
 }
 
-/* Lays the job out as the plan says: groups (absent: 1) and VAE tiling (absent: unchanged). */
+/* Lays the job out with the plan's number of image groups (absent: 1) and VAE tiling (absent: unchanged). */
 static enum status read_layout(struct job *job, json_t *stages, struct error *e) {
     json_t *groups = stage_value(job, stages, &stage_denoise, "groups");
     json_t *tiling = stage_value(job, stages, &stage_decode, "vae_tiling");
@@ -424,14 +427,15 @@ static enum status read_layout(struct job *job, json_t *stages, struct error *e)
     return job_lay_out(job, (int)n, tiled, e);
 }
 
-/* For a plan file above its budget, the least budget is the plan's own peak: no other plan is considered. */
+/* If a plan file exceeds its budget, reports the plan's own peak as the smallest possible budget, since no
+ * other plan is considered. */
 static void set_least_to_peak(struct plan *plan) {
     if (plan->ram_peak_bytes > plan->ram_budget_bytes) plan->ram_least_bytes = plan->ram_peak_bytes;
     if (plan->vram_peak_bytes > plan->vram_budget_bytes) plan->vram_least_bytes = plan->vram_peak_bytes;
 }
 
-/* Removes the text stages of a plan if all prompts now come from the prompt cache: such a plan was made
- * before they were cached. */
+/* Removes the text stages of a plan if all prompts now come from the prompt cache: the plan was made before
+ * the prompts were cached. */
 static void drop_cached_texts(const struct job *job, json_t *stages) {
     for (int s = 0; s < job->layout.n_stages; s++)
         if (job->layout.kind[s] == &stage_text) return;
@@ -500,7 +504,8 @@ static enum status read_plan(struct job *job, json_t *root, struct error *e) {
     return e->code;
 }
 
-/* META for text with more values than any plan has: parsed JSON takes tens of bytes a value. */
+/* Fails with META for text with more JSON values than any plan has, because each parsed value takes tens of
+ * bytes of memory. */
 static enum status check_values(const struct job *job, const char *text, struct error *e) {
     enum { VALUES_MAX = PLAN_STAGES_MAX * PLAN_BLOCKS_MAX * 8 };
     size_t n = 0;

@@ -8,7 +8,8 @@
 #include <math.h>
 #include <string.h>
 
-/* Latent frames of a video form a contact sheet with about as many columns as rows. */
+/* Number of columns of a video's preview: a contact sheet of latent frames with about as many columns as
+ * rows. */
 static int32_t preview_columns(int32_t frames) {
     int32_t columns = 1;
     while (columns * columns < frames) columns++;
@@ -107,8 +108,8 @@ static void preview_emit_rgb(const struct running *r, int image, int step, struc
     to->on_preview(to->user, &out);
 }
 
-/* Decodes and shows a preview; of a video the first frame. Lack of memory or NaN only turns previews off for
- * the rest of the run. */
+/* Decodes and shows a preview (of a video only the first frame). If memory is short or the preview has NaN,
+ * turns previews off for the rest of the run instead of failing. */
 static enum status preview_decode(struct running *r, int image, int step, struct error *e) {
     struct job *inner = r->job->preview_job;
     struct tensor rgb;

@@ -21,12 +21,12 @@ static struct store_counters counters_since(struct store_counters now, struct st
                                    .bytes_windowed = now.bytes_windowed - then.bytes_windowed};
 }
 
-/* The share of a plain matrix product's rate that a whole run reaches (measured: 0.6 to 0.8); norms, softmax
- * and small products take the rest. */
+/* A whole run's FLOP rate divided by the rate of a plain matrix product (measured: 0.6 to 0.8). Norms,
+ * softmax and small products are slower. */
 #define RATE_EFFICIENCY 0.7
 
-/* Estimated seconds left: at the pace of the current stage once that stage has done 2 % of the run's work,
- * else at the measured rate; negative: unknown. */
+/* Estimated seconds left: at the current stage's pace once the stage has done 2 % of the run's work, before
+ * at the rate measured before the run. Negative: unknown. */
 static double progress_seconds_left(const struct running *r) {
     double seconds = progress_now(r) - r->stage_began, done = r->done - r->done_at_stage,
            left = r->all - r->done;
@@ -34,7 +34,7 @@ static double progress_seconds_left(const struct running *r) {
     return r->rate > 0 ? left / (RATE_EFFICIENCY * r->rate) : -1;
 }
 
-/* Calls on_progress for a visit; done: FLOPs computed when it ends. */
+/* Calls on_progress for a visit. done: the run's FLOPs up to the end of the visit. */
 static void progress_report(struct running *r, const struct visit *visit, double done) {
     struct sluice_session *s = r->session;
     const struct stage *stage = &r->job->layout.stages[visit->stage];
@@ -81,8 +81,8 @@ static int progress_step(const struct job *job, const struct visit *visit) {
     return job->calls[span->first_call + visit->evaluation / job->layout.choice.groups].step;
 }
 
-/* Records for the current step and stage the block whose weights took longest to arrive. visit: the visit
- * that computes now; NULL: the last evaluation has ended. */
+/* Updates the longest stall of the current step and stage: the block whose weights took longest to arrive.
+ * visit: the visit that computes now; NULL after the last evaluation. */
 static void progress_note_stall(struct running *r, const struct visit *visit) {
     const struct visit *last = r->visit;
     if (last == visit) return;
@@ -111,8 +111,9 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
     return true;
 }
 
-/* Seconds that perfect overlap would need: the measured compute time, or the bytes moved at the link's rate
- * if that is longer. Ignores a rate that the page cache exceeded. */
+/* Seconds that a stage or step would take if all transfers overlapped with compute: the measured compute
+ * time, or the time to move the bytes at the link's rate if longer. A link's rate that the page cache
+ * exceeded is ignored. */
 static double progress_measured_floor(const struct running *r, double seconds,
                                       const struct store_counters *moved) {
     const struct run_need *need = r->job->need;
@@ -198,11 +199,11 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
     return flops;
 }
 
-/* Finds the largest size, in sixteenths, that needs at most about a quarter of this job's work, measured by
- * dry runs; 0x0: none. */
+/* Finds, by dry runs, the largest output size (in sixteenths of this job's) that needs at most about a
+ * quarter of this job's FLOPs; 0x0: none. */
 static void progress_quarter_size(const struct running *r, int *width, int *height) {
     double quarter = job_flops(r->job) / 4 * 1.05;
-    int low = 0, high = 16; /* sizes in sixteenths: `low` needs a quarter of the work or less, `high` more */
+    int low = 0, high = 16; /* sizes in sixteenths: `low` needs at most a quarter of the FLOPs, `high` more */
     *width = *height = 0;
     while (high - low > 1) {
         int w, h, middle = (low + high) / 2;
@@ -263,7 +264,7 @@ void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enu
     session_log(r->session, SLUICE_WARNING, messages[reason], size_text(bytes, size));
 }
 
-/* Returns 0 for devices with memory of their own: evicting their weights frees no host memory. */
+/* Returns 0 for devices with memory of their own, where evicting weights frees no host memory. */
 uint64_t progress_pressure_reserve(const struct sluice_session *s, const struct job *job) {
     if (s->device->memory) return 0;
     return pressure_reserve(s->sys->free_bytes(s->sys), s->report.base_bytes, job->plan.ram_peak_bytes);

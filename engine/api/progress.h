@@ -10,20 +10,23 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
 uint64_t progress_eviction_bytes(void *user);
 void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 
-/* Call before the stage callback of an evaluation: ends the current stall measurement. */
+/* Ends the current stall measurement. Call before the stage callback of an evaluation. */
 void progress_evaluation_ends(struct running *r);
-/* Call after the stage callback of an evaluation, and progress_step_ended after the last one of a step. */
+/* Call progress_evaluation_ended after the stage callback of each evaluation, and progress_step_ended after
+ * the last evaluation of a step. */
 void progress_evaluation_ended(struct running *r, const struct visit *visit);
 void progress_step_ended(struct running *r, int step);
-/* Records a stage's times, after its callback. progress_stage_begins resets the timers. */
+/* progress_stage_begins resets the timers; progress_stage_ended records the stage's times, after the stage's
+ * callback. */
 void progress_stage_ended(struct running *r, int stage);
 void progress_stage_begins(struct running *r);
 
-/* Call after the last stage of a successful run: reports 100 %. */
+/* Reports 100 %. Call after the last stage of a successful run. */
 void progress_ended(struct running *r);
 
-/* Logs the estimated time if it is 2 seconds or more: from the plan if it has measured rates, else from the
- * rate measured before the run. From one minute on, also names a size that takes a quarter of the time. */
+/* Logs the estimated time unless below 2 seconds. The estimate is from the plan if the plan has measured
+ * rates, else from the rate measured before the run. If the estimate is a minute or more, also names an
+ * output size that takes a quarter of the time. */
 void progress_log_estimate(struct running *r);
 
 /* Free host memory in bytes below which residents are evicted; 0: never. Call before allocating the run. */

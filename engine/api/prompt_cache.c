@@ -6,7 +6,7 @@ uint64_t prompt_cache_entry_bytes(int64_t n_values) {
     return sizeof(struct prompt_cache_entry) + (uint64_t)n_values * sizeof(float);
 }
 
-/* The link to the entry with that key, or the end of the list. */
+/* The pointer in the list that points to the entry with the key, or the list's terminating NULL pointer. */
 static struct prompt_cache_entry **find_link(struct prompt_cache *c,
                                              const uint8_t key[PROMPT_CACHE_KEY_BYTES]) {
     struct prompt_cache_entry **at = &c->first;

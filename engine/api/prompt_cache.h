@@ -18,30 +18,31 @@ struct prompt_cache_entry {
     struct prompt_cache_entry *next;
     uint8_t key[PROMPT_CACHE_KEY_BYTES];
     int64_t n_values;
-    float values[]; /* token rows, then the pooled row */
+    float values[]; /* token rows of the encoder's output, then the pooled row */
 };
 
 struct prompt_cache {
     struct sys *sys;
     uint64_t limit_bytes;
-    uint64_t bytes; /* memory of all entries, descriptors included */
+    uint64_t bytes; /* bytes of all entries, including their structs */
     struct prompt_cache_entry *first;
-    /* For prompt cache files. folder: owned, from sys; NULL: no files. fingerprint: device properties that
-     * rounding depends on, part of the key. */
+    /* For prompt cache files. folder: of the files; owned, from sys; NULL: no files. fingerprint: of the
+     * device (device_fingerprint), part of the key. */
     char *folder;
     char fingerprint[PROMPT_CACHE_DEVICE_BYTES];
 };
 
 uint64_t prompt_cache_entry_bytes(int64_t n_values);
-/* Returns the entry with that key, now the most recently used one; NULL: a miss. Valid until
+/* Returns the entry with the key and marks it as most recently used; NULL: a miss. Valid until
  * prompt_cache_insert or prompt_cache_evict. */
 const struct prompt_cache_entry *prompt_cache_get(struct prompt_cache *c,
                                                   const uint8_t key[PROMPT_CACHE_KEY_BYTES]);
-/* Adds an entry, evicting others as needed; the caller fills the returned values. NULL: the entry exists, is
- * larger than the limit, or memory is short; the caller goes on without it. */
+/* Adds an entry, evicting older entries as needed; the caller fills the returned values. NULL: the entry
+ * already exists, is larger than the limit, or memory is short; the caller then continues without a cache
+ * entry. */
 float *prompt_cache_insert(struct prompt_cache *c, const uint8_t key[PROMPT_CACHE_KEY_BYTES],
                            int64_t n_values);
-/* Evicts least recently used entries until at most `bytes` remain; 0: all. */
+/* Evicts least recently used entries until the rest take at most `bytes` bytes; 0 evicts all entries. */
 void prompt_cache_evict(struct prompt_cache *c, uint64_t bytes);
 
 #endif

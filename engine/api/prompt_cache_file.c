@@ -48,7 +48,7 @@ static enum status hash_entry(const struct tensor_index *index, const struct ind
     return e->code;
 }
 
-/* True: the file has exactly these tensors, and their bytes match the hash in its metadata. */
+/* True if the file has exactly the given tensors, and their bytes match the hash in the file's metadata. */
 static bool is_valid(const struct prompt_cache_location *place, const struct prompt_embeds *shapes,
                      const struct tensor_index *index) {
     struct named_tensor named[TENSORS];

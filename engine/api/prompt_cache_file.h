@@ -1,6 +1,6 @@
 /* Prompt cache on disk (--prompt-cache DIR): FOLDER/KEY.safetensors holds the tensors "text" and "pooled" (if
- * they exist) in f32, and a hash of key and bytes in its metadata. Files appear whole or not at all. A
- * damaged file counts as a miss and is rewritten. */
+ * they exist) in f32, and a hash of key and bytes in its metadata. Writing a file either completes or leaves
+ * no file. A damaged file counts as a miss and is rewritten. */
 #ifndef SLUICE_API_PROMPT_CACHE_FILE_H
 #define SLUICE_API_PROMPT_CACHE_FILE_H
 
@@ -18,8 +18,8 @@ struct prompt_embeds {
     struct tensor text, pooled;
 };
 
-/* Opens the file if it is valid for tensors of these shapes, after reading and hashing every byte. True:
- * index is open and the caller destroys it; false: index is empty. */
+/* Opens the cache file if valid for tensors of the given shapes, after reading and hashing every byte. True:
+ * index is open and the caller destroys the index. False: index is empty. */
 bool prompt_cache_file_open(const struct prompt_cache_location *place, const struct prompt_embeds *shapes,
                             struct tensor_index *index);
 /* Reads the tensors. IO; CHANGED if the file was written to after prompt_cache_file_open. */

@@ -5,7 +5,7 @@
 
 #include <string.h>
 
-/* Shapes, without data, of the embeddings that the encoder in that slot writes for a prompt. */
+/* Shapes, without data, of the embeddings that the encoder in the given slot writes for a prompt. */
 static struct prompt_embeds embed_shapes(const struct job *job, int slot, int prompt) {
     const struct recipe *recipe = job->model->recipe;
     const struct component *c = &job->model->component[slot];
@@ -39,7 +39,7 @@ static int64_t n_values_of(struct prompt_embeds t) {
     return (int64_t)((tensor_bytes_or_0(t.text) + tensor_bytes_or_0(t.pooled)) / sizeof(float));
 }
 
-/* True unless the job plans without prompt or files, or pictures are part of the prompt. */
+/* True unless the job plans without prompt or files, or the prompt contains pictures. */
 static bool cacheable(const struct job *job, int slot) {
     const struct prompt_cache *c = job->context.prompt_cache;
     bool pictured = job->model->recipe->slot[slot].text.image_prompt.pad && job->n_encoded;
@@ -70,7 +70,7 @@ static void look_up_slot(struct job *job, int slot) {
     }
 }
 
-/* A vision encoder runs for every prompt; its output is never cached by itself. */
+/* A vision encoder runs for every prompt; vision encoder outputs are not cached. */
 static void add_vision_misses(struct job *job, int slot) {
     const struct family *family = job->model->component[slot].family;
     struct prompt_cache_hits *r = &job->prompt_cache_hits;
@@ -81,7 +81,7 @@ static void add_vision_misses(struct job *job, int slot) {
     }
 }
 
-/* Sums the bytes of this job's entries that are in memory, and of those that would be added. */
+/* Sums the bytes of the job's cache entries that are in memory, and of the entries that would be added. */
 static void sum_entry_bytes(const struct job *job, uint64_t *cached, uint64_t *added) {
     const struct prompt_cache_hits *r = &job->prompt_cache_hits;
     for (int text = 0; text < job->n_texts; text++)
@@ -94,8 +94,8 @@ static void sum_entry_bytes(const struct job *job, uint64_t *cached, uint64_t *a
         }
 }
 
-/* Looking up a hit moves it to the front of the list, so hits are evicted last. Either all entries of the job
- * fit the memory limit, or none is added. */
+/* Looking up a hit moves the entry to the front of the list, so hits are evicted last. New entries are added
+ * only if all entries of the job fit the memory limit. */
 void prompt_cache_find_hits(struct job *job) {
     struct prompt_cache_hits *r = &job->prompt_cache_hits;
     struct prompt_cache *c = job->context.prompt_cache;

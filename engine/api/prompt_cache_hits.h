@@ -8,14 +8,15 @@
 #include "engine/api/layout.h"
 
 struct prompt_cache_hits {
-    /* By slot and prompt: the cached entry in memory, or the open cache file; both empty: a miss. */
+    /* By slot and prompt: the cached entry in memory, or the open cache file. A prompt without entry and file
+     * is a miss. */
     const struct prompt_cache_entry *entry[SLOTS_MAX][PROMPTS_MAX];
     struct tensor_index file[SLOTS_MAX][PROMPTS_MAX];
     uint8_t key[SLOTS_MAX][PROMPTS_MAX][PROMPT_CACHE_KEY_BYTES];
     bool cacheable[SLOTS_MAX]; /* prompts of the encoder in this slot can be cached */
     int n_misses[SLOTS_MAX], misses[SLOTS_MAX][PROMPTS_MAX]; /* prompts to encode, in prompt order */
-    bool misses_fit;     /* the entries of all misses fit the cache's memory limit */
-    uint64_t peak_bytes; /* planned bytes of the session's prompt cache after the last text stage */
+    bool misses_fit; /* entries for all misses fit the cache's memory limit, together with the job's hits */
+    uint64_t peak_bytes; /* planned size of the session's prompt cache after the last text stage */
 };
 
 /* Looks up every prompt and evicts old entries to make room for the misses. */
@@ -27,8 +28,8 @@ bool prompt_cache_hit(const struct job *job, int slot, int prompt);
 int prompt_cache_count_hits(const struct job *job);
 /* Copies cached embeddings into the layout's tensors that the encoder would have written. IO, CHANGED. */
 enum status prompt_cache_copy(const struct job *job, int slot, int prompt, struct error *e);
-/* Stores the embeddings that an encoder has just written, if they are cacheable. *e: why the cache file could
- * not be written. */
+/* Stores the embeddings that an encoder has just written, if cacheable. *e is set if the cache file
+ * could not be written. */
 void prompt_cache_store(const struct job *job, int slot, int prompt, struct error *e);
 void prompt_cache_close_hits(struct job *job);
 

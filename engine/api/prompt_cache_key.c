@@ -3,7 +3,8 @@
 #include <nettle/sha2.h>
 #include <string.h>
 
-/* SLUICE_SOURCES: hash of the sources, set by the Makefile. Other builds may round differently. */
+/* SLUICE_SOURCES: hash of the sources, set by the Makefile. Part of the key, because other builds may round
+ * differently. */
 #ifndef SLUICE_SOURCES
 #define SLUICE_SOURCES SLUICE_VERSION
 #endif
@@ -59,7 +60,8 @@ static void add_component(struct sha256_ctx *sha, const struct component *c) {
         if (index_contains(&c->index, &c->index.entries[i])) add_entry(sha, &c->index, &c->index.entries[i]);
 }
 
-/* Adds adapters in the request's order, which sums depend on. Scales and factors may be in two files. */
+/* Adds adapters to the key in the request's order, because float sums depend on the order. Scales and factors
+ * may be in two files. */
 static void add_adapters(struct sha256_ctx *sha, const struct session_adapters *a, int slot) {
     for (int i = 0; a && i < a->n_files; i++) {
         const struct adapter_part *part = &a->file[i]->match.part[slot];

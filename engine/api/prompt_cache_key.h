@@ -7,8 +7,8 @@
 
 /* Computes the key of one prompt for the text encoder in one slot. The key covers: token ids and weights
  * (hence template and tokenizer); the encoder's weights by file identity and tensor positions, because
- * hashing gigabytes takes as long as reading them; adapters; types; the device fingerprint. Not for prompts
- * with pictures among their tokens, nor for sessions without a prompt cache. */
+ * hashing gigabytes takes as long as reading them; adapters; types; the device fingerprint. Not to be called
+ * for prompts with pictures among their tokens, nor for sessions without a prompt cache. */
 void prompt_cache_key(const struct job *job, int slot, int prompt, uint8_t key[PROMPT_CACHE_KEY_BYTES]);
 
 #endif

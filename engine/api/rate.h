@@ -5,10 +5,10 @@
 #include "engine/base/sys.h"
 #include "kernels/device.h"
 
-/* Temporary memory of rate_measure; the plan counts it with the temporary memory of opening a model. */
+/* Temporary memory of rate_measure in bytes. The plan counts rate_measure as part of opening a model. */
 enum { RATE_BYTES = 6 << 20 };
 
-/* FLOP/s of a medium-sized matrix product, the best of a few tries; 0 on failure. Call it before a run. */
+/* FLOP/s of a medium-sized matrix product, the best of a few tries; 0 on failure. Call before a run. */
 double rate_measure(struct sys *sys, struct device *device, enum precision precision);
 
 #endif

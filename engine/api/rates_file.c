@@ -8,15 +8,15 @@
 #include <string.h>
 
 /* Rates of one CPU thread: about a third of `bench ops -t 1` on a Zen 5 EPYC with AVX-512 (194, 175, 236
- * GFLOP/s, 27 GB/s: bench/LOG.md); a desktop with AVX2 reaches them. Chosen low, so that runs rather end
- * earlier than predicted. */
+ * GFLOP/s, 27 GB/s: bench/LOG.md); a desktop with AVX2 reaches a third. The rates are low so that runs end
+ * earlier than predicted rather than later. */
 static const struct op_rates thread_rates = {
     .per_second = {[CLASS_LINEAR] = 60e9, [CLASS_ATTENTION] = 50e9, [CLASS_CONV] = 70e9, [CLASS_BYTES] = 8e9},
 };
 
 /* Rate of bf16 products as a share of f32 products, assumed if only f32 was measured: an Intel server without
- * AMX reaches 0.53 (bench/LOG.md) because its bf16 instruction issues at a quarter of the rate; others reach
- * 2 and more. */
+ * AMX reaches 0.53 (bench/LOG.md) because its bf16 instruction issues at a quarter of the rate; other
+ * processors reach 2 and more. */
 static const double bf16_share = 0.5;
 
 static void assume_bf16(struct op_rates *rates) {
@@ -24,8 +24,8 @@ static void assume_bf16(struct op_rates *rates) {
 }
 
 /* Default rates: a SATA disk, a copy within one memory channel, and the slowest common desktop link (PCIe
- * Gen3 x8). At these rates a thread computes 120 FLOPs per byte read (a Zen 5 EPYC: 90, bench/LOG.md), so
- * plans keep a block too many resident rather than wait for it. */
+ * Gen3 x8). At these rates a thread computes 120 FLOPs per byte read (a Zen 5 EPYC: 90, bench/LOG.md), so a
+ * plan keeps rather one block too many resident than one too few. */
 enum { DISK_MB = 500, HOST_COPY_MB = 5000, H2D_MB = 6000 };
 
 /* Two memory channels saturate at about four threads. */
@@ -131,7 +131,7 @@ static enum status read_member(struct place at, json_t *value, struct file_rates
         if (!strcmp(at.key, paths[i].key)) return read_rate(at, value, path_rate(&file_rates->paths, i), e);
     if (!strcmp(at.key, "ops")) return read_ops(at, value, &file_rates->ops, e);
     if (!strcmp(at.key, "cuda")) return read_ops(at, value, &file_rates->cuda, e);
-    /* "machine" is for people: plans do not depend on it. */
+    /* The text "machine" is for people; plans do not depend on the text. */
     if (!strcmp(at.key, "machine")) return json_is_string(value) ? OK : bad_file(e, at, "a string");
     if (!strcmp(at.key, "threads")) return read_threads(at, value, e);
     if (!strcmp(at.key, "version")) return json_integer_value(value) == 1 ? OK : bad_file(e, at, "1");
@@ -150,8 +150,8 @@ static enum status parse(const char *file, const char *text, json_t **root, stru
     return OK;
 }
 
-/* Factor on a rate measured with more threads than the session has, else 1: more threads than measured may
- * not be faster. */
+/* Scales a rate down if it was measured with more threads than the session has; else 1, because more threads
+ * than measured may not be faster. */
 static double share_of_threads(int class, int threads, int measured) {
     if (!threads || threads >= measured) return 1;
     return useful_threads(class, threads) / useful_threads(class, measured);

@@ -10,7 +10,8 @@
 
 enum { SHA256_HEX = 65 };
 
-/* The longest wait of a visit for its block. The name is copied: some blocks are freed with their run. */
+/* The longest wait of a visit for its block. The block's name is copied, because some blocks are freed at the
+ * end of a run. */
 struct stall {
     double seconds; /* 0: no wait */
     char block[BLOCK_NAME_MAX];
@@ -18,16 +19,16 @@ struct stall {
 
 struct stage_record {
     double seconds;
-    double floor_seconds; /* lower bound from measured compute time and the link's rate */
+    double floor_seconds; /* larger of measured compute time and time to move the bytes */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
     uint64_t planned_bytes;
-    uint64_t measured_bytes; /* measured peak of the process, at the stage's end */
+    uint64_t measured_bytes; /* peak memory of the process up to the stage's end, measured */
 };
 
 struct step_record {
-    double seconds, floor_seconds; /* times of one step, as in stage_record */
+    double seconds, floor_seconds; /* for one step; meaning as in stage_record */
     struct processor_time spent;
     struct store_counters moved;
     struct stall stall;
@@ -39,7 +40,7 @@ struct evicted {
     uint64_t bytes;
 };
 
-enum { EVICTED_MAX = 64 }; /* capacity of the list; the last entry sums up all later evictions */
+enum { EVICTED_MAX = 64 }; /* capacity of the list of evictions; the last entry sums up all later evictions */
 
 struct report {
     json_t *plan; /* plan as JSON; NULL before planning */
@@ -53,10 +54,10 @@ struct report {
     int n_evicted;
     struct evicted evicted[EVICTED_MAX];
     int n_steps;
-    struct step_record *step; /* one record a step; owned, from sys */
+    struct step_record *step; /* a record for each step; owned, from sys */
     float *sigma;             /* sigma of each step; owned, from sys */
     uint64_t base_bytes, peak_bytes, library_bytes;
-    uint64_t device_bytes;  /* all allocated before the first visit; 0: the device uses host memory */
+    uint64_t device_bytes;  /* allocated device memory; 0: the device uses host memory */
     uint64_t context_bytes; /* part of device_bytes that the driver's context takes, measured; 0: unknown */
     json_t *algorithms;     /* algorithms that cuBLASLt or cuDNN chose; NULL: none to report */
     struct error error;

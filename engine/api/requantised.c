@@ -9,7 +9,7 @@
 
 #define REQUANTISED_TYPES "f8_e4m3, f8_e5m2, q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32"
 
-/* Values per second that one reader converts. Measured: bench/LOG.md. */
+/* Weight values per second that one reader thread converts, measured (bench/LOG.md). */
 #define ROUNDED_VALUES  1e8
 #define SEARCHED_VALUES 5e7
 
@@ -22,7 +22,7 @@ enum status requantised_type(const char *name, bool converted, enum dtype *type,
                           *type == N_DTYPES ? "" : " (this type needs a file written by `sluice convert`)");
 }
 
-/* Buffers for scanning a weight. */
+/* Buffers for finding the largest magnitude of a weight. */
 struct scan {
     char stored[4 * READER_VALUES];
     float numbers[READER_VALUES];

@@ -167,7 +167,8 @@ static enum status check_frames(const struct request_resolver *s, struct error *
                 : error_expected(e, "no --frames: this model makes images, not videos");
 }
 
-/* Checks the prompt before the chat template is added, so that positions in messages are the caller's. */
+/* Checks the prompt before the chat template is added, so that positions in error messages refer to the
+ * caller's text. */
 static enum status check_prompt(const char *name, const char *text, struct error *e) {
     return text ? tokenizer_check_text(name, text, strlen(text), SLUICE_TEXT_BYTES_MAX, e) : OK;
 }
@@ -200,7 +201,8 @@ static enum status check_text_options(const struct request_resolver *s, struct e
     return r->clip_skip ? request_check_range("--clip-skip", r->clip_skip, least, most, e) : OK;
 }
 
-/* --preview latent projects latent channels to RGB by factors known for published VAEs only. */
+/* Checks --preview latent, which projects latent channels to RGB with factors that exist only for published
+ * VAEs. */
 static enum status check_preview_colours(const struct request_resolver *s, struct error *e) {
     const struct latent_colours *colours = s->model->recipe->colours;
     int channels = model_component(s->model, FAMILY_DECODER)->latent_channels;
@@ -297,10 +299,11 @@ static enum status find_precision(struct request_resolver *s, struct error *e) {
     return error_expected(e, s->device->unsupported[PRECISION_BF16] ? "f32" : "f32 or bf16");
 }
 
-/* Upper bound of the computed shift: huge sizes would leave float32's range. */
+/* Upper bound of a flow shift computed from the image size, since for huge sizes the shift would overflow
+ * float32. */
 #define SHIFT_MAX 1e30
 
-/* The flow shift: the model's constant, or computed from the number of latent tokens. */
+/* The flow shift: a constant of the model, or computed from the number of latent tokens. */
 static double shift_of_size(const struct request_resolver *s) {
     const struct sluice_model *m = s->model;
     const struct flow_shift_line *line = &m->shift_line;
@@ -311,7 +314,8 @@ static double shift_of_size(const struct request_resolver *s) {
     return shift < SHIFT_MAX ? shift : SHIFT_MAX;
 }
 
-/* Control video frames in use: at most the model's limit, 1 + a multiple of the VAE's temporal factor. */
+/* Number of control video frames in use: at most the model's limit, and 1 + a multiple of the VAE's temporal
+ * factor. */
 static int control_frames(const struct request_resolver *s) {
     int factor = component_frame_factor(model_decoder(s->model));
     int frames = (s->request->n_control - 1) / factor * factor + 1, most = s->model->recipe->frames_max;

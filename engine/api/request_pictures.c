@@ -49,7 +49,7 @@ static enum status check_init(const struct request_resolver *s, struct error *e)
     return picture_check(r->init_image, "--init-img", e) == OK ? check_strength(s, e) : e->code;
 }
 
-/* Checks --end-img: only models that have a first frame take a last one. */
+/* Checks --end-img: only models that start from a first frame accept a last frame. */
 static enum status check_end(const struct request_resolver *s, struct error *e) {
     const struct sluice_request *r = s->request;
     int vision_frames = request_vision_frames(s->model);
@@ -100,7 +100,7 @@ struct picture_size request_vision_size(const struct recipe *recipe, const struc
     return areas->vision ? picture_area_size(size, areas->vision, areas->multiple) : size;
 }
 
-/* True unless the model has a vision encoder that cannot read a picture of that size. */
+/* True unless the model has a vision encoder that cannot read a picture of the given size. */
 static bool vision_can_read(const struct sluice_model *model, struct picture_size size) {
     const struct component *vision = model_component(model, FAMILY_VISION);
     if (!size.width || !size.height) return false;
@@ -170,7 +170,7 @@ static enum status check_references(struct request_resolver *s, struct error *e)
     return e->code;
 }
 
-/* A model without its optional vision encoder takes no pictures that need it. */
+/* Refuses pictures that need the vision encoder if that optional component is missing. */
 static enum status check_vision(const struct request_resolver *s, struct error *e) {
     const struct sluice_model *m = s->model;
     int slot = recipe_slot(m->recipe, FAMILY_VISION);
@@ -224,12 +224,13 @@ enum status request_check_pictures(struct request_resolver *s, struct error *e) 
     if (fit_find(r->fit, &s->fit, e) != OK) return e->code;
     if (check_init(s, e) != OK || check_mask(s, e) != OK || check_references(s, e) != OK) return e->code;
     if (check_vision(s, e) != OK || check_end(s, e) != OK || check_control(s, e) != OK) return e->code;
-    /* References count only for recipes with a VAE encoder: others read them with the vision encoder. */
+    /* Reference images need VAE encoder weights only if the recipe has a VAE encoder; other recipes read
+     * references with the vision encoder. */
     bool refers = r->n_references && recipe_slot(s->model->recipe, FAMILY_ENCODER) < SLOTS_MAX;
     bool control = s->model->recipe->concat == CONCAT_CONTROL;
     if (!(r->init_image || refers || control) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
     const struct component *decoder = model_component(s->model, FAMILY_DECODER);
-    bool tiny = !decoder->family; /* the tiny autoencoder (TAESD) is loaded without an encoder */
+    bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is loaded without an encoder */
     error_set(e, MISSING, "the %s has no %s, which is needed to read %s", tiny ? "model" : "autoencoder",
               tiny ? "autoencoder" : "encoder",
               control ? "a control video (grey without --control)" : "input images");
@@ -246,8 +247,8 @@ static int proportional_side(int asked, int other, int same) {
     return (int)fmin(round((double)asked * other / same), SLUICE_SIDE_MAX);
 }
 
-/* Output size of image-to-video, with the first frame's aspect ratio: from the requested side, else about as
- * many pixels as the model's default (as in the examples of diffusers 0.42,
+/* Output size of image-to-video, with the first frame's aspect ratio: with the requested width or height if
+ * given, else with about as many pixels as the model's default size (as in the examples of diffusers 0.42,
  * pipelines/wan/pipeline_wan_i2v.py). */
 static struct picture_size size_of_frame(const struct request_resolver *s, struct picture_size first) {
     const struct sluice_request *r = s->request;

@@ -1,4 +1,4 @@
-/* Sessions: the public functions that open, plan, run and report. See session.h. */
+/* Sessions: the public functions that open, plan, run and report. The struct is in session.h. */
 #include "engine/api/session.h"
 
 #include "engine/api/advice_json.h"
@@ -77,8 +77,8 @@ static enum status prepare_operators(struct sluice_session *s, const struct run 
     return e->code;
 }
 
-/* Predicted seconds of all stages after the text stages; 0 without measured rates: default rates are too low
- * for a useful prediction. */
+/* Predicted seconds of all stages after the text stages. 0 without measured rates, since default rates are
+ * too low for a useful prediction. */
 static double planned_seconds(const struct job *job) {
     double seconds = 0;
     for (int i = 0; i < job->layout.n_stages && job->request.rates; i++)
@@ -86,11 +86,11 @@ static double planned_seconds(const struct job *job) {
     return seconds;
 }
 
-/* Files that cannot be opened for direct reads (O_DIRECT). */
+/* The files of a run that cannot be opened for direct reads (O_DIRECT). */
 struct refused_direct {
     int n;
-    int problem;       /* negative errno of the first refused file */
-    const char *first; /* path of the first refused file */
+    int problem;       /* negative errno of the first file that cannot be opened */
+    const char *first; /* path of the first file that cannot be opened */
 };
 
 static void open_source_direct(struct byte_source *source, struct refused_direct *refused) {
@@ -100,8 +100,8 @@ static void open_source_direct(struct byte_source *source, struct refused_direct
     refused->first = source->path;
 }
 
-/* Opens all files of the run for direct reads (O_DIRECT). A file that refuses is read through the page cache;
- * one warning reports all such files. */
+/* Opens all files of the run for direct reads (O_DIRECT). Files that cannot be opened with O_DIRECT are read
+ * through the page cache, and one warning reports all such files. */
 static void open_direct(struct sluice_session *s, struct job *job) {
     struct refused_direct refused = {0};
     const struct stage *stages = job->layout.stages;
@@ -120,8 +120,8 @@ static void open_direct(struct sluice_session *s, struct job *job) {
                     refused.n, refused.first, strerror(-refused.problem));
 }
 
-/* The job's context. Drops residents that an earlier run converted to another type (--type): the store would
- * mistake them for this run's weights. */
+/* The job's context. Drops resident weights that an earlier run converted to another type (--type), which the
+ * store would mistake for the current run's weights. */
 static struct job_context session_context(struct sluice_session *s, const struct sluice_request *request) {
     struct error e = {0};
     enum dtype new_type;
@@ -168,7 +168,7 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
                               .tick = progress_tick};
     struct run run = job_run(job, &job->layout, &hooks);
     r.reserve = progress_pressure_reserve(s, job);
-    /* A plan without residents does not count those of an earlier run: free them first. */
+    /* A plan that keeps no residents does not count residents of an earlier run, so free them first. */
     if (!job->plan.keep) residents_destroy(&s->residents);
     if (!s->device->memory && (s->options.on_log || s->options.on_progress))
         r.rate = rate_measure(s->sys, s->device, job->precision);
@@ -274,7 +274,7 @@ out:
     return e->code;
 }
 
-/* Sets up the prompt cache's folder. A planning device has no results to cache. */
+/* Sets up the prompt cache's folder. Planning devices get no folder, because they encode no prompts. */
 static void open_prompt_cache(struct sluice_session *s) {
     struct prompt_cache *c = &s->prompt_cache;
     if (c->folder && device_fingerprint(s->device, s->options.device, c->fingerprint, sizeof c->fingerprint))
@@ -346,8 +346,8 @@ int sluice_run(sluice_session *session, const struct sluice_request *request, st
 
 enum { LATENT_SIDE_MAX = 2048 };
 
-/* True if the VAE, opened alone as an image VAE, could be a video pipeline's: some video recipe has the same
- * decoder family, and a VAE file without config.json does not name its pipeline. */
+/* True if a VAE file, opened alone as an image VAE, could belong to a video pipeline: a video recipe has the
+ * same decoder family, and without config.json the file does not name a pipeline. */
 static bool may_be_video_vae(const struct sluice_model *m) {
     const struct family *decoder = model_decoder(m)->family;
     bool may = false;

@@ -14,7 +14,7 @@ static void close_file(struct sys *sys, struct loaded_adapter *file) {
     sys->release(sys, file);
 }
 
-/* If opening a file raised the peak of allocated memory, records how much of it was temporary. */
+/* If opening a file raised the peak of allocated memory, records how much of the rise was temporary. */
 static void record_opening_memory(struct session_adapters *a, const struct memory_use *before) {
     struct memory_use now = sys_memory_use(a->sys);
     int64_t gone = now.peak_bytes[LINE_HOST] - now.live_bytes[LINE_HOST];
@@ -54,7 +54,7 @@ static bool is_same_adapter(const struct loaded_adapter *file, const struct lora
            same_identity(&file->lora.config, &lora->config) && file->partial == partial;
 }
 
-/* Removes a file that is still open from the list of open files; NULL: not open. */
+/* Takes a file out of the list of files that are open since an earlier request; NULL: not open. */
 static struct loaded_adapter *take_open(struct loaded_adapter **open, int n_open, const struct lora *lora,
                                         bool partial) {
     for (int i = 0; i < n_open; i++) {
@@ -116,7 +116,7 @@ static enum status adapt_slot(struct session_adapters *a, const struct adapter_b
     return component_adapt(from, &adaptation, a->component[slot], e);
 }
 
-/* Builds the list of names for image metadata: "style:0.8, turbo:1". */
+/* Builds the text of adapter names and strengths for image metadata: "style:0.8, turbo:1". */
 static enum status build_names(struct session_adapters *a, struct error *e) {
     enum { NUMBER_BYTES = 32 };
     size_t bytes = 1, at = 0;

@@ -44,7 +44,7 @@ enum status dump_run_start(const struct running *r, struct error *e) {
     return e->code == OK && initial_latents_need_no_picture(job) ? dump_step_latents(job, 0, e) : e->code;
 }
 
-/* Copies the rows of one encoder's output into their place in the prompt's combined embedding. */
+/* Copies the rows of one encoder's output to the encoder's place in the prompt's combined embedding. */
 static void copy_rows(struct tensor to, int32_t row, int32_t column, struct tensor from) {
     for (int32_t i = 0; i < from.dim[0]; i++)
         memcpy((float *)to.data + (int64_t)(row + i) * to.dim[1] + column,
@@ -72,7 +72,7 @@ static void apply_emphasis(const struct prompt_tokens *tokens, struct tensor tex
 }
 
 /* Copies the embeddings that the encoder in this slot wrote into the combined prompt_embeds and pooled row,
- * unless the encoder wrote them there directly. */
+ * unless the encoder wrote directly into these tensors. */
 static void place_prompt_embeds(const struct job *job, int slot, int prompt) {
     const struct layout *l = &job->layout;
     const struct recipe *recipe = job->model->recipe;
@@ -115,7 +115,8 @@ static enum status finish_prompt_embeds(struct running *r, int stage, struct err
     return e->code;
 }
 
-/* Stores embeddings in the prompt cache. A failure only logs a warning: the next run encodes them again. */
+/* Stores embeddings in the prompt cache. A failure only logs a warning: the next run encodes the prompt
+ * again. */
 static void store_prompt_embeds(struct running *r, int slot, int prompt) {
     struct error failed = {0};
     char line[1024];
@@ -155,7 +156,7 @@ enum status on_prompts_cached(struct running *r, struct error *e) {
     return hit ? finish_prompt_embeds(r, -1, e) : OK;
 }
 
-/* The index in job.encoded of the picture that this evaluation encodes. */
+/* The index in job.encoded of the picture that an evaluation encodes. */
 static int encoded_index(const struct job *job, int stage, int evaluation) {
     int n_chunks = job->layout.stages[stage].n_chunks;
     return layout_find_encoded(job, job->layout.slot[stage], n_chunks, evaluation / n_chunks);
@@ -177,8 +178,8 @@ enum status on_encode_stage_end(struct running *r, int stage, struct error *e) {
     return e->code;
 }
 
-/* Updates one image after a denoiser call: applies guidance to the prediction, converts it to the sampler's
- * form, and moves the sample. */
+/* Updates one image after a denoiser call: applies guidance to the prediction, converts the prediction to the
+ * form that the sampler expects, and moves the sample. */
 static enum status update_image(struct running *r, int i_call, int image, int place, struct error *e) {
     struct job *job = r->job;
     struct layout *l = &job->layout;
@@ -248,7 +249,8 @@ enum status on_denoise_stage_end(struct running *r, int stage, struct error *e) 
     return e->code;
 }
 
-/* Dumps a decoded frame. The first image has no number in its file name; frames of videos always have one. */
+/* Dumps a decoded frame. The first image has no number in its file name; frames of videos always have a
+ * number. */
 static enum status dump_decoded_frame(const struct job *job, int image, int frame, struct tensor picture,
                                       struct error *e) {
     char name[48] = "decoded";

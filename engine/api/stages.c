@@ -25,7 +25,7 @@ static void stages_connect_text(const struct job *job, const struct layout *l, i
     }
 }
 
-/* Lanes of a vision encoder or VAE encoder: one per input picture. */
+/* Connects the lanes of a vision encoder or VAE encoder, one per input picture. */
 static void stages_connect_encode(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     const struct stage *stage = &l->stages[s];
     for (int i = 0; i < stage->n_lanes; i++) {
@@ -51,8 +51,9 @@ static void stages_fill_time_ids(const struct job *job, struct lane *lane) {
     lane->n_add_time_ids = SCORE + 1;
 }
 
-/* Lane index within a group: branch * images_per_group + image. Branches: conditional, unconditional, then
- * skip-layer guidance of the conditional prompt. Groups smaller than the largest have padding lanes. */
+/* Lanes of a group of images: the lane index is branch * images_per_group + image. Branches: conditional,
+ * unconditional, then skip-layer guidance of the conditional prompt. Groups smaller than the largest have
+ * padding lanes. */
 static void stages_connect_denoise(const struct job *job, const struct layout *l, int s, struct lane *lanes) {
     const struct job_span *span = &job->spans[l->span[s]];
     int n_lanes = l->images_per_group * job_span_branches(span), groups = l->choice.groups;

@@ -8,13 +8,13 @@ struct running;
 
 struct stage_kind {
     const char *name;
-    bool denoises;          /* lanes are images times guidance branches, in groups */
+    bool denoises;          /* the denoiser: a lane for each image and guidance branch, in groups of images */
     bool default_precision; /* computes in the device's most exact precision, whatever the request asks for */
     bool full_frames;       /* has full-frame buffers, which --vae-tiling makes smaller */
-    bool encodes_prompts;   /* text or vision stage: its time is not predicted */
+    bool encodes_prompts;   /* a text or vision stage, whose time is not predicted */
     /* Connects the lanes of stage s to the layout's tensors. */
     void (*connect)(const struct job *job, const struct layout *layout, int s, struct lane *lanes);
-    /* Host callbacks, or NULL. evaluation_begins is called again if an evaluation is repeated. */
+    /* Host callbacks, or NULL. If an evaluation is repeated, evaluation_begins is called again. */
     enum status (*evaluation_begins)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*evaluation_ended)(struct running *r, int stage, int evaluation, struct error *e);
     enum status (*stage_ended)(struct running *r, int stage, struct error *e);

@@ -32,7 +32,8 @@ static void warn_of_prompt_weights(struct sluice_session *s, const struct job *j
                 i ? "negative prompt" : "prompt");
 }
 
-/* requested: the caller's --cfg-scale. If it has no effect, a warning is logged unless it is the default. */
+/* Warns of --cfg-scale 0, and of a requested --cfg-scale that has no effect (info level if the requested
+ * scale is the model's default). */
 static void warn_of_guidance(struct sluice_session *s, const struct job *job, double requested) {
     if (job->decode_only) return;
     if (job->request.cfg_scale == 0)
@@ -59,7 +60,7 @@ static void warn_of_slg(struct sluice_session *s, const struct job *job) {
                     job->n_steps, job->n_steps * r->slg_start, job->n_steps * r->slg_end);
 }
 
-/* Warns if a custom VAE differs from the published one that the colours of --preview latent were made for. */
+/* Warns if the VAE is not the published VAE for which the colour factors of --preview latent were made. */
 static void warn_of_preview_colours(struct sluice_session *s, const struct job *job) {
     const struct latent_colours *colours = job->model->recipe->colours;
     const struct component *decoder = model_component(job->model, FAMILY_DECODER);
@@ -72,7 +73,7 @@ static void warn_of_preview_colours(struct sluice_session *s, const struct job *
                     (double)scale, (double)colours->scale);
 }
 
-/* Reports the model's default negative prompt; it is used only with guidance. */
+/* Reports the model's default negative prompt; used only with guidance. */
 static void log_default_negative(struct sluice_session *s, const struct job *job) {
     const char *own = job->model->recipe->default_negative;
     if (own && job->n_prompts > 1 && !job->decode_only && job->request.negative_prompt == own)
@@ -135,7 +136,7 @@ static void log_vram_budget(struct sluice_session *s, const struct job *job) {
                 size_text(job->plan.vram_budget_bytes, budget));
 }
 
-/* Reports the system's limit on pinned memory where the plan would pin more. */
+/* Reports the system's limit on pinned memory if the plan would pin more. */
 static void log_pin_limit(struct sluice_session *s, const struct job *job) {
     char limit[SIZE_TEXT_BYTES], windowed[SIZE_TEXT_BYTES];
     uint64_t most = 0;

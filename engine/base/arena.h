@@ -21,7 +21,8 @@ static inline struct arena arena_counting(void) {
     return (struct arena){.bytes = UINT64_MAX};
 }
 
-/* Returns a counting arena with its own unused address range, so that arena_holds identifies its tensors. */
+/* Returns an arena that only counts bytes. Each such arena has its own unused address range, so that
+ * arena_holds recognises tensors of the arena. */
 static inline struct arena arena_counting_apart(void) {
     return (struct arena){.base = (char *)((uintptr_t)1 << 62), .bytes = (uint64_t)1 << 61};
 }

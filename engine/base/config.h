@@ -19,7 +19,7 @@ struct config {
     char *path; /* path of the JSON file, for messages; NULL for an empty configuration */
     struct config_value *values;
     int n_values;
-    struct config *pictures; /* values of preprocessor_config.json (vision encoders); owned */
+    struct config *pictures; /* flat table of preprocessor_config.json (vision encoders); owned */
 };
 
 const struct config_value *config_find(const struct config *config, const char *key);

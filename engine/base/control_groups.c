@@ -49,7 +49,7 @@ static uint64_t group_number(const struct group *g, const char *file) {
 
 /* File names of the two cgroup versions. */
 static const struct version {
-    const char *controller; /* name in /proc/self/cgroup; "" for version 2, which lists none */
+    const char *controller; /* controller name in /proc/self/cgroup; "" for cgroup version 2 */
     const char *mounts[2];
     const char *limit, *usage, *cached[2];
 } memory_versions[] = {{"",
@@ -85,7 +85,8 @@ static double group_memory_left(const struct group *g, const struct version *v) 
     return limit > used ? (double)(limit - used) : 0;
 }
 
-/* Reads a CPU quota and its period: "150000 100000" in one file, or two files. -1 or "max": no limit. */
+/* Reads a CPU quota and the quota's period from one file ("150000 100000") or from two files. A quota of -1
+ * or "max" means no limit. */
 static double group_processors(const struct group *g, const struct version *v) {
     char text[CONTROL_GROUPS_TEXT], *behind;
     double quota = strtod(group_text(g, v->limit, text), &behind);
@@ -115,7 +116,8 @@ static double least_of_ancestors(const char *root, const char *mount, const char
     }
 }
 
-/* True if a list such as "cpu,cpuacct" contains the controller; for version 2, if the list is empty. */
+/* True if a list such as "cpu,cpuacct" contains the controller. For cgroup version 2 the list must be empty
+ * instead. */
 static bool has_controller(const char *names, size_t bytes, const char *controller) {
     size_t n = strlen(controller);
     if (!n) return bytes == 0;
@@ -126,7 +128,8 @@ static bool has_controller(const char *names, size_t bytes, const char *controll
     return false;
 }
 
-/* Finds the path of a controller in lines such as "4:cpu,cpuacct:/a/b"; the root if there is none. */
+/* Finds the path of a controller in lines such as "4:cpu,cpuacct:/a/b"; the root group if no line lists the
+ * controller. */
 static void find_path(const char *lines, const char *controller, char path[PATH_MAX]) {
     path[0] = 0;
     for (const char *line = lines; line && *line; line = strchr(line, '\n')) {

@@ -1,8 +1,8 @@
 /* Memory and processor limits that Linux control groups impose on this process: cgroup versions 1 and 2,
  * alone or together. A group's limits apply to all groups below it, so the smallest limit of the process's
- * group and its ancestors counts. Outside Linux there are no limits.
- * root: prefix of system paths ("" on a real machine, other trees in tests). The functions allocate nothing,
- * because they run while memory may be short. */
+ * group and its ancestors counts. Outside Linux there are no limits. Parameter `root`: prefix of system paths
+ * ("" on a real machine, other trees in tests). The functions allocate nothing, because they run while memory
+ * may be short. */
 #ifndef SLUICE_BASE_CONTROL_GROUPS_H
 #define SLUICE_BASE_CONTROL_GROUPS_H
 

@@ -121,7 +121,7 @@ enum status error_set(struct error *e, enum status code, const char *what, ...) 
     return code;
 }
 
-/* Only the first call fills a field: the innermost function has the most specific text. */
+/* Only the first call fills a field of an error: the innermost function has the most specific text. */
 #define FILL_FIELD(field)                                                                                    \
     do {                                                                                                     \
         if (e->field[0]) return e->code;                                                                     \

@@ -4,7 +4,8 @@
 #ifndef SLUICE_BASE_ERROR_H
 #define SLUICE_BASE_ERROR_H
 
-/* Status codes with fixed numbers: engine/sluice.h repeats them, and engine/api checks that both agree. */
+/* Status codes with fixed numbers: engine/sluice.h repeats the numbers, and engine/api checks that the two
+ * files agree. */
 enum status {
     OK = 0,
     /* codes 1 to 19: problems with a file or its content; the program exits with 3 */

@@ -3,9 +3,9 @@
 
 #include <stdint.h>
 
-/* Free memory in bytes, without swapping: of the machine, or left by this process's control groups if that is
- * less. The page cache counts as free. 0: unknown; otherwise at least 1. root: as in control_groups.h.
- * Allocates nothing, because it runs while memory may be short. */
+/* Free memory of the machine in bytes without swapping, or the bytes that this process's control groups
+ * leave, if fewer. The page cache counts as free. Returns 0 if unknown, otherwise at least 1. root: as in
+ * control_groups.h. Allocates nothing, because it runs while memory may be short. */
 uint64_t free_memory_bytes(const char *root);
 
 #endif

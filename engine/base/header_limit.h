@@ -1,5 +1,5 @@
 /* Memory limit for file headers, checked before a header is read: a damaged or hostile header cannot exceed
- * the memory budget. The plan counts the same memory, but is made after the files are open. */
+ * the memory budget. The plan counts header memory too, but is made after the files are open. */
 #ifndef SLUICE_BASE_HEADER_LIMIT_H
 #define SLUICE_BASE_HEADER_LIMIT_H
 

@@ -1,9 +1,8 @@
 /* The tensor index: names, types, shapes and file positions of one component's tensors, read from file
- * headers only. Loaders fill the index, families identify themselves by its names, and packed blocks are laid
- * out from it. Names are unique and sorted.
- * One file may hold several components, each under a prefix ("vae.decoder.conv_in.weight"). Each component
- * gets a view: the same entries, named without the prefix. One view owns entries and sources; the others
- * borrow them and must not outlive it. */
+ * headers only. Loaders fill the index, families are recognised by tensor names, and packed blocks are laid
+ * out from the index. Names are unique and sorted. One file may hold several components, each under a prefix
+ * ("vae.decoder.conv_in.weight"). Each component gets a view: the same entries, named without the prefix. One
+ * view owns entries and sources; the others borrow them and must not outlive it. */
 #ifndef SLUICE_BASE_INDEX_H
 #define SLUICE_BASE_INDEX_H
 
@@ -11,7 +10,7 @@
 #include "engine/base/source.h"
 #include "engine/base/tensor.h"
 
-/* Scales of a quantised tensor that lie in another tensor, in the layout of tensor.scales. */
+/* Scales of a quantised tensor that the file stores as another tensor, in the layout of tensor.scales. */
 struct index_scales {
     int source;
     uint64_t offset, bytes; /* bytes 0: no scales */
@@ -42,7 +41,8 @@ struct tensor_index {
     char *names;   /* storage of the entries' names, NUL-terminated */
     char *config;  /* JSON text of the metadata key `config`; NULL: none */
     char *adapter; /* JSON text of an adapter file's metadata key `lora_adapter_metadata`; NULL: none */
-    /* JSON texts that describe quantised layers (metadata), each NUL-terminated; NULL once processed. */
+    /* JSON texts of the file's metadata that describe quantised layers, each NUL-terminated; NULL once
+     * processed. */
     char *quantisation;
     uint64_t quantisation_bytes;
     bool quantised;         /* the metadata describes a quantisation by another program */

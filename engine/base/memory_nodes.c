@@ -13,7 +13,7 @@
 /* Constants of linux/mempolicy.h; the header is missing on some systems. */
 enum { PREFERRED = 1, MOVE = 2, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
 
-/* True if a sysfs list of nodes, such as "0-1" or "0,2", has more than one. */
+/* True if a sysfs list of nodes, such as "0-1" or "0,2", has more than one node. */
 static int several(const char *list) {
     return strpbrk(list, "-,") != NULL;
 }

@@ -76,7 +76,7 @@ int source_open_direct(struct byte_source *source) {
     int file = source->sys->open_direct(source->sys, source->path);
     if (file < 0) return file;
     int failed = try_direct(source, file), none = -1;
-    /* If another session opened a descriptor at the same time, both sessions use the first one. */
+    /* If another session opened a descriptor at the same time, both sessions use the first descriptor. */
     if (failed ||
         !__atomic_compare_exchange_n(&source->direct, &none, file, false, __ATOMIC_ACQ_REL, __ATOMIC_ACQUIRE))
         source->sys->close(source->sys, file);
@@ -133,7 +133,7 @@ enum status source_read(const struct byte_source *source, void *to, uint64_t byt
         int64_t n = sys_read_at(sys, source->file, (char *)to + done, bytes - done, (int64_t)(offset + done));
         if (n < 0) return read_failed(source, offset + done, n, e);
         if (n == 0) {
-            /* A file that shrank since it was opened is CHANGED; one that was always too short is TRUNC. */
+            /* A file that shrank since opening is CHANGED; a file that was always short is TRUNC. */
             if (check_unchanged(source, e) != OK) return e->code;
             return ends_early(source, bytes, offset, done, e);
         }
@@ -152,8 +152,9 @@ struct direct_read {
     uint64_t offset, bytes;
 };
 
-/* Reads whole blocks in place where memory address and file offset agree, else through the bounce buffer. The
- * unaligned start is read separately. Returns the number of requested bytes read, or a negative errno. */
+/* Direct read: reads whole disk blocks in place where memory address and file offset agree, else through the
+ * bounce buffer. The unaligned start is read separately. Returns the number of requested bytes read, or a
+ * negative errno. */
 static int64_t read_blocks(const struct byte_source *source, int file, const struct bounce *bounce,
                            const struct direct_read *r) {
     struct sys *sys = source->sys;

@@ -1,10 +1,9 @@
-/* A byte source: a file that weights are read from by position, from any thread; or bytes in memory that
- * stand for a file.
- * Files are read, never mapped: a truncated file must be an error, not a signal. The file's identity is
- * recorded at opening and compared after every read: if its bytes may have changed, the result is CHANGED
- * rather than other pixels. A new file under the same name has no effect.
- * A second descriptor can bypass the page cache: a model that is read repeatedly and exceeds the cache gains
- * nothing from it and evicts everything else. */
+/* A byte source: a file, or bytes in memory instead of a file. Any thread can read weights from it at any
+ * position. Files are read, never mapped: a truncated file must be an error, not a signal. The file's
+ * identity is recorded at opening and compared after every read: if the file may have changed, the read fails
+ * with CHANGED, because changed weights would change the image. A new file under the same name has no effect.
+ * A second descriptor can bypass the page cache: a model larger than the cache gains nothing from caching and
+ * evicts all other files. */
 #ifndef SLUICE_BASE_SOURCE_H
 #define SLUICE_BASE_SOURCE_H
 
@@ -28,18 +27,19 @@ struct bounce {
 
 /* Opens path. MISSING if it does not exist; IO if it is not a regular file or cannot be opened. */
 enum status source_open(struct sys *sys, const char *path, struct byte_source *source, struct error *e);
-/* A source over bytes in memory. Bytes and path must outlive it unchanged. Closing it has no effect. */
+/* A source over bytes in memory. Bytes and path must stay unchanged while the source exists. Closing such a
+ * source has no effect. */
 struct byte_source source_of_memory(struct sys *sys, const char *path, const void *memory, uint64_t bytes);
 void source_close(struct byte_source *source);
 
-/* Opens and tests the direct-read descriptor unless it is open. Returns 0 (always for a memory source) or a
- * negative errno: -EINVAL or -EOPNOTSUPP if the file system supports no direct reads, -ESTALE if the path
- * names another file now. After a failure the source is read through the page cache. Thread-safe, because
- * sessions share models. */
+/* Opens and tests the descriptor for direct reads, unless already open. Returns 0 (always for a memory
+ * source) or a negative errno: -EINVAL or -EOPNOTSUPP if the file system supports no direct reads, -ESTALE if
+ * the path names another file now. After a failure the source is read through the page cache. Thread-safe,
+ * because sessions share models. */
 int source_open_direct(struct byte_source *source);
 bool source_is_direct(const struct byte_source *source);
 
-/* Reads exactly `bytes` bytes at offset. TRUNC past the end, IO, CHANGED. Thread-safe. */
+/* Reads exactly `bytes` bytes at offset. Errors: TRUNC past the end, IO, CHANGED. Thread-safe. */
 enum status source_read(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,
                         struct error *e);
 /* Reads like source_read but bypasses the page cache; needs source_open_direct first. offset, bytes and `to`

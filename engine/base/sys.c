@@ -17,7 +17,7 @@
 #include <sys/file.h>
 #include <unistd.h>
 
-/* Precedes every allocation, so that release can subtract its size from the counters. */
+/* Precedes every allocation and stores the size, so that release can subtract the size from the counters. */
 struct block_header {
     _Alignas(max_align_t) size_t bytes;
     enum memory_line line;
@@ -106,8 +106,8 @@ static void machine_trim(struct sys *sys) {
 }
 
 /* glibc keeps freed small chunks apart and merges them only at a large request. oneDNN's aligned requests
- * leave such chunks in each run and cannot use them (glibc bug 14581, fixed in 2.38). Measured with Z-Image
- * at full size: 26 MiB in 13 s, all the heap that reading the tokenizer had freed. */
+ * leave small free chunks in each run and cannot reuse these chunks (glibc bug 14581, fixed in 2.38).
+ * Measured with Z-Image at full size: 26 MiB in 13 s, all the heap that reading the tokenizer had freed. */
 static void machine_consolidate_heap(struct sys *sys) {
     enum { LARGE = 4096 };
     (void)sys;

@@ -39,8 +39,8 @@ enum { SYS_DIRECT_BLOCK = 4096 };
 
 struct sys_thread; /* opaque thread handle */
 
-/* Memory budget for file headers, and the part of it that is reserved for other purposes; all 0: no limit.
- * See header_limit.h. */
+/* Memory budget for file headers, and the part of the budget that is reserved for other purposes; all 0: no
+ * limit. See header_limit.h. */
 struct sys_header_limit {
     uint64_t budget_bytes, reserved_bytes;
 };
@@ -72,10 +72,10 @@ struct sys {
     /* Returns freed memory of the C library's heap to the system. */
     void (*trim)(struct sys *sys);
     /* Makes the C library merge small free chunks. Otherwise later requests use other parts of the heap and
-     * touch pages that trim returned. */
+     * touch pages that trim has returned to the system. */
     void (*consolidate_heap)(struct sys *sys);
-    /* True if `bytes` more could be allocated now under RLIMIT_AS, RLIMIT_DATA and strict overcommit; without
-     * these almost always true. Allocates and counts nothing. */
+    /* True if `bytes` more could be allocated now under RLIMIT_AS, RLIMIT_DATA and strict overcommit; almost
+     * always true without such limits. Allocates and counts nothing. */
     bool (*can_allocate)(struct sys *sys, size_t bytes);
     /* Free memory in bytes without swapping; 0: unknown. See free_memory.h. */
     uint64_t (*free_bytes)(struct sys *sys);
@@ -90,7 +90,7 @@ struct sys {
     int64_t (*read_at)(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
     void (*close)(struct sys *sys, int file);
     /* Creates a new output file (-EEXIST if it exists) to be written in order, flushed, and renamed. The file
-     * is locked (flock) while open, so an unlocked one is left over from a killed process. */
+     * is locked (flock) while open, so an unlocked temporary file is left over from a killed process. */
     int (*create)(struct sys *sys, const char *path);
     /* Creates an unnamed file in a folder, so that a killed process leaves nothing; -EOPNOTSUPP if
      * unsupported. link names the file (-EEXIST if the name is taken). */
@@ -105,9 +105,9 @@ struct sys {
      * thread and frees it. */
     int (*thread_start)(struct sys *sys, struct sys_thread **thread, void (*main)(void *), void *argument);
     void (*thread_join)(struct sys *sys, struct sys_thread *thread);
-    /* Waits for wake, for at most `seconds` (0: no limit), releasing the lock meanwhile; spurious returns are
-     * possible. Store threads wait only through wait and wake, so that they can run on a virtual clock
-     * (kernels/dry/virtual_threads.h). */
+    /* Waits for a call of wake, for at most `seconds` (0: no limit), releasing the lock meanwhile; spurious
+     * returns are possible. Store threads wait only through wait and wake, so that they can run on a virtual
+     * clock (kernels/dry/virtual_threads.h). */
     void (*wait)(struct sys *sys, pthread_cond_t *there, pthread_mutex_t *lock, double seconds);
     void (*wake)(struct sys *sys, pthread_cond_t *there);
 
@@ -123,7 +123,8 @@ void sys_cond_init(pthread_cond_t *there);
 /* Fills the table with the functions of the real machine; nothing to destroy. */
 void sys_init_machine(struct sys *sys);
 
-/* read_at and write, repeated after signal interruptions; -EINTR after a thousand in a row. */
+/* Read or write through struct sys, repeating interrupted calls; -EINTR after a thousand interruptions in a
+ * row. */
 int64_t sys_read_at(struct sys *sys, int file, void *to, size_t bytes, int64_t offset);
 int64_t sys_write(struct sys *sys, int file, const void *from, size_t bytes);
 

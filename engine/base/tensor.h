@@ -57,7 +57,8 @@ enum dtype {
 
 /* Bits of one element; 0 for block types and DTYPE_OTHER. */
 int dtype_bits(enum dtype dtype);
-/* Values and bytes of the smallest independent part of a row: block, or value. Both 0 for DTYPE_OTHER. */
+/* Values and bytes of the smallest independent part of a row: a quantisation block, or one value for types
+ * without blocks. Both 0 for DTYPE_OTHER. */
 int dtype_block_values(enum dtype dtype);
 int dtype_block_bytes(enum dtype dtype);
 /* Bytes of n values in one row, without scales in another tensor. n is a multiple of dtype_block_values. */
@@ -65,7 +66,8 @@ int64_t dtype_bytes(enum dtype dtype, int64_t n);
 bool dtype_is_weight(enum dtype dtype);
 /* True if values of this type need scales or blocks to be decoded. */
 bool dtype_is_quantised(enum dtype dtype);
-/* Values per block scale in tensor.scales; 0 for types without block scales there. */
+/* Number of values that share a block scale in tensor.scales; 0 if tensor.scales has no block scales for this
+ * type. */
 int dtype_tiled_values(enum dtype dtype);
 /* True if a matrix of this type can have an f32 scale per row in tensor.scales. */
 bool dtype_scales_rows(enum dtype dtype);
@@ -92,8 +94,8 @@ struct tensor {
     int32_t adapter_row; /* for a slice of a weight: row of the whole weight at which the slice starts */
 };
 
-/* A low-rank adapter: matrix products add up . down to rows [row, row + n) of a weight [N, ...]. n < N: part
- * of a fused weight. up.scale holds the strength. */
+/* A low-rank adapter of a weight [N, ...]: matrix products use rows [row, row + n) of the weight plus the
+ * product of `up` and `down`. n < N: part of a fused weight. up.scale holds the strength. */
 struct low_rank {
     struct tensor down; /* `down`: [r, ...], rows as long as the weight's; r: rank */
     struct tensor up;   /* [n, r]; n: adapted rows */
@@ -120,8 +122,8 @@ struct tensor tensor_slice(struct tensor t, int32_t first, int32_t n);
 struct tensor tensor_slice_columns(struct tensor t, int32_t first, int32_t n);
 /* The same packed elements with other dimensions; with adapters the first dimension must stay. */
 struct tensor tensor_reshape(struct tensor t, int rank, const int32_t *dim);
-/* Finds the rows of an adapter that apply to a weight or a slice of it: *up gets these rows of adapter->up,
- * and *row the weight's row that the first one changes. False if the adapter changes none. */
+/* Finds the rows of an adapter that apply to a weight or a slice of it: *up gets these rows of adapter->up;
+ * *row gets the first row of the weight that the adapter changes. False if the adapter changes no row. */
 bool tensor_adapted_by(const struct tensor *weight, const struct low_rank *adapter, struct tensor *up,
                        int32_t *row);
 /* Sum of the ranks of all adapters that apply to the weight; 0 if there are none. */

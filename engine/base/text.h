@@ -18,7 +18,8 @@ char *size_text(uint64_t bytes, char out[SIZE_TEXT_BYTES]);
 /* strtod with a decimal point in any locale. NaN if memory is short. */
 double text_number(const char *text, char **end);
 
-/* Sorts n elements of `bytes` bytes. Returns the index of the first that equals the one before; 0: none. */
+/* Sorts n elements of `bytes` bytes. Returns the index of the first element that equals the element before; 0
+ * if all differ. */
 int sort_find_duplicate(void *things, int n, size_t bytes, int (*compare)(const void *, const void *));
 
 #endif

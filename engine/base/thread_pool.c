@@ -17,7 +17,7 @@ enum { STEPS = 8 };
 
 struct thread_pool {
     struct sys *sys;
-    int n_members, n_started; /* both counts include the calling thread */
+    int n_members, n_started; /* n_members and n_started include the calling thread */
     struct sys_thread **thread;
     thread_pool_work *work;
     const void *context;
@@ -27,7 +27,7 @@ struct thread_pool {
     atomic_ullong state;
     atomic_int n_asleep;
     atomic_bool caller_asleep, closing;
-    pthread_mutex_t lock; /* held from a thread's last check of `state` until it sleeps */
+    pthread_mutex_t lock; /* held from a thread's last check of `state` until the thread sleeps */
     pthread_cond_t begins, ended;
 };
 

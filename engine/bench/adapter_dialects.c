@@ -1,4 +1,4 @@
-/* Naming conventions of random test adapters: those of sd-scripts (kohya), diffusers, peft, ComfyUI and
+/* Naming conventions of random test adapters, as used by sd-scripts (kohya), diffusers, peft, ComfyUI and
  * LyCORIS. */
 #include "engine/bench/adapter_dialects.h"
 
@@ -134,7 +134,7 @@ bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct re
     return snprintf(prefix, BLOCK_NAME_MAX, "%s", of_denoiser) >= 0;
 }
 
-static const double strength = 0.25; /* standard deviation of the change over that of the weight */
+static const double strength = 0.25; /* standard deviation of a weight's change, relative to the weight's */
 
 static int64_t columns_of(int n_dims, const int32_t *dim) {
     int64_t columns = 1;
@@ -153,7 +153,8 @@ static struct adapter_factor factor(const char *end, int32_t rows, int64_t colum
         .end = end, .rank = 2, .dim = {rows, (int32_t)columns}, .init_scale = init_scale};
 }
 
-/* LoRA factors. For a convolution, `down` has the kernel size and both factors keep four axes. */
+/* LoRA factors. For a convolution, `down` has the kernel size and both factors (`down` and `up`) keep four
+ * axes. */
 static int make_lora(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int32_t rank,
                      struct adapter_factor *factors) {
     struct adapter_factor down = {.end = dialect->down, .rank = n_dims, .dim = {rank}, .init_scale = 1};
@@ -166,8 +167,8 @@ static int make_lora(const struct adapter_naming *dialect, int n_dims, const int
     return 2;
 }
 
-/* LoHa factors: an elementwise product of two low-rank products; the second has values about 1. The change's
- * rank is rank^2, at most half of the matrix's smaller side. */
+/* LoHa factors: an elementwise product of two low-rank products; the second product has values about 1. The
+ * change's rank is rank^2, at most half of the matrix's smaller side. */
 static int make_loha(int64_t columns, int32_t rows, int32_t rank, struct adapter_factor *factors) {
     int64_t least = columns < rows ? columns : rows;
     while (rank > 1 && 2 * (int64_t)rank * rank > least) rank--;
@@ -186,7 +187,7 @@ static int32_t outer_side(int32_t n) {
     return side;
 }
 
-/* LoKr factors. The outer matrix has values about 1; the inner one has at most half of its possible rank. */
+/* LoKr factors. The outer matrix has values about 1, the inner matrix at most half of its possible rank. */
 static int make_lokr(int n_dims, const int32_t *dim, int rank, struct adapter_factor *factors) {
     int32_t rows = outer_side(dim[0]), columns = outer_side(dim[1]);
     int32_t inner[WEIGHT_FILE_RANK_MAX] = {dim[0] / rows, dim[1] / columns};

@@ -34,7 +34,8 @@ struct adapter_naming {
 /* Returns the dialect of a name; NULL with USAGE and the list of names. */
 const struct adapter_naming *adapter_naming_find(const char *name, struct error *e);
 
-/* Writes the prefix of a component's module names (BLOCK_NAME_MAX bytes). False: not in this dialect. */
+/* Writes the prefix of a component's module names (BLOCK_NAME_MAX bytes). False: the dialect has no names for
+ * this component. */
 bool adapter_naming_prefix(const struct adapter_naming *dialect, const struct recipe *recipe, int slot,
                            char *prefix);
 
@@ -46,9 +47,9 @@ struct adapter_factor {
     float alpha;       /* value of a scalar tensor such as alpha (rank 0) */
 };
 
-/* Lists the adapter tensors for a weight of shape dim. Their change of the weight has at most this rank and
- * about a quarter of the weight's standard deviation. alpha > 0: also lists an alpha tensor with alpha times
- * the rank. Returns the number of tensors. */
+/* Lists the adapter tensors for a weight of shape dim. The adapter changes the weight by a matrix of at most
+ * rank `rank`, with about a quarter of the weight's standard deviation. alpha > 0: also lists an alpha tensor
+ * with alpha times the rank. Returns the number of tensors. */
 enum { ADAPTER_FACTORS_MAX = 5 };
 int adapter_naming_factors(const struct adapter_naming *dialect, int n_dims, const int32_t *dim, int rank,
                            double alpha, struct adapter_factor factors[ADAPTER_FACTORS_MAX]);

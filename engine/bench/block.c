@@ -1,8 +1,9 @@
 /* `sluice bench block`: compares a real block and a real VAE decoder with the rate of oneDNN's own products.
  *
- * Each round runs the family's forward with random weights, then every product and convolution of it once in
- * oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates are thus measured
- * within the same seconds, on a machine that others may use too. Medians over rounds are reported. */
+ * Each round runs the family's forward with random weights, then every product and convolution of the forward
+ * once in oneDNN's best way: whole, with weights in f32 that are already repacked. Both rates are thus
+ * measured within the same seconds, because other programs may use the machine too. Reports medians over
+ * rounds. */
 #include "engine/bench/block.h"
 #include "engine/bench/predict.h"
 #include "loaders/json.h"
@@ -52,7 +53,7 @@ static int32_t eights(int32_t n) {
     return (n + 7) / 8 * 8;
 }
 
-/* Returns the oneDNN primitive that computes a whole product or convolution with all threads. */
+/* Returns the key of the oneDNN primitive that computes a whole product or convolution with all threads. */
 static struct onednn_key watch_key(const struct op *op) {
     const int32_t *out = op->out.dim, *weight = op->in[1].dim;
     struct onednn_key product = {ONEDNN_PRODUCT_T, {op->in[0].dim[0], weight[0], weight[1]}};
@@ -63,7 +64,8 @@ static struct onednn_key watch_key(const struct op *op) {
     return key;
 }
 
-/* Counts a product. If the table is full, it is not compared; no supported model comes near. */
+/* Counts a product. If the table is full, the product is left out of the comparison; no supported model has
+ * nearly as many. */
 static void count_product(struct watch *w, const struct op *op) {
     struct onednn_key key = watch_key(op);
     int i = 0;
@@ -106,7 +108,7 @@ static void watch_reset(struct watch *watch) {
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* per operator class; oneDNN's products; forward; compared forward */
+    double seconds[N_TIMES]; /* of operator classes, oneDNN's products, forward, compared forward */
 };
 
 struct block_bench {
@@ -184,13 +186,13 @@ static double time_product(struct block_bench *b, const struct onednn_key *key, 
     return clock_of(b) - start;
 }
 
-/* Called between operators, so that a cancellation takes effect at once. */
+/* Checks for cancellation between operators, so that cancelling takes effect at once. */
 static bool block_tick(void *user) {
     struct block_bench *b = user;
     return bench_go_on(b->bench, b->fraction, b->what, b->error) == OK;
 }
 
-/* Reports a round before its clock starts, so that the caller's work is not measured. */
+/* Reports a round before the round's clock starts, so that the caller's work is not measured. */
 static enum status announce(struct block_bench *b, int round, struct error *e) {
     double share = (double)round / (b->c->rounds + 1);
     b->fraction = b->c->from + share * (b->c->to - b->c->from);
@@ -218,7 +220,8 @@ static enum status run_round(struct block_bench *b, int round, struct error *e) 
     return e->code;
 }
 
-/* Median over rounds of a time or, if over >= 0, of its ratio to another time of the same round. */
+/* Median over rounds of a time or, if over >= 0, of the ratio of this time to another time (index `over`) of
+ * the same round. */
 static double median_of(const struct block_bench *b, int time, int over) {
     double values[BENCH_ROUNDS_MAX];
     for (int i = 0; i < b->n_rounds; i++)

@@ -5,8 +5,9 @@
 #include "engine/bench/bench.h"
 #include "engine/bench/random_component.h"
 
-/* Measures one component in `rounds` rounds and adds its rows. name: such as "block"; shape: description for
- * the report; `from`, `to`: this case's part of the benchmark's progress, 0 to 1. */
+/* Measures one component in `rounds` rounds and adds the component's rows to the report. name: such as
+ * "block"; shape: description for the report; `from`, `to`: start and end of this case in the benchmark's
+ * progress, 0 to 1. */
 struct bench_block_case {
     const char *name, *shape;
     struct random_component_sizes sizes;

@@ -21,7 +21,7 @@
 enum { READERS = 4, LARGEST = 32 << 20, FILE_BYTES = 256 << 20, COPIERS = 4 };
 #define BUFFER_BYTES ((uint64_t)READERS * LARGEST)
 
-/* Sizes of reads in bytes: from less than a disk needs to be busy, up to a whole block. */
+/* Sizes of reads in bytes: from sizes that do not keep a disk busy up to a whole block. */
 static const int64_t piece_bytes[] = {64 << 10, 1 << 20, 8 << 20, 32 << 20};
 enum { N_PIECES = sizeof piece_bytes / sizeof *piece_bytes };
 /* Bytes of the smallest reads whose rate is saved; rates of smaller reads are only shown, because blocks are
@@ -41,7 +41,7 @@ struct bus {
 /* One measurement: threads move pieces until all are moved or the time is up. */
 struct mover {
     struct sys *sys;
-    int file; /* negative: copy from the first half of the buffer to the second */
+    int file; /* file to read; negative: copy the first half of the buffer to the second half */
     char *buffer;
     uint64_t buffer_bytes;
     int64_t piece, pieces;
@@ -237,7 +237,7 @@ static enum status bus_open_file(struct bus *bus, const char *path, struct error
         error_found(e, "%lld bytes%s", (long long)identity.bytes, identity.regular ? "" : ", not regular");
         return error_expected(e, "a file of at least %lld bytes", (long long)piece_bytes[0]);
     }
-    /* Read only the start of a large file: more would only repeat the measurement. */
+    /* Only the start of a large file is read, because reading more would only repeat the measurement. */
     bus->file_bytes = identity.bytes < 4ll * FILE_BYTES ? identity.bytes : 4ll * FILE_BYTES;
     return OK;
 }
@@ -270,7 +270,7 @@ static enum status measure_path(struct bus *bus, enum cuda_path path, double *be
     return OK;
 }
 
-/* Tries how much of the free memory can be pinned, up to 16 GiB. */
+/* Finds by trial how much of the free memory can be pinned, up to 16 GiB. */
 static enum status measure_pins(struct bus *bus, struct error *e) {
     static const uint64_t most = (uint64_t)16 << 30;
     uint64_t tried = free_memory_bytes("") / 2, pinnable;
@@ -282,7 +282,8 @@ static enum status measure_pins(struct bus *bus, struct error *e) {
     return OK;
 }
 
-/* Measures the GPU. An unusable GPU is not an error: the report has the reason instead of its rows. */
+/* Measures the GPU. An unusable GPU is not an error: the report then has the reason instead of the GPU's
+ * rows. */
 static enum status measure_gpu(struct bus *bus, struct error *e) {
     static const enum cuda_path paths[] = {CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED};
     char line[1024];
@@ -304,7 +305,7 @@ static enum status measure_gpu(struct bus *bus, struct error *e) {
 /* A disk or PCIe link. Limits are geometric means of the rates that adjacent links reach in practice, so a 15
  * % deviation does not change the name. */
 struct link {
-    double below_gbytes; /* upper limit of the rates with this name, in GB/s */
+    double below_gbytes; /* upper limit of the link's rates, in GB/s */
     const char *name;
 };
 
@@ -313,8 +314,8 @@ struct link {
 static const struct link disk_links[] = {{0.3, "hard disk"}, {0.7, "SATA SSD"}, {4.2, "NVMe Gen3"},
                                          {8, "NVMe Gen4"},   {16, "NVMe Gen5"}, {1e300, "page cache"}};
 
-/* GB/s reached in practice with pinned memory: Gen3 x4 3.1, x8 6.2, x16 12.4; each generation doubles it, so
- * a rate cannot distinguish x16 of one generation from x8 of the next. */
+/* GB/s reached in practice with pinned memory: Gen3 x4 3.1, x8 6.2, x16 12.4; each generation doubles the
+ * rates, so a rate cannot distinguish x16 of one generation from x8 of the next. */
 static const struct link pinned_links[] = {{1.1, "PCIe Gen3 x1 or narrower"},
                                            {2.2, "PCIe Gen3 x2"},
                                            {4.4, "PCIe Gen3 x4"},

@@ -19,7 +19,7 @@
 
 enum { CHECKPOINT_SHARDS_MAX = 99 };
 
-/* Parts of one fused tensor (such as qkv) lie within this many entries of a weight table. */
+/* Largest distance between the parts of one fused tensor (such as qkv), in entries of a weight table. */
 enum { PARTS_APART = 8 };
 enum { TENSORS_MAX = FAMILY_BLOCKS_MAX * BLOCK_WEIGHTS_MAX * TENSORS_OF_WEIGHT_MAX };
 
@@ -69,7 +69,7 @@ static enum status make_tensor(void *user, int i, void *to, uint64_t bytes, stru
     return OK;
 }
 
-/* Returns a weight's name, with another ending in place of its last part if end is given. */
+/* Returns a weight's name; `end`, if not NULL, replaces the last part of the name. */
 static char *name_tensor(struct sys *sys, const char *weight, const char *end) {
     const char *dot = strrchr(weight, '.');
     size_t stem = end && dot ? (size_t)(dot - weight) : strlen(weight);
@@ -284,7 +284,8 @@ static enum status list_slot(struct writer *w, int slot, struct component *c, st
     return list_tensors(w, w->recipe->slot[slot].prefix, c, e);
 }
 
-/* Components that share a folder and its configuration, as VAE encoder and decoder do. The owner is first. */
+/* Components that share a folder and its configuration, as VAE encoder and VAE decoder do. The component that
+ * owns the folder is first. */
 struct sharing {
     struct component components[SLOTS_MAX];
     const struct component *configured[SLOTS_MAX];
@@ -304,7 +305,8 @@ static enum status checkpoint_list_folder(struct writer *w, const char *folder, 
     return e->code;
 }
 
-/* Lists the tensors of a folder and counts their bytes or writes them. slot: the folder's first component. */
+/* Lists the tensors of a folder, then counts the bytes of these tensors or writes the tensors. slot: the
+ * folder's first component. */
 static enum status process_folder(struct writer *w, const struct slot *slot, bool write, struct error *e) {
     struct sharing *s = w->sys->alloc(w->sys, LINE_HOST, sizeof *s);
     char config[4096];
@@ -337,7 +339,7 @@ static enum status process_slots(struct writer *w, bool write, struct error *e) 
     return e->code;
 }
 
-/* Writes a tokenizer of the encoder's kind, with no more ids than its embedding has rows. */
+/* Writes a tokenizer of the encoder's kind, with no more ids than the encoder's embedding has rows. */
 static enum status write_tokenizer(struct writer *w, int slot, struct error *e) {
     struct component c;
     struct synthetic_tokenizer made = {0};
@@ -434,7 +436,8 @@ static enum status write_model_index(struct writer *w, struct error *e) {
     return write_json(w, NULL, "model_index.json", json, json_failures, e);
 }
 
-/* Writes sluice.json for recipes that only the folder's name distinguishes: this folder may have any name. */
+/* Writes sluice.json for recipes that are otherwise recognised only by the folder's name, because a random
+ * checkpoint's folder may have any name. */
 static enum status write_defaults(struct writer *w, struct error *e) {
     const struct recipe *r = w->recipe;
     unsigned json_failures = failed_json_allocations();
@@ -499,7 +502,7 @@ static json_t *recipe_json(const struct recipe *recipe) {
     json_t *list = json_array();
     for (const struct slot *s = recipe->slot; s->family; s++)
         if (s->family->kind != FAMILY_ENCODER &&
-            !slot_is_extra(s)) /* a VAE encoder has its decoder's dimensions */
+            !slot_is_extra(s)) /* a VAE encoder has the dimensions of the VAE decoder */
             list_dimensions(s, list);
     return json_pack("{s:s, s:o}", "name", recipe->name, "dimensions", list);
 }

@@ -14,7 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Parts of one fused tensor (such as qkv) lie within this many entries of the module list. */
+/* Largest distance between the parts of one fused tensor (such as qkv), in entries of the module list. */
 enum { PARTS_APART = 24 };
 
 /* A module of the adapter file: a layer with a weight, or a norm or bias vector. */
@@ -46,14 +46,15 @@ static bool is_product(const struct weight_spec *spec, const struct block_kind *
     return spec->rank >= 2 && !spec->embedding_lookup && !kind->embedding_table && ends_with(name, ".weight");
 }
 
-/* Name and shape of a weight in the dialect's files: its own tensor, or a fused one. */
+/* Name and shape of the tensor that holds a weight in the dialect's files: the weight's own tensor, or a
+ * fused tensor. */
 struct published_place {
     char name[2 * BLOCK_NAME_MAX];
     int rank;
     int32_t dim[WEIGHT_FILE_RANK_MAX];
 };
 
-/* The authors fuse some tensors that diffusers splits, and split a few that diffusers fuses. */
+/* The checkpoint's authors fuse some tensors that diffusers splits, and split a few that diffusers fuses. */
 static struct published_place place_weight(const struct block_ref *ref, const struct weight_spec *spec,
                                            const int32_t *dims, bool authors) {
     struct published_place place;
@@ -178,7 +179,7 @@ static enum status add_factor(struct adapter_writer *w, const struct module *mod
     return OK;
 }
 
-/* Adds a module's factors. Modules alternate between two alphas: the rank, and half of it. */
+/* Adds a module's factors. Modules alternate between two alphas: the rank, and half of the rank. */
 static enum status add_factors(struct adapter_writer *w, int i_module, struct error *e) {
     const struct module *module = &w->modules[i_module];
     struct adapter_factor factors[ADAPTER_FACTORS_MAX] = {
@@ -224,7 +225,7 @@ static json_t *rank_pattern(const struct adapter_writer *w, const char *prefix) 
     return pattern;
 }
 
-/* Returns peft's target_modules; diffusers rejects a configuration without them. */
+/* Returns peft's target_modules; diffusers rejects a configuration without target_modules. */
 static json_t *target_modules(const struct adapter_writer *w, const char *prefix) {
     json_t *names = json_array();
     size_t n = strlen(prefix);

@@ -55,7 +55,7 @@ static const struct stored_type *stored_type_find(const char *name, size_t lengt
     return NULL;
 }
 
-/* Returns the first table entry with this type; the entry of bf16 if there is none. */
+/* Returns the first table entry with this type, or the entry of bf16 if no entry has this type. */
 static const struct stored_type *stored_type_of(enum dtype dtype) {
     for (size_t i = 0; i < sizeof known / sizeof *known; i++)
         if (known[i].dtype == dtype) return &known[i];

@@ -7,7 +7,8 @@
 
 struct stored_type;
 
-/* STORED_TYPES_MAX: types that a checkpoint's matrices use in rotation, usually one. */
+/* STORED_TYPES_MAX: largest number of types that a checkpoint's matrices use in rotation; usually one type is
+ * used. */
 enum { STORED_TYPES_MAX = 8, TENSORS_OF_WEIGHT_MAX = 4 };
 struct stored_types {
     const struct stored_type *type[STORED_TYPES_MAX];
@@ -21,7 +22,7 @@ bool stored_types_are_gguf(const struct stored_types *types);
 /* True for one type of unquantised numbers for all tensors. */
 bool stored_types_are_plain(const struct stored_types *types);
 
-/* Returns the only type; requires stored_types_are_plain. */
+/* Returns the single unquantised type; requires stored_types_are_plain. */
 enum dtype stored_types_plain(const struct stored_types *types);
 
 /* Contents of one tensor of a file. */

@@ -1,9 +1,10 @@
 /* `sluice bench load`: measures how fast a model's blocks are read as in a stage: through the store, its
- * readers and a ring for two blocks, without computing. For comparison, as dd does: one thread reads the same
- * files in order, 16 MiB at a time, into one buffer. The two alternate; medians are reported.
+ * readers and a ring for two blocks, without computing. For comparison, one thread reads the same files like
+ * dd: in order, 16 MiB at a time, into one buffer. Reading through the store and like dd alternate; medians
+ * are reported.
  *
- * Three modes: from the page cache; through the page cache after dropping it; bypassing it (O_DIRECT), if the
- * files allow that. */
+ * Measures three modes: from the page cache; through the page cache after dropping its contents; bypassing
+ * the page cache, if the files can be opened with O_DIRECT. */
 #include "engine/bench/bench.h"
 #include "engine/open/model.h"
 #include "engine/open/component_search.h"
@@ -16,7 +17,8 @@
 #include <string.h>
 
 enum { DD_PIECE = 16 << 20, ROUNDS = 3 };
-/* Limit of bytes to read: more would only repeat the measurement, and the page cache must hold them. */
+/* Limit of bytes to read: the page cache must hold all bytes, and reading more would only repeat the
+ * measurement. */
 static const uint64_t most_bytes = (uint64_t)4 << 30;
 
 enum way { WAY_CACHED, WAY_COLD, WAY_DIRECT, N_WAYS };
@@ -30,7 +32,7 @@ struct load {
     const struct block **blocks; /* blocks of all stages, in order */
     struct store_stage stages[SLOTS_MAX];
     int n_stages;
-    uint64_t bytes; /* total bytes of these blocks */
+    uint64_t bytes; /* total bytes of `blocks` */
     struct visit_list visits;
     struct run_need *need;
     struct plan *plan;
@@ -50,8 +52,8 @@ static enum status open_headers(struct load *l, const struct sluice_model_option
     return e->code;
 }
 
-/* Measures opening the whole model, then only its headers, now from the page cache. The difference is the
- * time to load the tokenizer. */
+/* Measures opening the whole model, then only the model's headers, now from the page cache. The difference is
+ * the time to load the tokenizer. */
 static enum status open_model(struct load *l, struct error *e) {
     struct sys *sys = &l->bench->sys;
     double began = sys->clock(sys);

@@ -1,8 +1,9 @@
 /* `sluice bench ops`: measures the CPU device's rates per operator class.
  *
- * Each case is a small forward like a block's. A dry run finds its memory, workspace, preparation and work;
- * then it runs warm, and the best try counts, because disturbances only slow it down. The rate of a class is
- * the sum of its cases' work divided by the sum of their times, so slow shapes weigh as much as they take. */
+ * Each case is a small forward like a block's. A dry run finds the case's memory, workspace, preparation and
+ * work. Then the case runs several times, and the fastest run counts, because disturbances only slow a run
+ * down. The rate of a class is the sum of its cases' work divided by the sum of their times, so slow shapes
+ * weigh as much as they take. */
 #include "engine/bench/ops.h"
 
 #include "engine/bench/bench.h"
@@ -21,9 +22,9 @@ struct ops_case {
     enum op_class class;
     const char *shape;
     enum dtype weights;
-    bool counts; /* enters the rate of its class; usual: bf16 weights */
+    bool counts; /* true: counts for the rate of the operator class; false: only reported */
     void (*forward)(struct context *x, const struct ops_case *c);
-    int32_t size[3]; /* sizes; each `forward` defines their meaning */
+    int32_t size[3]; /* sizes; each `forward` defines the meaning of the sizes */
 };
 
 static struct tensor matrix(struct context *x, enum dtype dtype, int32_t rows, int32_t columns) {
@@ -99,8 +100,8 @@ struct ops_bench {
     double work[N_OP_CLASSES], seconds[N_OP_CLASSES]; /* summed over cases with `counts` */
 };
 
-/* Finds the memory of a case and its work in its class's unit (seconds at a rate of 1) by a dry run, which
- * also prepares the device. */
+/* Finds a case's memory and work by a dry run, which also prepares the device. *work: FLOPs, or bytes for
+ * memory-bound operators. */
 static enum status measure_dry(struct ops_bench *b, const struct ops_case *c, struct context *x,
                                double *work) {
     struct op_rates ones = {.per_second = {1, 1, 1, 1, 1}};
@@ -156,7 +157,7 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     if (!arena.base)
         return error_set(e, MEMORY, "no memory for a benchmark of %llu bytes", (unsigned long long)bytes);
     x.workspace = arena.base + arena.bytes;
-    /* Fill the operands with values near 0.01 (f32, bf16) or 1 (f16). Unwritten pages would all map to one
+    /* Fills the operands with values near 0.01 (f32, bf16) or 1 (f16). Unwritten pages would all map to one
      * zero page, which never leaves the cache. */
     uint16_t *values = (uint16_t *)(void *)arena.base;
     for (uint64_t i = 0; i < bytes / sizeof *values; i++) values[i] = (uint16_t)(0x3C00 + i * 37 % 128);
@@ -166,7 +167,8 @@ static enum status run_case(struct ops_bench *b, const struct ops_case *c, struc
     return e->code;
 }
 
-/* Runs all cases with this thread count; `from`, `to`: their part of the benchmark's progress, 0 to 1. */
+/* Runs all cases with this thread count; `from`, `to`: start and end of these runs in the benchmark's
+ * progress, 0 to 1. */
 static enum status run_cases(struct bench *bench, int threads, double from, double to, struct error *e) {
     struct ops_bench b = {.bench = bench, .threads = threads, .device = cpu_open(&bench->sys, threads, e)};
     if (!b.device) return e->code;
@@ -198,7 +200,8 @@ int sluice_bench_ops(const struct sluice_bench_options *options, char **json, ch
     struct error e = {0};
     struct bench bench;
     bench_start(&bench, options, &e);
-    /* Measure one thread first: the rates measured last, with the session's thread count, are saved. */
+    /* Measures with one thread first, because the rates measured last, with the session's thread count, are
+     * saved. */
     double half = bench.threads > 1 ? 0.6 : 0;
     if (e.code == OK && bench.threads > 1) run_cases(&bench, 1, 0, half, &e);
     struct op_rates one = bench.measured.ops;

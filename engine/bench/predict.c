@@ -10,9 +10,9 @@
 #include <string.h>
 
 /* Sizes of the predicted blocks: an image of 1024 x 1024 (Stable Diffusion 1: 512 x 512) or a video of 832 x
- * 480 in 81 frames, with the longest prompts. Flux.1: the kind of block in which it spends more time. Vision
- * encoders: a layer with window attention. UNets: a transformer layer at full size. VAEs: a resnet at full
- * size. Tiny VAEs: a block at half size. */
+ * 480 in 81 frames, with the longest prompts. Flux.1: the kind of block in which a step spends more time.
+ * Vision encoders: a layer with window attention. UNets: a transformer layer at full size. VAEs: a resnet at
+ * full size. Tiny VAEs: a block at half size. */
 #define LATENT .latent_channels = 16, .latent_side = 128, .picture_side = 1024, .type = DTYPE_BF16
 #define TEXT(rows, columns)                                                                                  \
     .text_rows = rows, .text_columns = columns, .latent_channels = 1, .latent_side = 1, .picture_side = 1,   \

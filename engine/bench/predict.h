@@ -12,7 +12,7 @@ struct predict_case {
     int32_t tokens; /* tokens of the block; pixels for VAEs */
 };
 
-/* Returns the predicted block of each published family. n: their number. */
+/* Returns the predicted block of each published family. n: number of blocks. */
 const struct predict_case *predict_cases(int *n);
 
 /* Launches of one kernel within one operator, summed over the block. */

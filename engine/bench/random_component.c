@@ -48,7 +48,7 @@ static enum status bench_random_component_begin(struct random_component *c,
                : error_set(e, MEMORY, "no memory for the benchmark");
 }
 
-/* Allocates one weight and its scales in the arena and fills them, unless the arena only counts. */
+/* Allocates one weight and its scales in the arena; fills weight and scales unless the arena only counts. */
 static struct tensor make_weight(const struct weight_spec *spec, struct tensor shape, uint64_t *random,
                                  struct arena *arena, bool *ok) {
     struct tensor t = arena_tensor(arena, shape.dtype, shape.rank, shape.dim, ok);
@@ -118,7 +118,7 @@ static void random_component_lay_out(struct random_component *c, const struct ra
     memset(c->lane.state, 0, sizes->family->lane_state_bytes);
     sizes->family->declare(&c->component, &c->lane, 1, arena, arena, ok);
     if (arena->base) {
-        /* Fill the state with random bf16 pairs, which are also valid f32 values. */
+        /* Fills the state with pairs of random bf16 values; each pair is also a valid f32 value. */
         struct tensor pairs = tensor_make(NULL, DTYPE_BF16, 1, (int32_t[]){1});
         uint64_t random = 2;
         random_weights_fill(&random, &pairs, 1, arena->base, arena->used);

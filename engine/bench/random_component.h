@@ -41,13 +41,14 @@ struct random_component {
     struct arena scratch;
 };
 
-/* True if ref is the block sizes->last. */
+/* True if ref is the last block to run (sizes->last). */
 bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref);
 /* Allocates, fills and prepares a component on the device. MEMORY. The component must not move, and must be
  * destroyed even after a failure. */
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e);
-/* random_component_make without memory for weights and state, for devices that only count. MEMORY. */
+/* Like random_component_make, but allocates no memory for weights and state: for devices that only count.
+ * MEMORY. */
 enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
 /* Runs every block once, on the component's device or on another one with equal results. */

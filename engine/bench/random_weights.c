@@ -41,7 +41,8 @@ static uint16_t to_f16(double value) {
     return sign | (uint16_t)((exponent + 14) << 10) | (uint16_t)((int)ldexp(fraction, 11) & 1023);
 }
 
-/* Width of the uniform range. Matrices: by the number of inputs that a product sums over. */
+/* Returns the width of the uniform range of random values. A matrix's range depends on the number of inputs
+ * that a product sums over. */
 static double random_range(const struct tensor *t, double init_scale) {
     double inputs = 1;
     for (int i = 1; i < t->rank; i++) inputs *= t->dim[i];
@@ -86,7 +87,7 @@ static bool takes_upper(uint64_t *random, double size, double lower, double uppe
     return random_unit(random) * (upper * upper - lower * lower) < size * size - lower * lower;
 }
 
-/* Draws 8-bit float codes from 0 to a limit such that their root mean square is size. */
+/* Draws 8-bit float codes from 0 to a limit such that the values' root mean square is `size`. */
 static void make_f8(uint64_t *random, enum dtype dtype, double size, unsigned char *to, uint64_t bytes) {
     int least = 1;
     while (least + 1 < f8_codes(dtype) && f8_size(dtype, least + 1) <= size) least++;

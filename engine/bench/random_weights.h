@@ -10,8 +10,8 @@
 /* Returns the scale (per tensor or row) for random values of this type and shape; 1 if the type has none. */
 float random_weights_scale(const struct tensor *shape, double init_scale);
 
-/* Generates the next bytes (whole blocks) of a weight of any type and of this shape, to be multiplied by
- * shape->scale. random: generator state; its start value is the seed. */
+/* Generates the next bytes (whole blocks) of a weight with the type and shape of `shape`; values are to be
+ * multiplied by shape->scale. random: generator state; its start value is the seed. */
 void random_weights_fill(uint64_t *random, const struct tensor *shape, double init_scale, void *to,
                          uint64_t bytes);
 

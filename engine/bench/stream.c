@@ -1,5 +1,5 @@
 /* `bench stream`: compares this engine's weight streaming with layouts of other programs. A layout is a
- * hand-built plan or list of visits; plan, store and executor are real. */
+ * hand-built plan or list of visits; plan code, store and executor are the engine's own. */
 #include "engine/bench/stream_async.h"
 #include "engine/bench/stream_shapes.h"
 #include "loaders/json.h"
@@ -27,7 +27,7 @@ static uint64_t largest_block(const struct stage_need *need) {
     return largest;
 }
 
-/* Makes blocks resident in this order while they fit in `want` bytes. */
+/* Makes blocks resident in the given order while residents fit in `want` bytes. */
 static void take_in_order(const struct stage_need *need, struct plan_stage *p, uint64_t want, int first,
                           int step) {
     uint64_t got = 0;
@@ -74,7 +74,8 @@ static void plan_by_hand(const struct run_need *need, enum stream_layout layout,
     plan_evaluate(need, plan);
 }
 
-/* Rounded up: rounded down, the share could miss a whole number of blocks by one byte. */
+/* Returns a percentage of the model's bytes, rounded up: rounded down, the result could miss a whole number
+ * of blocks by one byte. */
 static uint64_t share_of(const struct run_need *need, int percent) {
     return (all_bytes(&need->stage[0]) * (uint64_t)percent + 99) / 100;
 }
@@ -97,7 +98,7 @@ static void plan_layout(const struct run_need *need, enum stream_layout layout, 
     plan_by_hand(need, layout, share_of(need, resident_percent), plan);
 }
 
-/* Bytes that one pass over the blocks must stream: at most those that exceed the residents' share, so that a
+/* Bytes that one pass over the blocks must stream: at most the bytes beyond the residents' share, so that a
  * layout that wastes memory gets no easier bound. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
     double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
@@ -233,7 +234,7 @@ static int identify_zero_file(struct sys *sys, int file, struct file_identity *i
 static const double paced_buses[] = {0.25e9, 0.5e9, 2e9};
 enum { PACED_EVALUATIONS = 5, PACED_TRIES = 2 };
 
-/* Flux's proportions: equal work in every block, 2.4 times the bytes in a third of them. */
+/* Flux's proportions: equal work in every block, 2.4 times the bytes in a third of the blocks. */
 #define PACED_FLUX_SECONDS ((6 * 6.8e6 + 12 * 2.832e6) / 18 / PACED_BALANCE)
 static const struct stream_shape paced_shapes[] = {
     {"uniform", {{12, 4 << 20, (4 << 20) / PACED_BALANCE}}},
@@ -250,8 +251,8 @@ struct paced_bench {
     double step_seconds; /* least compute time of this model so far; 0: not yet measured */
 };
 
-/* Measures a step with everything resident, i.e. compute time. Repeated, because other load only makes it
- * slower. */
+/* Measures a step with everything resident, i.e. compute time. Repeats the measurement and keeps the least
+ * time, because other load only slows a step down. */
 static enum status measure_compute(struct paced_bench *b, struct stream_run run, struct error *e) {
     struct stream_times times;
     run.lanes = 1;
@@ -308,7 +309,7 @@ static enum status paced_row(struct paced_bench *b, struct stream_run *run, cons
     return OK;
 }
 
-/* Sets the lower bounds after all rows of a model, when the compute time is known best. */
+/* Sets the lower bounds after all rows of a model are measured, when the least compute time is known. */
 static void set_floors(struct paced_bench *b, int first_row) {
     for (int i = first_row; i < b->table->n_rows; i++) {
         struct stream_row *row = &b->table->rows[i];

@@ -56,7 +56,7 @@ void stream_plan_ours(const struct run_need *need, int resident_percent, uint64_
 /* Callback for stream_run.go_on; user: a stream_watch or NULL. */
 bool stream_watch_go_on(void *user);
 
-/* One row under the virtual clock, with trace. */
+/* Inputs and results of one table row that runs under the virtual clock, with an optional trace. */
 struct stream_view {
     const char *blocks; /* input: name of a model, such as "flux"; unknown names fail with USAGE */
     enum stream_layout layout;

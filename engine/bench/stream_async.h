@@ -14,7 +14,7 @@ struct stream_async_row {
     double first_seconds;                /* seconds of the first step, read from the disk */
     double pinning_seconds;              /* seconds of pinning the host pool, chunk by chunk */
     double seconds;                      /* seconds per step in the steady state */
-    double floor_seconds, predicted_seconds; /* of a steady step: lower bound, prediction */
+    double floor_seconds, predicted_seconds; /* of a steady step: lower bound, predicted time */
 };
 
 enum { STREAM_ASYNC_MAX = 128 };

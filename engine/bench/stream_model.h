@@ -1,6 +1,6 @@
 /* Synthetic models for `bench stream`: lists of blocks with the bytes and compute times of real models. A
- * block's only operator is one product with its weights. They run through the real plan, store and executor,
- * on the timed or the paced device. */
+ * block's only operator is one product with its weights. Synthetic models run through the real plan, store
+ * and executor, on the timed or the paced device. */
 #ifndef SLUICE_BENCH_STREAM_MODEL_H
 #define SLUICE_BENCH_STREAM_MODEL_H
 
@@ -25,11 +25,11 @@ struct stream_model {
     char path[32];
 };
 
-/* Returns a block of about this many bytes that takes these seconds per lane at `flops` FLOPs per second. */
+/* Returns a block of about `bytes` bytes that takes `seconds` per lane at `flops` FLOPs per second. */
 struct stream_block stream_block_of(double bytes, double seconds, double flops);
 
-/* Builds the component from model->sizes in place; model must not move. Weights are read from file 0 of sys,
- * which need not exist: sys->read_at provides them. Nothing to destroy. */
+/* Builds the component of a synthetic model from model->sizes; the struct must not move afterwards. Weights
+ * are read from file 0 of sys, which need not exist: sys->read_at provides them. Nothing to destroy. */
 void stream_model_make(struct stream_model *model, struct sys *sys);
 
 struct stream_run {
@@ -40,12 +40,12 @@ struct stream_run {
     bool branches_apart; /* each lane has its own visits, so every block is copied once per lane */
     int readers;
     int evaluations; /* number of steps, 3 to STREAM_EVALUATIONS */
-    /* Optional; called between operators and while they wait for weights; false cancels (CANCELLED). */
+    /* Optional; called between operators and while an operator waits for weights. Returns false to cancel. */
     bool (*go_on)(void *user);
     void *user;
 };
 
-/* Lists the visits and runs them dry; fills bytes and seconds of need->stage[0]. */
+/* Lists the visits and runs all visits on the dry device; fills bytes and seconds of need->stage[0]. */
 enum status stream_measure(const struct stream_run *run, struct run_need *need, struct error *e);
 
 /* Seconds of the first step (which fills residents and pool), and of a steady step (mean of the last two). */

@@ -1,7 +1,7 @@
 #include "engine/bench/stream_shapes.h"
 
-/* Dense bf16 FLOPs per second reached in practice, from published measurements; for the 3060 the same share
- * of its 51 TFLOP/s as for the 4060 Ti. */
+/* Dense bf16 FLOPs per second reached in practice, from published measurements; assumed for the RTX 3060: the
+ * same share of the peak (51 TFLOP/s) as the 4060 Ti reaches. */
 #define FLOPS_3060   20e12
 #define FLOPS_4060TI 32e12
 #define FLOPS_4090   115e12
@@ -20,10 +20,10 @@
 /* Number, bytes (in bf16) and compute seconds of the published models' blocks. */
 const struct stream_shape stream_shapes[STREAM_SHAPES_ALL] = {
     {"zimage", ZIMAGE_BLOCKS(FLOPS_4060TI)},
-    /* The next two models have an RTX 4090's times; qwen_image at 1328x1328. */
+    /* The next two models have the compute times of an RTX 4090; qwen_image at 1328x1328. */
     {"flux", {{19, 680e6, FLUX_BLOCK_FLOPS / FLOPS_4090}, {38, 283.2e6, FLUX_BLOCK_FLOPS / FLOPS_4090}}},
     {"qwen_image", {{60, 680e6, 1.15 / 60}}},
-    /* uniform: computing a block takes as long as copying it over PCIe Gen4 x16. */
+    /* uniform: computing a block takes as long as copying the block over PCIe Gen4 x16. */
     {"uniform", {{40, 300e6, 0.5 / 40}}},
     {"zimage_4090", ZIMAGE_BLOCKS(FLOPS_4090)},
     {"zimage_3060", ZIMAGE_BLOCKS(FLOPS_3060)},

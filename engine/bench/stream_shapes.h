@@ -13,10 +13,11 @@ struct stream_shape {
     } blocks[2];
 };
 
-/* FLOPs per second of the timed device: so fast that whole tokens give any block's time to a few 1e-5. */
+/* FLOPs per second of the timed device: high enough that a whole number of tokens gives any block's compute
+ * time with an error of a few 1e-5. */
 #define STREAM_TIMED_FLOPS 1e15
 
-/* Numbers of models: in the main table, and in all (some run only with asynchronous launches). */
+/* Number of models in the main table, and number of all models (some run only with asynchronous launches). */
 enum { STREAM_SHAPES = 4, STREAM_SHAPES_ALL = 6 };
 extern const struct stream_shape stream_shapes[STREAM_SHAPES_ALL];
 

@@ -11,7 +11,7 @@
  * generated, equal at every call. kind: one of
  *   "BPE"       Qwen2's pattern, added tokens and template; Qwen3's 151,669 ids, at least 282
  *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
- *   "OpenCLIP BPE"  the same, padded with "!", which is id 0 and therefore an added token
+ *   "OpenCLIP BPE"  the same as "CLIP BPE", padded with "!", which is id 0 and therefore an added token
  *   "unigram"   T5's 32,100 ids (its embedding has 32,128 rows), at least 256; no normalisation table
  * Never more ids than n_ids. USAGE: n_ids too small or kind unknown; MEMORY. */
 struct synthetic_file {

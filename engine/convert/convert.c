@@ -1,4 +1,4 @@
-/* Writes the converted file, its metadata and the summary. */
+/* Writes the converted file with its metadata, and the JSON summary. */
 #include "engine/convert/convert.h"
 #include "engine/api/arguments.h"
 
@@ -67,7 +67,7 @@ static bool is_file_key(const struct conversion *c, const char *key) {
     return !strncmp(key, "split.", 6) || !strncmp(key, "comfy.gguf.orig_shape.", 22);
 }
 
-/* Reads the metadata of a GGUF input; *n: number of keys. */
+/* Reads the metadata of a GGUF input and sets *n to the number of keys. */
 static enum status open_metadata(struct conversion *c, int *n, struct error *e) {
     struct gguf_text key;
     struct gguf_value value;
@@ -85,7 +85,7 @@ static enum status open_metadata(struct conversion *c, int *n, struct error *e) 
     return c->keys && c->values ? OK : error_set(e, MEMORY, "no memory for metadata");
 }
 
-/* Appends the input's metadata to the output's: mostly tokenizers. */
+/* Appends a GGUF input's metadata (mostly tokenizers) to the output's metadata. */
 static void repeat_metadata(struct conversion *c, struct gguf_metadata *metadata, int *n) {
     struct gguf_text key;
     char *name = c->keys;
@@ -117,7 +117,7 @@ static char *config_text(const struct conversion *c, unsigned json_failures) {
     return json_to_text(json, JSON_COMPACT, json_failures);
 }
 
-/* llama.cpp's general.file_type for a file whose weights mostly have this type. */
+/* llama.cpp's general.file_type for a file whose weights mostly have the given type. */
 static double file_type(enum dtype dtype) {
     switch (dtype) {
     case DTYPE_F16:
@@ -141,7 +141,7 @@ static double file_type(enum dtype dtype) {
     }
 }
 
-/* Main type of the output: that of --type, else the type with the most bytes. */
+/* Main type of the output: the type in --type, else the type with the most bytes. */
 static enum dtype main_type(const struct conversion *c) {
     if (c->options->type) return quantise_type(c->options->type);
     uint64_t bytes[N_DTYPES] = {0};
@@ -153,7 +153,8 @@ static enum dtype main_type(const struct conversion *c) {
     return (enum dtype)most;
 }
 
-/* general.architecture of the output: the input's if it is of this family, else the family's. */
+/* general.architecture of the output: the input's value if it fits the component's family, else the family's
+ * value. */
 static const char *architecture(const struct conversion *c) {
     const char *input = c->header ? gguf_architecture(c->header) : "";
     if (!c->family) return input;

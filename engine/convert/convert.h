@@ -1,5 +1,5 @@
-/* `sluice convert`: writes one component's weights to one file, in other types. One file per step: opening
- * the inputs (open.c), choosing the type of each tensor (types.c), merging adapters (merge.c,
+/* `sluice convert`: writes one component's weights to one file, in other types. Each step has a source file:
+ * opening the inputs (open.c), choosing the type of each tensor (types.c), merging adapters (merge.c,
  * merge_values.c), converting rows (stream.c), writing the file and its metadata (convert.c). Only headers
  * are read before all types are chosen and free disk space is checked. Tensors are then converted some rows
  * at a time, so memory does not grow with their size. */
@@ -13,26 +13,26 @@
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
 
-/* Number of tensor values converted at a time; rounded to whole rows, at least one row. */
+/* Number of tensor values converted at a time, rounded to whole rows (at least one). */
 enum { CONVERT_VALUES = 1 << 20 };
 
-/* A tensor of the output. A weight's auxiliary tensors precede it: its quantisation format, then its scale or
- * row scales. */
+/* A tensor of the output. A weight is preceded by its auxiliary tensors: the quantisation format, then the
+ * scale or row scales. */
 struct converted {
     enum { CONVERTED_WEIGHT, CONVERTED_QUANT_FORMAT, CONVERTED_SCALE, CONVERTED_ROW_SCALES } what;
     const struct index_entry *entry; /* the weight in the input */
     char *name;                      /* tensor name in the output; owned */
     enum dtype dtype;                /* type in the output */
-    float scale;                     /* F8 tensors: divisor of the values */
+    float scale;                     /* F8 tensors: values are divided by the scale before conversion */
     struct tensor shape;             /* type and shape in the output, without data */
 };
 
 /* Buffers for the rows that are being converted. */
 struct convert_buffers {
-    char *stored, *scales, *out; /* input bytes of rows; all scales of the tensor; converted rows */
+    char *stored, *scales, *out; /* input rows, the tensor's scales, converted rows */
     float *numbers;
     int64_t values;          /* capacity of the buffers, in tensor values */
-    uint64_t out_at, out_to; /* range of bytes in `out` that are not written yet */
+    uint64_t out_at, out_to; /* range of bytes in `out` that are still to be written */
     int item;                /* index of the current tensor; -1 before the first */
     int64_t row;             /* next row of the current tensor */
 };
@@ -52,7 +52,7 @@ struct conversion {
     bool *auxiliary; /* per input tensor: true if it only belongs to a quantised weight (scales, format) */
     struct merge *merge; /* adapters to merge; NULL: none */
     struct config config;
-    bool config_is_file; /* config is a config.json next to the files */
+    bool config_is_file; /* true: config was read from a config.json next to the files */
     /* Metadata of a GGUF input, copied to a GGUF output. */
     struct gguf *header;
     struct gguf_value *values;
@@ -65,16 +65,16 @@ struct conversion {
     struct thread_pool *thread_pool;
 };
 
-/* True if the weight's bytes change: another type, or a merged adapter. */
+/* True if a weight's bytes change, by conversion to another type or by a merged adapter. */
 static inline bool is_rewritten(const struct conversion *c, const struct converted *weight) {
     return weight->dtype != weight->entry->dtype || merge_changes(c->merge, weight->entry);
 }
 
-/* Opens the input files; finds the component and the block kind of each tensor. */
+/* Opens the input files. Finds the component to convert and the block kind of each tensor. */
 enum status convert_open(struct conversion *c, struct error *e);
-/* Chooses the type of each output tensor: fills items. */
+/* Chooses the type of each output tensor; fills conversion.items. */
 enum status convert_choose(struct conversion *c, struct error *e);
-/* Writes the next bytes of item i to `to` (a tensor_maker). Items must be made in order. */
+/* Writes the next bytes of output tensor i to `to` (a tensor_maker). Tensors must be written in order. */
 enum status convert_make(void *conversion, int i, void *to, uint64_t bytes, struct error *e);
 /* Allocates the buffers and threads of convert_make. */
 enum status convert_prepare(struct conversion *c, struct error *e);

@@ -12,7 +12,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Row ranges of a stored tensor (such as a fused qkv) that make up one weight, in the weight's order. */
+/* Row ranges of a stored tensor (such as a fused qkv) that make up one weight, in the order of the weight's
+ * rows. */
 struct row_parts {
     int n;
     struct merged_run at[WEIGHT_SLICES_MAX]; /* maps tensor rows to rows of the weight */
@@ -30,7 +31,7 @@ static struct row_parts parts_of(const struct weight_name *name) {
     return p;
 }
 
-/* Maps rows of the adapter's tensor to rows of the base tensor; both store the same weight. Returns the
+/* Maps rows of the adapter's tensor to rows of the base tensor that stores the same weight. Returns the
  * number of row ranges written to `runs`. */
 static int join_parts(const struct row_parts *adapter, const struct row_parts *base,
                       struct merged_run runs[MERGED_RUNS_MAX]) {
@@ -51,7 +52,8 @@ static bool same_weight(const struct weight_name *x, const struct weight_name *y
     return x->spec == y->spec && x->ref.kind == y->ref.kind && x->ref.number == y->ref.number;
 }
 
-/* Finds the weight in the name table under its tensor name in the base model's files; NULL: not found. */
+/* Finds the name table's entry for the tensor that stores the weight in the base model's files; NULL: not
+ * found. */
 static const struct weight_name *base_name(const struct weight_names *names, const struct weight_name *name,
                                            const char *of_entry) {
     int n = 0;
@@ -73,7 +75,7 @@ static enum status fail_scale(const struct adapter *a, const struct change *c, s
     return error_where(e, "%s", a->index.sources[0].path);
 }
 
-/* Adds one change to the list of pieces. Skips layers that the base model's files lack. */
+/* Adds one change of an adapter to merge.pieces. Skips layers that the base model's files lack. */
 static enum status add_piece(struct merge *m, struct merged_adapter *a, const struct change *c,
                              const struct component *component, struct error *e) {
     const struct index_entry *entry = block_find_weight(&c->name->ref, c->name->spec, &component->index);
@@ -99,7 +101,7 @@ static int compare_pieces(const void *a, const void *b) {
     return x->order - y->order;
 }
 
-/* Appends the changes of one adapter after those of earlier adapters. */
+/* Appends the changes of one adapter after the changes of earlier adapters. */
 static enum status add_pieces(struct merge *m, struct merged_adapter *a, const struct component *component,
                               struct error *e) {
     uint64_t capacity = (uint64_t)m->n_pieces + (uint64_t)a->changes.n;
@@ -112,7 +114,7 @@ static enum status add_pieces(struct merge *m, struct merged_adapter *a, const s
     return e->code;
 }
 
-/* The component bound for one pipeline, and the adapter's changes to it in that pipeline. */
+/* The component bound for one pipeline, and the adapter's changes to the component. */
 struct candidate {
     struct component component;
     struct changes changes;

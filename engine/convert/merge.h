@@ -1,9 +1,10 @@
 /* Merges adapters into the converted component: W + strength scale B A. The sum over the rank is computed in
- * f32 and added once, before quantisation. Also merges changes that cannot be applied at run time: whole
- * matrices, LoHa and LoKr of any rank.
+ * f32 and added once, before quantisation. Also merges changes that a run cannot apply: whole matrices, LoHa
+ * and LoKr of any rank.
  *
- * Matching needs a pipeline, which a single component does not determine. Of the pipelines with such a
- * component that accept the whole adapter, the one with most of the adapter in the component wins. */
+ * An adapter is matched with the tensor names of a pipeline, but several pipelines may contain the converted
+ * component. Only pipelines that accept the whole adapter count; the pipeline that assigns most of the
+ * adapter's changes to the component is chosen. */
 #ifndef SLUICE_CONVERT_MERGE_H
 #define SLUICE_CONVERT_MERGE_H
 
@@ -23,20 +24,20 @@ struct merge_subject {
     const char *path;                 /* path of the component's files */
 };
 
-/* Opens the adapters, checks that their values are finite, and finds the tensors that they change. Errors of
- * adapter_open and adapter_match except those about run-time use. MISSING: an adapter changes nothing in this
- * component. Free *merge with merge_close, also after failure. */
+/* Opens the adapters, checks that their values are finite, and finds the tensors that they change. Fails like
+ * adapter_open and adapter_match, but accepts adapters that a run cannot apply; with MISSING if an adapter
+ * changes nothing in the component. Free *merge with merge_close, also after failure. */
 enum status merge_open(const struct merge_subject *subject, struct merge **merge, struct error *e);
 void merge_close(struct merge *merge);
 
-/* True if this device and inode are the file of one of the adapters. merge NULL: false. */
+/* True if the file with the given device and inode is one of the adapter files. merge NULL: false. */
 bool merge_reads(const struct merge *merge, uint64_t device, uint64_t inode);
-/* True if an adapter changes this tensor. merge NULL: false. */
+/* True if an adapter changes the tensor. merge NULL: false. */
 bool merge_changes(const struct merge *merge, const struct index_entry *entry);
 /* Number of tensors that the adapters change. */
 int merge_count(const struct merge *merge);
 
-/* Loads the factors for this tensor and frees those of the last one. IO, CHANGED, MEMORY. */
+/* Frees the loaded factors and loads the factors that change the tensor. Fails with IO, CHANGED or MEMORY. */
 enum status merge_load(struct merge *merge, const struct index_entry *entry, struct error *e);
 /* Adds the adapters' changes to values [first, first + n) of the loaded tensor, in `numbers`. Thread-safe. */
 void merge_add(const struct merge *merge, int64_t first, int64_t n, float *numbers);

@@ -1,5 +1,5 @@
-/* Adds adapters to a tensor's values. Each piece is summed for COLUMNS_AT_ONCE columns of a row, which stay
- * in the CPU cache, and then added to the base. */
+/* Adds adapters to a tensor's values. Each change is computed for COLUMNS_AT_ONCE columns of a row at a time,
+ * few enough for the CPU cache, and then added to the base values. */
 #include "engine/convert/merge_values.h"
 
 #include "engine/open/adapter_values.h"
@@ -41,7 +41,8 @@ static enum status load_middle(const struct adapter *a, const struct adapter_mod
     return half->up && half->down ? adapter_derive(a, m, half->up, half->down, e) : e->code;
 }
 
-/* Computes columns [first, first + n) of a row of up . down. Skips zeros in up (identity matrices). */
+/* Computes columns [first, first + n) of a row of the product up * down. Skips zeros in `up`, which is often
+ * an identity matrix. */
 static void sum_row(const struct derived_half *h, int64_t row, int64_t first, int64_t n, float *to) {
     memset(to, 0, (size_t)n * sizeof *to);
     for (int64_t j = 0; j < h->rank; j++) {
@@ -52,7 +53,8 @@ static void sum_row(const struct derived_half *h, int64_t row, int64_t first, in
     }
 }
 
-/* Multiplies out one half of a LoKr, which every row needs. */
+/* Multiplies the factors of one matrix of a LoKr's Kronecker product, since every row needs the whole matrix.
+ */
 static enum status multiply_half(const struct adapter *a, struct derived_half *h, struct error *e) {
     float *whole = alloc_array(a->sys, (uint64_t)h->rows * (uint64_t)h->columns, sizeof *whole, e);
     if (!whole) return e->code;
@@ -114,7 +116,8 @@ static void kronecker_row(const struct derived_half half[2], int64_t row, int64_
     }
 }
 
-/* Computes what a piece adds to columns [first, first + n). row: row of the adapter's tensor. */
+/* Computes what one change (merged_piece) adds to columns [first, first + n). row: row of the adapter's
+ * tensor. */
 static void piece_row(const struct merged_values *v, int64_t columns, int64_t row, int64_t first, int64_t n,
                       float *to) {
     const struct change *c = v->piece->change;

@@ -1,4 +1,5 @@
-/* Shared by merge.c and merge_values.c: tensor rows that an adapter changes, and the loaded factors. */
+/* Shared by merge.c and merge_values.c: which tensor rows an adapter changes, and the loaded adapter factors.
+ */
 #ifndef SLUICE_CONVERT_MERGE_VALUES_H
 #define SLUICE_CONVERT_MERGE_VALUES_H
 
@@ -20,18 +21,18 @@ struct merged_adapter {
 };
 
 struct merged_piece {
-    const struct index_entry *entry; /* base tensor that is changed */
+    const struct index_entry *entry; /* base tensor that the adapter changes */
     const struct merged_adapter *adapter;
     const struct change *change;
-    int order;       /* adapters that change the same tensor are added in this order */
+    int order;       /* position among all changes to the base tensor: changes are added in ascending order */
     int64_t columns; /* values per row of the base tensor */
     double scale;
     int n_runs;
-    struct merged_run runs[MERGED_RUNS_MAX]; /* maps rows of the adapter's tensor to base tensor rows */
+    struct merged_run runs[MERGED_RUNS_MAX]; /* from adapter rows to base tensor rows */
 };
 
-/* Factors of a piece in f32. Vector: values in half[0].down. LoRA: up and down in half[0]. LoHa: up and down
- * of both halves. LoKr: the two matrices in `down` of each half. */
+/* Factors of one change in f32. A vector's values are in half[0].down. LoRA uses half[0].up and half[0].down,
+ * LoHa `up` and `down` of both halves. LoKr's two matrices are half[0].down and half[1].down. */
 struct merged_values {
     const struct merged_piece *piece;
     struct derived_half half[2];
@@ -43,12 +44,12 @@ struct merge {
     int n_adapters;
     struct merged_piece *pieces; /* sorted by base tensor, then order */
     int n_pieces;
-    struct merged_values *loaded; /* factors of all pieces that change the tensor of the last merge_load */
+    struct merged_values *loaded; /* factors of all changes to the tensor given to the last merge_load */
     int n_loaded;
     int64_t columns; /* values per row of the loaded tensor */
 };
 
-/* Index of the first piece that changes this tensor; n_pieces: none. */
+/* Index of the first piece that changes the tensor; n_pieces if none does. */
 int merge_first(const struct merge *merge, const struct index_entry *entry);
 void merge_unload(struct merge *merge);
 

@@ -10,8 +10,8 @@
 
 enum { INPUTS_MAX = 256 };
 
-/* Path of an input; for a pipeline's folder, of the component that --part names. The caller frees it; NULL
- * with an error. */
+/* Path of an input file, or of the component that --part names in a pipeline's folder. The caller frees it;
+ * NULL with an error. */
 static char *input_path(struct conversion *c, const char *path, struct error *e) {
     char *pipeline = path_join(c->sys, path, "model_index.json");
     bool is_pipeline = pipeline && path_is_folder(path) && path_exists(pipeline);
@@ -75,13 +75,13 @@ static const struct slot *part_slot(const struct conversion *c, const struct fam
     return &recipe->slot[slot];
 }
 
-/* --part name of a slot: its flag without dashes. */
+/* The slot's name for --part: the slot's command line flag without dashes. */
 static const char *part_name(const struct slot *slot) {
     return slot->flag + strspn(slot->flag, "-");
 }
 
-/* True if --part names this component: by flag without dashes, folder in Hugging Face's layout (unless the
- * folder is shared), family, or tensor prefix. */
+/* True if --part names the component: by its flag without dashes, its folder in Hugging Face's layout (unless
+ * components share the folder), its family, or its tensor prefix. */
 static bool part_matches(const struct conversion *c, const struct family *family, const char *prefix,
                          const char *name) {
     size_t n = strlen(prefix);
@@ -104,7 +104,8 @@ static enum status fail_part(const struct conversion *c, const struct contents *
     return error_expected(e, "--part with one of %s", names);
 }
 
-/* Chooses the component to convert; drops its prefix from tensor names if the file has other components. */
+/* Chooses the component to convert. Drops the component's prefix from tensor names if the file has several
+ * components. */
 static enum status choose_part(struct conversion *c, const struct contents *contents, struct error *e) {
     const char *name = c->options->part;
     int chosen = contents->n == 1 ? 0 : -1;
@@ -151,7 +152,8 @@ static enum status merge_into(struct conversion *c, const struct tensor_index *v
     return o->n_loras ? merge_open(&subject, &c->merge, e) : OK;
 }
 
-/* Binds the component as a run with this recipe and slot would, and notes the block kind of each tensor. */
+/* Binds the component as in a run with the given recipe and slot, and stores the block kind of each tensor.
+ */
 static enum status bind_slot(struct conversion *c, const struct recipe *recipe, int slot,
                              struct tensor_index view, struct config *config, enum config_origin *origin,
                              struct error *e) {
@@ -168,8 +170,8 @@ static enum status bind_slot(struct conversion *c, const struct recipe *recipe, 
     return e->code;
 }
 
-/* Binds a text encoder for every pipeline: some read its last hidden states, others its projection. A tensor
- * that any pipeline keeps unquantised stays unquantised. */
+/* Binds a text encoder once for every pipeline, as some read the last hidden states and others the
+ * projection. A tensor that any pipeline keeps unquantised stays unquantised. */
 static enum status bind_readers(struct conversion *c, const char *prefix, struct tensor_index view,
                                 struct error *e) {
     for (const struct recipe *const *r = recipes; *r && e->code == OK; r++)
@@ -185,7 +187,7 @@ static enum status bind_readers(struct conversion *c, const char *prefix, struct
     return e->code;
 }
 
-/* Binds the component; an autoencoder's encoder together with its decoder. */
+/* Binds the component. An autoencoder's encoder and decoder are bound together. */
 static enum status bind_family(struct conversion *c, const char *prefix, struct error *e) {
     struct tensor_index view = index_view(&c->whole, *prefix ? prefix : NULL, c->view);
     struct config config = {0};

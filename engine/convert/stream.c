@@ -1,5 +1,6 @@
-/* Converts tensors. Some rows at a time are read, widened to f32 (weights_widen), and quantised by several
- * threads. The file writer takes the result in pieces of any size. Rows that keep their type are copied. */
+/* Converts tensors a few rows at a time: reads the rows, widens them to f32 (weights_widen) and quantises
+ * them on several threads. The file writer takes the result in pieces of any size. Rows that keep their type
+ * are copied. */
 #include "engine/convert/convert.h"
 
 #include "engine/api/machine.h"
@@ -16,7 +17,8 @@ static int64_t convert_least(int64_t a, int64_t b) {
     return a < b ? a : b;
 }
 
-/* Type and shape of a tensor in the input. Quantisation blocks that cross rows count as one row each. */
+/* Type and shape of a tensor in the input. If quantisation blocks cross row boundaries, each block counts as
+ * a row. */
 static struct tensor stored_shape(const struct index_entry *entry) {
     struct tensor t = tensor_make(NULL, entry->dtype, entry->rank, entry->dim);
     int32_t values = dtype_block_values(entry->dtype);
@@ -76,8 +78,8 @@ static enum status read_scales(struct conversion *c, const struct index_entry *e
                        e);
 }
 
-/* Bits of the largest magnitude. They order like the values, with infinity above all numbers and NaN above
- * infinity. */
+/* The largest magnitude's f32 bits as an integer. Such integers sort like the magnitudes, with infinity above
+ * all numbers and NaN above infinity. */
 static uint32_t largest_bits(const float *numbers, int64_t n) {
     uint32_t largest = 0;
     for (int64_t i = 0; i < n; i++) {
@@ -94,9 +96,9 @@ struct convert_work {
     const struct tensor *read;
     const struct merge *merge; /* adapters to add; NULL: none */
     float *numbers;
-    char *to;             /* converted rows; NULL: only find the largest magnitude and row scales */
-    float *scales;        /* output for row scales; or NULL */
-    atomic_uint *largest; /* largest magnitude so far, as bits (largest_bits) */
+    char *to;             /* destination of converted rows; NULL: only scan the values */
+    float *scales;        /* destination of row scales, or NULL */
+    atomic_uint *largest; /* largest magnitude so far, as f32 bits (largest_bits) */
 };
 
 static void convert_rows(const void *context, int64_t first, int64_t end, int member) {
@@ -115,8 +117,8 @@ static void convert_rows(const void *context, int64_t first, int64_t end, int me
     }
 }
 
-/* Converts the rows that were read, on all threads. Returns the largest magnitude; infinity or NaN if a value
- * is not finite. */
+/* Converts the rows in the input buffer on all threads. Returns the largest magnitude (infinity or NaN if a
+ * value is not finite). */
 static float work(struct conversion *c, struct convert_work w) {
     atomic_uint largest = 0;
     w.numbers = c->buffers.numbers;
@@ -134,7 +136,7 @@ static enum status convert_check_finite(const struct conversion *c, const struct
     return error_expected(e, "finite values");
 }
 
-/* Fails for values that the output type cannot represent. */
+/* Fails if the largest magnitude is beyond the output type's range. */
 static enum status check_held(const struct conversion *c, const struct converted *item, float largest,
                               struct error *e) {
     float most = quantise_most(item->dtype);
@@ -195,7 +197,7 @@ static enum status make_rows(struct conversion *c, const struct converted *item,
     return OK;
 }
 
-/* Makes the scales of the next rows: copied, or computed from the rotated rows. */
+/* Makes the scales of the next rows, by copying them or by computing them from the rotated rows. */
 static enum status make_row_scales(struct conversion *c, const struct converted *item, struct error *e) {
     struct convert_buffers *b = &c->buffers;
     struct tensor whole = stored_shape(item->entry), read;

@@ -1,6 +1,6 @@
-/* Chooses the type of each tensor. The first matching --rule decides, else --type and the family's tables, as
- * in a run with --type. A tensor that keeps a type unknown to the output format gets the smallest plain type
- * that holds its values. */
+/* Chooses the type of each tensor. The first matching --rule decides, otherwise --type with the family's
+ * tables, as in a run with --type. If --type keeps a tensor's type but the output format lacks the type, the
+ * tensor gets the smallest unquantised type that holds all values. */
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "engine/convert/convert.h"
 
@@ -13,7 +13,7 @@
 #include <string.h>
 
 enum { RULES_MAX = 64, RULE_BYTES_MAX = 1024, MATCH_LIMIT = 100000, SMALL_VALUES = 1024 };
-enum { WITH_WEIGHT = 3 }; /* most tensors per weight: quantisation format, scales, the weight */
+enum { WITH_WEIGHT = 3 }; /* most output tensors per weight: format, scales, weight */
 
 struct rules {
     pcre2_code *code[RULES_MAX];
@@ -117,21 +117,21 @@ static bool is_small(const struct index_entry *entry) {
     return entry->rank < 2 || entry->dim[0] == 1 || values <= SMALL_VALUES;
 }
 
-/* Type of a tensor by a rule. Plain types apply to every weight tensor. Quantised types apply where --type
- * would allow them, also to tensors that --type keeps unquantised. */
+/* Type that a --rule gives a tensor. An unquantised type applies to every weight tensor. A quantised type
+ * applies to every weight tensor that can be quantised, even if --type would keep the tensor unquantised. */
 static enum dtype ruled_type(const struct index_entry *entry, enum dtype wanted) {
     bool plain = wanted == DTYPE_F32 || wanted == DTYPE_F16 || wanted == DTYPE_BF16;
     if (plain && dtype_is_weight(entry->dtype)) return wanted;
     return block_stored_type(NULL, entry, wanted);
 }
 
-/* The smallest plain type that holds all values of a tensor exactly. */
+/* The smallest unquantised type that holds all values of a tensor exactly. */
 static enum dtype plain_type(const struct index_entry *entry) {
     return is_f8(entry->dtype) && entry->scale == 1 && !entry->scales.bytes ? DTYPE_BF16 : DTYPE_F32;
 }
 
-/* Type of an unconverted tensor in GGUF. Vectors are f32, as GGUF readers expect. Quantisation blocks that
- * cross row boundaries are dequantised: GGUF cannot express them. */
+/* Type of an unconverted tensor in GGUF. Vectors are f32, as GGUF readers expect. Tensors whose quantisation
+ * blocks cross row boundaries are dequantised, because GGUF cannot express such blocks. */
 static enum dtype unconverted_gguf_type(const struct index_entry *entry) {
     if (!dtype_is_weight(entry->dtype)) return entry->dtype;
     bool plain = dtype_bits(entry->dtype) >= 16;
@@ -148,7 +148,8 @@ static bool has_layer_name(const char *name) {
     return n > tail && !strcmp(name + n - tail, ".weight");
 }
 
-/* Type of an unconverted tensor in safetensors. Types with scales need a name that ends in ".weight". */
+/* Type of an unconverted tensor in safetensors. Types with scales need a tensor name that ends in ".weight".
+ */
 static enum dtype unconverted_safetensors_type(const struct index_entry *entry, const char *name) {
     enum dtype dtype = entry->dtype;
     if (!dtype_is_weight(dtype) || dtype_bits(dtype) >= 16) return dtype;
@@ -171,7 +172,7 @@ static enum dtype convert_type_of(const struct conversion *c, const struct index
     return c->to_gguf ? unconverted_gguf_type(entry) : unconverted_safetensors_type(entry, name);
 }
 
-/* Appends an output tensor; sets its name and scale. */
+/* Appends an output tensor and sets the tensor's name and scale. */
 static enum status add_item(struct conversion *c, struct converted item, const char *name, struct error *e) {
     item.scale = 1;
     item.name = c->sys->alloc(c->sys, LINE_HOST, strlen(name) + 1);
@@ -190,7 +191,7 @@ static enum status add_weight(struct conversion *c, const struct index_entry *en
     return add_item(c, item, name, e);
 }
 
-/* Adds the tensor LAYER.weight_scale of ComfyUI's format: one scale, or one per row. */
+/* Adds the tensor LAYER.weight_scale of ComfyUI's format: one scale per tensor, or one per row. */
 static enum status add_scale(struct conversion *c, const struct index_entry *entry, const char *name,
                              bool of_rows, struct error *e) {
     char scale[LOADER_NAME_MAX + 32];
@@ -253,12 +254,14 @@ static int convert_compare_places(const void *a, const void *b) {
     return one->offset < other->offset ? -1 : one->offset > other->offset;
 }
 
-/* True for raw bytes stored with the weights (a tokenizer): GGUF has no type for them. */
+/* True for raw bytes stored with the weights (a tokenizer), which are not written to GGUF for lack of a type.
+ */
 static bool is_dropped(const struct conversion *c, const struct index_entry *entry) {
     return c->to_gguf && entry->dtype == DTYPE_U8 && c->family && family_ignores(c->family, entry->name);
 }
 
-/* Sorts the entries by file position, for sequential reading. Returns their number. */
+/* Lists the entries in the order of their file positions, for sequential reading. Returns the number of
+ * entries. */
 static int sort_entries(const struct conversion *c, const struct index_entry **sorted) {
     int n = 0;
     for (int i = 0; i < c->whole.n_entries; i++) {

@@ -71,8 +71,8 @@ static int compare_key(const void *key, const void *value) {
     return strcmp(key, ((const struct config_value *)value)->key);
 }
 
-/* Finds a key of peft's configuration by binary search: `part` bytes of the module name (component prefix),
- * then `key` and `end`. */
+/* Binary search in peft's configuration for a key of three parts: the first `part` bytes of the module's
+ * name, `key`, and `end`. */
 static const struct config_value *peft_find(const struct config *peft, int part, const char *name,
                                             const char *key, const char *end) {
     char whole[2 * LOADER_NAME_MAX];
@@ -81,15 +81,16 @@ static const struct config_value *peft_find(const struct config *peft, int part,
     return bsearch(whole, peft->values, (size_t)peft->n_values, sizeof *peft->values, compare_key);
 }
 
-/* Length of the component prefix of a module's name in the configuration ("transformer." of
- * "transformer.blocks.0.to_q"); 0: the configuration has no such prefix. */
+/* Length of the component prefix ("transformer." of "transformer.blocks.0.to_q") that a module's name shares
+ * with keys of peft's configuration. 0: the configuration does not use the prefix. */
 static int peft_part(const struct config *peft, const char *name) {
     const char *dot = strchr(name, '.');
     int n = dot ? (int)(dot - name) + 1 : 0;
     return peft_find(peft, n, name, "lora_alpha", "") ? n : 0;
 }
 
-/* The alpha_pattern entry of a module; a pattern is the whole name of a module or its last parts. */
+/* Finds a module's alpha in alpha_pattern of peft's configuration. A pattern is the module's whole name or
+ * the last parts of the name. */
 static const struct config_value *peft_pattern(const struct config *peft, int part, const char *name) {
     const struct config_value *value = NULL;
     for (const char *at = name + part; at && !value; at = strchr(at, '.')) {
@@ -112,7 +113,8 @@ static enum status check_patterns(const struct config *config, struct error *e) 
     return OK;
 }
 
-/* Reads a module's alpha from peft's configuration. Without it alpha is the rank (scale 1). */
+/* Reads a module's alpha from peft's configuration. Without the configuration alpha is the rank, so that the
+ * scale is 1. */
 static enum status peft_alpha(const struct config *peft, struct adapter_module *m, struct error *e) {
     char name[LOADER_NAME_MAX + 1];
     snprintf(name, sizeof name, "%.*s", m->name_bytes, m->name);
@@ -158,8 +160,8 @@ static enum status read_peft(const struct adapter *a, struct config *config, str
     return e->code == OK ? check_patterns(config, e) : e->code;
 }
 
-/* Reads the alpha of one module. A LoKr whose two matrices are not factored has no rank; its alpha is
- * ignored. */
+/* Reads the alpha of one module. The alpha of a LoKr module is ignored if neither of its two matrices is
+ * factored: such a module has no rank. */
 static enum status read_alpha(const struct adapter *a, const struct config *peft, struct adapter_module *m,
                               struct error *e) {
     const struct index_entry *alpha = m->tensor[ADAPTER_ALPHA], *scale = m->tensor[ADAPTER_SCALE];

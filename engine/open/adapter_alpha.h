@@ -4,9 +4,9 @@
 
 #include "engine/open/adapter_file.h"
 
-/* Sets alpha and scale of every module whose tensors and rank are set. Sources: scalar tensors of the
- * file, else peft's configuration in the file's metadata or in adapter_config.json in the file's folder.
- * META: alpha is not finite. SHAPE: alpha is no scalar. UNSUPPORTED: an alpha_pattern that is a regular
+/* Sets alpha and scale of every module whose tensors and rank are set. Reads alpha from scalar tensors of the
+ * file, else from peft's configuration in the file's metadata or in adapter_config.json next to the file.
+ * META: alpha is not finite. SHAPE: alpha is not a scalar. UNSUPPORTED: an alpha_pattern that is a regular
  * expression. */
 enum status adapter_read_alphas(struct adapter *adapter, struct error *e);
 

@@ -66,7 +66,8 @@ static enum status refuse_change(const struct finding *f, const struct change *c
     return error_expected(e, "a LoRA pair for the weight of a linear layer or a convolution");
 }
 
-/* The tensor to add; NULL for a matrix difference, which counts as a product with the identity matrix. */
+/* Returns the tensor that a change adds to a weight; NULL for a matrix difference, which is treated as
+ * low-rank factors (difference times identity matrix). */
 static const struct index_entry *vector_of(const struct change_target *target,
                                            const struct weight_name *name) {
     return name->rank > 1 && is_module(name) ? NULL : target->vector;
@@ -112,7 +113,8 @@ static bool begins_with_flat(const char *name, const char *prefix) {
     return !*prefix;
 }
 
-/* True if the module changes a weight that the family does not use (family.ignorable). */
+/* True if an adapter's module changes a weight that the component's family does not use (family.ignorable).
+ */
 static bool find_ignored(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         const struct family *family = f->model->component[slot].family;
@@ -128,7 +130,7 @@ static bool find_ignored(struct finding *f, const char *text) {
     return false;
 }
 
-/* True if the module's prefix belongs to a component that the model lacks. */
+/* True if the prefix of an adapter's module belongs to a component that the model lacks. */
 static bool find_absent(struct finding *f, const char *text) {
     for (int slot = 0; slot < SLOTS_MAX; slot++) {
         if (f->model->component[slot].family) continue;
@@ -141,8 +143,8 @@ static bool find_absent(struct finding *f, const char *text) {
     return false;
 }
 
-/* Looks up a tensor that a module changes, under each possible name: with ".weight", then without (some
- * tensors have no such ending). */
+/* Looks up a weight that a module changes by each possible name, first with ".weight" at the end, then
+ * without: some weights lack this ending. */
 static bool find_target(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                         struct error *e) {
     char text[LOADER_NAME_MAX + 32];
@@ -222,8 +224,9 @@ static enum status fail_duplicate_change(const struct finding *f, const struct c
     return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
 }
 
-/* Sorts changes and drops duplicates: a weight found under two names, or a layer that the file has in two
- * naming conventions, of which the first wins, as in diffusers. DUP: two modules in one convention. */
+/* Sorts changes and drops duplicates. A weight may be found under two names. If the adapter file has a layer
+ * in two naming conventions, the first convention in enum weight_naming wins, as in diffusers. DUP: two
+ * modules of one convention change the same weight. */
 static enum status drop_duplicates(struct finding *f, struct error *e) {
     struct changes *c = f->changes;
     int n = 0;

@@ -1,5 +1,5 @@
-/* Lists the weights that an adapter changes: looks up each module's weight by name. If the adapter file names
- * a layer by two conventions (checkpoint and diffusers), the layer is taken once. */
+/* Lists the weights that an adapter changes: looks up each module's weight by name. If the adapter file has a
+ * layer twice, under its checkpoint name and its diffusers name, the layer is used once. */
 #ifndef SLUICE_OPEN_ADAPTER_CHANGES_H
 #define SLUICE_OPEN_ADAPTER_CHANGES_H
 
@@ -12,7 +12,7 @@ enum { PATH_SHOWN = 256 };
 struct change {
     const struct adapter_module *module;
     const struct weight_name *name;
-    const struct index_entry *vector; /* tensor to add, times scale; NULL: product of the factors */
+    const struct index_entry *vector; /* tensor to add, times scale; NULL: low-rank factors */
     float scale;
 };
 
@@ -29,8 +29,8 @@ struct changes {
  * Merging also takes embedding tables and unused layers, and keeps a matrix difference whole. */
 enum changes_mode { CHANGES_AT_RUN_TIME, CHANGES_MERGED };
 
-/* Fills *changes, and in *match the counts and log messages. Errors of adapter_match except those about
- * shapes. */
+/* Fills *changes, and the counts and log messages of *match. Fails like adapter_match, except that shapes are
+ * not checked. */
 enum status changes_find(const struct adapter *adapter, const struct sluice_model *model,
                          enum changes_mode mode, bool partial, struct adapter_match *match,
                          struct changes *changes, struct error *e);

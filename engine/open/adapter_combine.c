@@ -1,5 +1,5 @@
-/* Combines several adapters with their strengths. Low-rank factors for one weight are listed next to each
- * other. Changes of vectors (biases, norms) are summed here, in f32, in the order of the adapters. */
+/* Combines several adapters with their strengths. Low-rank factors for the same weight become adjacent list
+ * entries. Changes to vectors (biases, norms) are summed in f32, in the order of the adapters. */
 #include "engine/open/adapter_values.h"
 #include "engine/open/adapters.h"
 #include "loaders/alloc_array.h"
@@ -14,7 +14,7 @@ struct adapter_combined {
     struct byte_source source;
 };
 
-/* A vector of the base model, and one change to it. */
+/* A vector (bias or norm) of the base model, and one adapter's change to the vector. */
 struct vector_change {
     const struct adapted_vector *of;
     float scale;

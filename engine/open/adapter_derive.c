@@ -24,8 +24,8 @@ static int64_t kernel_of(const struct index_entry *entry) {
     return index_elements(entry) / entry->dim[0] / entry->dim[1];
 }
 
-/* Tensors of one matrix of a LoHa or LoKr: `whole`, or the product a b, or with a Tucker core (t1, t2) the
- * product of a transposed, core and b. Absent tensors are NULL. */
+/* Tensors of one of the two matrices of a LoHa or LoKr module. The matrix is `whole`, or the product a b, or
+ * with a Tucker core (t1, t2) the product of a transposed, core and b. Absent tensors are NULL. */
 struct part {
     const struct index_entry *whole, *a, *b, *core;
 };
@@ -124,7 +124,7 @@ static struct matrix identity(const struct adapter *a, int64_t n, struct error *
     return m;
 }
 
-/* Multiplies a Tucker core by b: out[j, i, y] = sum over k of core[j, k, y] b[k, i]; out is [rank, columns].
+/* Multiplies a Tucker core by b: out[j, i, y] = sum over k of core[j, k, y] b[k, i], shape [rank, columns].
  */
 static void through_core(const struct matrix *core, int64_t kernel, const struct matrix *b, float *out) {
     int64_t ranks = core->columns / kernel;
@@ -171,7 +171,7 @@ static void drop(const struct adapter *a, struct factors *f) {
     a->sys->release(a->sys, f->down.at);
 }
 
-/* B of a LoHa: B[o, (j, k)] = B1[o, j] B2[o, k]. */
+/* Computes the factor B of a LoHa module: B[o, (j, k)] = B1[o, j] B2[o, k]. */
 static void multiply_rows(const struct matrix *one, const struct matrix *other, float *out) {
     for (int64_t o = 0; o < one->rows; o++)
         for (int64_t j = 0; j < one->columns; j++)
@@ -179,7 +179,7 @@ static void multiply_rows(const struct matrix *one, const struct matrix *other, 
                 *out++ = one->at[o * one->columns + j] * other->at[o * other->columns + k];
 }
 
-/* A of a LoHa: A[(j, k), i] = A1[j, i] A2[k, i]. */
+/* Computes the factor A of a LoHa module: A[(j, k), i] = A1[j, i] A2[k, i]. */
 static void multiply_columns(const struct matrix *one, const struct matrix *other, float *out) {
     for (int64_t j = 0; j < one->rows; j++)
         for (int64_t k = 0; k < other->rows; k++)

@@ -1,12 +1,12 @@
-/* Multiplies out LoHa, LoKr, LoRA with a middle factor (lora_mid) and matrix differences to two low-rank
+/* Converts LoHa, LoKr, LoRA with a middle factor (lora_mid) and matrix differences to LoRA form: two low-rank
  * factors in memory. Exact except for one rounding to f32.
  *
  *   LoRA with a middle: B, A with A[a, i, y, x] = sum over b of mid[a, b, y, x] down[b, i].
  *   LoHa: (B1 A1) o (B2 A2) = B A with B[o, (j, k)] = B1[o, j] B2[o, k] and A[(j, k), i] = A1[j, i] A2[k, i],
  *         of rank r1 r2. With a core t, A1[j, i, y, x] is the sum over k of t[j, k, y, x] w1_b[k, i], and B1
  *         is w1_a transposed.
- *   LoKr: kron(P1 Q1, P2 Q2) = kron(P1, P2) kron(Q1, Q2). A whole matrix counts as its product with the
- *         identity matrix on its shorter side; so does a matrix difference. */
+ *   LoKr: kron(P1 Q1, P2 Q2) = kron(P1, P2) kron(Q1, Q2). A matrix without factors, also a matrix difference,
+ * counts as its product with the identity matrix on its shorter side. */
 #ifndef SLUICE_OPEN_ADAPTER_DERIVE_H
 #define SLUICE_OPEN_ADAPTER_DERIVE_H
 
@@ -19,11 +19,13 @@ struct derived_size {
 
 /* True if the module must be converted to LoRA form: LoHa, LoKr, lora_mid or a matrix difference. */
 bool adapter_is_derived(const struct adapter_module *module);
-/* Computes the size of the multiplied-out factors. SHAPE: inconsistent tensors of the module. OVERFLOW. */
+/* Computes the sizes of a module's two factors in LoRA form. SHAPE: inconsistent tensors of the module.
+ * OVERFLOW. */
 enum status adapter_derived_size(const struct adapter *adapter, const struct adapter_module *module,
                                  struct derived_size *size, struct error *e);
-/* One of the two matrices that LoHa multiplies elementwise, or LoKr as a Kronecker product: up [rows, rank]
- * times down [rank, columns]. Errors of reading; MEMORY. Free with adapter_drop_halves in any case. */
+/* One of a module's two matrices, as up [rows, rank] times down [rank, columns]. LoHa multiplies the two
+ * matrices elementwise, LoKr forms their Kronecker product. Errors of reading; MEMORY. Free with
+ * adapter_drop_halves in any case. */
 struct derived_half {
     float *up, *down;
     int64_t rows, rank, columns;

@@ -59,7 +59,8 @@ static int compare_keyed(const void *a, const void *b) {
     return order ? order : strcmp(x->entry->name, y->entry->name);
 }
 
-/* True for a norm's weight named "scale", as in some files: it has more than one value. */
+/* True if a tensor named "scale" is the weight vector of a norm, as in some adapter files, and not a scalar:
+ * a weight vector has several values. */
 static bool is_whole_vector(const struct keyed_entry *keyed) {
     return keyed->key.role == ADAPTER_SCALE && keyed->entry->bytes > sizeof(double);
 }
@@ -120,7 +121,8 @@ static enum status find_modules(struct adapter *a, struct error *e) {
     return e->code;
 }
 
-/* Two tensor roles that a module has both or neither of. */
+/* Two tensor roles that only occur together: a module with a tensor of one role needs a tensor of the other
+ * role. */
 struct pair {
     enum adapter_role one, other;
 };
@@ -230,7 +232,7 @@ static enum status check_ranks(const struct adapter *a, const struct adapter_mod
         int i;
         enum adapter_role other;
         int k;
-        enum adapter_role without; /* role of a tensor whose presence disables the check */
+        enum adapter_role without; /* the check is skipped if the module has a tensor of this role */
     } equal[] = {
         {ADAPTER_UP, 1, ADAPTER_DOWN, 0, ADAPTER_MID},
         {ADAPTER_UP, 1, ADAPTER_MID, 0, N_ADAPTER_ROLES},

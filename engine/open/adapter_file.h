@@ -1,5 +1,5 @@
-/* Content of an adapter file: modules, each with its tensors. Names are those of the file, prefix included;
- * adapters.h matches them to a model. */
+/* Content of an adapter file: modules, each with its tensors. Module names are as in the file, with prefix;
+ * adapter_match (adapters.h) matches the names to a model. */
 #ifndef SLUICE_OPEN_ADAPTER_FILE_H
 #define SLUICE_OPEN_ADAPTER_FILE_H
 
@@ -9,12 +9,12 @@
 enum adapter_role {
     ADAPTER_DOWN, /* [r, in] or [r, in, k, k] */
     ADAPTER_UP,   /* [out, r] or [out, r, 1, 1] */
-    ADAPTER_MID,  /* [r, r, k, k]; up and down are then 1x1 */
+    ADAPTER_MID,  /* [r, r, k, k]; if present, up and down are 1x1 convolutions */
     ADAPTER_UP_BIAS,
     ADAPTER_ALPHA,
     ADAPTER_SCALE, /* scalar that replaces alpha / r */
     ADAPTER_DORA,  /* DoRA magnitudes: norms of the rows or columns of the changed weight */
-    ADAPTER_DIFF,  /* difference of a whole weight; at run time (without `convert`) only for vectors */
+    ADAPTER_DIFF,  /* difference of a whole weight. Large matrix differences need `convert --lora` */
     ADAPTER_DIFF_BIAS,
     ADAPTER_DIFF_MODULATION,
     ADAPTER_HADA_W1_A,
@@ -44,9 +44,9 @@ struct adapter_module {
     const struct index_entry *tensor[N_ADAPTER_ROLES]; /* tensor of each role; NULL: none */
     enum adapter_form form;
     enum adapter_dialect dialect;
-    int rank;    /* rank by which alpha is divided; for LoRA the number of rows of down; 0: no rank */
+    int rank;    /* divisor of alpha; for LoRA the number of rows of the `down` tensor; 0: no rank */
     float alpha; /* alpha from the file or its configuration; NaN: absent */
-    float scale; /* alpha / rank, or the scalar ADAPTER_SCALE */
+    float scale; /* factor of the product: alpha / rank, or the scalar tensor of role ADAPTER_SCALE */
 };
 
 struct adapter {

@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Ends of keys that give a tensor's role; the longest match wins. */
+/* Ends of adapter keys (".lora_down.weight") and the tensor roles they mean; the longest match wins. */
 static const struct key_end {
     const char *end;
     enum adapter_role role;
@@ -98,8 +98,8 @@ bool adapter_key_read(const char *key, struct adapter_key *out) {
     return longest > 0;
 }
 
-/* Old diffusers versions write ".processor.to_q" and the like for attention projections. old: end of such a
- * module name; meant: its current end, in a UNet or transformer, and in a text encoder. */
+/* Ends of attention module names in adapter files of old diffusers versions ("attn1.processor.to_q"). meant:
+ * the current end of the name, first in a UNet or transformer, then in a text encoder. */
 static const struct old_end {
     const char *old, *meant[2];
 } old_ends[] = {

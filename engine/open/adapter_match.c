@@ -1,5 +1,5 @@
-/* Matches an adapter to a model. adapter_changes.h lists the changed weights without duplicates; this file
- * checks shapes and makes factors. */
+/* Matches an adapter to a model. changes_find (adapter_changes.h) lists the changed weights without
+ * duplicates; the functions here check shapes and make low-rank factors. */
 #include "engine/open/adapter_shapes.h"
 #include "engine/base/checked.h"
 #include "engine/base/header_limit.h"
@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Memory limit for the multiplied-out factors of one adapter. */
+/* Memory limit for one adapter's factors in LoRA form. */
 #define ADAPTER_DERIVED_BYTES_MAX (UINT64_C(1) << 30)
 
 struct adapter_derived {
@@ -77,7 +77,8 @@ static enum status place_derived(struct matching *m, const struct change *c, str
                           (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
 }
 
-/* Full-rank factors above this rank are refused: they are larger than the weight itself. */
+/* Largest rank of a module with full rank (rank at least the weight's shorter side). Modules above the limit
+ * are refused, because their two factors are larger than the weight. */
 enum { LOW_RANK = 64 };
 static enum status check_rank(const struct matching *m, const struct change *c,
                               const struct derived_size *size, struct error *e) {
@@ -191,7 +192,8 @@ static enum status fill(struct matching *m, struct error *e) {
     return e->code;
 }
 
-/* Adds to the error the recipes that the adapter fits: a failing adapter is usually for another model. */
+/* Adds the names of recipes that the adapter fits to the error: an adapter that does not match the model is
+ * usually made for another model. */
 static enum status name_fitting_recipes(const struct adapter *adapter, struct error *e) {
     enum { SHOWN = 4 };
     const struct recipe *fits[SHOWN];

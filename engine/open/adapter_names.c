@@ -5,7 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* List of names under construction. First pass: names->at is NULL, and names are only counted. */
+/* List of weight names under construction. In a first pass names->at is NULL, and the names are only
+ * counted. */
 struct listing {
     struct weight_names *names;
     size_t text_bytes;

@@ -1,11 +1,13 @@
-/* All names of the weights of a model's components: diffusers', the original checkpoint's, and parts of fused
- * tensors, independent of the naming in the model's files. Lookup treats dots and underscores as equal. */
+/* All names by which an adapter may refer to a model's weights: names in diffusers, names in the original
+ * checkpoint, and names of fused tensors. The list does not depend on the names in the model's files. Lookup
+ * treats dots and underscores as equal. */
 #ifndef SLUICE_OPEN_ADAPTER_NAMES_H
 #define SLUICE_OPEN_ADAPTER_NAMES_H
 
 #include "engine/open/model.h"
 
-/* Naming convention of a weight's name. If an adapter has a layer by several, the first wins. */
+/* Naming convention of a weight's name. If an adapter has a layer in several conventions, the first
+ * convention of this enum wins. */
 enum weight_naming { NAMING_PRIMARY, NAMING_CHECKPOINT, NAMING_FUSED };
 
 struct weight_name {
@@ -44,8 +46,8 @@ struct weight_names {
 enum status weight_names_list(const struct sluice_model *model, struct weight_names *names, struct error *e);
 void weight_names_destroy(struct weight_names *names);
 
-/* Finds a weight name in a slot. Returns the first of *n adjacent entries; a fused tensor has one for each of
- * its weights. NULL: none. */
+/* Finds a weight name in a slot. Returns the first of *n adjacent entries, or NULL if the name is unknown. A
+ * fused tensor has one entry for each of its weights. */
 const struct weight_name *weight_names_find(const struct weight_names *names, int slot, const char *name,
                                             int *n);
 

@@ -76,8 +76,8 @@ static bool is_neutral_word(const char *word, int bytes) {
     return false;
 }
 
-/* True if "high" or "low" before `at` names a transformer: "noise" follows, or only neutral words do. "low"
- * also begins names of styles ("low-poly"). */
+/* True if the word "high" or "low" that ends at `at` in a file name means one of WAN's two transformers. Then
+ * "noise" follows, or nothing but neutral words. Otherwise the word belongs to a style ("low-poly"). */
 static bool ends_name(const char *at, const char *end) {
     if (at < end && !strncasecmp(at + 1, NOISE, strlen(NOISE)) &&
         !isalnum((unsigned char)at[1 + strlen(NOISE)]))
@@ -115,8 +115,8 @@ static int named_slot(const char *name, const char *end, const struct recipe *re
     return of_first == of_second ? -1 : of_first ? first : second;
 }
 
-/* Returns the denoiser's slot that the name of the adapter's file selects, else its folder's name; -1:
- * neither. */
+/* Returns the slot of the denoiser that the adapter's file name selects, or else the name of the file's
+ * folder. -1: neither name selects a denoiser. */
 static int find_named(const struct adapter *a, const struct recipe *recipe, int first, int second) {
     const char *path = a->index.sources[0].path, *file = path_last_part(path), *end = strrchr(file, '.');
     int slot = named_slot(file, end ? end : file + strlen(file), recipe, first, second);

@@ -6,13 +6,14 @@
 
 enum { ADAPTER_PREFIXES_MAX = 15 };
 
-/* Possible prefixes for each slot; none: the adapter does not apply to the slot. If a recipe has two
- * denoisers of one family, the prefixes ("transformer_2.") choose one, else the name of the adapter's file or
- * folder does ("high_noise", or "high" at the end), else the adapter applies to both. */
+/* Possible prefixes of module names for each slot; a slot without prefixes is not adapted. If a recipe has
+ * two denoisers of one family, prefixes ("transformer_2.") select the denoiser. Without such prefixes the
+ * name of the adapter's file or folder selects it ("high_noise", or "high" at the end). Otherwise the adapter
+ * applies to both denoisers. */
 struct adapter_prefixes {
     const char *of[SLOTS_MAX][ADAPTER_PREFIXES_MAX + 1]; /* prefixes of each slot, NULL-terminated */
-    const struct slot *named; /* the only denoiser that the file's or folder's name allows; or NULL */
-    bool for_all;             /* the adapter applies to both denoisers: no prefix or name chooses one */
+    const struct slot *named; /* the denoiser selected by the name of the adapter's file or folder; or NULL */
+    bool for_all; /* the adapter applies to both denoisers: no prefix or file name selects one denoiser */
 };
 void adapter_find_prefixes(const struct adapter *adapter, const struct recipe *recipe,
                            struct adapter_prefixes *prefixes);

@@ -43,7 +43,8 @@ static enum status check_pair(const struct adapter *a, const struct change *c, s
     return shape_fail(a, c, up, expected, e);
 }
 
-/* True if the axes of a LoKr fit a convolution: the kernel is in the second matrix, or flattened. */
+/* True if the dimensions of a LoKr module fit a convolution weight: the second matrix has the kernel
+ * dimensions, or they are flattened into its columns. */
 static bool kron_fits(const struct adapter_module *m, const struct weight_name *name) {
     const struct index_entry *one = m->tensor[ADAPTER_LOKR_W1], *other = m->tensor[ADAPTER_LOKR_W2];
     if (one && !same_dims(one->dim + 2, one->rank - 2, NULL, 0)) return false;

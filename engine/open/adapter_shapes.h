@@ -5,8 +5,8 @@
 #include "engine/open/adapter_changes.h"
 #include "engine/open/adapter_derive.h"
 
-/* Checks the shapes of one change. *size: size of the multiplied-out factors, zeros for other changes. SHAPE,
- * with the shapes found and expected. OVERFLOW. */
+/* Checks the shapes of one change. *size: sizes of the factors in LoRA form, zeros if the module needs no
+ * conversion. SHAPE: the error has the shapes found and expected. OVERFLOW. */
 enum status change_check_shape(const struct adapter *adapter, const struct change *change,
                                struct derived_size *size, struct error *e);
 

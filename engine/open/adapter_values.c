@@ -11,8 +11,8 @@ static float half_value(enum dtype dtype, uint16_t half) {
     return dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
 }
 
-/* Reads 16-bit values into the end of the output buffer, then converts them from the front: no conversion
- * overwrites an unread value. */
+/* Reads 16-bit values into the second half of the f32 output buffer and converts them from the front, so that
+ * no conversion overwrites an unconverted value. */
 enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
                                 int64_t first, int64_t n, float *to, struct error *e) {
     uint64_t size = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);

@@ -93,7 +93,7 @@ bool part_disabled(const struct sluice_model_options *o, const struct slot *slot
 
 enum { RANK_NONE, RANK_FOUND, RANK_FOLDER, RANK_WITH, RANK_FLAG };
 
-/* Preference of a component among several of one kind; the highest wins. */
+/* Preference of a component if the model's files have several of one kind; the highest number wins. */
 static int rank_of(const struct component_file *file) {
     if (!file->family || file->misplaced) return RANK_NONE;
     if (file->flag) return file->bundled ? RANK_WITH : RANK_FLAG;
@@ -134,8 +134,8 @@ static bool is_below(const struct component_files *files, const char *path) {
     return path[folder] == '/' || (path[folder] && path[folder - 1] == '/');
 }
 
-/* The file's path relative to -m, or the file's name if it lies elsewhere. The path of -m is excluded: its
- * words apply to all its files. */
+/* The file's path below the folder of -m, or only the file's name if the file is elsewhere. Words in the
+ * folder's own path are excluded, because they apply to all files in the folder. */
 static const char *name_below(const struct component_files *files, const struct component_file *file) {
     const char *path = component_files_path(files, file);
     return is_below(files, path) ? path + strlen(files->model) : path_last_part(path);
@@ -148,8 +148,8 @@ static bool name_matches_slot(const struct component_files *files, const struct 
     return false;
 }
 
-/* The model's name in the path of -m: the last part; in huggingface_hub's cache (models--A--B/snapshots/HASH)
- * from the part before `snapshots` on. */
+/* The model's name in the path of -m: the last part of the path. In huggingface_hub's cache
+ * (models--A--B/snapshots/HASH) the name starts at models--A--B. */
 static const char *model_part(const char *model) {
     static const char between[] = "/snapshots/";
     const char *part = path_last_part(model), *name = part;
@@ -202,7 +202,8 @@ const struct slot *part_slot_by_file_name(const struct component_files *files,
     return NULL;
 }
 
-/* True if the file is named after the flag of another slot, and its content fits that slot. */
+/* True if the file is named after the flag of another slot (clip_g.safetensors), and the file's content fits
+ * the other slot. */
 static bool is_named_as_other_flag(const struct component_files *files, const struct component_file *file,
                                    const struct slot *slot) {
     struct tensor_index view = parts_view(files, file);
@@ -221,8 +222,8 @@ bool part_named_for_other_slot(const struct component_files *files, const struct
     return *slot->name_words && !name_matches_slot(files, file, slot) && part_slot_by_file_name(files, file);
 }
 
-/* Rates how well a component fits the slot: a FITS_BY_ value, or rank_of if it is the only slot of the family
- * (alone). 0: the component does not fit. */
+/* Rates how well a component fits a slot, by a FITS_BY_ value. If no other slot has the family (alone),
+ * returns rank_of instead. 0: the component does not fit. */
 static int component_files_fits(const struct component_files *files, const struct component_file *file,
                                 const struct slot *slot, bool alone) {
     if (file->family != slot->family || !rank_of(file)) return 0;
@@ -248,9 +249,10 @@ static const struct component_file *best_unassigned(const struct component_files
     return NULL;
 }
 
-/* False for a slot that must stay empty. Concerns slots that only file names distinguish (WAN's high-noise
- * and low-noise experts). A file without such a name may only fill a slot that flags left empty. A flag for
- * the last of these slots alone means a pipeline with one denoiser. */
+/* False if a slot must stay empty; only for slots that only file names distinguish (WAN's high-noise and
+ * low-noise experts). A file whose name has no word for the slot may fill it only if a flag filled the other
+ * slot. If a flag fills only the last slot (low noise), the pipeline has one denoiser, and the first slot
+ * stays empty. */
 static bool is_open(const struct recipe *recipe, const struct component_file *const in[SLOTS_MAX], int slot,
                     int fit) {
     bool by_flag = false;
@@ -328,7 +330,7 @@ enum status component_files_add(struct component_files *files, struct component_
 
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file) {
     struct tensor_index *whole = &files->opened[file->opened].index, taken = *whole;
-    *whole = index_view(whole, NULL, 0); /* the caller owns the index from here on; later views borrow it */
+    *whole = index_view(whole, NULL, 0); /* the caller now owns the index; later views borrow memory */
     taken.prefix = file->prefix;
     taken.view = file->view;
     return taken;

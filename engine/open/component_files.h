@@ -24,13 +24,13 @@ bool part_is_none(const struct sluice_part *part);
 bool part_disabled(const struct sluice_model_options *options, const struct slot *slot);
 
 struct component_file {
-    const struct family *family; /* NULL: no family has the file's tensors, or the file has none */
-    int opened, view;            /* index in component_files.opened, and view number in that file */
+    const struct family *family; /* NULL: no family recognises the file's tensors */
+    int opened, view;            /* index in component_files.opened, and of the component in the file */
     const char *prefix;          /* prefix of the component's tensor names; NULL: none */
     const char *flag;            /* the flag that chose the file, or NULL */
-    bool bundled;                /* the flag chose this file for another of its components */
+    bool bundled;                /* `flag` chose the file for another component in the same file */
     const char *folder; /* the component folder of Hugging Face's layout that holds the file, or NULL */
-    bool misplaced;     /* the family belongs neither to the flag nor to the folder */
+    bool misplaced;     /* `flag` or `folder` is meant for another family */
 };
 
 struct opened_file {
@@ -43,7 +43,7 @@ enum { COMPONENT_FILES_MAX = 64 };
 struct component_files {
     const struct sluice_model_options *options; /* borrowed from the caller; NULL: none */
     const char *model;                          /* value of -m, or NULL */
-    bool decodes_only;                          /* only a decoder is searched for */
+    bool decodes_only;                          /* true for decoding alone: only a decoder is searched for */
     bool by_name;                               /* -m is a folder in Hugging Face's layout */
     bool has_variant;                           /* the variant of the preferred denoiser is known */
     int variant;                                /* family.variant of the preferred denoiser */
@@ -53,18 +53,18 @@ struct component_files {
     struct opened_file opened[COMPONENT_FILES_MAX];
     int n_files, n_opened;
     struct error failure; /* error of the first file under -m that could not be opened */
-    /* Tensors under -m of no known component, most often because of an unknown prefix. */
+    /* Tensors in the files of -m that belong to no known component, mostly because of an unknown prefix. */
     struct {
-        char first[96]; /* name of the first such tensor */
+        char first[96]; /* name of the first unknown tensor */
         int n;
     } unknown_tensors;
     char *scheduler;          /* path of scheduler_config.json, or NULL */
     char *pipeline;           /* path of model_index.json, or NULL */
     char *defaults;           /* path of sluice.json, or NULL */
-    int n_declared_denoisers; /* number of denoisers in model_index.json, whether their folders exist or not
-                               */
-    /* Folders of encoders, NULL-terminated. declared: named in model_index.json, or present but not mentioned
-     * there. declared_absent: [null, null] in model_index.json; ignored even if present. */
+    int n_declared_denoisers; /* denoisers in model_index.json, even if their folders are missing */
+    /* Folders of text and vision encoders, NULL-terminated. declared: folders named in model_index.json, and
+     * existing folders that model_index.json does not mention. declared_absent: folders with [null, null] in
+     * model_index.json, which are ignored even if they exist. */
     const char *declared[SLOTS_MAX + 1], *declared_absent[SLOTS_MAX + 1];
 };
 
@@ -78,10 +78,10 @@ const struct component_file *component_files_find_kind(const struct component_fi
 /* The tiny decoder that a flag chose; NULL: none. */
 const struct component_file *component_files_find_tiny(const struct component_files *files);
 
-/* The component in each slot of the recipe; NULL: none, or disabled. A family with one slot gets its
- * preferred component. If a family has several slots, components are assigned by flag, else by folder, tensor
- * prefix, words of the file's name (slot.name_words or the flag), else in order. slot.matches must accept the
- * component in every case. */
+/* Assigns a component to each slot of the recipe; NULL: no component fits, or the slot is disabled. The only
+ * slot of a family gets the preferred component. If a family has several slots, components are assigned by
+ * flag, else by folder, by tensor prefix, by words of the file's name (slot.name_words or the flag), or else
+ * in order. slot.matches must accept the component in every case. */
 void parts_assign(const struct component_files *files, const struct recipe *recipe,
                   const struct component_file *in[SLOTS_MAX]);
 const struct component_file *parts_in_slot(const struct component_files *files, const struct recipe *recipe,
@@ -90,14 +90,15 @@ const struct component_file *parts_in_slot(const struct component_files *files, 
 /* The slot of the file's family whose name_words occur in the file's name (WAN's "high", "low"); or NULL. */
 const struct slot *part_slot_by_file_name(const struct component_files *files,
                                           const struct component_file *file);
-/* True if the file's name has the words of another slot of the family, and not those of this slot. */
+/* True if the file's name has the name_words of another slot of the family, but not the given slot's
+ * name_words. */
 bool part_named_for_other_slot(const struct component_files *files, const struct component_file *file,
                                const struct slot *slot);
 /* True if the name of the component's file or of the model's folder has the word (path_has_word). */
 bool part_name_has_word(const struct component_files *files, const struct component_file *file,
                         const char *word);
-/* The weights_name word of another slot in the component's path ("taesd3"). NULL: none, or the path has this
- * slot's word too. */
+/* Returns another slot's weights_name if the component's path has this word ("taesd3"). NULL: the path has no
+ * such word, or also has the given slot's weights_name. */
 const char *part_other_model_word(const struct component_files *files, const struct component_file *file,
                                   const struct slot *slot);
 /* Counts the recipe's slots of a kind for which a component was found. A component chosen by a flag counts
@@ -114,8 +115,8 @@ enum status component_files_add_file(struct sys *sys, struct component_files *fi
 /* Adds a component of the file that was added last. LIMIT: too many components. */
 enum status component_files_add(struct component_files *files, struct component_file file, struct error *e);
 
-/* Moves the component's view of its file to the caller. The first view taken from a file owns the index's
- * memory and must outlive the other views. */
+/* Gives the caller an index view with a component's tensors. The first view taken from a file owns the
+ * index's memory and must outlive the other views. */
 struct tensor_index component_files_take(struct component_files *files, const struct component_file *file);
 
 void component_files_destroy(struct sys *sys, struct component_files *files);

@@ -13,8 +13,9 @@
 #include <string.h>
 #include <strings.h>
 
-/* True if a folder has a file of its own. ComfyUI's placeholders ("put_unet_files_here") and hidden files do
- * not count. True also if the path is no folder, or an unreadable one: opening it reports the reason. */
+/* True if a folder directly contains a file. ComfyUI's placeholders ("put_unet_files_here") and hidden files
+ * do not count. True also if the path is not a readable folder: the later attempt to open the path reports
+ * the reason. */
 static bool has_files(struct sys *sys, const char *path) {
     DIR *folder = path_is_folder(path) ? opendir(path) : NULL;
     bool found = !folder;
@@ -29,8 +30,9 @@ static bool has_files(struct sys *sys, const char *path) {
     return found;
 }
 
-/* True for a folder in Hugging Face's layout: it has model_index.json, or a component's folder with files in
- * it, by a name that only this layout uses. ComfyUI's `models` folder has an empty `unet`. */
+/* True for a folder in Hugging Face's layout: it contains model_index.json, or a component's folder with
+ * files, whose name occurs only in this layout. Files are required because ComfyUI's `models` folder has an
+ * empty folder `unet`. */
 static bool is_hugging_face(struct sys *sys, const char *model, struct error *e) {
     static const char *const signs[] = {"model_index.json", "transformer", "unet", "text_encoder"};
     bool found = false;
@@ -48,7 +50,7 @@ static const struct sluice_part *first_part_option(const struct sluice_model_opt
     return NULL;
 }
 
-/* The path that this component flag gives; NULL: the flag is absent, or its value is "none". */
+/* Returns the path given by a component flag; NULL: the flag is absent, or has the value "none". */
 static const char *part_option_path(const struct sluice_model_options *o, const char *flag) {
     const struct sluice_part *part = first_part_option(o, flag);
     return part && !part_is_none(part) ? part->path : NULL;
@@ -86,8 +88,8 @@ static bool is_last_part(const char *path, const char *name) {
     return strlen(name) == bytes && !strncasecmp(part, name, bytes);
 }
 
-/* Fails because the model path does not exist. A path that ends in the name of a published repository, or of
- * a file in one, gets the command that downloads it. */
+/* Fails because the model path does not exist. If the path ends in the name of a published repository or of a
+ * file in a published repository, the error includes the download command. */
 static enum status fail_no_model(const char *model, struct error *e) {
     error_set(e, MISSING, "there is no such model file or folder");
     error_where(e, "%s", model);
@@ -134,8 +136,8 @@ const char *part_path_of_kind(const struct sluice_model_options *o, enum family_
     return path;
 }
 
-/* True if a component of this family may lie in the file of this flag or in this folder. A folder may hold
- * any family of its kind: pipeline checks compare it with the recipe later. */
+/* True if a component of the family may come from the given flag or folder. A folder accepts any family of
+ * its kind (text encoder, ...); the pipeline checks compare the family with the recipe later. */
 static bool component_belongs(const struct component_file *place, enum family_kind kind,
                               const struct tensor_index *whole, const struct family *family,
                               const char *prefix) {
@@ -150,7 +152,7 @@ static bool component_belongs(const struct component_file *place, enum family_ki
     return false;
 }
 
-/* True if the file that this flag chose for another component may hold this family too
+/* True if the file of a flag may also hold a component of the family that the flag does not stand for
  * (slot.shares_file_with). */
 static bool component_is_bundled(const struct component_file *place, const struct family *family,
                                  const char *prefix) {
@@ -162,7 +164,8 @@ static bool component_is_bundled(const struct component_file *place, const struc
     return false;
 }
 
-/* With decodes_only: records the denoiser in the file added last, which identifies the model. */
+/* For decoding alone: records a denoiser in the file added last, because a denoiser next to a decoder
+ * identifies the model. */
 static void note_bundled_denoiser(struct component_files *files, const struct contents *contents) {
     for (int i = 0; i < contents->n && files->decodes_only; i++)
         if (contents->component[i].family->kind == FAMILY_DENOISER)
@@ -172,8 +175,8 @@ static void note_bundled_denoiser(struct component_files *files, const struct co
                                                               .view = i};
 }
 
-/* Opens the file of a flag or folder and adds the components that belong there. If none does, adds the first
- * component of the file, or an entry without family, as misplaced. */
+/* Opens the file of a flag or folder and adds the components meant by the flag or folder. If the file has
+ * none of these, adds the file's first component, or an entry without family, as misplaced. */
 static enum status open_located(struct sys *sys, struct component_files *files, const char *path,
                                 struct component_file place, enum family_kind kind, struct error *e) {
     struct contents contents;
@@ -230,7 +233,8 @@ struct model_folder {
     struct config index; /* content of model_index.json */
 };
 
-/* True if model_index.json has [null, null] for this folder: the component is absent in any case. */
+/* True if model_index.json has [null, null] for a folder: the pipeline has no such component, even if the
+ * folder exists. */
 static bool is_declared_null(const struct model_folder *model, const char *folder) {
     char key[64];
     snprintf(key, sizeof key, "%s.0", folder);
@@ -246,14 +250,14 @@ static bool folder_exists(const struct model_folder *model, const char *folder) 
     return exists && !is_declared_null(model, folder);
 }
 
-/* True if model_index.json names a class for this folder, whether the folder exists or not. */
+/* True if model_index.json names a class for a component folder, whether the folder exists or not. */
 static bool is_declared(const struct model_folder *model, const char *folder) {
     char key[64];
     snprintf(key, sizeof key, "%s.0", folder);
     return *config_string(&model->index, key, "");
 }
 
-/* True if the model's folder has, or declares, all denoisers of that recipe. */
+/* True if the model's folder contains all denoisers of the recipe, or model_index.json lists them. */
 static bool has_denoisers(const struct model_folder *model, const struct recipe *recipe) {
     for (const struct slot *s = recipe->slot; s->family; s++)
         if (s->family->kind == FAMILY_DENOISER && !folder_exists(model, s->folder) &&
@@ -262,8 +266,8 @@ static bool has_denoisers(const struct model_folder *model, const struct recipe 
     return true;
 }
 
-/* True if a denoiser should be opened from this folder: none is open yet, or a flag chose one of two
- * denoisers and this folder has the other. */
+/* True if a denoiser should be opened from the given folder: no denoiser is open yet, or a flag chose one of
+ * two denoisers and the folder has the other denoiser. */
 static bool should_open_denoiser(const struct model_folder *model, const struct component_files *files,
                                  const char *folder) {
     const struct component_file *found = component_files_find_kind(files, FAMILY_DENOISER), *in[SLOTS_MAX];
@@ -278,8 +282,8 @@ static bool should_open_denoiser(const struct model_folder *model, const struct 
     return false;
 }
 
-/* True if a component of that kind should be opened from this folder: no flag and no other folder has filled
- * its slot. */
+/* True if a component should be opened from the given folder: no flag and no other folder has filled the
+ * component's slot. */
 static bool should_open_folder(const struct model_folder *model, const struct component_files *files,
                                enum family_kind kind, const char *folder) {
     const struct component_file *in[SLOTS_MAX];
@@ -322,7 +326,8 @@ static int count_denoisers(const struct model_folder *model) {
     return named;
 }
 
-/* Lists encoder folders that the model must have (an incomplete download lacks some), and absent ones. */
+/* Lists the encoder folders that the model must have, to detect incomplete downloads, and the folders that
+ * model_index.json declares absent. */
 static void list_declared_folders(const struct model_folder *model, struct component_files *files) {
     static const enum family_kind kinds[] = {FAMILY_TEXT, FAMILY_VISION};
     const char *folders[SLOTS_MAX];
@@ -339,7 +344,7 @@ static void list_declared_folders(const struct model_folder *model, struct compo
 static enum status open_folders(struct sys *sys, const char *path, struct component_files *files,
                                 struct error *e) {
     struct model_folder model = {.sys = sys, .path = path, .has_index = files->pipeline != NULL};
-    bool reads = files->pipeline && !files->decodes_only; /* decoding alone ignores class names */
+    bool reads = files->pipeline && !files->decodes_only; /* class names are read except for decoding alone */
     if (!reads || config_read(sys, files->pipeline, &model.index, e) == OK)
         open_each_folder(&model, files, e);
     files->n_declared_denoisers = count_denoisers(&model);
@@ -348,8 +353,9 @@ static enum status open_folders(struct sys *sys, const char *path, struct compon
     return e->code;
 }
 
-/* Limits of the search. Depth 3 reaches split_files/vae/ae.safetensors in ComfyUI's repositories. Entries are
- * files and folders of any kind: their limit ends a search of `/` or of a home folder early. */
+/* Limits of the search for weight files: depth of folders, possible weight files, and directory entries.
+ * Depth 3 reaches split_files/vae/ae.safetensors in ComfyUI's repositories. The limit of entries ends a
+ * search of `/` or of a home folder early. */
 enum { FOLDERS_DOWN = 3, CANDIDATES_MAX = 256, ENTRIES_MAX = 100000 };
 
 struct search {
@@ -369,9 +375,9 @@ static int most_slots(const struct family *family) {
     return most;
 }
 
-/* True if a component of that family found by content should be added: a slot still lacks one, or it is the
- * first surplus component, which the error about duplicates needs. A tiny decoder is added only if no other
- * component was found, so that `inspect` and errors can name it. */
+/* True if a component of the family, found by content, should be added: a slot of the family is still empty,
+ * or the component is the first surplus one, which the error about duplicates reports. A tiny decoder is
+ * added only if no other component was found, so that `inspect` and errors can name the decoder. */
 static bool is_needed(const struct component_files *files, const struct family *family) {
     if (files->decodes_only && !family_decodes(family)) return false;
     if (family->kind == FAMILY_TINY_DECODER) return !files->n_files;
@@ -446,7 +452,7 @@ static enum status search_file(struct search *s, struct error *e) {
     return e->code;
 }
 
-/* Opens one file of a folder. An error, such as a damaged file or unknown quantisation, is recorded for the
+/* Opens one file of a folder. An error, such as a damaged file or unknown quantisation, is kept for a later
  * error about missing components; only lack of memory ends the search. */
 static enum status try_candidate(struct search *s, const char *path, struct error *e) {
     struct contents contents;
@@ -462,7 +468,8 @@ static enum status try_candidate(struct search *s, const char *path, struct erro
     return e->code;
 }
 
-/* True if the folder has been opened as a component's folder: it holds no other component. */
+/* True if the folder has been opened as the folder of a component. The search skips such folders: they hold
+ * no further components. */
 static bool is_located(const struct search *s, const char *path) {
     for (int i = 0; i < s->files->n_opened; i++)
         if (path_same(s->files->opened[i].path, path)) return true;
@@ -548,8 +555,8 @@ static enum status search_folder(struct search *s, struct error *e) {
     return e->code;
 }
 
-/* Searches -m by content. In a folder only MEMORY and LIMIT end the search: a damaged file matters only if a
- * component is missing, and is then reported (files->failure). */
+/* Searches -m by content. In a folder only MEMORY and LIMIT end the search: a damaged file is reported
+ * (files->failure) only if a component is missing in the end. */
 static enum status search(struct sys *sys, const char *model, struct component_files *files,
                           struct error *e) {
     struct search *s = sys->alloc(sys, LINE_HOST, sizeof *s);
@@ -560,9 +567,9 @@ static enum status search(struct sys *sys, const char *model, struct component_f
     return e->code;
 }
 
-/* True if optional components are missing and the layout does not exclude them: a search may help. The
- * autoencoder counts as optional where a tiny decoder replaces its decoder: its encoder reads input
- * images. */
+/* True if optional components are missing, and model_index.json does not declare them absent: a search may
+ * find them. The autoencoder counts as optional if a tiny decoder replaces its decoder, because input images
+ * still need its encoder. */
 static bool misses_optional(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *in[SLOTS_MAX];
     if (!recipe || files->decodes_only || files->by_name) return false;

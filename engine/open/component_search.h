@@ -11,10 +11,11 @@
 enum status component_files_locate(struct sys *sys, const struct sluice_model_options *options,
                                    struct component_files *files, struct error *e);
 
-/* Opens every component that a flag or a folder locates, then searches the files under -m for missing ones,
- * one more per family than there are slots, to detect duplicates. *guess: pipeline_guess of the result.
- * UNSUPPORTED: two files, or two components of one file, could be the same component. Missing and misplaced
- * components are no errors here (see pipeline_check). */
+/* Opens every component that a flag or a folder locates, then searches the files under -m for missing
+ * components. To detect duplicates, the search accepts one component more per family than the recipes have
+ * slots. *guess: the recipe guessed from the components (pipeline_guess). UNSUPPORTED: two files, or two
+ * components of one file, could fill the same slot. Missing and misplaced components are reported later by
+ * pipeline_check. */
 enum status component_files_open(struct sys *sys, const struct sluice_model_options *options,
                                  struct component_files *files, const struct recipe **guess, struct error *e);
 

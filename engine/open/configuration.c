@@ -13,7 +13,8 @@ const char *const config_origin_word[] = {[CONFIG_PUBLISHED] = "published values
                                           [CONFIG_JSON_FILE] = "config.json",
                                           [CONFIG_METADATA] = "metadata"};
 
-/* The configuration's general.architecture, with which other GGUF keys begin; "": none. */
+/* Returns the value of general.architecture in a GGUF file's metadata, or "". Other GGUF keys begin with this
+ * value ("qwen3.block_count"). */
 static const char *architecture_of(const struct config *config) {
     return config_string(config, "general.architecture", "");
 }
@@ -51,7 +52,8 @@ static enum status read_config_json(struct sys *sys, const char *path, const str
     else if (path_exists(file))
         config_read(sys, file, config, e);
     sys->release(sys, file);
-    /* Several components may share a folder: a config.json of another family is dropped. */
+    /* Several components may share a folder: a config.json that belongs to another component's family is
+     * ignored. */
     if (!path_is_folder(path) && !names_family(config, family)) config_destroy(config);
     return e->code;
 }
@@ -63,8 +65,9 @@ static void flag_name(const char *flag, char name[MEMBER_BYTES]) {
         if (*c == '-') *c = '_';
 }
 
-/* Parses the metadata's `config`: its member named as the slot's folder or flag, else the whole object. A
- * whole object that names no model is accepted only if the file holds one component (no prefix). */
+/* Parses the key `config` of a file's metadata: the member named like the slot's folder or flag, else the
+ * whole object. A whole object without a model name is accepted only if the file holds one component (no
+ * prefix). */
 static enum status parse_metadata(struct sys *sys, const struct config_place *place, const char *text,
                                   struct config *config, struct error *e) {
     const char *path = place->index->sources[0].path;
@@ -80,8 +83,8 @@ out:
     return e->code == OK ? OK : error_expected(e, "JSON under the key `config` of the file's metadata");
 }
 
-/* Drops a GGUF configuration without keys that begin with its architecture, as most diffusion models have;
- * the published values apply then. */
+/* Ignores GGUF metadata without model settings (keys that begin with the architecture), as in most GGUF files
+ * of diffusion models. The family's published values apply then. */
 static void drop_without_model_keys(struct config *config) {
     const char *architecture = architecture_of(config);
     size_t n = strlen(architecture);
@@ -123,8 +126,8 @@ static enum status find_configuration(struct sys *sys, const struct config_place
     return OK;
 }
 
-/* Places of the image processor's configuration; the first that exists is read. transformers 5 writes one
- * processor_config.json. */
+/* Files that may contain the image processor's configuration; the first existing file is read. transformers 5
+ * writes one processor_config.json. */
 static const struct {
     const char *file, *member;
 } pictures_files[] = {
@@ -135,7 +138,8 @@ static const struct {
     {"../image_processor/preprocessor_config.json", NULL},
 };
 
-/* Fails if the configuration disables a preprocessing step that is always done, or has another filter. */
+/* Fails if the image processor's configuration disables a preprocessing step that Sluice always does, or
+ * requires another resampling filter. */
 static enum status check_pictures(const struct config *config, struct error *e) {
     static const char *const done[] = {"do_resize", "do_rescale", "do_normalize", "do_convert_rgb"};
     enum { PILLOWS_BICUBIC = 3 };

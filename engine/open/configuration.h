@@ -7,7 +7,8 @@
 
 enum config_origin { CONFIG_PUBLISHED, CONFIG_JSON_FILE, CONFIG_METADATA };
 
-/* Names of the origins for messages: "config.json", "metadata", "published values". */
+/* Returns the name of a configuration's origin, for messages: "config.json", "metadata", "published
+ * values". */
 extern const char *const config_origin_word[];
 
 /* Places to search for a component's configuration. */
@@ -17,27 +18,29 @@ struct config_place {
     const struct tensor_index *index;
 };
 
-/* Reads the configuration of a component; an empty one if there is none.
+/* Reads the configuration of a component; *config is empty if no file has a configuration.
  *
- * A config.json in the component's own folder is accepted as it is. In the folder of a single file, or in
- * metadata, the configuration must name the family's model, or be an object under the name of the slot's
- * folder or flag.
- * For a vision encoder also reads transformers' image processor into config->pictures, from the
- * component's folder or the pipeline's folders `processor` and `image_processor`. UNSUPPORTED: unsupported
- * preprocessing. */
+ * A config.json in the component's own folder is accepted without checks. A config.json next to a single
+ * weight file, or a configuration in metadata, must name the family's model, or be an object under the name
+ * of the slot's folder or flag. For a vision encoder also reads transformers' image processor into
+ * config->pictures, from the component's folder or the pipeline's folders `processor` and `image_processor`.
+ * UNSUPPORTED: unsupported preprocessing. */
 enum status configuration_read(struct sys *sys, const struct config_place *place, struct config *config,
                                enum config_origin *origin, struct error *e);
 
-/* Initialises a component with the recipe's values for its slot; the index is not set yet. */
+/* Initialises a component with the recipe's values for the slot. The caller sets the tensor index
+ * afterwards. */
 void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys, struct component *c);
 
-/* Marks a component in its pipeline's folder: the class in its config.json is ignored. */
+/* Marks a component as found in a pipeline's component folder, so that the class name in config.json is
+ * ignored. */
 void configuration_in_pipeline(struct component *c);
 
-/* Reads the configuration and binds a component whose index is set. UNSUPPORTED: unknown quantisation. */
+/* Reads the configuration of a component and binds the component's weights. The tensor index must be set.
+ * UNSUPPORTED: unknown quantisation. */
 enum status configuration_bind(struct component *c, const char *path, const struct slot *slot,
                                enum config_origin *origin, struct error *e);
-/* Reads the configuration and derives the component's sizes; binds no weights, so *c owns no memory. */
+/* Reads the configuration and derives the component's sizes, without binding weights: *c owns no memory. */
 enum status configuration_apply(struct component *c, const char *path, const struct slot *slot,
                                 struct error *e);
 

@@ -11,7 +11,8 @@ const struct family *contents_family(const struct tensor_index *view) {
     return NULL;
 }
 
-/* True if an earlier slot has the same family and prefix: recipes share families. */
+/* True if an earlier slot of any recipe has the same family and tensor prefix, because recipes share
+ * families. */
 static bool contents_is_listed(int i_slot, const struct family *family, const char *prefix) {
     for (int i = 0; i < i_slot; i++)
         if (slot_takes(models_slot(i), family, prefix)) return true;
@@ -45,7 +46,8 @@ static bool can_coexist(const struct family *one, const char *prefix, const stru
     return false;
 }
 
-/* Fails if two components have the same prefix, or are of one kind and no recipe has slots for both. */
+/* Fails if two components in a file have the same tensor prefix, or are of the same kind and no recipe uses
+ * both. */
 static enum status check_contents(const struct tensor_index *whole, const struct contents *contents,
                                   struct error *e) {
     for (int i = 0; i < contents->n; i++)
@@ -72,8 +74,8 @@ static size_t in_common(const char *name, const char *prefix) {
     return common;
 }
 
-/* View number of a tensor's component: the one with the longest matching prefix. Without a full match
- * ("text_encoders.qwen3_4b.logit_scale") the one whose prefix has the longest common beginning. */
+/* Finds the component that a tensor belongs to, by the longest matching prefix. If no prefix matches
+ * completely ("text_encoders.qwen3_4b.logit_scale"), the prefix with the longest common beginning decides. */
 static int part_of(const char *name, const struct contents *contents) {
     int view = 0;
     size_t most = 0;
@@ -118,7 +120,8 @@ static void list_architectures(const struct family *only, char *list, size_t byt
             if (!only || only == *f) n += (size_t)snprintf(list + n, bytes - n, "%s%s", n ? ", " : "", *a);
 }
 
-/* True for an absent architecture, and for names that some converters write instead of the model's. */
+/* True if general.architecture is absent, or is a placeholder that some converters write instead of the
+ * model's name. */
 static bool is_uninformative(const char *architecture) {
     return !*architecture || !strcmp(architecture, "pig") || !strcmp(architecture, "cow");
 }

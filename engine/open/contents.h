@@ -5,8 +5,8 @@
 
 #include "models/models.h"
 
-/* The components of a file; the index in the list is the component's view number. An autoencoder counts once:
- * its encoder belongs to the decoder. */
+/* The components found in a file, numbered by their index in the list (index_view takes this number). An
+ * autoencoder is one component: its encoder is part of the decoder's entry. */
 enum { CONTENTS_MAX = 16 };
 struct contents {
     struct {
@@ -22,18 +22,18 @@ struct contents {
 enum status contents_open(struct sys *sys, const char *path, struct tensor_index *whole,
                           struct contents *contents, struct error *e);
 
-/* As contents_open, for an index that is already open; it stays open on failure. */
+/* As contents_open, for an index that is already open. The index stays open on failure. */
 enum status contents_find(struct sys *sys, const struct tensor_index *whole, struct contents *contents,
                           struct error *e);
 
-/* True if a pipeline cannot use both families: they are equal or of the same kind. Text or vision encoders of
- * different families can be used together. */
+/* True if a pipeline cannot use components of both families, because the families are equal or of the same
+ * kind. Text or vision encoders of different families can be used together. */
 bool contents_exclusive(const struct family *one, const struct family *other);
 
-/* True if `name` is a general.architecture of GGUF files of this family. */
+/* True if GGUF files of the family may have `name` as general.architecture. */
 bool contents_is_architecture(const struct family *family, const char *name);
 
-/* The family that recognises the view's tensors; NULL: none. */
+/* Returns the family that recognises the tensors of a component's index view; NULL: unknown tensors. */
 const struct family *contents_family(const struct tensor_index *view);
 
 #endif

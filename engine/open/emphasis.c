@@ -19,7 +19,7 @@ struct reading {
     struct brackets round, square;
     size_t bytes;
     int n_pieces, n_brackets;
-    bool divided; /* a bracket ended the last piece: the next text starts a new piece */
+    bool divided; /* the next text starts a new piece, because a bracket or BREAK precedes the text */
 };
 
 static const double round_weight = 1.1, square_weight = 1 / 1.1;
@@ -28,7 +28,8 @@ static bool is_space(char c) {
     return c == ' ' || (c >= '\t' && c <= '\r');
 }
 
-/* Bytes beyond ASCII count as letters. */
+/* True for ASCII letters, digits, underscore and all non-ASCII bytes. BREAK is a keyword only between other
+ * characters. */
 static bool is_word_char(char c) {
     return (c >= '0' && c <= '9') || (c >= 'A' && c <= 'Z') || (c >= 'a' && c <= 'z') || c == '_' ||
            (unsigned char)c >= 0x80;
@@ -66,7 +67,8 @@ static void close_bracket(struct reading *r, struct brackets *of, double weight)
     r->divided = true;
 }
 
-/* The next BREAK from `from` on, including the white space around it; *behind: its end. NULL: none. */
+/* Finds the next keyword BREAK at or after `from`, with the white space around it. *behind: end of the white
+ * space. NULL: no BREAK. */
 static const char *find_break(const char *from, const char *begin, const char *end, const char **behind) {
     static const char word[] = "BREAK";
     const size_t n = sizeof word - 1;
@@ -163,7 +165,7 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
     return OK;
 }
 
-/* Merges adjacent pieces of equal weight; their texts are adjacent too. */
+/* Merges adjacent pieces of equal weight. */
 static void merge(struct emphasis *m) {
     int n = 0;
     for (int i = 0; i < m->n_pieces; i++) {

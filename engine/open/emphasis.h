@@ -10,11 +10,11 @@
 
 #include <stdbool.h>
 
-/* A run of text with one weight, tokenized on its own. Adjacent runs of equal weight are merged. */
+/* A part of the prompt with one weight, tokenized separately. Adjacent parts of equal weight are merged. */
 struct emphasis_piece {
-    size_t first, bytes; /* first: byte position in emphasis.text; bytes: length */
+    size_t first, bytes; /* position and length of the piece in emphasis.text, in bytes */
     double weight;
-    bool breaks; /* true for a BREAK, which has no text */
+    bool breaks; /* the piece is a BREAK keyword and has no text */
 };
 
 struct emphasis {
@@ -26,7 +26,8 @@ struct emphasis {
 /* Limits: number of opening brackets in a prompt, and magnitude of a weight. */
 enum { EMPHASIS_BRACKETS_MAX = 1000, EMPHASIS_WEIGHT_MAX = 1000 };
 
-/* Parses a prompt. USAGE: too many brackets, or a weight out of range. MEMORY. Destroy also after failure. */
+/* Parses the emphasis in a prompt. USAGE: too many brackets, or a weight out of range. MEMORY. Destroy also
+ * after failure. */
 enum status emphasis_read(struct sys *sys, const char *text, size_t bytes, struct emphasis *emphasis,
                           struct error *e);
 /* True if the text has emphasis with a number, "(word:1.3)", and so probably expects emphasis to work. */

@@ -10,8 +10,8 @@ enum { ENTITY_NAME_BYTES = 32 };
 
 struct entity {
     char name[ENTITY_NAME_BYTES]; /* letters and digits between "&" and ";" */
-    bool bare;                    /* also valid without a semicolon, as "&amp" */
-    int32_t code[2];              /* code points; the second is 0 for a single one */
+    bool bare;                    /* the entity is also valid without a semicolon ("&amp") */
+    int32_t code[2];              /* code points of the character; the second is 0 if there is only one */
 };
 
 /* Finds the entity of a name; NULL: none. */

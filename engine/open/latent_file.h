@@ -9,9 +9,9 @@
  * MISSING, SHAPE, and errors of safetensors_open. */
 enum status latent_open(struct sys *sys, const char *path, struct tensor_index *index, int32_t dim[5],
                         struct error *e);
-/* The model that a latent file comes from: a video model if it has several frames; files saved by Sluice name
- * their recipe in the metadata's config. If path is NULL the origin is unknown. Does not report errors;
- * latent_open does. */
+/* Evidence of the model that made a latent file: several frames mean a video model, and files saved by Sluice
+ * name the recipe in the metadata's config. path NULL: unknown origin. Does not report errors; latent_open
+ * does. */
 #define LATENT_RECIPE "recipe"
 struct latent_origin {
     bool video;
@@ -21,7 +21,7 @@ struct latent_origin latent_read_origin(struct sys *sys, const char *path);
 
 /* Sets the error's `found` to the shape of the tensor "latent" in the file. */
 enum status latent_found(const struct index_entry *entry, struct error *e);
-/* Reads the latent of image i into `to`, [C, F, Y, X]. */
+/* Reads the latent of image i of the file into `to`, f32 [channel, frame, row, column]. */
 enum status latent_read(const struct tensor_index *index, int i, struct tensor to, struct error *e);
 
 #endif

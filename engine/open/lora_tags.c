@@ -10,7 +10,7 @@
 static const char opening[] = "<lora:";
 enum { OPENING_BYTES = sizeof opening - 1 };
 
-/* The ">" of the tag that begins at `at`; NULL: no tag. */
+/* Finds the closing ">" of the tag that begins at `at`; NULL: no tag begins there. */
 static const char *tag_end(const char *at) {
     if (strncmp(at, opening, OPENING_BYTES)) return NULL;
     const char *end = at + OPENING_BYTES + strcspn(at + OPENING_BYTES, "<>\n");
@@ -60,7 +60,7 @@ static enum status add_tag(struct lora_tags *tags, const char *what, const char 
     *tag = (struct lora_tag){name, 1};
     if (colon) *colon++ = 0;
     if (!*name) return refuse(e, what, "no name", at, end);
-    if (*name == '|') { /* stable-diffusion.cpp's form |high_noise|NAME */
+    if (*name == '|') { /* the tag has stable-diffusion.cpp's prefix "|high_noise|" before the name */
         refuse(e, what, "the file's name selects one of two transformers, not the tag", at, end);
         return error_expected(e, "<lora:NAME:S> with a NAME such as style_high_noise or style_low_noise");
     }
@@ -76,7 +76,7 @@ static enum status add_tag(struct lora_tags *tags, const char *what, const char 
     return OK;
 }
 
-/* Skips the blanks after a tag if there are blanks before it, or if it begins the text. */
+/* Skips the blanks after a tag if the tag follows a blank or begins the text. */
 static const char *skip_blanks(const char *text, const char *written, const char *after) {
     bool begins = written == text || is_blank(written[-1]);
     if (begins) after += strspn(after, " \t");

@@ -1,6 +1,6 @@
 /* LoRA tags in prompts, <lora:NAME> and <lora:NAME:0.8>, as in stable-diffusion.cpp and AUTOMATIC1111's web
- * UI. Tags are removed before the prompt is encoded, together with one of the blanks around them. A tag
- * without closing ">" is text. */
+ * UI. Tags are removed before the prompt is encoded, together with the blanks on one side. A tag without
+ * closing ">" is text. */
 #ifndef SLUICE_OPEN_LORA_TAGS_H
 #define SLUICE_OPEN_LORA_TAGS_H
 

@@ -26,7 +26,7 @@ static enum status open_encoder(struct sluice_model *m, const char *path, struct
     struct component *c = &m->component[slot];
     configuration_begin(m->recipe, slot, m->sys, c);
     c->index = index_view(index, index->prefix, index->view);
-    c->index.claimed_bytes = 0; /* total_size of these files is already counted for the decoder */
+    c->index.claimed_bytes = 0; /* the decoder, in the same files, already counts total_size */
     configuration_bind(c, path, &m->recipe->slot[slot], &m->config_origin[slot], e);
     c->n_unknown = 0;
     return e->code;
@@ -84,8 +84,8 @@ int32_t model_condition_columns(const struct sluice_model *m, int condition) {
     return left > 0 ? left : 0;
 }
 
-/* Sums the columns of text features that the recipe concatenates, from condition `first` on. *of: the first
- * present encoder, or NULL. Returns the index after the last such condition. */
+/* Sums the columns of text features that the recipe concatenates, starting at condition `first`. *of: the
+ * first present encoder, or NULL. Returns the index after the last concatenated condition. */
 static int add_adjacent(const struct sluice_model *m, int first, const struct component **of, int *columns) {
     const struct recipe *recipe = m->recipe;
     enum condition_kind what = recipe->condition[first].what;
@@ -101,7 +101,8 @@ static int add_adjacent(const struct sluice_model *m, int first, const struct co
     return i;
 }
 
-/* Checks that concatenated text features are as wide as the denoiser reads, or may be zero-padded. */
+/* Checks that concatenated text features have as many columns as the denoiser reads, or that the recipe
+ * allows padding with zero columns. */
 static enum status check_columns(const struct sluice_model *m, const struct component *denoiser,
                                  struct error *e) {
     for (int i = 0; i < m->recipe->n_conditions;) {
@@ -251,11 +252,13 @@ static enum status resolve_recipe(struct sluice_model *m, const struct component
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
     if (denoiser && recipe_count_slots(m->recipe, denoiser->family) == 1)
         m->lone_expert = part_slot_by_file_name(files, denoiser);
-    /* The final recipe may need other encoders than the guessed recipe, which was checked earlier. */
+    /* Checks again, because the final recipe may need other encoders than the guessed recipe, which passed
+     * the check earlier. */
     return m->recipe == guess ? OK : pipeline_check(files, m->recipe, o->model, e);
 }
 
-/* Opens the denoisers, or all other components. Denoisers go first: their errors are the most helpful. */
+/* Opens the denoisers, or all other components. The caller opens denoisers first, because errors about
+ * denoisers are the most helpful. */
 static enum status open_kind(struct sluice_model *m, struct component_files *files, bool denoisers,
                              struct error *e) {
     const struct component_file *in[SLOTS_MAX];
@@ -331,7 +334,8 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
-    /* With --family inconsistent sizes come from --dims, not from a file. */
+    /* With --family inconsistent sizes are a usage error, because they come from --dims and not from a
+     * file. */
     if (e->code != OK && e->code != MEMORY) error_is_usage(e);
     m->references_max = m->recipe->references_max;
     if (e->code == OK) settings_read_schedule(m, NULL, e);
@@ -460,7 +464,7 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
     struct sluice_model *m = from->alloc(from, LINE_HOST, sizeof *m);
     *model = NULL;
     if (!m) return error_set(e, MEMORY, "no memory for a model");
-    m->machine = machine; /* after the allocation, so that its memory counters include *m */
+    m->machine = machine; /* copied after the allocation of *m, so that the memory counters include *m */
     m->sys = sys ? sys : &m->machine;
     struct sluice_model_options o;
     copy_sized(&o, sizeof o, options);
@@ -479,7 +483,7 @@ void model_close(struct sluice_model *m) {
     for (int i = 0; i < SLOTS_MAX; i++) component_destroy(&m->component[i]);
     for (int i = 0; i < SLOTS_MAX; i++) tokenizer_close(m->tokenizer[i]);
     m->sys->release(m->sys, m->name);
-    struct sys machine = m->machine; /* copied: sys must outlive the memory it manages */
+    struct sys machine = m->machine; /* a copy, because sys must outlive *m, which contains it */
     struct sys *sys = m->sys == &m->machine ? &machine : m->sys;
     sys->release(sys, m);
 }

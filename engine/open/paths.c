@@ -55,7 +55,7 @@ static char *no_memory(struct error *e) {
 char *path_copy(struct sys *sys, const char *path, struct error *e) {
     size_t n = strlen(path);
     while (n > 1 && path[n - 1] == '/') n--;
-    char *copy = sys->alloc(sys, LINE_HOST, n + 1); /* alloc returns zeroed memory: the copy ends in a NUL */
+    char *copy = sys->alloc(sys, LINE_HOST, n + 1); /* zeroed memory, so the copy ends in a NUL */
     return copy ? memcpy(copy, path, n) : no_memory(e);
 }
 
@@ -65,7 +65,7 @@ char *path_folder(struct sys *sys, const char *path, struct error *e) {
     size_t n = strlen(folder);
     while (n > 0 && folder[n - 1] != '/') n--;
     while (n > 1 && folder[n - 1] == '/') n--;
-    if (!n) folder[n++] = '.'; /* a bare name has at least one byte */
+    if (!n) folder[n++] = '.'; /* a path without slash has at least one byte, which "." replaces */
     folder[n] = 0;
     return folder;
 }

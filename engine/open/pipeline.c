@@ -67,13 +67,13 @@ static int denoiser_fit(struct sys *sys, const struct component_files *files,
 
 /* Evidence that identifies the recipe of a decoder if no denoiser is present. */
 struct decoder_origin {
-    const char *pipeline; /* pipeline that model_index.json names; "": none */
+    const char *pipeline; /* name of the pipeline in model_index.json; "": unknown */
     const struct latent_origin *latent;
 };
 
-/* Score of a recipe for a decoder; 0: another family. Evidence from weak to strong: video, published number
- * of latent channels, the latent's metadata, the decoder's configuration, the pipeline's name, the denoiser
- * in the same file. *format: the latent scale under that recipe. */
+/* Rates how well a recipe matches a decoder; 0: the recipe needs another decoder family. Evidence from weak
+ * to strong: video, published number of latent channels, the latent's metadata, the decoder's configuration,
+ * the pipeline's name, the denoiser in the same file. *format: the latent scale that the recipe uses. */
 static int decoder_fit(struct sys *sys, const struct component_files *files,
                        const struct component_file *decoder, const struct recipe *recipe,
                        const struct decoder_origin *from, struct latent_format *format) {
@@ -162,7 +162,7 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     return e->code;
 }
 
-/* True if the recipe has as many denoisers as model_index.json declares: an absent one is then a missing
+/* True if the recipe has as many denoisers as model_index.json lists. An absent denoiser is then a missing
  * file, not a sign of another pipeline. False if a flag chose the denoiser. */
 static bool has_declared_denoisers(const struct component_files *files, const struct recipe *recipe) {
     const struct component_file *denoiser = component_files_find_kind(files, FAMILY_DENOISER);
@@ -196,7 +196,7 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
     return error_expected(e, "%s for these weights", known);
 }
 
-/* Chooses the recipe with this denoiser whose `edit` name is the value of --edit. */
+/* Among the recipes with the given denoiser, chooses the recipe whose `edit` name is the value of --edit. */
 static enum status choose_edit(const char *edit, const struct component *denoiser,
                                const struct recipe **recipe, struct error *e) {
     const char *known[] = {"", "", ""};
@@ -240,7 +240,8 @@ enum status pipeline_resolve(struct sys *sys, const struct component_files *file
     return pipeline_choose(files, pipeline_names(files, name) ? name : "", &c, recipe, e);
 }
 
-/* The recipe with the same denoiser and pipeline that a word in the model's name chooses; NULL: none. */
+/* Returns another recipe with the same denoiser and pipeline, which is chosen if the model's name contains
+ * the other recipe's name_word; NULL: no such recipe. */
 static const struct recipe *recipe_by_other_name(const struct recipe *recipe) {
     for (const struct recipe *const *r = recipes; *r; r++)
         if ((*r)->name_word && *r != recipe && (*r)->variant == recipe->variant &&

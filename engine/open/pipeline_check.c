@@ -6,8 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The flag of a second slot of that family, in recipes where only file names tell the slots apart (WAN's two
- * experts); NULL: none. */
+/* Returns the flag of a second slot with the same family, in recipes where only file names distinguish the
+ * slots (WAN's two experts); NULL: no such slot. */
 static const char *flag_of_another(const struct family *family, const char *flag) {
     const struct slot *slot;
     for (int i = 0; (slot = models_slot(i)); i++)
@@ -34,7 +34,7 @@ static bool found_by_content(const struct component_file *file) {
     return file->family && !file->flag && !file->folder;
 }
 
-/* The flag of the family in this recipe, else in any recipe. */
+/* Returns the component flag of a family's slot in the given recipe, else in any recipe. */
 static const char *flag_of(const struct recipe *recipe, const struct family *family) {
     const struct slot *slot = recipe ? recipe->slot : NULL;
     while (slot && slot->family && slot->family != family) slot++;
@@ -42,16 +42,16 @@ static const char *flag_of(const struct recipe *recipe, const struct family *fam
     return slot->flag;
 }
 
-/* True if a slot of the recipe uses the component. A family with two slots may have two files.
- */
+/* True if a slot of the recipe uses the component. If a recipe has two slots of a family, two files may be
+ * used. */
 static bool is_used(const struct component_file *file, const struct component_file *const in[SLOTS_MAX]) {
     for (int i = 0; i < SLOTS_MAX; i++)
         if (in[i] == file) return true;
     return false;
 }
 
-/* True if both components could fill one slot that neither a flag nor a folder fills, judged by prefixes and
- * content. False for SDXL's second text encoder next to Flux's CLIP, and for a slot chosen by a flag. */
+/* True if two components, judged by tensor prefix and content, could fill the same slot, and neither flag nor
+ * folder fills the slot. False for example for SDXL's second text encoder and Flux's CLIP. */
 static bool compete_for_slot(const struct component_files *files, const struct recipe *recipe,
                              const struct component_file *const in[SLOTS_MAX],
                              const struct component_file *one, const struct component_file *other) {
@@ -184,7 +184,8 @@ static enum status check_folders(const struct component_files *files, const stru
             const struct family *family = missing[m].slot ? missing[m].slot->family : NULL;
             char wanted[96];
             if (!file->folder || strcmp(file->folder, missing[m].folder) != 0) continue;
-            /* Without the denoiser its family is unknown: the error names all families of the flag. */
+            /* If the denoiser is missing, its family is unknown, so the error names all families that the
+             * flag accepts. */
             if (family && family->kind != FAMILY_DENOISER)
                 snprintf(wanted, sizeof wanted, "%s (%s)", family->display_name, family->name);
             else
@@ -211,7 +212,8 @@ static int missing_of_any(const struct component_files *files, struct missing_pa
     return n;
 }
 
-/* True if model_index.json declares this slot's folder, or the folder exists, and no other slot shares it. */
+/* True if the slot has a folder of its own (no other slot shares the folder) that exists or is named in
+ * model_index.json. */
 static bool is_declared(const struct component_files *files, const struct slot *slot) {
     if (slot->prefix) return false; /* another slot shares the folder */
     for (const char *const *folder = files->declared; *folder; folder++)
@@ -289,7 +291,7 @@ static enum status fail_missing(const struct component_files *files, const struc
     error_set(e, MISSING, "the model has no %s", folders.text);
     error_where(e, "%s", model ? model : "no model given");
     const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
-    if (tiny && !tiny->flag) /* a tiny decoder is used only if its flag chooses it */
+    if (tiny && !tiny->flag) /* a tiny decoder is used only if the flag for tiny decoders chooses the file */
         error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name,
                     tiny->family->name, flag_of(NULL, tiny->family));
     else if (files->unknown_tensors.n)

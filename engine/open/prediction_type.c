@@ -60,7 +60,8 @@ enum status prediction_type_detect(struct sluice_model *m, struct error *e) {
     if (index->predicts_v) m->sampling.prediction = &prediction_v;
     if (sampling_detect(has_marker, index, &m->sampling, e) != OK)
         return error_where(e, "%s", index->sources[0].path);
-    /* Zero-SNR models must start at the last training timestep, which `leading` spacing omits. */
+    /* `leading` spacing is replaced for zero-SNR models: it omits the last training timestep, at which they
+     * must start. */
     if (!m->has_schedule && m->sampling.noise.rescale_zero_snr != ZERO_SNR_NO)
         m->sampling.grid.spacing = SPACING_TRAILING;
     return OK;

@@ -28,7 +28,7 @@ enum status prompt_check(const struct text_recipe *recipe, const struct tokenize
     return check_special(tokenizer, recipe->pad, e);
 }
 
-/* A text under construction; at NULL: only counts bytes. */
+/* A text under construction; if `at` is NULL the bytes are only counted. */
 struct text_builder {
     char *at;
     size_t bytes;
@@ -39,7 +39,7 @@ static void append(struct text_builder *whole, const char *text, size_t bytes) {
     whole->bytes += bytes;
 }
 
-/* Appends a text, with its %d replaced by the number. text NULL: appends nothing. */
+/* Appends a text after replacing its %d by a number. text NULL: appends nothing. */
 static void append_template(struct text_builder *whole, const char *text, int number) {
     const char *mark = text ? strstr(text, "%d") : NULL;
     char digits[16];
@@ -148,8 +148,9 @@ enum status prompt_encode(struct sys *sys, const struct text_recipe *recipe,
     return OK;
 }
 
-/* Repeats each image's placeholder token to the image's number of tokens. The template puts its placeholders
- * before the prompt, so the first n_pictures ones are the images'. */
+/* Repeats each image's placeholder token to the image's number of tokens. The template's placeholders precede
+ * the prompt, so the first n_pictures placeholder tokens stand for the images; further ones are part of the
+ * prompt. */
 static enum status insert_image_tokens(struct sys *sys, const char *token, int32_t pad,
                                        const int32_t *pictures, int n_pictures, struct prompt_tokens *tokens,
                                        struct error *e) {

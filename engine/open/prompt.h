@@ -10,15 +10,16 @@ struct prompt_tokens {
     int32_t *ids;
     float *weights; /* weight of each token; NULL: all 1 */
     int n_ids;
-    int window;                       /* tokens per window; 0: one window with all tokens */
-    bool cut;                         /* the text was truncated */
-    int drop_idx;                     /* number of leading ids whose embeddings the denoiser does not read */
+    int window;   /* tokens per window; 0: one window with all tokens */
+    bool cut;     /* the text was truncated */
+    int drop_idx; /* number of leading tokens (the template's) whose embeddings are dropped before the
+                     denoiser */
     int picture[LANE_REFERENCES_MAX]; /* index in ids of the first vision token of each image */
     int pooled_row; /* index in ids of the first `eos` token, whose hidden state is the pooled embedding */
 };
 
-/* Checks that a tokenizer suits a recipe. META: the tokenizer has another kind, or lacks a special token of
- * the recipe and would split it into several tokens. */
+/* Checks that a tokenizer suits a recipe. META: the tokenizer has another kind, or would split a special
+ * token of the recipe into several tokens because its vocabulary lacks the token. */
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e);
 

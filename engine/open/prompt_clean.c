@@ -8,8 +8,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Output text. Its buffer is large enough and may be the input's: the write position never passes the read
- * position. */
+/* Output text of a cleaning step. The buffer is large enough, and may be the buffer of the input, because the
+ * write position never passes the read position. */
 struct writing {
     char *at;
     size_t bytes;
@@ -141,7 +141,7 @@ static size_t collapse(struct writing *out, const char *text, size_t bytes) {
     return kept;
 }
 
-enum { GROWTH = 2 }; /* largest growth factor: "&nGt;" becomes 6 bytes */
+enum { GROWTH = 2 }; /* largest growth of a text by decoding: 5 bytes "&nGt;" become 6 bytes */
 
 /* Returns a copy with HTML entities decoded; *bytes becomes its length. */
 static char *unescaped(struct sys *sys, const char *text, size_t *bytes, struct error *e) {

@@ -7,8 +7,8 @@
 struct windows {
     const struct text_recipe *recipe;
     int32_t first, last, pad, comma;
-    int size;       /* content tokens of a window, between first and last token */
-    int n;          /* content tokens in the current window */
+    int size;       /* number of content tokens in a full window, without the first and last token */
+    int n;          /* number of content tokens in the current window */
     int last_comma; /* position of the last comma in the current window; -1: none */
     int n_windows;
     int32_t *ids; /* [windows_max, tokens_max] */
@@ -83,7 +83,7 @@ static enum status add_piece(struct sys *sys, struct windows *w, const struct to
     return e->code;
 }
 
-/* Makes a single piece with weight 1 of a text without emphasis. */
+/* Makes one piece with weight 1 from a text without emphasis. */
 static void take_plain(const char *text, size_t bytes, struct emphasis *m, struct emphasis_piece *piece) {
     *piece = (struct emphasis_piece){.bytes = bytes, .weight = 1};
     *m = (struct emphasis){.text = (char *)(uintptr_t)text, .piece = piece, .n_pieces = bytes > 0};

@@ -9,7 +9,7 @@
 
 enum { NAME_BYTES = 2 * BLOCK_NAME_MAX };
 
-/* Index under construction. First pass: entries is NULL, and weights are only counted. */
+/* Tensor index under construction. In a first pass entries is NULL, and the weights are only counted. */
 struct listing {
     struct index_entry *entries;
     char *names;
@@ -86,7 +86,7 @@ static void derive_slot(const struct binding *b, int slot) {
     component_derive(b->made, b->sizes->of[slot]);
 }
 
-/* Lists the slot's weights, and for a decoder those of the encoder in the same file. */
+/* Lists the tensors of a slot's weight file. A decoder's file also holds the encoder's weights. */
 static void list_file(struct listing *l, const struct binding *b, int slot) {
     const struct slot *all = b->recipe->slot, *of = &all[slot];
     for (int i = 0; all[i].family; i++) {
@@ -112,7 +112,7 @@ static enum status published_make_index(const struct binding *b, int slot, struc
     return published_make_source(index, b->recipe->slot[slot].family->name, e);
 }
 
-/* Binds a component with the config.json that a model of these sizes would have. */
+/* Binds a component without files to the config.json that a model of the given sizes would have. */
 static enum status bind_configured(struct component *c, const struct component *made, struct error *e) {
     char text[4096];
     struct config config = {0};
@@ -122,7 +122,8 @@ static enum status bind_configured(struct component *c, const struct component *
     return e->code;
 }
 
-/* An autoencoder's encoder borrows the index of its decoder, which was bound before. */
+/* Binds the component of one slot. An autoencoder's encoder borrows the index of its decoder, which must be
+ * bound first. */
 static enum status bind_slot(const struct binding *b, int slot, struct component *all, struct error *e) {
     struct component *c = &all[slot];
     int decoder = recipe_slot(b->recipe, FAMILY_DECODER);

@@ -7,8 +7,9 @@
 #include "engine/sluice.h"
 
 /* Binds a component in bf16 for each slot of the recipe that the options do not disable. component: SLOTS_MAX
- * entries, to be destroyed also after failure; reading from their sources fails. *tokenizer_bytes: estimated
- * memory of the tokenizers. MEMORY, or a family's error about inconsistent sizes. */
+ * entries, to be destroyed also after failure. The components' weights cannot be read, because there are no
+ * files. *tokenizer_bytes: estimated memory of the tokenizers. MEMORY, or a family's error about inconsistent
+ * sizes. */
 enum status published_bind(struct sys *sys, const struct recipe *recipe, const struct sizes *sizes,
                            const struct sluice_model_options *options, struct component *component,
                            uint64_t *tokenizer_bytes, struct error *e);

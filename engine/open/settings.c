@@ -4,7 +4,8 @@
 
 enum { SHIFT_TOKENS_MAX = 1 << 20 };
 
-/* Reads a resolution-dependent shift. Absent keys have diffusers' defaults, which are Flux's values. */
+/* Reads the parameters of a resolution-dependent flow shift. Absent keys get diffusers' defaults, which are
+ * Flux's values. */
 static enum status read_shift_line(const struct config *config, struct flow_shift_line *line,
                                    struct error *e) {
     *line = (struct flow_shift_line){0.5, 1.15, 256, 4096};
@@ -20,15 +21,15 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
     return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
 }
 
-/* The configuration key of the flow shift: the scheduler class's own, else that of the other flow scheduler
- * (files converted from one class to another keep the old key). */
+/* Returns the configuration key of the flow shift: the key of the scheduler's class, else the key of the
+ * other flow scheduler class, because files converted between the classes keep the old key. */
 static const char *shift_key(const struct sluice_model *m, const struct config *config) {
     const char *own = m->sampling.schedule->shift_key, *other = schedule_flow.shift_key;
     if (!strcmp(own, other)) other = schedule_flow_unipc.shift_key;
     return config_find(config, other) && !config_find(config, own) ? other : own;
 }
 
-/* Reads the flow shift. A resolution-dependent shift is refused if the recipe has none. */
+/* Reads the flow shift. A resolution-dependent flow shift is refused if the recipe does not support it. */
 static enum status read_shift(struct sluice_model *m, const struct config *config, struct error *e) {
     bool dynamic = m->shift_rule == FLOW_SHIFT_BY_TOKENS;
     m->shift_terminal = 0;
@@ -69,7 +70,7 @@ static void read_default_shift(struct sluice_model *m, const struct config *conf
 }
 
 /* Reads expand_timesteps: a timestep per token, 0 for tokens of the input image's latent frame. Models that
- * read the image in concat channels have one timestep for all tokens and refuse the key. */
+ * read the image in concat channels have one timestep for all tokens, so the key is refused for them. */
 static enum status read_expansion(struct sluice_model *m, const struct config *config, struct error *e) {
     bool concatenates = m->recipe->concat != CONCAT_NONE,
          expands = m->init == INIT_FIRST_FRAME && !concatenates;
@@ -102,8 +103,9 @@ enum status settings_read_pipeline(struct sluice_model *m, const char *path, str
     return e->code;
 }
 
-/* True for a distilled model (sd-turbo, sdxl-turbo). No key names it: it has trailing timesteps without
- * zero-SNR rescaling, and a smaller latent (recipe.distilled). */
+/* True for a distilled model (sd-turbo, sdxl-turbo). No configuration key marks distilled models; they have
+ * trailing timesteps without zero-SNR rescaling, and a smaller latent than the base model
+ * (recipe.distilled). */
 static bool is_distilled(const struct sluice_model *m) {
     const struct sampling *s = &m->sampling;
     return m->recipe->distilled.steps && m->has_schedule && s->grid.spacing == SPACING_TRAILING &&

@@ -28,7 +28,7 @@ static bool sizes_has(const struct sizes *sizes, const struct recipe *recipe, co
     return sizes->only < SLOTS_MAX ? slot == &recipe->slot[sizes->only] : !slot_is_extra(slot);
 }
 
-/* Adds the list of known dimension names to the error, each once: families share some. */
+/* Adds the list of known dimension names to the error. Names that several families share are listed once. */
 static enum status list_choices(const struct sizes *sizes, const struct recipe *recipe, struct error *e) {
     char names[320] = " dtype ";
     size_t n = strlen(names);
@@ -41,7 +41,8 @@ static enum status list_choices(const struct sizes *sizes, const struct recipe *
     return error_where(e, "known:%.*s", (int)strlen(names) - 1, names);
 }
 
-/* True if the part before the dot ("clip_g.", "text_encoder_2.") is empty, or the slot's flag or folder. */
+/* True if a dimension in --dims applies to the slot: the part before the dot ("clip_g.", "text_encoder_2.")
+ * is empty, or names the slot's flag or folder. */
 static bool sizes_are_for(const struct slot *slot, const char *part, size_t part_bytes) {
     const char *flag = slot->flag ? slot->flag + strspn(slot->flag, "-") : "";
     bool by_flag = strlen(flag) + 1 == part_bytes && !strncmp(flag, part, part_bytes - 1);
@@ -49,7 +50,8 @@ static bool sizes_are_for(const struct slot *slot, const char *part, size_t part
     return !part_bytes || by_flag || by_folder;
 }
 
-/* Sets "name=value" in every slot whose family has that dimension, or "part.name=value" in one slot. */
+/* Sets a dimension of --dims: "name=value" in every slot whose family has the dimension, "part.name=value"
+ * only in the slot of the part. */
 static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe, const char *name,
                                 size_t name_bytes, long value, struct error *e) {
     const char *part = name, *dot = memchr(name, '.', name_bytes);

@@ -16,7 +16,7 @@ struct lookup {
     int slot;
     const struct text_recipe *text;
     struct tokenizer *found;
-    char other[160]; /* kind and path of a tokenizer of the wrong kind; "": none */
+    char other[160]; /* kind and path of a tokenizer that was found but has the wrong kind; "": not found */
 };
 
 static bool is_model_file(const char *path) {
@@ -41,7 +41,8 @@ static void note_open_bytes(struct lookup *l, uint64_t bytes) {
     if (bytes > l->search->open_bytes) l->search->open_bytes = bytes;
 }
 
-/* Opens the tokenizer at the path and keeps it if its kind is right. Frees the path; NULL does nothing. */
+/* Opens the tokenizer at the path and keeps it if its kind is right. Frees the path; does nothing if the path
+ * is NULL. */
 static enum status try_path(struct lookup *l, char *path, struct error *e) {
     struct sys *sys = l->search->sys;
     struct tokenizer *tokenizer = NULL;
@@ -142,16 +143,16 @@ static const struct component_file *find_encoder(const struct tokenizer_search *
     return file && file->family->kind == FAMILY_TEXT ? file : NULL;
 }
 
-/* The Hugging Face repository with the recipe's whole pipeline and tokenizers; NULL: unknown.
- */
+/* Returns the Hugging Face repository that has the recipe's whole pipeline, with tokenizers; NULL:
+ * unknown. */
 static const char *published_folder(const struct recipe *recipe) {
     for (const struct hf_source *s = hf_sources; s->repository; s++)
         if (!s->flag && !s->files && hf_source_has_recipe(s, recipe)) return s->repository;
     return NULL;
 }
 
-/* Adds the expected --tokenizer value to the error. One folder must serve all encoders of the model: where
- * these need several kinds of tokenizers (CLIP and T5), each kind has its own subfolder. */
+/* Adds the expected --tokenizer value to the error. One folder must serve all encoders of the model: if the
+ * encoders need several kinds of tokenizers (CLIP and T5), each kind has its own subfolder. */
 static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
     const struct recipe *recipe = l->search->recipe;
     const char *kind[SLOTS_MAX], *repository = published_folder(recipe);
@@ -199,7 +200,8 @@ static const char *encoder_path(const struct tokenizer_search *search, int slot)
     return file ? component_files_path(search->files, file) : NULL;
 }
 
-/* The spiece.model that ComfyUI's T5 and umT5 files contain as a tensor of bytes; NULL: none. */
+/* Finds the tensor of bytes in ComfyUI's T5 and umT5 files that contains spiece.model, the tokenizer; NULL:
+ * none. */
 static const struct index_entry *find_stored(const struct tensor_index *index) {
     static const char name[] = "spiece_model";
     for (int i = 0; i < index->n_entries; i++) {
@@ -246,7 +248,8 @@ enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tok
     if (o->tokenizer) try_flag(&l, e);
     if (!l.found && e->code == OK && o->model && path_is_folder(o->model)) try_folder(&l, o->model, e);
     if (!l.found && e->code == OK) try_encoder(&l, e);
-    /* Folders of the slot's own encoder first, then of other encoders: encoders often share a folder. */
+    /* Tries the folder of the slot's own encoder first, then the folders of other encoders, because encoders
+     * often share a folder. */
     for (int i = 0; i < SLOTS_MAX && !l.found && e->code == OK; i++) {
         const char *encoder = encoder_path(search, (slot + i) % SLOTS_MAX);
         if (encoder) try_encoder_folder(&l, encoder, e);

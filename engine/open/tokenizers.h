@@ -1,7 +1,9 @@
-/* Finds the tokenizers of a pipeline's text encoders, each of the kind in its recipe. Places, in order:
+/* Finds the tokenizers of a pipeline's text encoders, of the kinds that the recipe requires. Places searched,
+ * in order:
  * --tokenizer; the model's folder; the encoder's own file (GGUF metadata, or a tensor `spiece_model`); the
- * folder of an encoder's file. The model's folder precedes the encoder's file because it has more of the
- * added tokens. The folder of an encoder's file comes last because its files may belong to another model. */
+ * folder of an encoder's file. The model's folder comes before the encoder's file because the folder's
+ * tokenizer has more added tokens. The folder of an encoder's file comes last because other files in the
+ * folder may belong to another model. */
 #ifndef SLUICE_OPEN_TOKENIZERS_H
 #define SLUICE_OPEN_TOKENIZERS_H
 
@@ -15,11 +17,11 @@ struct tokenizer_search {
     const struct component_files *files;
     const struct recipe *recipe;
     bool flag_used;      /* a tokenizer was found at the path of --tokenizer */
-    uint64_t open_bytes; /* largest temporary memory that opening a tokenizer took */
+    uint64_t open_bytes; /* largest temporary memory, in bytes, needed to open one of the tokenizers */
 };
 
-/* Opens the tokenizer of this slot's text encoder; free with tokenizer_close. MISSING: none found. META:
- * --tokenizer has another kind, or the tokenizer lacks a token of the recipe. */
+/* Opens the tokenizer for the text encoder in a slot; free with tokenizer_close. MISSING: no tokenizer found.
+ * META: the tokenizer at --tokenizer has another kind, or the tokenizer lacks a token of the recipe. */
 enum status tokenizer_find(struct tokenizer_search *search, int slot, struct tokenizer **tokenizer,
                            struct error *e);
 

@@ -23,7 +23,8 @@ static int at_least_one(int64_t n) {
     return n < 1 ? 1 : (int)n;
 }
 
-/* Smallest size with the picture's aspect ratio that covers `size`; not covers: the largest within it. */
+/* With covers: the smallest size with the picture's aspect ratio that covers `size`. Without: the largest
+ * size with the picture's aspect ratio inside `size`. */
 static struct picture_size scaled(struct picture_size from, struct picture_size size, bool covers) {
     int64_t width = (int64_t)size.height * from.width / from.height;
     int64_t height = (int64_t)size.width * from.height / from.width;
@@ -34,7 +35,8 @@ static struct picture_size scaled(struct picture_size from, struct picture_size 
     return (struct picture_size){at_least_one(width), size.height};
 }
 
-/* Offset that centres inner in outer, as in diffusers: both are halved first. */
+/* Offset that centres a length `inner` in a length `outer`; inner and outer are halved before subtracting, as
+ * in diffusers. */
 static int middle(int outer, int inner) {
     return outer / 2 - inner / 2;
 }
@@ -91,7 +93,7 @@ static enum status fit_no_memory(const struct sluice_picture *picture, struct er
     return e->code;
 }
 
-/* Reads a picture without row reader as a whole, then passes its rows on to the resampling. */
+/* Reads a whole picture that has no row reader, then passes the picture's rows to the resampler. */
 static enum status read_whole_picture(struct sys *sys, const struct sluice_picture *picture,
                                       struct resampling *r, struct error *e) {
     struct picture_size size = {picture->width, picture->height};
@@ -122,7 +124,7 @@ static enum status read_picture_rows(struct sys *sys, const struct sluice_pictur
     return error_expected(e, "%d rows", picture->height);
 }
 
-/* Pads with edge pixels, first left and right of each row, then above and below. */
+/* Pads with copies of the edge pixels, first left and right of each row, then above and below. */
 static void pad(const struct fitting *f, uint8_t *to) {
     size_t pitch = 3 * (size_t)f->size.width;
     int right = f->left + f->part.size.width, bottom = f->top + f->part.size.height;

@@ -8,7 +8,8 @@
 
 enum fit { FIT_CROP, FIT_PAD, FIT_STRETCH, N_FITS };
 
-/* How a picture is fitted: its resampled part is at (left, top) of `size`; edge pixels fill the rest. */
+/* How a picture is fitted: the resampled part is placed at (left, top) in an image of `size`; edge pixels
+ * fill the rest. */
 struct fitting {
     struct picture_size from, size;
     struct picture_part part;
@@ -22,11 +23,11 @@ enum status fit_find(const char *name, enum fit *fit, struct error *e);
 struct fitting fit_make(enum fit fit, struct picture_size from, struct picture_size size);
 bool fit_changes(const struct fitting *fitting);
 
-/* Temporary bytes for fit_read, without the resulting pixels: resampling, the whole picture if it has no row
- * reader, and the reader itself. */
+/* Temporary bytes of fit_read, not counting the resulting pixels: for resampling, for a whole picture that
+ * has no row reader, and for the picture's reader. */
 uint64_t fit_bytes(const struct sluice_picture *picture, const struct fitting *fitting);
-/* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. Needs fit_bytes of memory.
- * Returns the status of the caller's read function, MEMORY, or IO for too few rows. */
+/* Reads and fits a picture. to: size.height packed rows of size.width RGB triples. Needs fit_bytes bytes of
+ * memory. Returns the status of the caller's read function, MEMORY, or IO for too few rows. */
 enum status fit_read(struct sys *sys, const struct sluice_picture *picture, const struct fitting *fitting,
                      uint8_t *to, struct error *e);
 

@@ -32,7 +32,7 @@ static uint8_t grey_of(const uint8_t *rgb) {
     return (uint8_t)((rgb[0] * 19595 + rgb[1] * 38470 + rgb[2] * 7471 + 0x8000) >> 16);
 }
 
-/* True if this mask pixel's region is repainted: its grey is at least half of white (127.5). */
+/* True if a mask pixel's grey is at least half of white (127.5): the image is repainted there. */
 static bool repaints(const uint8_t *rgb) {
     return grey_of(rgb) >= 128;
 }
@@ -62,7 +62,7 @@ void picture_to_tensor(const struct sluice_picture *picture, const struct sluice
     picture_to_masked(picture, mask, false, out);
 }
 
-/* Linear interpolation between two pixels: their indices and the weight of the second. */
+/* Linear interpolation between two pixels: the indices of the two pixels and the weight of the second. */
 struct lerp_position {
     int first, second;
     float weight;

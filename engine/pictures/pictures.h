@@ -16,18 +16,20 @@
 
 enum { PICTURE_SIDE_MAX = SLUICE_SIDE_MAX };
 
-/* Checks a picture, a full struct of the public header (copy_sized). USAGE without pixels and read function;
- * LIMIT unless both sides are 1 to PICTURE_SIDE_MAX. what: the picture in messages, such as "the mask". */
+/* Checks a picture, a struct of the public header completed by copy_sized. Fails with USAGE if pixels and
+ * read function are both missing, with LIMIT if a side is not 1 to PICTURE_SIDE_MAX. what: names the picture
+ * in messages, such as "the mask". */
 enum status picture_check(const struct sluice_picture *picture, const char *what, struct error *e);
-/* Writes a picture to out, [Y, X, 3] f32, packed, of the picture's size: 2 (v / 255) - 1. mask: of the same
- * size, or NULL; where it repaints, out is 0, the grey that inpainting models were trained with. */
+/* Writes a picture to out, [Y, X, 3] f32, packed, at the picture's size, with values 2 (v / 255) - 1. mask:
+ * NULL, or of the picture's size; out is 0 where the mask repaints, as in the training of inpainting models.
+ */
 void picture_to_tensor(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        struct tensor out);
-/* As picture_to_tensor, for one part of the mask: the repainted part, or the rest; out is 0 elsewhere. mask
- * NULL: the whole picture. */
+/* Like picture_to_tensor, but writes only the pixels that the mask repaints, or only the others; out is 0
+ * elsewhere. mask NULL: all pixels. */
 void picture_to_masked(const struct sluice_picture *picture, const struct sluice_picture *mask,
                        bool repainted, struct tensor out);
-/* Grey of a mask pixel, 0 to 1; from 0.5 on the pixel is repainted. */
+/* Grey of a mask pixel, 0 to 1; the image is repainted at pixels of 0.5 and above. */
 float mask_level(const struct sluice_picture *mask, int y, int x);
 
 /* The largest size with the picture's aspect ratio that fits into out_size. A side may be 0. */
@@ -41,28 +43,29 @@ void picture_to_vision(const struct sluice_picture *picture, const float mean[3]
                        struct tensor out);
 
 /* Writes a mask of Y * factor by X * factor pixels to out [factor^2, Y, X] f32, packed: channel y * factor +
- * x of a latent pixel is 1 if the mask repaints pixel (y, x) of its square, else 0. A mask repaints where its
- * grey, as from Pillow's convert("L"), is at least half of white. */
+ * x of a latent pixel is 1 if the mask repaints pixel (y, x) of the factor x factor square under the latent
+ * pixel, else 0. A mask repaints pixels whose grey (Pillow's convert("L")) is at least half of white. */
 void mask_to_channels(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* Writes a mask to out [Y, X] f32, packed: 1 where the upper left pixel of a latent pixel's square of factor
- * x factor is repainted, else 0 (nearest, as in PyTorch's interpolate). */
+/* Writes a mask to out [Y, X] f32, packed: 1 where the mask repaints the upper left pixel of the factor x
+ * factor square under a latent pixel, else 0 (nearest, as in PyTorch's interpolate). */
 void mask_to_latent(const struct sluice_picture *mask, int factor, struct tensor out);
 
-/* The size at which a reference image is encoded. Up to the largest Kontext training size: the image's size,
- * each side rounded down to a multiple; above: the training size of the nearest aspect ratio. SHAPE for a
- * side below a multiple, and for large images with an aspect ratio beyond 4 to 1. multiple: 1 to 672. */
+/* The size at which a reference image is encoded. An image up to the largest Kontext training size keeps its
+ * size, each side rounded down to a multiple of `multiple` (1 to 672). A larger image gets the training size
+ * of the nearest aspect ratio. Fails with SHAPE for a side below `multiple`, and for larger images with an
+ * aspect ratio beyond 4 to 1. */
 enum status picture_reference_size(const struct sluice_picture *picture, int multiple,
                                    struct picture_size *size, struct error *e);
 
-/* The size with about `area` pixels and the aspect ratio of `from`, both sides rounded to multiples; a side
- * may be 0. area: up to 2^40. */
+/* The size with about `area` pixels and the aspect ratio of `from`, both sides rounded to whole multiples of
+ * `multiple`; a side may be 0. area: up to 2^40. */
 struct picture_size picture_area_size(struct picture_size from, int64_t area, int multiple);
 
-/* Samples the diagonal Gaussian of a VAE encoder: out [C, Y, X] f32, packed, or [C, Y X] with rows apart,
- * = (mean + exp(logvar / 2) noise - shift) * scale. moments [Y, X, 2 C] f32: C means, then C logvars,
- * clamped to -30 to 20. noise: C Y X values in the order of out, which may be out itself if packed; NULL:
- * the mean. */
+/* Samples the diagonal Gaussian of a VAE encoder: out := (mean + exp(logvar / 2) noise - shift) * scale. out:
+ * [C, Y, X] f32, packed, or [C, Y X] whose rows may be any distance apart. moments: [Y, X, 2 C] f32, C means,
+ * then C logvars, which are clamped to -30 to 20. noise: C Y X values in the order of out (out itself is
+ * allowed if packed); NULL: no noise, out is made from the mean. */
 void posterior_sample(struct tensor moments, const float *noise, const struct latent_format *format,
                       struct tensor out);
 

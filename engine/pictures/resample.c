@@ -1,6 +1,6 @@
-/* Separable resampling. Each output is a weighted sum of the inputs under a kernel, which widens when the
- * picture shrinks. Weights are fixed-point integers; sums are rounded to 8 bits after each direction. Only
- * as many rows are held as one output row needs.
+/* Separable resampling. Each output value is a weighted sum of the input values under a kernel; the kernel is
+ * wider when the picture shrinks. Weights are fixed-point integers. Sums are rounded to 8 bits after the
+ * horizontal and after the vertical pass. Only as many rows are held as one output row needs.
  *
  * Sources: Pillow 13, src/libImaging/Resample.c; PyTorch 2.15, aten/src/ATen/native/cpu/UpSampleKernel.cpp.
  */
@@ -28,8 +28,8 @@ static double cubic(double x) {
 static const struct {
     double (*kernel)(double x);
     int lobes;
-    int bits; /* fractional bits of weights; 0: as many as let the largest weight fit 16 bits */
-    bool vertical_first_allowed; /* vertical pass first if it drops over twice as many pixels */
+    int bits;                    /* fractional bits of the weights; 0: as many as fit 16-bit weights */
+    bool vertical_first_allowed; /* vertical pass first if it drops many more pixels */
 } resamplers[] = {
     [PILLOW_LANCZOS] = {lanczos, 3, 22, true},
     [TORCH_BICUBIC] = {cubic, 2, 0, false},
@@ -42,7 +42,7 @@ static int max_taps(struct direction d) {
 
 /* Position of the resampling kernel for one output value. */
 struct kernel_position {
-    double centre, wider, sum; /* sum: of the kernel's weights, before normalisation */
+    double centre, wider, sum; /* sum: the sum of the kernel's weights, before normalisation */
     struct window window;
 };
 
@@ -61,7 +61,7 @@ static struct kernel_position kernel_position(struct direction d, int i) {
     return p;
 }
 
-/* Integer weights of output d.first + i. weights: array of max_taps values. */
+/* Computes the integer weights of output value d.first + i. weights: array of max_taps values. */
 static struct window weights_of(struct direction d, int i, int32_t *weights) {
     struct kernel_position p = kernel_position(d, d.first + i);
     for (int k = 0; k < p.window.n; k++)
@@ -88,19 +88,19 @@ static uint8_t rounded(int32_t sum, int bits) {
     return (uint8_t)(value < 0 ? 0 : value > 255 ? 255 : value);
 }
 
-/* Number of colour values per row in the vertical pass. */
+/* Number of colour values per row that the vertical pass processes. */
 static size_t row_values(const struct resampling *r) {
     return 3 * (size_t)(r->down_first ? r->across.from : r->across.n);
 }
 
-/* Takes the next part of memory; NULL while parts are only counted. */
+/* Takes the next buffer from the caller's memory; returns NULL while buffers are only counted. */
 static void *take_memory(char *memory, uint64_t *at, size_t bytes) {
     void *part = memory ? memory + *at : NULL;
     *at += (bytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
     return part;
 }
 
-/* Lays the buffers out in memory (NULL: only counts); returns the bytes of all buffers. */
+/* Lays the buffers out in `memory` (NULL: only counts their bytes); returns the bytes of all buffers. */
 static uint64_t lay_out(struct resampling *r, struct picture_size from, const struct picture_part *part,
                         char *memory) {
     struct picture_size to = part->whole;

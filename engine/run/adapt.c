@@ -19,7 +19,8 @@ static enum status factor_mismatch(const struct factor *f, const struct packed_t
     return error_found(e, "%s %s", dtype_name(f->dtype), found);
 }
 
-/* Checks an adapter tensor: no scales in other tensors, rows of whole quantisation blocks, existing rows. */
+/* Checks that an adapter tensor has no scales in other tensors, that rows are whole quantisation blocks, and
+ * that all used rows exist. */
 static enum status check_factor(const struct factor *f, const struct packed_tensor *t, struct error *e) {
     bool computed = dtype_is_weight(f->dtype) && !dtype_tiled_values(f->dtype) && !dtype_is_rotated(f->dtype);
     if (!computed || factor_columns(f) % dtype_block_values(f->dtype)) {
@@ -36,8 +37,8 @@ static enum status check_factor(const struct factor *f, const struct packed_tens
     return OK;
 }
 
-/* True if rows of a factor and the weight have equal shapes (without axes of size 1), or equal flat
- * length. */
+/* True if a row of an adapter factor and a row of the weight have equal shapes (ignoring axes of size 1), or
+ * equally many values. */
 static bool same_columns(const struct factor *f, const struct tensor *weight) {
     int32_t left[WEIGHT_FILE_RANK_MAX] = {0}, right[TENSOR_RANK_MAX] = {0};
     int n = 0, m = 0;
@@ -155,7 +156,8 @@ static bool same_factor(const struct factor *a, const struct factor *b) {
     return same;
 }
 
-/* Index of the block's first adapter with the same `down` factor; both adapters then share its bytes. */
+/* Index of the block's first adapter with the same `down` factor; the two adapters then share the bytes of
+ * the factor. */
 static int down_of(const struct block_adapter *x, int i_pair) {
     int n = 0;
     for (int i = 0; i < i_pair; i++) {
@@ -271,7 +273,7 @@ enum status component_adapt(const struct component *from, const struct adaptatio
     return e->code;
 }
 
-/* The segments after those of adapter bytes have the order of the base block. */
+/* After the segments with adapter bytes, segments have the same order as in the block without adapters. */
 void component_adapt_scales(const struct component *from, struct component *adapted) {
     for (int b = 0; b < from->n_blocks; b++) {
         const struct block *own = &from->blocks[b];

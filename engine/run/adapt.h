@@ -1,9 +1,8 @@
 /* Components with adapters (LoRA, LoHa, LoKr, weight differences): their packed blocks start with adapter
- * bytes.
- * Base weights keep their stored type; adapter factors keep their file's type. Operators add the low-rank
- * products (struct low_rank), so forwards, executor and store only handle larger blocks. Vectors (norms,
- * biases) enter no matrix product: the adapter bytes hold a replacement.
- * Adapter bytes come first because computation awaits a block's bytes in order. If they followed the base
+ * bytes. Base weights keep their stored type; adapter factors keep their file's type. Operators add the
+ * low-rank products (struct low_rank), so forward functions, executor and store only see larger blocks.
+ * Vectors (norms, biases) enter no matrix product, so the adapter bytes hold a new vector instead. Adapter
+ * bytes come first because computation awaits a block's bytes in order. If adapter bytes followed the base
  * weights, a block's first product would wait for the whole block. */
 #ifndef SLUICE_RUN_ADAPT_H
 #define SLUICE_RUN_ADAPT_H
@@ -68,7 +67,8 @@ struct adaptation {
  * the weight. MEMORY. */
 enum status component_adapt(const struct component *from, const struct adaptation *adaptation,
                             struct component *adapted, struct error *e);
-/* Copies per-tensor scales that requantise_set_scale set after component_adapt. */
+/* Updates an adapted component: copies the per-tensor scales that requantise_set_scale set after
+ * component_adapt. */
 void component_adapt_scales(const struct component *from, struct component *adapted);
 
 #endif

@@ -24,7 +24,7 @@ static bool computing_decides(const struct run_need *need, const struct plan *pl
            1.005 * block_stream_later_load(&block_stream, &plan->stage[stage]).busy[BOUND_COMPUTE];
 }
 
-/* The run's needs, one for each grouping of its lanes; and the plan that the advice is about. */
+/* Input of the advice: a run_need for each way to group the run's lanes, and the plan to improve. */
 struct advice_input {
     const struct run_need *const *needs;
     int n;
@@ -46,7 +46,8 @@ static struct advice solve_with(const struct advice_input *q, enum advice_kind k
     return a;
 }
 
-/* Memory that limits the stage. With a discrete GPU, more RAM (the pool) helps only if the disk limits. */
+/* Returns the memory (RAM or VRAM) that limits the stage's speed. With a discrete GPU, more RAM holds more
+ * weights and helps only if the disk is the limit. */
 static enum advice_kind binding_memory(const struct run_need *need, const struct plan *plan, int stage) {
     return need->separate && plan->stage[stage].bound != BOUND_DISK ? ADVICE_VRAM : ADVICE_RAM;
 }
@@ -71,7 +72,7 @@ static void advise_memory(const struct advice_input *q, struct plan_advice *out)
     }
 }
 
-/* Solves the run with a link of twice the rate, and the same grouping of lanes. */
+/* Solves the run again with twice the rate of one link (disk or bus). The grouping of lanes stays. */
 static void advise_link(const struct run_need *need, const struct plan *plan, enum advice_kind kind,
                         struct plan_advice *out) {
     struct run_need faster;

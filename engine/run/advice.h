@@ -1,5 +1,5 @@
-/* Advice on which budget or link would make a run faster, and by how much. Each entry is a plan solved for a
- * changed budget or rate, and as accurate as plans are. A pure function. */
+/* Advice on which budget or link would make a run faster, and by how much. Each entry comes from a plan that
+ * is solved for a changed budget or rate, and is as accurate as predicted times. A pure function. */
 #ifndef SLUICE_RUN_ADVICE_H
 #define SLUICE_RUN_ADVICE_H
 
@@ -11,11 +11,12 @@ enum advice_kind { ADVICE_RAM, ADVICE_VRAM, ADVICE_BUS, ADVICE_DISK };
 
 struct advice {
     enum advice_kind kind;
-    uint64_t extra_bytes;   /* bytes added to the budget of the memory `kind` */
+    uint64_t extra_bytes;   /* bytes added to the budget of memory `kind` (RAM or VRAM); 0 for links */
     double factor;          /* factor on the rate of the link `kind`; 0 for memory */
     double seconds;         /* seconds of the whole run with the change */
     double step_seconds;    /* mean seconds of one step of the longest stage with the change */
-    bool computing_decides; /* more of this resource would not help: computation limits the stage */
+    bool computing_decides; /* with the change, computation limits the stage, so a further increase would not
+                               help */
 };
 
 struct plan_advice {
@@ -27,7 +28,7 @@ struct plan_advice {
 
 /* Tries the limiting budget raised by 25, 50 and 100 %, with any grouping of lanes, and links of twice the
  * rate. Stops at the smallest budget at which computation limits the stage, found to 1/32 of the last
- * increment. `plan` must be a plan of needs[chosen], solved for its budgets. */
+ * increment. `plan` must be a plan of needs[chosen], solved for the budgets that the plan contains. */
 void plan_advise(const struct run_need *const *needs, int n, int chosen, const struct plan *plan,
                  struct plan_advice *advice);
 

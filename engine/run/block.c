@@ -20,7 +20,8 @@ char *block_weight_name(const char *format, int number, char *out) {
     return out;
 }
 
-/* Location of a weight in a checkpoint: a tensor, or some of its rows, a time slice, a range of inputs. */
+/* Location of a weight in a checkpoint: a whole tensor, or a part: some rows, a time slice of a kernel, or a
+ * range of inputs. */
 struct place {
     struct index_entry *entry;
     const struct weight_slice *slice; /* set if the weight is part of a fused tensor; NULL: all rows */
@@ -76,8 +77,8 @@ struct index_entry *block_find_weight(const struct block_ref *ref, const struct 
     return block_find_place(ref, spec, index).entry;
 }
 
-/* Replaces a quantised type by one with smaller blocks and at least its accuracy: blocks of 32 for 256, or
- * smaller rotation groups. Other types stay. */
+/* Replaces a quantised type by a type with smaller blocks and no less accuracy: blocks of 32 values instead
+ * of 256, or smaller rotation groups. Other types stay. */
 static enum dtype in_smaller_blocks(enum dtype dtype) {
     if (dtype == DTYPE_I8_ROT256) return DTYPE_I8_ROT64;
     if (dtype == DTYPE_I8_ROT64) return DTYPE_I8_ROT16;
@@ -118,7 +119,8 @@ static bool same_shape(const struct index_entry *entry, int rank, const int32_t 
     return true;
 }
 
-/* same_shape for a 3D convolution's kernel, if the file merges the two outermost axes. */
+/* Compares shapes like same_shape, for the kernel of a 3D convolution whose two outermost axes the file
+ * merges. */
 static bool same_merged_shape(const struct index_entry *entry, int rank, const int32_t *dim) {
     int32_t merged[WEIGHT_FILE_RANK_MAX];
     int64_t outer = (int64_t)dim[0] * dim[1];
@@ -129,7 +131,8 @@ static bool same_merged_shape(const struct index_entry *entry, int rank, const i
 }
 
 /* True if rows are whole quantisation blocks, or if blocks continue across the rows of a whole matrix or
- * convolution. Rows of such a matrix are a multiple of 8 values, which operators read at a time. */
+ * convolution. Rows of such a matrix must be a multiple of 8 values, because operators read 8 values at a
+ * time. */
 static bool fills_blocks(const struct place *place, const struct block_kind *kind, int rank,
                          const int32_t *dim) {
     enum { EIGHT = 8 };
@@ -143,8 +146,8 @@ static bool fills_blocks(const struct place *place, const struct block_kind *kin
     return alone && all % values == 0 && (rank == 4 || (rank == 2 && dim[1] % EIGHT == 0));
 }
 
-/* Returns NULL if the tensor's type can be used, else the expected type for the error. Blocks must not cross
- * parts of a vector or embedding rows; row scales need a matrix. */
+/* Returns NULL if the tensor's type can be used, else the expected type for the error. Quantisation blocks
+ * must not cross parts of a vector or rows of an embedding table; row scales need a matrix. */
 static const char *wanted_type(const struct place *place, const struct block_kind *kind, int rank,
                                const int32_t *dim) {
     const struct index_entry *entry = place->entry;
@@ -180,7 +183,8 @@ static enum status check_weight(const struct place *place, const struct block *b
     return error_expected(e, "%s", expected);
 }
 
-/* Alternative name in the file's style: a tensor of the file has the same text before the block number. */
+/* Returns the alternative name of a weight that suits the file: some tensor of the file has the same text
+ * before the block number. */
 static const char *name_in_style(const struct weight_spec *spec, const struct tensor_index *index) {
     for (int i = 0; i < WEIGHT_NAMES_MAX && spec->names[i]; i++)
         for (int k = 0; k < index->n_entries; k++) {
@@ -207,7 +211,7 @@ static enum status missing_weight(const struct block_ref *ref, const struct weig
                           block_weight_name(other, ref->number + ref->number_offset, name));
 }
 
-/* Number of rows before part `part` of a fused tensor; -1, which matches no shape, on overflow. */
+/* Rows of a fused tensor before part number `part`. Returns -1, which matches no shape, on overflow. */
 static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims, int part) {
     int64_t rows = 0;
     for (int i = 0; i < part; i++) rows += dims[slice->rows[i]];
@@ -367,7 +371,8 @@ static enum status check_id(const struct block *table, int32_t id, struct error 
     return error_expected(e, "an id below %" PRId32, rows);
 }
 
-/* Number of leading token ids that are consecutive; their embedding rows are read as one range. */
+/* Number of leading token ids that are consecutive numbers, so that their embedding rows are read as one
+ * range. */
 static int run_of(const int32_t *ids, int n) {
     int run = 1;
     while (run < n && ids[run] == ids[0] + run) run++;
@@ -410,7 +415,7 @@ enum status block_gather_rows(struct sys *sys, const struct block *table, const 
     return OK;
 }
 
-/* Bytes of the weights structure, after which the low-rank descriptors begin. */
+/* Bytes of the weights structure (a struct tensor per weight); the low-rank descriptors follow. */
 static size_t structure_bytes(const struct block *block) {
     return (size_t)align_up(block->kind->weights_bytes, _Alignof(struct low_rank));
 }
@@ -427,7 +432,8 @@ static struct tensor factor_at(const struct block *block, const struct packed_pl
     return t;
 }
 
-/* Fills each struct low_rank of a block, last adapter first, so that a weight's chain keeps their order. */
+/* Fills each struct low_rank of a block, last adapter first, so that a weight's chain lists the adapters in
+ * the order of the block. */
 static void point_adapters(const struct block *block, const struct packed_place *place, char *weights) {
     struct low_rank *nodes = (struct low_rank *)(weights + structure_bytes(block));
     for (int i = block->n_adapters - 1; i >= 0; i--) {

@@ -1,7 +1,7 @@
 /* Blocks: the unit that is streamed. A block kind is a weight table plus a forward function. The table
- * determines binding to a checkpoint, shape checks, layout, listings and synthetic checkpoints.
- * A packed block holds the block's tensors at 256-byte-aligned offsets: a pure function of the table and of
- * each tensor's stored type. */
+ * determines binding to a checkpoint, shape checks, layout, listings and synthetic checkpoints. A packed
+ * block holds the block's tensors at 256-byte-aligned offsets, which depend only on the table and on each
+ * tensor's stored type. */
 #ifndef SLUICE_RUN_BLOCK_H
 #define SLUICE_RUN_BLOCK_H
 
@@ -80,11 +80,12 @@ struct visit_scope;
 /* How often a block is computed. */
 enum update_rate {
     UPDATE_PER_EVALUATION,
-    UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; shared by its lanes */
+    UPDATE_PER_PROMPT, /* once per prompt, before the first evaluation; all lanes of the prompt share the
+                          result */
     /* Blocks whose result rows depend on the timestep alone (shared by all lanes), or on timestep and prompt.
-     * Hoisted, one visit before the first evaluation computes the rows of all evaluations, so the weights are
-     * read once. Otherwise each evaluation computes its row. A row has the same bits either way, because its
-     * products use op_linear_few. */
+       With hoisting, one visit before the first evaluation computes the rows of all evaluations, so the
+       weights are read once. Without hoisting each evaluation computes its own row. A row has the same bits
+       either way, because its products use op_linear_few. */
     UPDATE_PER_TIMESTEP,
     UPDATE_PER_TIMESTEP_AND_PROMPT,
 };
@@ -96,8 +97,8 @@ struct block_kind {
     int n_weights;
     size_t weights_bytes; /* size in bytes of the weights structure */
     bool embedding_table; /* an embedding table: only requested rows are read, see family.rows */
-    /* Quantisation does not change these weights: small weights that everything depends on (embedders, final
-     * layers), and VAEs. Embedding tables never change either. */
+    /* Quantisation does not change the weights of this kind: used for VAEs and for small weights that affect
+     * the whole result (embedders, final layers). Embedding tables are never quantised either. */
     bool never_quantised;
     bool skippable; /* skip-layer guidance may skip the block: its input passes unchanged */
     enum update_rate update_rate;
@@ -106,7 +107,7 @@ struct block_kind {
     void (*forward)(struct context *x, const void *weights, const struct visit_scope *scope);
 };
 
-/* True if results of this kind can be computed before the evaluations (hoisted). */
+/* True if results of this block kind can be computed before the evaluations (hoisted). */
 static inline bool block_hoists(const struct block_kind *kind) {
     return kind->update_rate == UPDATE_PER_TIMESTEP || kind->update_rate == UPDATE_PER_TIMESTEP_AND_PROMPT;
 }
@@ -125,13 +126,13 @@ struct packed_conversion {
     float to_scale;
 };
 
-/* Contiguous bytes of the packed block that come from one source. In the file they are contiguous, or runs of
- * equal length at a constant stride. A tensor has one or more segments. */
+/* Contiguous bytes of the packed block that come from one source. In the file these bytes are contiguous, or
+ * runs of equal length at a constant stride. A tensor has one or more segments. */
 struct packed_segment {
     const struct byte_source *source; /* borrowed */
     uint64_t file_offset, packed_offset;
     uint64_t bytes;       /* bytes in the packed block, after conversion */
-    uint64_t run, stride; /* in the file: bytes of a run, bytes between run starts; 0: contiguous */
+    uint64_t run, stride; /* bytes of a run in the file; distance of run starts; 0: contiguous */
     struct packed_conversion conversion;
 };
 
@@ -154,7 +155,7 @@ struct packed_tensor {
     bool replaced;                   /* an adapter supplies the bytes: see adapt.h */
 };
 
-/* A low-rank product that an adapter adds to rows of a weight; block_point makes a struct low_rank of it. */
+/* A low-rank product that an adapter adds to rows of a weight. block_point makes a struct low_rank. */
 struct packed_adapter {
     size_t offset; /* offset of the adapted weight's struct tensor in the weights structure */
     uint64_t down_offset, up_offset; /* in the packed block */
@@ -185,14 +186,15 @@ static inline const struct block *block_base(const struct block *block) {
     return block->base ? block->base : block;
 }
 
-/* Parts of a packed block, in order; separate in resident memory, so base weights stay if adapters change. */
+/* The two parts of a packed block, in order: adapter bytes, base weights. Resident memory keeps the parts
+ * separate, so that base weights stay if adapters change. */
 enum packed_part { PACKED_ADAPTER, PACKED_BASE, PACKED_PARTS };
 
 static inline uint64_t packed_part_bytes(const struct block *block, enum packed_part part) {
     return part == PACKED_ADAPTER ? block->adapter_bytes : block->bytes - block->adapter_bytes;
 }
 
-/* The part that contains byte `at` of the packed block; the last part for the end. */
+/* The part that contains byte number `at` of the packed block; the last part if `at` is the block's end. */
 static inline enum packed_part packed_part_of(const struct block *block, uint64_t at) {
     return at < block->adapter_bytes ? PACKED_ADAPTER : PACKED_BASE;
 }
@@ -208,7 +210,7 @@ static inline struct packed_place packed_contiguous(const struct block *block, v
     return (struct packed_place){{base, base ? base + block->adapter_bytes : NULL}};
 }
 
-/* Address of byte `at` of the packed block; NULL on the dry device. */
+/* Address of byte number `at` of the packed block; NULL on the dry device. */
 static inline char *packed_byte(const struct block *block, const struct packed_place *place, uint64_t at) {
     enum packed_part part = packed_part_of(block, at);
     char *base = place->part[part];
@@ -231,8 +233,8 @@ static inline bool block_has_weight(const struct weight_spec *spec, const int32_
 
 /* Writes a weight's shape as stored in files, leaving out axes of size 1. Returns the rank. */
 int block_file_shape(const struct weight_spec *spec, const int32_t *dims, int32_t dim[WEIGHT_FILE_RANK_MAX]);
-/* Returns the weight table row of published files: if they fuse the weight, the fused tensor's name and
- * shape. */
+/* Returns the row of the weight table as published files store the weight: with name and shape of the fused
+ * tensor, if fused. */
 struct weight_spec block_published_weight(const struct weight_spec *spec);
 /* Writes a weight's shape in published files, axes of size 1 included. Returns the rank. */
 int block_published_shape(const struct weight_spec *spec, const int32_t *dims,

@@ -210,7 +210,7 @@ struct config_text {
     char *out;
     size_t bytes;
     int n;
-    const char *last; /* last key written; its objects and arrays are still open; NULL: none */
+    const char *last; /* last key written; the objects and arrays around the key are still open; NULL: none */
 };
 
 static void config_text_add(struct config_text *text, const char *format, ...) {

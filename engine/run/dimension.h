@@ -20,14 +20,17 @@ struct dimension {
     int published;    /* value of the family's best-known model */
     int least, most;  /* range of values that synthetic checkpoints can choose */
     int place;
-    /* Tensor names: the dim is the size of `axis` of the first existing tensor. rank 0: 1 if one exists. */
+    /* The dim is the size of `axis` of the first tensor in this list of names that exists. rank 0: the dim is
+     * 1 if any of the tensors exists. */
     const char *tensor[DIMENSION_NAMES_MAX];
     int rank, axis;
-    /* Or name prefixes: the dim is the number of blocks under a prefix, the largest over all prefixes. */
+    /* If not NULL: a list of name prefixes. The dim is the largest number of blocks under any of the
+     * prefixes. */
     const char *blocks[DIMENSION_NAMES_MAX];
-    /* Or names with %d for a block number: the dim counts the blocks that have one of these tensors. */
+    /* If not NULL: tensor names with %d for a block number. The dim is the number of blocks that have one of
+     * these tensors. */
     const char *const *having;
-    const char *key; /* key that config.json is written with (reading uses shapes); NULL: none */
+    const char *key; /* key of the dim when config.json is written; reading uses tensor shapes; NULL: none */
     enum dimension_form form;
     const char *const *words; /* strings that config.json has for the values 0, 1, ...; NULL: not written */
 };
@@ -80,8 +83,8 @@ struct component;
 
 /* Reads dims and settings from index and configuration, then calls the family's own checks. */
 enum status component_configure(struct component *c, const struct config *config, struct error *e);
-/* Sets the dims and settings of a synthetic component. chosen: a value per row that has a name; NULL:
- * published. */
+/* Sets the dims and settings of a synthetic component. chosen: one value for each table row with a name;
+ * NULL: published values. */
 void component_derive(struct component *c, const int *chosen);
 /* Writes the common config.json of n components, with the first one's model type. Returns like snprintf. */
 int component_write_config(const struct component *const *components, int n, char *out, size_t out_bytes);

@@ -15,13 +15,13 @@ struct execution {
     struct store *store;
     struct store_counters *counters;
     double done, done_before; /* FLOPs of completed visits, now and at the last restart point */
-    int n_ended;              /* index after the last visit whose evaluation_ended hook was called */
+    int n_ended;              /* index after the last visit with a called evaluation_ended hook */
 
     const struct run_need *need;
     const struct residents *residents;
     const struct plan *plan;  /* current plan */
-    struct plan reduced[2];   /* plans after evictions, used alternately */
-    int n_evicted, n_retries; /* number of evictions: in the run; after failed allocations in this stage */
+    struct plan reduced[2];   /* two buffers for the plans after evictions, used alternately */
+    int n_evicted, n_retries; /* evictions: in the run; in this stage after failed allocations */
     bool operator_failed;     /* an operator of the last visit found no memory */
 };
 
@@ -88,7 +88,7 @@ static int distinct_evaluations(const struct stage *stage) {
     return stage->n_groups * (stage->n_chunks ? stage->n_chunks : 1);
 }
 
-/* True if both lanes run the same operators on the same shapes. */
+/* True if the two lanes run the same operators on the same shapes. */
 static bool lanes_alike(const struct lane *a, const struct lane *b) {
     bool same = a->prompt == b->prompt && a->n_tokens == b->n_tokens && a->pooled_row == b->pooled_row &&
                 a->n_clean_frames == b->n_clean_frames && a->hoisted == b->hoisted && a->tiled == b->tiled &&
@@ -127,7 +127,7 @@ static struct phase phase_of(const struct stage *stage, int evaluation) {
 }
 
 /* Number of consecutive evaluations that one measurement covers, because their lanes have equal shapes. 0 if
- * an earlier measurement covers this one. Chunks of video frames are measured one by one. */
+ * an earlier measurement covers this evaluation. Chunks of video frames are measured one by one. */
 static int alike_evaluations(const struct stage *stage, int evaluation, int unlike) {
     int n = 1;
     if (evaluation < 0 || stage->n_groups != unlike) return 1;
@@ -167,7 +167,8 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
 }
 
 /* Adds the measurement of a visit to the stage's needs. The measurement stands for n_alike of `of` distinct
- * evaluations, and counts for all evaluations of its phase. */
+ * evaluations, and counts for all evaluations of the phase (consecutive evaluations that compute the same
+ * lanes). */
 static void add_measurement(const struct stage *stage, const struct visit *visit, const struct measured *m,
                             int n_alike, int of, struct stage_need *need) {
     int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;
@@ -188,7 +189,7 @@ static enum status measure_visits(const struct run *run, int i_stage, struct con
         struct measured m;
         if (visit->stage != i_stage) continue;
         if (visit->evaluation >= 0) need->block_repeats[visit->block] = true;
-        int of_phase = visit->evaluation; /* index of the evaluation within its phase (see phase_of) */
+        int of_phase = visit->evaluation; /* index of the evaluation within the phase (see phase_of) */
         if (of_phase > 0) of_phase -= phase_of(stage, visit->evaluation).first;
         if (of_phase >= unlike) continue;
         if (visit->evaluation != evaluation) n_alike = alike_evaluations(stage, of_phase, unlike);
@@ -275,7 +276,7 @@ static enum status execute_visit(struct execution *x, int i_visit, struct stage_
     if (store_acquire(x->store, i_visit, &place, x->e) != OK) return x->e->code;
     run_visit(x->context, &run->stages[visit->stage], visit, place, memory->weights);
     x->operator_failed = x->e->code == MEMORY;
-    if (x->e->code == OK) /* waits for bytes that no operator needed, before the release */
+    if (x->e->code == OK) /* before the release, waits for weight bytes that no operator needed */
         store_await(x->store, i_visit, run->stages[visit->stage].blocks[visit->block]->bytes, x->e);
     store_release(x->store, i_visit);
     x->done += x->context->flops;
@@ -334,7 +335,7 @@ static bool evict_more(struct execution *x, int i_visit, enum evict_reason reaso
     return false;
 }
 
-/* If an operator found no memory: evicts residents and restarts its evaluation (video: its lane). */
+/* If an operator found no memory: evicts residents and restarts the evaluation (for video VAEs, the lane). */
 static void retry_evaluation(struct execution *x, int *i_visit) {
     int first = *i_visit;
     if (!x->operator_failed) return;
@@ -371,7 +372,8 @@ static int execute_next(struct execution *x, int i_visit, struct stage_memory *m
     return i_visit;
 }
 
-/* Allocates a stage's memory. The store begins first: it returns ring memory that this stage does not use. */
+/* Allocates a stage's memory. The store begins the stage first, because the store returns ring memory that
+ * this stage does not use. */
 static enum status take_stage(struct execution *x, int i_stage, struct stage_memory *memory) {
     const struct run *run = x->run;
     if (store_begin_stage(x->store, i_stage, x->e) != OK) return x->e->code;

@@ -1,12 +1,12 @@
 /* The executor: the only loop over visits. It runs the forward functions, and calls the hooks for
- * cancellation, progress and work between evaluations.
- * A run can continue with fewer residents (plan_evict) between two evaluations: because a hook requests
- * memory, or because an operator found none. A stage can also begin with fewer. After an operator failed for
- * lack of memory, its evaluation is computed again from the first visit, with the same bits: an evaluation
- * overwrites nothing that it reads from before. The visits before the first evaluation count as one
- * evaluation. A chunk of video frames overwrites the state that it reads, so the lane's earlier chunks are
- * computed again too, without calling their hooks again.
- * The same loop runs dry on a device that only counts; that dry run is the only source of struct run_need. */
+ * cancellation, progress and work between evaluations. Between two evaluations a run can continue with fewer
+ * residents (plan_evict), if a hook requests memory or an operator found none. A stage can also begin with
+ * fewer residents. After an operator failed for lack of memory, the evaluation is computed again from the
+ * first visit. The result has the same bits, because an evaluation does not overwrite state that the
+ * evaluation reads. The visits before the first evaluation count as one evaluation. A chunk of video frames
+ * overwrites the state that it reads, so the lane's earlier chunks are computed again too, without calling
+ * their hooks again. The same loop runs dry on a device that only counts; that dry run is the only source of
+ * struct run_need. */
 #ifndef SLUICE_RUN_EXECUTOR_H
 #define SLUICE_RUN_EXECUTOR_H
 

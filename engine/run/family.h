@@ -55,7 +55,7 @@ struct vision_grid {
 struct text_reads {
     /* 0: normalised output of the last layer; n: hidden state before the last n layers, without the norm. */
     int hidden_state_from_end;
-    bool tokens, pooled;         /* outputs in use: tokens, one row each; pooled, one row per prompt */
+    bool tokens, pooled;         /* outputs in use: hidden states of all tokens; one pooled row per prompt */
     bool final_norm;             /* the final norm is applied to the tokens at any hidden_state_from_end */
     bool projected;              /* the pooled row is projected (text_projection) */
     const char *projected_class; /* `projected` applies only to this class in config.json; NULL: always */
@@ -75,7 +75,7 @@ struct family {
     /* Rejects other architectures with the same tensor names, before dims are read. May be NULL. */
     enum status (*refuse)(const struct component *c, struct error *e);
     /* Tables of dims, settings and required configuration values (`expects`: may be NULL; a NULL key ends
-     * it). */
+     * that table). */
     const struct dimension *dimensions;
     int n_dimensions;
     const struct setting *settings;
@@ -86,11 +86,13 @@ struct family {
     const struct setting *picture_settings;
     int n_picture_settings;
     const struct expectation *expects;
-    /* Checks and settings that the tables cannot express; called after the tables are read. May be NULL. */
+    /* Makes checks and computes settings that the tables cannot express. Called after the tables are read.
+     * May be NULL. */
     enum status (*configure)(struct component *c, const struct config *config, struct error *e);
-    /* Derives dims and settings of a synthetic component from the chosen ones. May be NULL. */
+    /* Derives dims and settings of a synthetic component from the dims and settings that the caller chose.
+     * May be NULL. */
     void (*derive_dims)(struct component *c);
-    /* Sets dims that depend on others, and the component's public fields. Called last. May be NULL. */
+    /* Sets dims that depend on other dims, and the component's public fields. Called last. May be NULL. */
     void (*derive)(struct component *c);
     struct text_reads reads;   /* default outputs of a text encoder */
     const char *config_rest;   /* additional text of config.json, such as "\"key\": value, ..."; NULL: none */
@@ -109,8 +111,9 @@ struct family {
     int n_state;
     /* Declares every lane's state from the lanes' shapes: takes tensors from the arenas (which only count in
      * a dry run) and fills the structures at lanes[i].state, zeroed by the caller. *ok becomes false if an
-     * arena is full. `pictures` is for full-frame buffers, which a plan may keep in host memory; otherwise
-     * both arenas are the same. Not called for a stage that inherits the state of a hoisting stage. */
+     * arena is full. `pictures` is the arena of full-frame buffers. If the plan does not keep these buffers
+     * in host memory, `pictures` is the state arena. Not called for a stage that inherits the state of a
+     * hoisting stage. */
     void (*declare)(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
                     struct arena *pictures, bool *ok);
     /* Writes the indices of the embedding-table rows that a lane needs, unless `rows` is NULL. Returns their

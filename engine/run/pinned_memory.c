@@ -21,7 +21,7 @@ void shared_unmap(struct sys *sys, struct device *device, enum memory_line line,
         sys->unmap(sys, line, memory, bytes);
 }
 
-/* Chunks are larger than PINS_CHUNK if there would be more than PINS_MAX. */
+/* Chunks are larger than PINS_CHUNK bytes if the range would need more than PINS_MAX chunks. */
 void pins_begin(struct pins *pins, struct device *device, char *memory, uint64_t bytes) {
     if (pins->memory || !device || !device->memory || !device->memory->pin || !memory) return;
     *pins = (struct pins){.device = device, .memory = memory, .bytes = bytes, .chunk = PINS_CHUNK};

@@ -1,8 +1,8 @@
 /* Host memory for a device: shared memory, which operators access over the bus, and pinned memory, from which
- * copies run concurrently with computation.
- * Pinning takes 0.2 seconds per GiB or more, so a pool is pinned in chunks while the device computes. A
- * reader pins the chunk that it copies from; other readers continue with pinned chunks. Systems limit pinned
- * memory, some to almost nothing: a refused chunk is not tried again, other chunks are. */
+ * copies run concurrently with computation. Pinning takes 0.2 seconds per GiB or more, so the host memory
+ * that holds weights is pinned in chunks while the device computes. A reader pins the chunk that it copies
+ * from; other readers continue with pinned chunks. Systems limit pinned memory, some to almost nothing: a
+ * refused chunk is not tried again, but later chunks are tried. */
 #ifndef SLUICE_RUN_PINNED_MEMORY_H
 #define SLUICE_RUN_PINNED_MEMORY_H
 
@@ -13,7 +13,8 @@
 void *shared_map(struct sys *sys, struct device *device, enum memory_line line, size_t bytes);
 void shared_unmap(struct sys *sys, struct device *device, enum memory_line line, void *memory, size_t bytes);
 
-/* PINS_CHUNK: bytes of a chunk. PINS_MAX: largest number of chunks; ranges above 32 GiB use larger chunks. */
+/* Memory is pinned in chunks of PINS_CHUNK bytes, at most PINS_MAX chunks; ranges above 32 GiB use larger
+ * chunks. */
 enum { PINS_CHUNK = 64 << 20, PINS_MAX = 512 };
 
 enum pin_state { PIN_NOT_YET, PIN_UNDER_WAY, PIN_DONE, PIN_REFUSED };

@@ -6,7 +6,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* Least bytes of staging worth pinning: with less, copies mostly wait for each other. */
+/* Fewer bytes of staging buffers are not worth pinning, because copies would mostly wait for each other. */
 enum { STAGING_WORTH = 1 << 20 };
 
 /* A plan is hashed byte by byte, so its structures must have no padding. */
@@ -24,24 +24,24 @@ uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage 
     return plan_pages(largest);
 }
 
-/* Bytes of host memory that is always pinned: inter-stage tensors, nested runs, and full-frame buffers placed
- * in host memory. */
+/* Bytes of host memory that is always pinned: inter-stage tensors, buffers of nested runs (previews), and
+ * full-frame buffers placed in host memory. */
 static uint64_t always_pinned_bytes(const struct run_need *need, const struct plan_stage *stage,
                                     int i_stage) {
     uint64_t pictures = stage->pictures_on_host ? plan_pages(need->stage[i_stage].picture_bytes) : 0;
     return need->interstage_bytes + need->stage[i_stage].callback_ram_bytes + pictures;
 }
 
-/* Bytes of pinned memory that remain for staging and pool. */
+/* Bytes of pinned memory that remain for staging buffers and for weights kept in host memory. */
 static uint64_t pinnable_left(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     uint64_t taken = always_pinned_bytes(need, stage, i_stage), limit = need->pin_limit_bytes;
     if (!limit) return UINT64_MAX;
     return taken < limit ? limit - taken : 0;
 }
 
-/* The least staging holds the largest block that passes through it: all but pooled blocks, or all blocks if
- * pinned memory is limited. At most PLAN_STAGING; at most the bytes that can be pinned, if these reach
- * STAGING_WORTH. */
+/* Least bytes of staging buffers: the largest block that passes through staging buffers. Blocks kept in
+ * pinned host memory pass only if pinned memory is limited. The result is at most PLAN_STAGING, and at most
+ * the bytes that can be pinned if these reach STAGING_WORTH. */
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage) {
     const struct stage_need *n = &need->stage[i_stage];
     uint64_t largest = 0;

@@ -15,9 +15,9 @@
 
 enum { PLAN_STAGES_MAX = 10, PLAN_BLOCKS_MAX = 1088, PLAN_PAGE = 4096 };
 
-/* Blocks move in pieces of at most these bytes: READ from files to host memory; COPY from the pool to a
- * device with its own memory; STAGED from the disk to such a device. PLAN_STAGING holds two staging buffers
- * per reader: one is filled while the other is copied to the device. */
+/* Blocks move in pieces of at most these bytes: PLAN_READ_PIECE from files to host memory; PLAN_COPY_PIECE
+ * from pinned host memory to a discrete GPU; PLAN_STAGED_PIECE from the disk to a discrete GPU. PLAN_STAGING
+ * holds two staging buffers per reader: one buffer is filled while the other is copied to the GPU. */
 enum {
     PLAN_READ_PIECE = 8 << 20,
     PLAN_COPY_PIECE = 16 << 20,
@@ -47,16 +47,16 @@ enum pictures_place { PICTURES_ANYWHERE, PICTURES_ON_DEVICE, PICTURES_ON_HOST };
 struct stage_need {
     char name[16], family[24];
     int evaluations, n_blocks;
-    int lanes, groups; /* lanes per group, which compute together; number of groups */
-    bool hoists;       /* hoist stage: computes once the values that the next stage's evaluations read */
+    int lanes, groups; /* lanes per group (computed together); number of groups */
+    bool hoists;       /* hoist stage: computes values that all evaluations of the next stage read */
     uint64_t block_bytes[PLAN_BLOCKS_MAX];
     uint64_t block_adapter_bytes[PLAN_BLOCKS_MAX]; /* part of block_bytes that adapters add */
     bool block_repeats[PLAN_BLOCKS_MAX];           /* the block is visited in every evaluation */
     bool block_keepable[PLAN_BLOCKS_MAX];          /* model weights, which may stay for the next run */
     double block_fill_seconds[PLAN_BLOCKS_MAX];    /* seconds of type conversion during a fill */
     double block_seconds[PLAN_BLOCKS_MAX]; /* seconds to compute the block for one group in one evaluation */
-    /* Bytes of all full-frame buffers; and bytes that each block's operators move to or from these, per group
-     * and evaluation. */
+    /* Bytes of all full-frame buffers; and bytes that each block's operators move to or from full-frame
+     * buffers, per group and evaluation. */
     uint64_t picture_bytes, block_picture_bytes[PLAN_PICTURE_BLOCKS_MAX];
     bool tiled; /* VAE tiling: full-frame buffers are as small as possible, and some work is done twice */
     enum pictures_place pictures_place;
@@ -98,21 +98,22 @@ enum bound { BOUND_COMPUTE, BOUND_BUS, BOUND_DISK, N_BOUNDS };
 struct plan_stage {
     char name[16], family[24];
     int32_t evaluations, lanes, n_blocks;
-    /* Limits on prefetching. Solved plans set all three to 0: prefetch as far as the ring allows, across
-     * evaluations, without waiting. Other values are set by hand, for comparison. */
+    /* Limits on prefetching. Solved plans set depth, no_wrap and waits to 0: prefetch as far as the ring
+     * allows, across evaluations, without waiting. Other values are set by hand, for comparison. */
     int32_t depth;   /* most visits to prefetch ahead; 0: no limit */
     int32_t no_wrap; /* 1: no prefetch across the end of an evaluation */
     int32_t waits;   /* 1: a copy starts only after the previous visit has ended (no overlap) */
     uint64_t resident[PLAN_BLOCKS_MAX / 64]; /* bit set: the block stays on the device for the whole stage */
-    /* On a separate device. Bit set: the streamed block stays in the pinned pool. Bit clear: it is read from
-     * the disk each time, through the staging buffers. */
+    /* On a discrete GPU: a set bit keeps the streamed block in pinned host memory (the pool). A block with a
+     * clear bit is read from the disk at each visit, through the staging buffers. */
     uint64_t pooled[PLAN_BLOCKS_MAX / 64];
     uint64_t ring_bytes, resident_bytes, streamed_bytes_per_evaluation;
     uint64_t pool_bytes, staging_bytes;
-    uint64_t pinned_bytes; /* pinned bytes at the pool's start; the rest passes through staging */
+    uint64_t pinned_bytes; /* pinned bytes at the pool's start; the pool's other bytes pass through staging
+                              buffers */
     uint64_t state_bytes, activation_bytes, workspace_bytes, library_bytes, peak_ram_bytes, peak_vram_bytes;
     double flops;
-    double seconds, floor_seconds; /* predicted seconds; lower bound by the busiest of compute, bus, disk */
+    double seconds, floor_seconds; /* predicted seconds; lower bound (busiest of compute, bus, disk) */
     int16_t bound;                 /* enum bound */
     /* On a separate device, 1: full-frame buffers lie in host memory and operators access them over the bus;
      * 0: they lie in device memory. */
@@ -172,8 +173,8 @@ uint64_t plan_blocks_bytes(const struct stage_need *need, const uint64_t blocks[
 /* Solves the plan: chooses residents, rings, pools, staging and placement of full-frame buffers for budgets
  * of host and device memory. vram_budget_bytes is ignored if device and host share memory. Always returns a
  * plan: below the least budgets it is the least plan, whose peak exceeds its budget. Each least budget is the
- * smallest that works with the other budget unchanged; if none works, with the other's least budget. Sizes
- * are whole pages. See plan_search.c. */
+ * smallest that works with the other budget unchanged. If none works, it is the smallest that works with the
+ * other budget at its least. Sizes are whole pages. See plan_search.c. */
 void plan_solve(const struct run_need *need, uint64_t ram_budget_bytes, uint64_t vram_budget_bytes,
                 struct plan *plan);
 
@@ -199,9 +200,9 @@ void plan_evaluate(const struct run_need *need, struct plan *plan);
 
 /* Reduces a plan during a run: evicts residents until at least `bytes` are returned while `stage` is active,
  * or as many as possible. held: bit set of the stages whose residents are in memory. Inactive stages are
- * reduced first; evicted blocks are spread evenly over a stage.
- * The active ring grows to hold the largest block that now streams, or two if enough memory remains; never by
- * more than its stage frees, so that no peak rises. Returns the bytes returned now, counting only pages that
+ * reduced first; evicted blocks are spread evenly over a stage. The ring of the active stage grows to hold
+ * the largest block that now streams, or two such blocks if enough memory remains. The ring never grows by
+ * more than the stage frees, so that no peak rises. Returns the bytes returned now, counting only pages that
  * one block occupies alone. 0: nothing can be evicted, and *reduced equals the plan. See plan_evict.c. */
 uint64_t plan_evict(const struct run_need *need, const struct plan *plan, int stage, uint32_t held,
                     uint64_t bytes, struct plan *reduced);
@@ -227,8 +228,8 @@ uint64_t plan_pinnable(const struct run_need *need, const struct plan_stage *sta
  * pictures_on_host: as in the stage's plan. */
 uint64_t plan_fixed_ram(const struct run_need *need, int stage, bool pictures_on_host);
 uint64_t plan_fixed_vram(const struct run_need *need, int stage, bool pictures_on_host);
-/* Least ring (the largest streamed block) and least staging (for blocks from the disk to a separate device)
- * of a stage, in whole-page bytes. */
+/* Writes the smallest usable ring (the largest streamed block) and staging buffers (for blocks from the disk
+ * to a discrete GPU) of a stage, in whole-page bytes. */
 uint64_t plan_least_ring(const struct stage_need *need, const struct plan_stage *stage);
 uint64_t plan_least_staging(const struct run_need *need, const struct plan_stage *stage, int i_stage);
 

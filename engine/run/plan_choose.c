@@ -1,11 +1,12 @@
-/* Chooses how many lanes compute together: plan_choose of plan.h. Each grouping of the images is solved as
- * its own need. Fewer groups stream less; more groups hold the state of fewer lanes. */
+/* Implements plan_choose of plan.h: chooses how many lanes compute together as a group. Each grouping is
+ * solved as its own run_need. Fewer groups stream less; more groups hold the state of fewer lanes. */
 #include "engine/run/plan.h"
 
-/* Plans whose times differ by less than this factor count as equally fast; the first of them wins. */
+/* Plans whose times differ by less than this factor count as equally fast; the plan tried first wins. */
 static const double TIE = 1 + 1e-9;
 
-/* Lowers the least budgets to those of one grouping of lanes that work with the other budget unchanged. */
+/* Minimum over groupings of lanes: lowers *ram and *vram to the least budgets of one more solved plan. Skips
+ * a least budget that does not work with the other budget unchanged. */
 static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram,
                           uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);
@@ -21,8 +22,9 @@ static double streamed(const struct plan *plan) {
     return bytes;
 }
 
-/* True if `found` is better than `best`. A plan that fits the budgets wins; of two that fit, the faster one,
- * or without rates the one that streams less; of two that do not fit, the one with less memory. */
+/* True if `found` is better than `best`. A plan that fits the budgets beats a plan that does not. Of two
+ * plans that fit, the faster wins, or without rates the plan that streams less. Of two plans that do not fit,
+ * the plan with less memory wins. */
 static bool is_better(const struct plan *found, bool found_works, const struct plan *best, bool best_works) {
     if (found_works != best_works) return found_works;
     if (!found_works)

@@ -70,8 +70,9 @@ static uint64_t most(uint64_t a, uint64_t b) {
     return a > b ? a : b;
 }
 
-/* Assigns pinned memory to pools. Pools that are kept stay pinned during all stages. They share the pinned
- * memory that no stage needs for staging and full-frame buffers; earlier stages come first. */
+/* Assigns pinned memory to pools. A pool holds a stage's weights in host memory. Pools that are kept stay
+ * pinned during all stages. Kept pools share the pinned memory that no stage needs for staging and full-frame
+ * buffers; pools of earlier stages come first. */
 static void pin_pools(const struct run_need *need, struct plan *plan) {
     uint64_t pinned_so_far = 0, left = UINT64_MAX;
     for (int s = 0; s < need->n_stages; s++) {

@@ -29,7 +29,7 @@ static void evictable_find(struct evictable *g) {
 
 /* Evicts k residents, spread evenly: if only the first blocks streamed, copies would idle for the rest of the
  * evaluation. The ring grows to n_ring times the largest streamed block. Returns the bytes returned now; 0 if
- * the ring would take them all. */
+ * the larger ring would take all of them. */
 static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struct plan_stage *to) {
     uint64_t freed = 0;
     *to = *g->stage;
@@ -48,7 +48,7 @@ static uint64_t evict_evenly(const struct evictable *g, int k, int n_ring, struc
 }
 
 /* Evicts as few residents as return `bytes`. First tries a ring for two blocks, so that reading overlaps
- * computation; then a ring for one. */
+ * computation; then a ring for one block. */
 static uint64_t evict_enough(const struct evictable *g, uint64_t bytes, struct plan_stage *to) {
     for (int n_ring = 2; n_ring >= 1; n_ring--)
         for (int k = 1; k <= g->n; k++) {

@@ -1,18 +1,18 @@
 /* Searches for the plan of one stage that is predicted to be fastest within the budgets.
  * The candidates do not depend on the budgets: sets of residents times ring sizes (plan_sizes.h), and on a
- * separate device times sets of pooled blocks and sizes of staging. Sets of residents are evenly spread
- * (block_stream_thin), one for each of GRID sizes; on small stages they are improved block by block, or all
- * sets are tried. Pooled sets are chosen likewise. A budget only excludes candidates, hence *more memory is
- * never slower*. Stages hold memory at different times, so each is solved alone. On a separate device a stage
- * with full-frame buffers is solved for both placements.
+ * separate device times sets of pooled blocks (kept in pinned host memory) and sizes of staging buffers. Sets
+ * of residents are evenly spread (block_stream_thin), one for each of GRID sizes; on small stages they are
+ * improved block by block, or all sets are tried. Sets of pooled blocks are chosen in the same way. A budget
+ * only excludes candidates, hence *more memory is never slower*. Stages hold memory at different times, so
+ * each is solved alone. On a separate device a stage with full-frame buffers is solved for both placements.
  * Two passes enumerate the candidates without storing them: the first finds the best time, the second the
  * cheapest plan (struct cost) of that time. Lower bounds of the time skip candidates early. They assume that
  * more of a resource is never predicted slower. Simulated times obey this; extrapolated times violated it in
- * 1 of 9 million random pairs, by 2 %.
- * Among plans of equal time (TIE allows for rounding) the one that streams least wins; then the one whose
- * ring is closest to space for two blocks; then the one with the fewest bytes. So memory is used even where
- * computation is predicted to be the limit: rates may be wrong, and residents need no waiting if bus or disk
- * is slower than assumed. If a rate is unknown, fewer streamed bytes are better. */
+ * 1 of 9 million random pairs, by 2 %. Among plans of equal time (TIE allows for rounding) the one that
+ * streams least wins; then the one whose ring is closest to space for two blocks; then the one with the
+ * fewest bytes. So memory is used even where computation is predicted to be the limit: rates may be wrong,
+ * and residents need no waiting if bus or disk is slower than assumed. If a rate is unknown, fewer streamed
+ * bytes are better. */
 #include "engine/run/plan_search.h"
 
 #include "engine/run/plan_sizes.h"
@@ -22,13 +22,13 @@
 enum {
     SET = PLAN_BLOCKS_MAX / 64,
     GRID = 256,       /* number of sizes (total bytes of residents) that are tried */
-    POOLED_GRID = 64, /* GRID if the pool is limited, because pools are then searched for each set */
+    POOLED_GRID = 64, /* replaces GRID on a discrete GPU if host memory cannot hold all eligible blocks */
     POOL_GRID = 16,
-    EXACT_POOL = 8,       /* most blocks for which all sets of pooled blocks are tried */
-    EXACT_BLOCKS = 16,    /* most blocks for which all sets of residents are tried */
-    EXACT_SEPARATE = 12,  /* EXACT_BLOCKS on a discrete GPU, where pools are tried as well */
-    EXACT_VISITS = 16,    /* most blocks in a stage of which all sets are tried */
-    IMPROVED_BLOCKS = 16, /* most blocks for which evenly spread sets are improved */
+    EXACT_POOL = 8,       /* all sets of pooled blocks are tried for at most this many blocks */
+    EXACT_BLOCKS = 16,    /* all sets of residents are tried for at most this many eligible blocks */
+    EXACT_SEPARATE = 12,  /* replaces EXACT_BLOCKS on a discrete GPU */
+    EXACT_VISITS = 16,    /* all sets of residents are tried in stages of at most this many blocks */
+    IMPROVED_BLOCKS = 16, /* evenly spread sets are improved for at most this many blocks */
     IMPROVE_EVERY = 8,
     ROUNDS = 6,
     DISK_WEIGHT = 8, /* a byte from the disk counts as 8 bytes over the bus if rates are unknown */
@@ -40,7 +40,7 @@ static const double NEVER = 1e300;
 /* Cost of a plan, to choose among plans of equal time: compared field by field, less is better. */
 struct cost {
     uint64_t streamed; /* streamed bytes per evaluation */
-    uint64_t narrow;   /* bytes that the ring lacks for two of the largest streamed blocks */
+    uint64_t narrow;   /* bytes by which the ring is too small for two blocks of the largest streamed size */
     uint64_t bytes;    /* bytes on the device */
 };
 
@@ -52,7 +52,8 @@ struct search {
     bool timed;             /* rates are known */
     double picture_traffic; /* bytes per evaluation to and from full-frame buffers in host memory */
     bool exact;             /* all sets of residents and pooled blocks are tried */
-    uint64_t device_bytes, host_bytes;      /* bytes left for residents and ring; for pool and staging */
+    uint64_t device_bytes, host_bytes; /* device bytes left for residents and ring; host bytes left for pooled
+                                          blocks and staging */
     uint64_t eligible[SET], eligible_bytes; /* repeated model blocks, which may be resident or pooled */
     int eligible_place[PLAN_BLOCKS_MAX], n_eligible;
     uint64_t all[SET];
@@ -112,7 +113,7 @@ static bool too_slow(const struct search *s, double seconds) {
     return s->choosing ? seconds > limit(s) * (1 + ROUNDED) : seconds * (1 + ROUNDED) >= s->best;
 }
 
-/* True if residents and pool of this plan cannot be part of a better plan, whatever ring and staging fit.
+/* True if no plan with the same residents and pooled blocks can be better, for any ring and staging that fit.
  * Tests a cheap lower bound first, then ring and staging that fill the remaining memory. */
 static bool cannot_fit_better(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage widest = *stage;
@@ -123,7 +124,8 @@ static bool cannot_fit_better(const struct search *s, const struct plan_stage *s
     return too_slow(s, score(s, &widest));
 }
 
-/* True if all pools make the plan too slow: blocks that exceed host memory are read from the disk again. */
+/* True if the plan is too slow with any set of pooled blocks, because blocks that exceed host memory are read
+ * from the disk again. */
 static bool pool_too_small(const struct search *s, const struct plan_stage *stage) {
     uint64_t streamed = stage->streamed_bytes_per_evaluation;
     if (!s->timed || !s->run->separate || streamed <= s->host_bytes) return false;
@@ -149,7 +151,7 @@ static struct cost cost_of(const struct search *s, const struct plan_stage *stag
 static bool costs_more(const struct search *s, const struct plan_stage *stage) {
     struct plan_stage ideal = *stage;
     uint64_t two = 2 * plan_least_ring(s->need, stage), capacity = s->device_bytes - stage->resident_bytes;
-    ideal.ring_bytes = two < capacity ? two : capacity; /* ring of the least cost: a smaller one costs more */
+    ideal.ring_bytes = two < capacity ? two : capacity; /* ring of least cost; smaller rings cost more */
     struct cost least = cost_of(s, &ideal);
     return s->choosing && compare(&least, &s->cost) >= (s->timed ? 0 : 1);
 }
@@ -186,8 +188,8 @@ static double try_rings(struct search *s, struct plan_stage *stage, const uint64
     return fastest;
 }
 
-/* Tries one set of pooled blocks. Returns true if other pools with the same residents need not be tried: in
- * the second pass after a success, because they have equal cost. */
+/* Tries one set of pooled blocks. Returns true if no other set of pooled blocks need be tried with these
+ * residents: in the second pass after a success, because all such sets have equal cost. */
 static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t *rings, int n_rings) {
     uint64_t sizes[SIZES_MAX];
     stage->pool_bytes = plan_blocks_bytes(s->need, stage->pooled);
@@ -201,11 +203,11 @@ static bool try_pool(struct search *s, struct plan_stage *stage, const uint64_t 
         stage->staging_bytes = sizes[i];
         if (stage->pool_bytes + sizes[i] > s->host_bytes) continue;
         if (sizes[i] > pinnable && i + 1 < n)
-            continue; /* skips staging that cannot be pinned, except the least */
+            continue; /* skips staging sizes that cannot be pinned, except the least */
         stage->pinned_bytes = plan_pinnable(s->run, stage, s->stage);
         double seconds = try_rings(s, stage, rings, n_rings);
         if (too_slow(s, seconds) && !s->run->pin_limit_bytes)
-            break; /* smaller staging helps only if pinned memory is limited */
+            break; /* smaller staging buffers help only if pinned memory is limited */
         done = s->choosing && !too_slow(s, seconds);
     }
     stage->pinned_bytes = UINT64_MAX;
@@ -218,8 +220,9 @@ struct pools {
     int n_rings, n, place[EXACT_SEPARATE];
 };
 
-/* Tries all pools that agree on the first i blocks (decided); bytes: size of the decided blocks in the pool.
- * The lower bound counts undecided blocks as pooled, so if it is too slow, all these pools are. */
+/* Tries all sets of pooled blocks that agree on the first i blocks, called decided. bytes: size of the
+ * decided blocks that are pooled. The lower bound counts undecided blocks as pooled, so a bound that is too
+ * slow excludes all these sets. */
 static bool try_pools_from(struct search *s, struct pools *p, int i, uint64_t bytes) {
     if (i == p->n) return try_pool(s, p->stage, p->rings, p->n_rings);
     uint64_t more = bytes + s->need->block_bytes[p->place[i]];
@@ -271,7 +274,7 @@ static void try_pools(struct search *s, struct plan_stage *stage, const uint64_t
 }
 
 static void try_residents(struct search *s, const uint64_t *set) {
-    /* until staging is chosen all memory counts as pinned, for a lower bound of the time */
+    /* all memory counts as pinned until the size of staging is chosen: gives a lower bound of the time */
     struct plan_stage stage = {.pinned_bytes = UINT64_MAX};
     uint64_t sizes[SIZES_MAX];
     memcpy(stage.resident, set, sizeof stage.resident);
@@ -296,8 +299,8 @@ static bool cannot_improve(const struct search *s, const struct plan_stage *stag
 }
 
 /* Tries all sets of residents that agree on all but the first i eligible blocks (undecided, counted as
- * resident); bytes: size of the decided residents. If these exceed memory, or the decided others stream too
- * much, all these sets are skipped. */
+ * resident); bytes: size of the decided residents. All these sets are skipped if the decided residents exceed
+ * memory, or if the decided blocks that stream are too many bytes. */
 static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uint64_t bytes) {
     if (!i) {
         try_residents(s, stage->resident);
@@ -313,7 +316,8 @@ static void try_sets_from(struct search *s, struct plan_stage *stage, int i, uin
     if (plan_pages(bytes + more) <= s->device_bytes) try_sets_from(s, stage, i - 1, bytes + more);
 }
 
-/* Returns a plan with all eligible blocks resident and all others pooled: no plan streams less. */
+/* Returns a plan with all eligible blocks resident and all other blocks in the host pool: no plan streams
+ * less. */
 static struct plan_stage ideal_of(const struct search *s) {
     struct plan_stage ideal = {0};
     memcpy(ideal.resident, s->eligible, sizeof ideal.resident);
@@ -321,7 +325,8 @@ static struct plan_stage ideal_of(const struct search *s) {
     return ideal;
 }
 
-/* Predicted seconds with this set of residents, a ring for n_ring blocks, and all other blocks pooled. */
+/* Predicted seconds of the stage with this set of residents, a ring for n_ring blocks, and all other blocks
+ * in the host pool. */
 static double plan_search_seconds_of(const struct search *s, const uint64_t *set, int n_ring) {
     struct plan_stage stage = {0};
     memcpy(stage.resident, set, sizeof stage.resident);
@@ -331,8 +336,8 @@ static double plan_search_seconds_of(const struct search *s, const uint64_t *set
     return block_stream_timing(s->block_stream, &stage).seconds;
 }
 
-/* Makes the one change to a set of residents (adds or exchanges a block) that saves most time within `most`
- * bytes. Returns false if none saves time. */
+/* Adds or exchanges one block in a set of residents: the change that saves most time within `most` bytes.
+ * Returns false if no change saves time. */
 static bool improve_once(const struct search *s, uint64_t *set, uint64_t most, int n_ring, double *seconds) {
     uint64_t used = plan_search_set_bytes(s, set);
     int best_in = -1, best_out = -1;
@@ -371,7 +376,7 @@ static void try_paced(struct search *s, double allowance) {
     uint64_t set[SET] = {0}, last[SET] = {0};
     bool improves = s->timed && !s->exact && s->n_eligible <= IMPROVED_BLOCKS;
     bool pool_chosen = s->run->separate && s->host_bytes < s->eligible_bytes + 2 * PLAN_STAGING;
-    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* the fine grid contains the coarse one */
+    uint64_t grid = pool_chosen ? POOLED_GRID : GRID; /* GRID includes all sizes of POOLED_GRID */
     for (uint64_t i = grid; i > 0; i--) {
         struct thinning thinning = {s->all, s->eligible, s->eligible_bytes * i / grid, allowance};
         block_stream_thin(s->block_stream, &thinning, set);

@@ -9,7 +9,7 @@ struct plan_search_input {
     const struct plan *budget;
     int stage;
     uint64_t other_stages_bytes; /* device bytes that residents of other stages occupy */
-    const uint64_t *residents;   /* bit set of the residents if they are given; NULL: chosen by the search */
+    const uint64_t *residents;   /* bit set of residents that the caller requires; NULL: the search chooses */
 };
 
 /* Writes residents, ring, pool, staging and placement of full-frame buffers to *stage. Leaves *stage

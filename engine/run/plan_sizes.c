@@ -19,8 +19,8 @@ static int add_size(uint64_t *sizes, int n, uint64_t bytes) {
     return n + 1;
 }
 
-/* Sizes of the blocks that pass a ring or staging, in order: first n_first once, then the others
- * cyclically. */
+/* Sizes of the blocks that pass through a ring or staging buffers, in order. The first n_first blocks pass
+ * once; the later blocks pass again in every evaluation. */
 struct passage {
     uint64_t bytes[2 * PLAN_BLOCKS_MAX];
     int n_first, n;

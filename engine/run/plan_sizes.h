@@ -10,8 +10,8 @@ enum { SIZES_RING_BLOCKS = 16, SIZES_STAGING_BLOCKS = 12, SIZES_MAX = 2 * SIZES_
 
 enum sizes_kind {
     SIZES_SOME,
-    SIZES_ALL,     /* all sums, if the stage has at most SIZES_RING_BLOCKS blocks */
-    SIZES_UNTIMED, /* rates are unknown: space for one block or two */
+    SIZES_ALL, /* candidates: all sums of block sizes, if the stage has at most SIZES_RING_BLOCKS blocks */
+    SIZES_UNTIMED, /* candidates if rates are unknown: space for one block, and for two blocks */
 };
 
 /* Candidate ring sizes, from space for any 8 consecutive blocks down to the least ring, which holds the

@@ -66,7 +66,8 @@ static void widen_rings(const struct run_need *need, struct plan *plan) {
 }
 
 /* Tries to keep all streamed model blocks in the pool after the run, so that the next run reads nothing from
- * the disk. Rejected if slower: with limited pinned memory, kept pools leave less for other stages. */
+ * the disk. Rejected if slower: with limited pinned memory, kept pools leave less pinned memory for other
+ * stages. */
 static void keep_pools(const struct run_need *need, struct plan *plan) {
     struct plan keeping = *plan;
     keeping.keep = true;

@@ -8,7 +8,8 @@ struct rates {
     struct op_rates ops; /* rates of operators on the computing device */
     double disk;         /* bytes per second from files to host memory, with several readers */
     double host_copy;    /* bytes per second from host memory to host memory */
-    double h2d; /* bytes per second from pinned host memory to device memory; unused if both are one memory */
+    double h2d; /* bytes per second from pinned host memory to device memory; unused if device and host share
+                   one memory */
 };
 
 #endif

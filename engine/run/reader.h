@@ -5,8 +5,8 @@
 
 #include "engine/run/block.h"
 
-/* Pure function: converts `values` values, whole blocks of both types. numbers: scratch for as many
- * floats. */
+/* Pure function: converts `values` values between element types; the count is a multiple of the quantisation
+ * block of either type. numbers: scratch memory for `values` floats. */
 typedef void packed_converter(const struct packed_conversion *conversion, const void *from, float *numbers,
                               void *to, int64_t values);
 

@@ -12,7 +12,8 @@ static int64_t requantise_values_of(const struct packed_segment *segment, enum d
     return (int64_t)segment->bytes / dtype_block_bytes(dtype) * dtype_block_values(dtype);
 }
 
-/* Reserves space for row scales after the values. No file holds them: such blocks serve for planning only. */
+/* Reserves space for row scales after the values. No file holds row scales of converted weights, so such
+ * blocks serve for planning only. */
 static void add_scales(struct packed_tensor *t, struct block *to) {
     struct packed_segment *segment = &to->segments[to->n_segments];
     *segment = segment[-1];

@@ -1,7 +1,8 @@
 /* Components whose weights are converted to another type while loading (--type): fewer bytes to hold and to
  * move, slightly different results. Each segment of the new packed blocks records its conversion; readers
- * convert. block_stored_type decides which weights change; weights with row scales or tiles in another tensor
- * do not. For rotated types only the layout is valid, for planning: no file holds their row scales. */
+ * convert. block_stored_type decides which weights change; weights with row scales or scale tiles in another
+ * tensor do not change. For rotated types only the layout is valid, for planning: no file holds their row
+ * scales. */
 #ifndef SLUICE_RUN_REQUANTISE_H
 #define SLUICE_RUN_REQUANTISE_H
 

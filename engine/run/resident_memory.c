@@ -49,7 +49,8 @@ static bool has_bit(const uint64_t *set, int i) {
     return set[i / 64] >> (i % 64) & 1;
 }
 
-/* Identity of a stage's list of model blocks: FNV-1a over base weights by block, adapter bytes by hash. */
+/* Identity of a stage's list of model blocks: an FNV-1a hash over the addresses of the base blocks (base
+ * weights) or over the adapter hashes of the blocks (adapter bytes). */
 static uint64_t blocks_fingerprint(const struct store_stage *stage, enum packed_part part) {
     uint64_t hash = 0xcbf29ce484222325;
     for (int i = 0; i < stage->n_model_blocks; i++) {
@@ -85,7 +86,8 @@ static bool same_layout(const struct resident_part *part, const struct resident_
     return true;
 }
 
-/* Index of an earlier run's memory with these blocks that the stage of that index cannot use; -1: none. */
+/* Finds an earlier run's memory for the list of blocks with fingerprint `blocks`. Skips memory that already
+ * belongs to the stage with the memory's index. Returns the index; -1 if none. */
 static int find_unclaimed(const struct resident_memory *memory, enum packed_part part,
                           const struct store_stage *stages, int n_stages, uint64_t blocks) {
     for (int i = 0; i < PLAN_STAGES_MAX; i++)
@@ -173,7 +175,7 @@ struct moving {
     struct device *device;
     struct resident_part *from, *to;
     int n_model_blocks;
-    uint64_t taken, returned; /* leading bytes: of the new range, allocated; of the old one, returned */
+    uint64_t taken, returned; /* leading bytes allocated in the new, returned from the old range */
     bool failed;
 };
 
@@ -182,7 +184,7 @@ static bool moves(const struct moving *m, int block) {
 }
 
 /* True if there is a block to move, and moving needs at most the memory of the larger layout plus one step.
- * Condition: no block's offset rises by more than the layout grows. */
+ * The limit holds if no block's offset rises by more than the layout grows. */
 static bool may_move(const struct moving *m) {
     uint64_t growth = m->to->bytes > m->from->bytes ? m->to->bytes - m->from->bytes : 0;
     int n = 0;
@@ -230,7 +232,7 @@ static void move_block(struct moving *m, int block) {
     if (!m->failed) set_bit(m->to->ready, block);
 }
 
-/* Moves adapter bytes or base weights to the new layout; if pages cannot be allocated, they are dropped. */
+/* Moves adapter bytes or base weights to the new layout; drops the bytes if pages cannot be allocated. */
 static void move_part(struct moving *m) {
     m->to->base = weights_reserve(m->sys, m->device, m->to->bytes);
     if (!m->to->base) {

@@ -1,6 +1,6 @@
-/* Memory for blocks of one stage that stay, each at a fixed offset: resident blocks on the device, and blocks
- * of the host pool. Owned by the session, so that the next run finds the blocks that the plan keeps. A block
- * is ready once the store has filled it. */
+/* Memory for weight blocks that stay for a whole stage, each at a fixed offset: resident blocks on the
+ * device, and blocks kept in host memory for a GPU. Owned by the session, so that the next run finds the
+ * blocks that the plan keeps. A block is ready once the store has loaded all bytes. */
 #ifndef SLUICE_RUN_RESIDENT_MEMORY_H
 #define SLUICE_RUN_RESIDENT_MEMORY_H
 
@@ -26,9 +26,9 @@ struct resident_part {
     uint32_t offset[PLAN_BLOCKS_MAX +
                     1]; /* offset of each block in units of ARENA_ALIGN; a block ends where the next begins */
     uint64_t ready[PLAN_BLOCKS_MAX / 64];
-    struct pins pins;                    /* pinned ranges of a pool, on a device with its own memory */
-    bool evicted;                        /* some blocks were evicted: no later run reuses the memory */
-    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* bit set of evicted blocks whose pages have been returned */
+    struct pins pins; /* pinned ranges of host memory that holds weights for a discrete GPU */
+    bool evicted;     /* some blocks were evicted: no later run reuses the memory */
+    uint64_t gone[PLAN_BLOCKS_MAX / 64]; /* bit set of evicted blocks with returned pages */
 };
 
 struct resident_memory {
@@ -68,8 +68,8 @@ void resident_memory_lay_out(struct resident_memory *memory, struct sys *sys, st
 bool resident_memory_held(const struct resident_memory *memory);
 struct packed_place resident_memory_place(const struct resident_memory *memory, int block);
 void resident_memory_set_ready(struct resident_memory *memory, int block);
-/* Evicts the blocks outside the bit set `member`, which must not be in use. The pages that only they occupy
- * are returned for good. A part without memory is only laid out again. */
+/* Evicts the blocks outside the bit set `member`, which must not be in use. The pages that only evicted
+ * blocks occupy are returned for good. A part without memory is only laid out again. */
 void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
                             const struct store_stage *stage, const uint64_t *member);
 /* Allocates the memory of all parts unless allocated. MEMORY. */

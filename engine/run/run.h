@@ -8,7 +8,7 @@
 struct stage {
     char name[16];
     const struct component *component;
-    const struct block **blocks; /* the component's; blocks of gathered rows replace embedding tables */
+    const struct block **blocks; /* component's blocks; gathered rows replace embedding tables */
     int n_blocks, n_model_blocks;
     /* n_groups groups of n_lanes lanes, one group after the other. The lanes of a group compute together;
      * lane i of every group uses the same state memory. Evaluation k belongs to group k % n_groups, at
@@ -27,8 +27,8 @@ struct stage {
 
 enum evict_reason {
     EVICT_ASKED,    /* other programs need the memory */
-    EVICT_OPERATOR, /* an operator found no memory; its evaluation is computed again */
-    EVICT_STAGE,    /* a stage found no memory when it began; it begins again */
+    EVICT_OPERATOR, /* an operator found no memory; the current evaluation is computed again */
+    EVICT_STAGE,    /* a stage found no memory when it began; the stage begins again */
 };
 
 struct run_hooks {
@@ -56,7 +56,7 @@ struct run {
     const struct run_hooks *hooks;
     int readers; /* number of reader threads: see struct store_options */
     packed_converter *converter;
-    bool nested; /* a preview inside another run, in that run's callback_vram_bytes */
+    bool nested; /* a preview inside an outer run, within the outer run's callback_vram_bytes */
 };
 
 #endif

@@ -1,7 +1,7 @@
-/* Memory of a stage besides weights; a dry run only counts it. State, scratch and workspace lie in device
- * memory if the device has its own, else in host memory, as the plan counts them. Full-frame buffers are part
- * of the state unless the plan keeps them in host memory. Structures that only the host reads lie in host
- * memory. Forward functions receive tensors and do not depend on the placement. */
+/* Memory of a stage except weights. A dry run only counts the bytes. State, scratch and workspace lie in
+ * device memory if the device has its own, else in host memory, as the plan counts them. Full-frame buffers
+ * are part of the state unless the plan keeps them in host memory. Structures that only the host reads lie in
+ * host memory. Forward functions receive tensors and do not depend on where these lie. */
 #ifndef SLUICE_RUN_STAGE_MEMORY_H
 #define SLUICE_RUN_STAGE_MEMORY_H
 

@@ -98,7 +98,7 @@ static void begin_pinning(struct store *s, struct resident_memory *pool, uint64_
 enum status store_begin_stage(struct store *s, int stage, struct error *e) {
     const struct plan_stage *p = &s->o.plan->stage[stage];
     struct residents *r = s->o.residents;
-    if (ring_renew(s, p->ring_bytes)) /* keeps blocks prefetched for this stage (I7) */
+    if (ring_renew(s, p->ring_bytes)) /* keeps blocks prefetched for this stage (invariant I7) */
         return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)p->ring_bytes);
     if (resident_memory_begin(&r->memory[stage], s->o.sys, s->device, e) != OK ||
         (s->device && resident_memory_begin(&r->pool[stage], s->o.sys, NULL, e) != OK))
@@ -113,7 +113,7 @@ enum status store_begin_stage(struct store *s, int stage, struct error *e) {
 
 void store_end_stage(struct store *s, int stage) {
     pthread_mutex_lock(&s->lock);
-    s->stage = -1; /* no fill is placed until the next stage has its memory */
+    s->stage = -1; /* no weights are placed until the next stage has memory */
     pieces_abandon(s, stage);
     pieces_close_staging(s);
     pthread_mutex_unlock(&s->lock);
@@ -130,7 +130,8 @@ void residents_destroy(struct residents *residents) {
     }
 }
 
-/* Evicts the residents that the new plan lacks: returns their pages, or if unallocated changes the layout. */
+/* Evicts the residents that the new plan lacks. Returns the pages of allocated residents; for unallocated
+ * residents only the layout changes. */
 static void evict_residents(struct store *s, const struct plan *plan) {
     for (int k = 0; k < plan->n_stages; k++)
         resident_memory_reduce(&s->o.residents->memory[k], s->o.sys, s->device, &s->o.stages[k],
@@ -140,7 +141,7 @@ static void evict_residents(struct store *s, const struct plan *plan) {
 enum status store_replan(struct store *s, const struct plan *plan, int visit, struct error *e) {
     int stage = s->stage;
     pthread_mutex_lock(&s->lock);
-    s->stage = -1; /* no fill is placed while the plan changes */
+    s->stage = -1; /* no weights are placed while the plan changes */
     for (int k = 0; k < s->o.plan->n_stages; k++) pieces_abandon(s, k);
     if (s->device) s->device->memory->finish(s->device);
     evict_residents(s, plan);
@@ -161,7 +162,7 @@ static bool has_arrived(const struct store *s, const struct fill *f, uint64_t to
     return (f->state == FILL_FILLING || f->state == FILL_READY) && pieces_arrived(s, f) >= to;
 }
 
-/* Waits until the fill has a place and its bytes [0, to) have arrived. Releases the lock meanwhile. */
+/* Waits until the fill is placed and bytes [0, to) of the fill have arrived. Releases the lock meanwhile. */
 static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct error *e) {
     const double poll_seconds = 20e-3;
     double since = s->o.sys->clock(s->o.sys);
@@ -177,9 +178,9 @@ static enum status wait_for(struct store *s, struct fill *f, uint64_t to, struct
     s->counters.stall_seconds += s->o.sys->clock(s->o.sys) - since;
     bool arrived = has_arrived(s, f, to);
     if (!arrived && s->error.code != OK && e->code == OK)
-        *e = s->error; /* a failed fill is reported here (I4) */
+        *e = s->error; /* a failed fill is reported here (invariant I4) */
     if (!arrived && !go_on) error_set(e, CANCELLED, "cancelled while waiting for weights");
-    return arrived ? OK : e->code; /* OK only after the bytes have arrived (I2) */
+    return arrived ? OK : e->code; /* OK only after the bytes have arrived (invariant I2) */
 }
 
 enum status store_acquire(struct store *s, int visit, struct packed_place *place, struct error *e) {
@@ -222,7 +223,7 @@ void store_release(struct store *s, int visit) {
     bool empties = !f->resident && f->last_visit == visit;
     pthread_mutex_lock(&s->lock);
     if (empties && f->state != FILL_READY)
-        pieces_cancel(s, f); /* I1: no reader may write memory that is about to be freed */
+        pieces_cancel(s, f); /* invariant I1: no reader may write memory that is about to be freed */
     pthread_mutex_unlock(&s->lock);
     if (empties && !s->device) s->o.sys->discard(s->o.sys, fill_address(f), f->block->bytes);
     pthread_mutex_lock(&s->lock);

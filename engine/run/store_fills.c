@@ -8,7 +8,7 @@ static bool joins_previous(const struct store *s, const struct visit *v, bool re
     return last && !resident && !last->resident && last->stage == v->stage && last->number == v->block;
 }
 
-/* Index of the first fill of a resident block, or -1. */
+/* Index of the first fill (weights of one visit) of a resident block; -1 if none. */
 static int resident_fill(const struct store *s, const struct visit *v) {
     for (int i = 0; i < s->n_fills; i++)
         if (s->fills[i].resident && s->fills[i].stage == v->stage && s->fills[i].number == v->block) return i;
@@ -107,7 +107,8 @@ static char *end_of(const struct fill *f) {
     return fill_address(f) + f->block->bytes;
 }
 
-/* Returns the ring's head to offset 0; the fills below the head join the list ring_older. */
+/* Returns the ring's head to offset 0. Fills (weights of a visit) below the old head join the list
+ * ring_older. */
 static void wrap_ring(struct store *s) {
     for (int i = s->next_place - 1; i >= s->ring_wrap; i--) {
         if (s->fills[i].resident) continue;
@@ -118,11 +119,11 @@ static void wrap_ring(struct store *s) {
     s->ring_head = 0;
 }
 
-/* Places a fill in the ring; false if it does not fit. Older fills that it overwrites entirely leave
- * ring_older. */
+/* Places a fill in the ring; false if it does not fit. Older fills that the new fill overwrites entirely
+ * leave the list ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-    uint64_t limit = here < there ? here : there /* end of the ring bytes that both stages have (I7) */;
+    uint64_t limit = here < there ? here : there /* end of ring bytes of this and the fill's stage (I7) */;
     if (f->block->bytes > limit) return false;
     if (s->ring_head + f->block->bytes > limit) wrap_ring(s);
     f->place = packed_contiguous(f->block, s->ring + s->ring_head);
@@ -132,8 +133,8 @@ static bool place_in_ring(struct store *s, struct fill *f) {
     return true;
 }
 
-/* True if the plan limits prefetching. The limit must also hold on the device, which may lag behind the host:
- * copies of the fill then wait for the device event of the last release. */
+/* True if the plan of a stage limits prefetching. The device may lag behind the host, so copies into the ring
+ * must then also wait for the device event of the last release. */
 static bool limits_prefetch(const struct plan_stage *p) {
     return p->depth || p->no_wrap || p->waits;
 }
@@ -161,8 +162,8 @@ bool fills_place_next(struct store *s) {
     f->event = limits_prefetch(&s->o.plan->stage[s->stage]) ? s->event : 0;
     f->state = f->claimed == f->block->bytes
                    ? FILL_READY
-                   : FILL_FILLING; /* a resident block that an earlier run filled is READY at once (I6) */
-    s->next_place++;               /* fills are placed in visit order (I5) */
+                   : FILL_FILLING; /* a resident block that an earlier run filled is READY (I6) */
+    s->next_place++;               /* fills are placed in visit order (invariant I5) */
     return true;
 }
 
@@ -179,5 +180,5 @@ bool fills_place_is_free(struct fill *f, uint64_t from, uint64_t to, uint64_t *e
 
 void fills_empty(struct fill *f, uint64_t event) {
     f->released = event;
-    f->state = FILL_EMPTY; /* only now may the fill's space be reused (I3) */
+    f->state = FILL_EMPTY; /* only now may the fill's space be reused (invariant I3) */
 }

@@ -1,4 +1,4 @@
-/* Moves the bytes of the store's fills in pieces, on reader threads: see store_state.h. */
+/* Moves the weights of visits (fills) in pieces of a few MiB, on reader threads: see store_state.h. */
 #include "engine/run/store_state.h"
 
 #include <string.h>
@@ -62,7 +62,7 @@ static uint64_t fence_bytes(uint64_t packed_bytes, uint64_t piece_bytes) {
     return piece_bytes * ((packed_bytes + all - 1) / all);
 }
 
-/* Index of the free staging buffer with the oldest last copy; -1 if none is free. */
+/* Index of the free staging buffer that has been unused for longest; -1 if none is free. */
 static int free_staging(const struct store *s) {
     int oldest = -1;
     for (int i = 0; i < s->n_staging; i++)
@@ -71,8 +71,8 @@ static int free_staging(const struct store *s) {
     return oldest;
 }
 
-/* Determines the next piece of a fill; false if it cannot start now. A piece is never claimed without its
- * staging buffer, because later pieces would then wait for it. */
+/* Determines the next piece of a fill; false if it cannot start now. A piece is never claimed without a
+ * staging buffer, because later pieces would wait for the claimed piece. */
 static bool cut_piece(struct store *s, struct fill *f, struct piece *piece) {
     const struct block *block = f->block;
     uint64_t from = f->claimed, alike;
@@ -128,8 +128,8 @@ static void pin_claimed(struct store *s, struct pins *pins, uint64_t from) {
     pthread_mutex_unlock(&s->lock);
 }
 
-/* Pins the chunk with byte `from`, or waits for the thread that does. *end: end of the chunk. Returns true if
- * pinned, false if refused. Call without the lock. */
+/* Pins the chunk with byte `from`, or waits for the thread that pins the chunk. *end: end of the chunk.
+ * Returns true if pinned, false if refused. Call without the lock. */
 static bool ensure_pinned(struct store *s, struct pins *pins, uint64_t from, uint64_t *end) {
     if (pins_state(pins, from, end) == PIN_DONE) return true; /* usual case */
     pthread_mutex_lock(&s->lock);
@@ -158,7 +158,7 @@ static uint64_t copy_piece(struct store *s, const struct piece *piece, struct pi
 }
 
 /* Returns the pinning state of the host memory (pool or staging) that a piece is copied from. *packed: the
- * address that byte 0 of the packed block would have there. */
+ * address that byte 0 of the packed block would have in this memory. */
 static struct pins *copy_source(struct store *s, const struct piece *piece, char **packed) {
     const struct fill *f = piece->fill;
     if (piece->buffer < 0) {
@@ -183,7 +183,7 @@ static uint64_t move_to_device(struct store *s, const struct piece *piece, struc
     int64_t unpinned = 0;
     pthread_mutex_unlock(&s->lock);
     if (reads && f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
-    /* the previous copy out of the staging buffer must be complete (I8) */
+    /* the previous copy out of the staging buffer must be complete (invariant I8) */
     if (passed) s->device->memory->wait_copy(s->device, passed);
     if (!f->pooled) reader_read(reader, f->block, piece->from, piece->to, read, e);
     if (from != read && e->code == OK)
@@ -211,7 +211,7 @@ static uint64_t move_to_host(struct store *s, const struct piece *piece, struct 
     char *packed = packed_byte(f->block, &f->place, piece->from) - piece->from;
     pthread_mutex_unlock(&s->lock);
     reader_read(reader, f->block, piece->from, piece->to, packed,
-                e); /* only this reader writes these bytes (I1) */
+                e); /* only this reader writes these bytes (invariant I1) */
     pthread_mutex_lock(&s->lock);
     count_reads(s, reader);
     return reader->bytes_read;
@@ -224,7 +224,7 @@ static void finish_piece(struct store *s, const struct piece *piece, uint64_t mo
     s->o.sys->wake(s->o.sys, &s->ready);
     if (e->code != OK) {
         if (s->error.code == OK) s->error = *e;
-        f->state = FILL_FAILED; /* acquire or await reports the failure (I4) */
+        f->state = FILL_FAILED; /* acquire or await reports the failure (invariant I4) */
     } else {
         s->counters.bytes_moved += (int64_t)moved;
     }

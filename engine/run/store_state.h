@@ -21,14 +21,14 @@ enum { FILL_FENCES = 16 };
 /* The weights of one visit, or of several consecutive visits of one block. */
 struct fill {
     const struct block *block;
-    int stage, number; /* number: index of the block in its stage */
+    int stage, number; /* number: index of the fill's block in the list of blocks of the stage */
     int first_visit;
-    int last_visit; /* visit whose release frees the fill's ring space */
+    int last_visit; /* the release of this visit frees the fill's ring space */
     bool resident, pooled;
-    bool reads_pool; /* the fill also copies the block into the pool */
+    bool reads_pool; /* the fill also copies the block into the host pool */
     enum fill_state state;
     struct packed_place place;
-    struct fill *over;  /* oldest fill in the ring whose space this fill still has to wait for */
+    struct fill *over;  /* oldest fill in the ring with space that this fill must wait for */
     struct fill *above; /* next fill of the list ring_older */
     uint64_t event;     /* device event that all copies of this fill wait for */
     uint64_t released;  /* device event of the fill's last release */
@@ -100,8 +100,8 @@ struct store {
 
     char *staging_memory;
     struct pins staging_pins;
-    uint64_t staging_bytes, staging_piece; /* size of all staging buffers; of one */
-    uint64_t staging_slack; /* spare bytes that align memory with file offsets for direct reads */
+    uint64_t staging_bytes, staging_piece; /* bytes of all staging buffers; bytes of one staging buffer */
+    uint64_t staging_slack;                /* spare bytes to align memory with file offsets in direct reads */
     struct staging staging[STAGING_MAX];
     int n_staging;
     bool staging_open, staging_unpinned; /* staging_unpinned: some staging memory could not be pinned */
@@ -111,7 +111,7 @@ struct store {
 
     int pieces_in_flight; /* pieces in flight over all fills */
     uint64_t pieces_claimed;
-    int pinning;        /* number of readers that pin memory ahead of use */
+    int pinning;        /* number of reader threads that are pinning memory ahead of use */
     struct error error; /* error of the first read that failed */
     struct store_counters counters;
 };
@@ -123,11 +123,12 @@ void fills_drop_from(struct store *store, int visit);
 /* Places the next fill if it fits. Returns false if it does not, or if there is none. */
 bool fills_place_next(struct store *store);
 /* True if bytes [from, to) of a fill's place are free: all earlier fills there are released. Call with
- * ascending ranges. *event: the last of those releases, which a copy to the place waits for (I3). */
+ * ascending ranges. *event: device event of the last such release, which a copy to the place waits for
+ * (invariant I3). */
 bool fills_place_is_free(struct fill *fill, uint64_t from, uint64_t to, uint64_t *event);
 /* Marks adapter bytes and base weights that an earlier run filled as claimed: readers skip them. */
 void fills_skip_ready(const struct store *store, struct fill *fill);
-/* Ends a fill; its place is free after `event`. */
+/* Ends a fill; the fill's place is free after `event`. */
 void fills_empty(struct fill *fill, uint64_t event);
 
 /* Reserves address space for the plan's largest ring. MEMORY. */
@@ -149,8 +150,8 @@ void pieces_move_inline(struct store *store);
 /* Returns n such that bytes [0, n) of a packed block have arrived. Readers claim pieces in order but finish
  * in any order, so n is the start of the first piece in flight. */
 uint64_t pieces_arrived(const struct store *store, const struct fill *fill);
-/* Returns the last fence of the copies of bytes [0, `*to`), which must have arrived. Raises `*to` to the end
- * of its section, as far as the section has arrived. */
+/* Returns the last fence of the copies of bytes [0, `*to`), which must have arrived. Raises `*to` towards the
+ * end of the section that contains it, as far as bytes have arrived. */
 uint64_t pieces_last_fence(const struct store *store, const struct fill *fill, uint64_t *to);
 /* Sets the fill to FAILED and waits for its reads in flight, because its memory will be reused. Releases the
  * lock meanwhile. */

@@ -64,7 +64,7 @@ struct simulation {
     struct held ring, staging;
     uint64_t moved[VISITS_MAX]; /* bytes moved for each visit; 0 for a resident that is already loaded */
     double bus_free, disk_free, host_free;
-    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* bit set by block: pooled, but not entirely in pinned memory */
+    uint64_t windowed[PLAN_BLOCKS_MAX / 64]; /* bit set: blocks in the host pool, not entirely pinned */
 };
 
 static double end_of(const struct simulation *s, int visit) {
@@ -80,7 +80,8 @@ static double earliest_start(const struct simulation *s) {
     return from;
 }
 
-/* Time at which a buffer of `limit` bytes has space for the visit. freed: when earlier visits free theirs. */
+/* Time at which a buffer of `limit` bytes has space for the visit. freed: times at which earlier visits free
+ * space. */
 static double wait_for_space(struct simulation *s, struct held *held, const double *freed, uint64_t limit) {
     double from = 0;
     uint64_t bytes =
@@ -142,7 +143,7 @@ static double arrival(struct simulation *s, int i, bool first) {
     else
         s->bus_free =
             upstream_then_bus(s, i, upstream_of(s, i, pooled && !first), !pooled || windowed, from, bus_from);
-    if (windowed && first) /* the block enters the pool when the disk read ends */
+    if (windowed && first) /* the block enters the host pool when the disk read ends */
         s->host_free = larger(s->host_free, s->disk_free);
     s->copied[s->visit] = s->bus_free;
     return s->bus_free;
@@ -156,9 +157,9 @@ static void simulate(struct simulation *s, int from, int to, bool first) {
     }
 }
 
-/* Extrapolates the seconds of a stage from the n simulated evaluations: each further one takes the mean of
- * the last two. But at least `least` seconds, the load of an evaluation, which a large ring can hide during
- * the simulation. */
+/* Extrapolates the seconds of a stage from the n simulated evaluations: each further evaluation takes the
+ * mean of the last two. Such an evaluation takes at least `least` seconds, the load of an evaluation, which a
+ * large ring can hide during the simulation. */
 static void extrapolate(const struct simulation *s, const double *ended, int n, double least,
                         struct timing *timing) {
     double last = n > 1 ? ended[n - 1] - ended[n - 2] : ended[0];

@@ -1,14 +1,13 @@
 /* Predicts the time of a stage whose weights stream through a ring, and chooses residents that keep the
- * stream even. Pure functions.
- * Model: one copier moves blocks in visit order and runs ahead as far as the ring has space. Space is freed
- * in visit order, when a visit's computation ends. A visit begins when the previous one has ended and its
- * bytes have arrived. All times are maxima or sums of earlier times, so one pass over the visits computes
- * them. An independent simulator gave the times in test/lib/timing_table.c.
- * Simplifications: a block arrives in one piece, so the prediction is an upper bound (most visibly if the
- * ring holds one block). The ring wastes no space at its end. Unpinned parts of a pool are copied to staging
- * while the disk continues, one copy at a time. Operators wait for every byte of full-frame buffers in host
- * memory at the bus rate, without overlap; concurrent weight copies are not slowed. A rate of 0 means unknown
- * and takes no time. */
+ * stream even. Pure functions. Model: one copier moves blocks in visit order and runs ahead as far as the
+ * ring has space. Space is freed in visit order, when a visit's computation ends. A visit begins when the
+ * previous one has ended and its bytes have arrived. All times are maxima or sums of earlier times, so one
+ * pass over the visits computes them. An independent simulator gave the times in test/lib/timing_table.c.
+ * Simplifications: a block arrives as a whole, so the prediction is an upper bound (most visibly if the ring
+ * holds one block). The ring wastes no space at its end. Unpinned parts of a pool are copied to staging while
+ * the disk continues, one copy at a time. Operators wait for every byte of full-frame buffers in host memory
+ * at the bus rate, without overlap; concurrent weight copies are not slowed. A rate of 0 means unknown and
+ * takes no time. */
 #ifndef SLUICE_RUN_TIMING_H
 #define SLUICE_RUN_TIMING_H
 
@@ -37,8 +36,8 @@ struct block_stream {
 struct timing {
     double seconds;            /* seconds of the whole stage */
     double evaluation_seconds; /* seconds of one evaluation in steady state */
-    double floor_seconds;      /* lower bound of `seconds` if nothing waits: by the busiest resource */
-    /* floor_seconds of the first, of each later evaluation */
+    double floor_seconds;      /* lower bound of `seconds`: busy time of the busiest resource */
+    /* floor_seconds of the first evaluation; of each later evaluation */
     double first_floor_seconds, later_floor_seconds;
     enum bound bound; /* the resource with the largest load in the whole stage */
 };

@@ -13,7 +13,7 @@ enum { LANE_REFERENCES_MAX = 3, ADD_TIME_IDS_MAX = 6 };
 /* An image inside a prompt. A vision encoder computes its tokens, a grid in row order. */
 struct vision_span {
     struct tensor rows;           /* [height width, C]: written by the vision encoder */
-    int32_t first, height, width; /* first token's index in the prompt; token grid; 0: no image */
+    int32_t first, height, width; /* first token's index; rows and columns of tokens; 0: none */
 };
 
 /* One sequence being computed in a stage: a prompt, an image under one guidance branch, or a picture to
@@ -49,7 +49,8 @@ struct lane {
     int n_add_time_ids;
     int prompt; /* index of the prompt; lanes of one prompt share what depends on the prompt alone */
     /* Skip-layer guidance: numbers of the blocks that this lane skips. evaluations: range in which the lane
-     * is computed; n = 0: all. All lanes with a range have the same range and come after lanes without. */
+     * is computed; n = 0: all. All lanes with a range have the same range and come after lanes without a
+     * range. */
     const int *skip_layers;
     int n_skip_layers;
     struct {
@@ -91,11 +92,11 @@ struct visit_scope {
     const void *settings; /* the family's settings structure */
     const struct lane *lane;
     int number; /* number of the block */
-    int chunk;  /* index of the chunk of frames, in a VAE's stage */
-    /* Timesteps of the visit, by index: the evaluation's one; all if hoisted; none in other visits before the
-     * first evaluation. */
+    int chunk;  /* index of the chunk of video frames, in a VAE's stage */
+    /* Range of timestep indices of the visit: the timestep of the current evaluation; all timesteps if
+     * hoisted; none in other visits before the first evaluation. */
     int timestep, n_timesteps;
-    const float *timesteps; /* values of these timesteps, as the family's recipe defines them */
+    const float *timesteps; /* timestep values, as the family's recipe defines them */
 };
 
 /* Slices timestep-dependent rows [all timesteps or 1, C] to this visit's rows [n_timesteps, C]. Without

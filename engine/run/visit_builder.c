@@ -1,8 +1,8 @@
 /* Builds the visit list of ordinary stages from the update rates of blocks: component_visits of family.h.
  * Order: blocks that depend on the prompt alone; then, if hoisted, the rows of all timesteps; then the
- * evaluations with the other blocks. Within each group, embedding rows come first, then blocks in the
- * family's order. Prompts, and images under guidance, compute together; pictures to encode or decode go one
- * after another, each through all its evaluations. */
+ * evaluations with the other blocks. In each of these three parts, embedding rows come first, then blocks in
+ * the family's order. Prompts, and images under guidance, compute together; pictures to encode or decode go
+ * one after another, each through all its evaluations. */
 #include "engine/run/family.h"
 
 struct visit_builder {

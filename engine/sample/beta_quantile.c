@@ -26,7 +26,7 @@ static double cumulative(double x, double a, double log_beta) {
     return exp(a * (log(x) + log1p(-x)) - log_beta) * continued_fraction(x, a) / a;
 }
 
-/* lgamma() is not thread-safe: it sets the global signgam. */
+/* Logarithm of the gamma function. Not lgamma(), which is not thread-safe because of the global signgam. */
 static double log_gamma(double x) {
     int sign;
     return lgamma_r(x, &sign);

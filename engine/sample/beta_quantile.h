@@ -1,4 +1,4 @@
-/* Quantile function of the symmetric beta distribution, for schedules named "beta". */
+/* Quantile function of the symmetric beta distribution, for the "beta" schedules. */
 #ifndef SLUICE_SAMPLE_BETA_QUANTILE_H
 #define SLUICE_SAMPLE_BETA_QUANTILE_H
 

@@ -9,7 +9,7 @@ void guidance_cfg(struct tensor cond, struct tensor uncond, int patch, double sc
     for (int64_t i = 0; i < tensor_elements(&cond); i++) c[i] = c[i] + g * (c[i] - u[i]);
 }
 
-/* Strides of the values of one token: `plane` between channels, `row` between its pixel rows. */
+/* Strides of the values of one token: `plane` between channels, `row` between the token's pixel rows. */
 struct token_values {
     int channels, patch;
     int64_t plane, row;

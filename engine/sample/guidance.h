@@ -1,5 +1,5 @@
 /* Guidance: combines the predictions for the prompt (cond) and the negative prompt (uncond). One function per
- * rule; a recipe names its rule. Plain loops on the host. */
+ * guidance rule; the recipe chooses the rule. Plain loops on the host. */
 #ifndef SLUICE_SAMPLE_GUIDANCE_H
 #define SLUICE_SAMPLE_GUIDANCE_H
 
@@ -17,8 +17,9 @@ guidance_rule guidance_cfg;
 guidance_rule guidance_cfg_keep_norm;
 
 /* Skip-layer guidance (--slg-layers): guided + scale (cond - skipped). skipped: prediction of the same prompt
- * without some blocks; cond: prediction before classifier-free guidance. Before that guidance slg_begin sets
- * skipped := scale (cond - skipped), after it slg_add adds skipped. All have one shape, f32 (diffusers 0.42,
+ * without some blocks; cond: prediction before classifier-free guidance. Before classifier-free guidance
+ * guidance_slg_begin sets skipped := scale (cond - skipped); after classifier-free guidance guidance_slg_add
+ * adds skipped to the prediction. All tensors are f32 of one shape (diffusers 0.42,
  * pipelines/stable_diffusion_3/pipeline_stable_diffusion_3.py). */
 void guidance_slg_begin(struct tensor skipped, struct tensor cond, double scale);
 void guidance_slg_add(struct tensor guided, struct tensor skipped);

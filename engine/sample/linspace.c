@@ -1,4 +1,4 @@
-/* The build never contracts a * b + c to fused multiply-adds by itself, so only fmaf fuses. */
+/* The compiler flags forbid contracting a * b + c to fused multiply-adds, so only calls of fmaf fuse. */
 #include "engine/sample/linspace.h"
 
 #include <math.h>

@@ -29,8 +29,8 @@ static void fill_abar(const float beta[N], float alpha[N]) {
     }
 }
 
-/* Zero terminal SNR: shifts and scales sqrt(alphas_cumprod) so that the last is 0 and the first unchanged
- * (Lin et al., "Common Diffusion Noise Schedules and Sample Steps are Flawed", 2023). */
+/* Zero terminal SNR: shifts and scales sqrt(alphas_cumprod) so that the last value is 0 and the first is
+ * unchanged (Lin et al., "Common Diffusion Noise Schedules and Sample Steps are Flawed", 2023). */
 static void rescale_betas(float beta[N], float alpha[N]) {
     float last = sqrtf(alpha[N - 1]), first = sqrtf(alpha[0]), factor = first / (first - last), before = 0;
     for (int i = 0; i < N; i++) {
@@ -46,7 +46,7 @@ float sigma_of_alpha(float alpha) {
 }
 
 void noise_table_fill(struct noise_table *table, const struct training_noise *settings) {
-    float *beta = table->sigma; /* scratch memory; filled with sigmas below */
+    float *beta = table->sigma; /* scratch memory for the betas, which the sigmas then overwrite */
     for (int i = 0; i < N; i++) beta[i] = beta_of(settings, i);
     fill_abar(beta, table->alpha);
     if (settings->rescale_zero_snr != ZERO_SNR_NO) rescale_betas(beta, table->alpha);

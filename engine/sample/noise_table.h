@@ -1,9 +1,10 @@
 /* The 1000 noise levels of training, by timestep; not for flow models.
  *
- * A level is alpha (alphas_cumprod in diffusers: the image's share of the variance), or sigma = sqrt((1 -
- * alpha) / alpha). Computed in float32 in diffusers' order of operations (0.42,
+ * A noise level is given as alpha (alphas_cumprod in diffusers: the image's share of the variance) or as
+ * sigma = sqrt((1 - alpha) / alpha). Computed in float32 in diffusers' order of operations (0.42,
  * schedulers/scheduling_euler_discrete.py), with products accumulated in double as in PyTorch. Square roots
- * and logarithms are correctly rounded; in PyTorch and NumPy their last bit depends on the processor. */
+ * and logarithms are correctly rounded; in PyTorch and NumPy the last bit of square roots and logarithms
+ * depends on the processor. */
 #ifndef SLUICE_SAMPLE_NOISE_TABLE_H
 #define SLUICE_SAMPLE_NOISE_TABLE_H
 

@@ -10,9 +10,9 @@
 #include "engine/sample/grid.h"
 
 enum prediction_form {
-    PREDICTION_DERIVATIVE, /* d(sample / signal) / d sigma: the noise; for flow matching noise minus image */
+    PREDICTION_DERIVATIVE, /* d(sample / signal) / d sigma: noise; flow: noise minus image */
     PREDICTION_DENOISED,   /* the predicted latent of the finished image (x0) */
-    PREDICTION_OUTPUT,     /* unconverted; the sampler converts it */
+    PREDICTION_OUTPUT,     /* the denoiser's output, unconverted; the sampler converts it */
 };
 
 struct prediction {
@@ -20,10 +20,10 @@ struct prediction {
     bool is_flow;
     /* Timestep input of the denoiser for a training timestep. */
     float (*timestep_input)(float timestep);
-    /* Factor on the sample in the denoiser's input. NULL: the factor of the grid point. */
+    /* Factor on the sample in the denoiser's input. NULL: input_scale of the grid point. */
     float (*input_scale)(const struct grid_point *at);
-    /* Converts the denoiser's output (n values) to a form, in place. sample: the denoiser's sample; at: its
-     * noise level. */
+    /* Converts the denoiser's output (n values) to a form, in place. sample: the sample that was evaluated;
+     * at: the sample's noise level. */
     void (*convert)(float *output, const float *sample, int64_t n, const struct grid_point *at,
                     enum prediction_form form);
 };

@@ -1,12 +1,11 @@
-/* Samplers: how a sample moves from one noise level to the next. One table entry per sampler gives
- * evaluations per step, history tensors (memory is planned from it), noise draws, and the update. Plain loops
- * on the host.
+/* Samplers: how a sample moves from one noise level to the next. The table entry of a sampler gives
+ * evaluations per step, number of history tensors, noise draws, and the update. Plain loops on the host.
  *
  * An update is a weighted sum of tensors; weights are computed in double from the step's noise levels. In
  * terms of sigma and sample / signal (flow matching: sigma and sample) the formulas are those of k-diffusion
- * (Karras et al. 2022). Solvers in log(signal / noise) work for any signal and noise. Sources: diffusers
- * 0.42, schedulers/; k-diffusion's sampling.py for samplers that diffusers lacks; stable-diffusion.cpp and
- * ComfyUI for ancestral samplers of flow models. */
+ * (Karras et al. 2022). Solvers whose variable is log(signal / noise) work for any signal and noise. Sources:
+ * diffusers 0.42, schedulers/; k-diffusion's sampling.py for samplers that diffusers lacks;
+ * stable-diffusion.cpp and ComfyUI for ancestral samplers of flow models. */
 #ifndef SLUICE_SAMPLE_SAMPLER_H
 #define SLUICE_SAMPLE_SAMPLER_H
 
@@ -21,10 +20,10 @@ enum { SAMPLER_EVALUATIONS_MAX = 2, SAMPLER_HISTORY_MAX = 4 };
 struct solver {
     int order;                 /* solver_order of DPM-Solver++, DEIS and UniPC: 1 to 3 */
     bool heun;                 /* solver_type "heun" of second-order DPM-Solver++; else "midpoint" */
-    bool no_lower_order_final; /* lower_order_final false: no lower order at the end of short runs */
+    bool no_lower_order_final; /* lower_order_final false: full order to the end */
     bool euler_at_final;
     bool bh1;               /* solver_type "bh1" of UniPC: B(h) = h, not e^h - 1 */
-    bool lcm_boundary_used; /* LCM applies the boundary condition of its distillation */
+    bool lcm_boundary_used; /* LCM applies the boundary condition of the model's distillation */
 };
 
 /* Arguments of an update after one evaluation. All tensors have n values. */
@@ -33,33 +32,34 @@ struct sampler_update {
     const struct prediction *prediction;
     const struct solver *solver;
     int step, evaluation;
-    float *sample;         /* in: the current sample; out: the sample at the next evaluation or step */
-    float *output;         /* guided prediction in the form of the sampler; may be overwritten */
+    float *sample; /* on input the current sample, on output the sample for the next evaluation or step */
+    float *output; /* guided prediction, converted to the form that the sampler expects; may be overwritten */
     float *const *history; /* the sampler's history tensors of this image; undefined before the first step */
-    const float *noise;    /* standard normals; NULL: no noise drawn, or a step that ends without noise */
+    const float *noise;    /* standard normals; NULL: no noise is added */
     int64_t n;
 };
 
 enum sampler_noise { NOISE_NEVER, NOISE_AT_STEP_END, NOISE_EVERY_EVALUATION };
 
 struct sampler {
-    const char *name;  /* --sampler name: stable-diffusion.cpp's, where it has one */
-    const char *alias; /* ComfyUI's name; NULL: the same or none */
+    const char *name;  /* --sampler name, as in stable-diffusion.cpp */
+    const char *alias; /* ComfyUI's name if different; or NULL */
     enum prediction_form form;
     int order;       /* default order of a multistep solver */
     int evaluations; /* maximum number per step */
     int history;     /* number of history tensors per image */
     enum sampler_noise draws_noise;
-    bool needs_timesteps; /* reads the training noise table by timesteps from 0 to 999 */
-    /* Schedule of the sampler's diffusers class for flow models, for recipes where each class has its own
-     * (grid_from_class in sampling.h); NULL: schedule_flow. */
+    bool needs_timesteps; /* the sampler reads the training noise table at timesteps from 0 to 999 */
+    /* Flow model schedule of the sampler's diffusers class, for recipes with grid_from_class (sampling.h).
+     * NULL: schedule_flow. */
     const struct schedule *flow_schedule;
-    /* Why the sampler supports no flow models, or no zero terminal SNR; NULL: it does. */
+    /* Reasons for messages why the sampler does not support flow models, or zero terminal SNR; NULL:
+     * supported. */
     const char *no_flow_reason, *no_zero_snr_reason;
     /* Changes the grid before img2img skips steps; adds at most GRID_EXTRA_STEPS. NULL: no change. */
     void (*adjust_grid)(struct grid *grid);
-    /* Noise level of evaluation 1 and later ones of a step; false: the step has no more evaluations. NULL:
-     * one evaluation per step. */
+    /* Computes the noise level of evaluation 1 or a later evaluation of a step (the first is 0); false: the
+     * step has no more evaluations. NULL: one evaluation per step. */
     bool (*evaluation_point)(const struct grid *grid, int step, int evaluation, struct grid_point *at);
     void (*update)(const struct sampler_update *u);
 };

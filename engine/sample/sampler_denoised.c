@@ -31,8 +31,8 @@ static double logit(double sigma) {
     return log((1 - sigma) / sigma);
 }
 
-/* Sigma of DPM++ 2S's second evaluation: the geometric mean of the sigma at which the step begins and its
- * down-sigma; for flow models the mean in log(signal / noise). */
+/* Sigma of DPM++ 2S's second evaluation: the geometric mean of the sigma at which the step begins and the
+ * sigma that the ancestral step goes down to; for flow models the mean in log(signal / noise). */
 static float sigma_between_down(const struct grid *grid, const struct grid_step *s) {
     double from = (double)s->at.sigma;
     double down = update_ancestral(grid, from, (double)s->to.sigma).down;
@@ -49,8 +49,8 @@ static bool evaluation_above_down(const struct grid *grid, int step, int evaluat
     return true;
 }
 
-/* First evaluation: saves the sample. Second evaluation: takes the whole step with its prediction from the
- * saved sample. Returns true if the step is complete. */
+/* First evaluation: saves the sample. Second evaluation: takes the whole step from the saved sample, with the
+ * second prediction. Returns true if the step is complete. */
 static bool finish_step(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     if (u->evaluation)
@@ -102,10 +102,11 @@ static void sampler_update_lcm(const struct sampler_update *u) {
     update_sum(u->sample, u->n, terms, u->noise ? 3 : 2);
 }
 
-/* Gamma of TCD: how far below the next noise level a step goes before noise is added. */
+/* Gamma of TCD: how far below the next noise level a step goes before adding noise. */
 #define TCD_GAMMA 0.3
 
-/* TCD is computed for variance-preserving samples; variance-exploding ones differ by the factor `scale`. */
+/* TCD is computed for variance-preserving samples; variance-exploding samples are larger by the factor
+ * `scale`. */
 static void sampler_update_tcd(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     const float *alpha = u->grid->table->alpha;

@@ -8,14 +8,15 @@ static void sampler_update_euler(const struct sampler_update *u) {
     update_along_derivative(u, u->sample, &s->at, &s->to, u->output);
 }
 
-/* Heun's second evaluation is at the end of the step, unless the step ends without noise. */
+/* Heun's second evaluation is at the end of the step. A step that ends without noise has no second
+ * evaluation. */
 static bool evaluation_at_end(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     (void)evaluation;
     *at = grid->step[step].to;
     return at->noise > 0;
 }
 
-/* Heun: steps with the mean of both derivatives. */
+/* Heun: moves along the mean of the derivatives at the start and at the end of the step. */
 static void sampler_update_heun(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     float *sample = u->history[0], *first = u->history[1];
@@ -56,7 +57,7 @@ static void sampler_update_dpm2(const struct sampler_update *u) {
     update_along_derivative(u, u->sample, &s->at, &at, u->output);
 }
 
-/* Sigma that an ancestral step goes down to before noise is added; in float32, as in diffusers. */
+/* Sigma that an ancestral step goes down to before adding noise, computed in float32 as in diffusers. */
 static float sigma_down(const struct grid_step *s) {
     float from = s->at.sigma * s->at.sigma, to = s->to.sigma * s->to.sigma;
     float up = sqrtf(to * (from - to) / from);
@@ -104,7 +105,7 @@ static int available_order(const struct sampler_update *u) {
     return u->step < HISTORY ? u->step + 1 : HISTORY + 1;
 }
 
-/* Lagrange basis polynomial: 1 at sigma j of the last `order` sigmas, 0 at the others. */
+/* Lagrange basis polynomial that is 1 at sigma j of the last `order` sigmas and 0 at the other sigmas. */
 static double lagrange(const struct sampler_update *u, int order, int j, double sigma) {
     const struct grid_step *now = update_step(u);
     double product = 1, at = (double)now[-j].at.sigma;
@@ -137,8 +138,8 @@ static void sampler_update_ipndm(const struct sampler_update *u) {
     multistep_update(u, factor, order);
 }
 
-/* PNDM evaluates its second point twice: the first of these evaluations corrects the step to that point.
- * Inserts the extra step into the grid. */
+/* PNDM evaluates its second grid point twice, the first time to correct the step to the second point. Inserts
+ * the extra step into the grid. */
 static void repeat_second_point(struct grid *grid) {
     if (grid->n < 2) return;
     for (int i = grid->n; i > 1; i--) grid->step[i] = grid->step[i - 1];
@@ -146,7 +147,7 @@ static void repeat_second_point(struct grid *grid) {
     grid->n_total++;
 }
 
-/* The interval of a PNDM step; step 1 repeats step 0 with the corrected derivative. */
+/* The noise levels between which a PNDM step goes; step 1 repeats step 0 with the corrected derivative. */
 static struct grid_step pndm_step(const struct sampler_update *u) {
     struct grid_step s = *update_step(u);
     if (u->step != 1) return s;
@@ -159,7 +160,8 @@ static struct grid_step pndm_step(const struct sampler_update *u) {
     return s;
 }
 
-/* PNDM sums the denoiser's outputs before converting them, with the noise level at which the step begins. */
+/* PNDM sums the denoiser's outputs of several steps, then converts the sum with the noise level at which the
+ * current step begins. */
 static void sampler_update_pndm(const struct sampler_update *u) {
     const struct grid_step s = pndm_step(u);
     int order = u->step < 2 ? 1 : u->step < 4 ? u->step : HISTORY + 1;

@@ -1,7 +1,7 @@
 /* Multistep solvers in log(signal / noise), with a history of predictions: DPM-Solver++ (Lu et al. 2022),
  * UniPC (Zhao et al. 2023) and DEIS (Zhang and Chen 2022), as in diffusers 0.42:
- * scheduling_dpmsolver_multistep.py, scheduling_unipc_multistep.py, scheduling_deis_multistep.py. Points with
- * signal 0 or noise 0 have an infinite log; the updates stay finite. */
+ * scheduling_dpmsolver_multistep.py, scheduling_unipc_multistep.py, scheduling_deis_multistep.py. At points
+ * with signal 0 or noise 0 log(signal / noise) is infinite, but the updates stay finite. */
 #include "engine/sample/schedule.h"
 #include "engine/sample/sampler_update.h"
 
@@ -12,12 +12,12 @@ static double log_snr(const struct grid_point *p) {
     return log((double)p->signal) - log((double)p->noise);
 }
 
-/* Step index in the whole grid, including the steps that img2img skips. */
+/* Index of a step, counting the steps that img2img skips. */
 static int step_of_total(const struct sampler_update *u) {
     return u->grid->n_total - u->grid->n + u->step;
 }
 
-/* Runs with fewer steps use a lower order at their end, where steps are long (lower_order_final). */
+/* Runs with fewer steps use a lower order for their last steps, which are long (lower_order_final). */
 enum { SHORT_RUN = 15 };
 
 static int lowered_order(const struct sampler_update *u) {
@@ -28,8 +28,9 @@ static int lowered_order(const struct sampler_update *u) {
     return u->step + 1 < order ? u->step + 1 : order;
 }
 
-/* Coefficients of a DPM-Solver++ step: its length h in log(signal / noise), r = earlier lengths / h, and
- * weights of the sample, of the prediction D0, its first and second differences D1 and D2, and of noise. */
+/* Coefficients of a DPM-Solver++ step: the step's length h in log(signal / noise), r = lengths of earlier
+ * steps / h, and the weights of the sample, the prediction D0, the predictions' first and second differences
+ * D1 and D2, and noise. */
 struct dpmpp {
     double h, r0, r1;
     double sample, d0, d1, d2, noise;
@@ -55,7 +56,8 @@ static void dpmpp_weights(const struct sampler_update *u, int order, bool draws_
     if (order > 2) d->d2 = -signal * ((fall + g) / (g * g) - 0.5);
 }
 
-/* Moves the sample by a DPM-Solver++ step. D1, D2: divided differences of the predictions m0, m1, m2. */
+/* Moves the sample by a DPM-Solver++ step. D1 and D2 are divided differences of the predictions m0 (newest),
+ * m1, m2. */
 static void dpmpp_move(const struct sampler_update *u, int order, const struct dpmpp *d) {
     double first = order > 1 ? 1 / d->r0 : 0, second = order > 2 ? 1 / d->r1 : 0;
     double bend = order > 2 ? d->r0 / (d->r0 + d->r1) : 0, curve = order > 2 ? 1 / (d->r0 + d->r1) : 0;
@@ -101,7 +103,7 @@ static double over_step(const struct grid_step *s, int power) {
     return integral_of_log((double)s->to.sigma, power) - integral_of_log((double)s->at.sigma, power);
 }
 
-/* Integral over the step of the Lagrange basis polynomial in log(sigma) that belongs to derivative j. */
+/* Weight of derivative j: the integral over the step of the j-th Lagrange basis polynomial in log(sigma). */
 static double deis_weight(const struct grid_step *s, int order, int j) {
     double other[DEIS_ORDER_MAX] = {0}, at = log((double)s[-j].at.sigma), below = 1;
     int n = 0;
@@ -142,7 +144,8 @@ static double unipc_log_snr(const struct grid_point *p) {
     return log(fmax((double)p->signal, 1e-6)) - log((double)p->noise);
 }
 
-/* Solves a rho = b, n x n, by Gaussian elimination; a is regular: its columns are powers of distinct r. */
+/* Solves a rho = b, n x n, by Gaussian elimination; a is regular, because the columns of a are powers of
+ * distinct values r. */
 static void solve(double a[UNIPC_ORDER_MAX][UNIPC_ORDER_MAX], double *b, int n) {
     for (int i = 0; i < n; i++)
         for (int k = i + 1; k < n; k++) {
@@ -160,7 +163,7 @@ static void solve(double a[UNIPC_ORDER_MAX][UNIPC_ORDER_MAX], double *b, int n) 
 struct unipc {
     double h_phi_1, b_h;
     double r[UNIPC_ORDER_MAX],
-        rho[UNIPC_ORDER_MAX]; /* r: positions of earlier predictions in units of h, last 1; rho: weights */
+        rho[UNIPC_ORDER_MAX]; /* r: positions of predictions in units of h; rho: their weights */
 };
 
 /* Computes the first n coefficients rho of UniPC. */
@@ -182,8 +185,8 @@ static void unipc_weights(const struct sampler_update *u, const struct grid_step
     solve(a, c->rho, n);
 }
 
-/* Moves a sample by the UniPC prediction m0 and the earlier ones, all times b_h. newest: prediction at the
- * end of the step, for the corrector; NULL: predictor. */
+/* Moves a sample by the prediction m0 and earlier predictions, all times b_h. newest: for the corrector, the
+ * prediction at the end of the step; NULL for the predictor. */
 static void unipc_move(const struct sampler_update *u, const struct grid_step *s, int order,
                        const struct unipc *c, const float *sample, const float *m0, float *const *before,
                        const float *newest) {
@@ -203,8 +206,8 @@ static void unipc_move(const struct sampler_update *u, const struct grid_step *s
     update_sum(u->sample, u->n, terms, n);
 }
 
-/* UniPC: the corrector improves the current sample with its new prediction, the predictor continues from the
- * corrected sample. history: last sample, then past predictions. */
+/* UniPC: the corrector improves the current sample with the new prediction, then the predictor continues from
+ * the corrected sample. history: the previous sample, then earlier predictions. */
 static void sampler_update_unipc(const struct sampler_update *u) {
     const struct grid_step *s = update_step(u);
     float *last = u->history[0], *const *past = u->history + 1;

@@ -39,7 +39,7 @@ static enum status choose_prediction(const char *name, struct sampling *s, struc
     return OK;
 }
 
-/* Chooses the model's own schedule with that spacing; flow models have only linspace. */
+/* Chooses the model's own schedule with the given timestep spacing; flow models have only linspace. */
 static bool choose_own_spacing(const char *name, struct sampling *s) {
     for (int i = 0; spacing_names[i]; i++) {
         if (strcmp(name, spacing_names[i]) || (s->prediction->is_flow && i != SPACING_LINSPACE)) continue;
@@ -51,7 +51,7 @@ static bool choose_own_spacing(const char *name, struct sampling *s) {
     return false;
 }
 
-/* False for schedules that this model cannot use: "ays" needs published sigmas for the model; models with
+/* False for schedules that the model cannot use: "ays" needs published sigmas for the model; models with
  * continuous timesteps (EDM) only take schedules that need no timesteps. */
 static bool schedule_applies(const struct schedule *schedule, const struct sampling *s) {
     static const char *const between_ends[] = {"karras", "exponential", "kl_optimal", "bong_tangent", NULL};
@@ -135,7 +135,7 @@ void sampling_fill(const struct sampling *sampling, const struct schedule_option
     if (sampling->sampler->adjust_grid) sampling->sampler->adjust_grid(grid);
 }
 
-/* Sets EDM sampling: sigma from 0.002 to 120, timesteps log(sigma) / 4. */
+/* Sets EDM sampling, with sigma from 0.002 to 120 and timesteps log(sigma) / 4. */
 static void detect_edm(struct sampling *s) {
     s->schedule = &schedule_diffusers_euler;
     s->sampler = &sampler_euler;

@@ -13,8 +13,8 @@ float schedule_timestep(const struct schedule_options *options, double sigma) {
                                          : (float)noise_table_timestep(options->table, sigma);
 }
 
-/* shift_terminal: stretches sigmas so that the last step begins at sigma `terminal`. A single step, or steps
- * that are all noise, stay as they are. */
+/* shift_terminal: stretches sigmas so that the last step begins at sigma `terminal`. A grid with one step, or
+ * whose steps all begin at pure noise, stays unchanged. */
 static void stretch_to_terminal(struct grid *grid, double terminal) {
     float scale = (1 - grid->step[grid->n - 1].at.sigma) / (float)(1 - terminal);
     for (int i = 0; i < grid->n && scale > 0; i++) {
@@ -31,8 +31,8 @@ static double shifted(const struct schedule_options *o, double u) {
     return o->shift * u / (1 + (o->shift - 1) * u);
 }
 
-/* Sigma i of a diffusers scheduler whose pipeline passes no sigmas: evenly spaced between the largest and
- * smallest timestep, which are shifted already, and shifted again. */
+/* Sigma i of a diffusers scheduler whose pipeline passes no sigmas: evenly spaced between the largest and the
+ * smallest timestep, then shifted. The two timesteps are already shifted, so the shift applies twice. */
 static float sigma_shifted_twice(const struct schedule_options *o, int i) {
     double most = (double)shifted_f32(o, 1), least = (double)shifted_f32(o, 1.0f / TRAINED_TIMESTEPS);
     double timestep = linspace_numpy(most * TRAINED_TIMESTEPS, least * TRAINED_TIMESTEPS, i, o->n);

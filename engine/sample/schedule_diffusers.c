@@ -8,7 +8,7 @@
 #define T TRAINED_TIMESTEPS
 
 /* Timestep i of n, descending. For `trailing` numpy.arange yields one value too many for some n (61, 103);
- * this function drops it. */
+ * this function drops the extra value. */
 static double spaced_timestep(const struct schedule_options *o, int i, int n) {
     if (o->spacing == SPACING_LINSPACE) return linspace_numpy(0, T - 1, n - 1 - i, n);
     if (o->spacing == SPACING_LEADING) return (n - 1 - i) * (T / n) + o->steps_offset;
@@ -44,7 +44,7 @@ static struct grid *begin(const struct schedule_options *o, enum grid_form form,
     return grid;
 }
 
-/* Joins the grid's steps: each ends where the next begins; the last one ends at `end`. */
+/* Joins the grid's steps: each step ends where the next begins, and the last step ends at `end`. */
 static void join(struct grid *grid, struct grid_point end) {
     for (int i = 0; i + 1 < grid->n; i++) grid->step[i].to = grid->step[i + 1].at;
     grid->step[grid->n - 1].to = end;
@@ -72,7 +72,8 @@ static void schedule_fill_euler(const struct schedule_options *o, struct grid *g
     grid->init_noise_sigma = o->spacing == SPACING_LEADING ? sqrtf(largest * largest + 1) : largest;
 }
 
-/* Whole timestep i: of n + 1 evenly spaced ones without the last; for `trailing` of n. */
+/* Timestep i, rounded to a whole number, of n + 1 evenly spaced timesteps, of which the last is not used; for
+ * `trailing` of n timesteps. */
 static double whole_timestep(const struct schedule_options *o, int i) {
     return o->spacing == SPACING_TRAILING ? spaced_timestep(o, i, o->n)
                                           : rint(spaced_timestep(o, i, o->n + 1));

@@ -1,5 +1,5 @@
-/* The named schedules of stable-diffusion.cpp, for eps, v and flow models. Each computes sigmas from
- * timesteps, or between the largest and smallest sigma. */
+/* The named schedules of stable-diffusion.cpp, for eps, v and flow models. Each schedule computes its sigmas
+ * from timesteps, or by a formula between the largest and the smallest sigma. */
 #include "engine/sample/beta_quantile.h"
 #include "engine/sample/schedule.h"
 
@@ -33,8 +33,8 @@ static float timestep_of(const struct schedule_options *o, float sigma) {
     return schedule_timestep(o, (double)sigma);
 }
 
-/* A rule gives sigma i of n. fill_by drops a sigma equal to the one before, because samplers divide by the
- * step length; runs may therefore have fewer steps than requested. */
+/* Returns sigma i of n. fill_by drops a sigma that equals the previous sigma, because samplers divide by the
+ * step length; a run may therefore have fewer steps than requested. */
 typedef double sigma_rule(const struct schedule_options *o, int i);
 
 static void fill_by(const struct schedule_options *o, sigma_rule *rule, struct grid *grid) {
@@ -74,7 +74,7 @@ static double beta(const struct schedule_options *o, int i) {
     return sigma_of(o, rint(beta_quantile(1 - (double)i / o->n, 0.6) * LAST));
 }
 
-/* Uses the 50 timesteps of LCM's distillation. */
+/* The "lcm" schedule, which takes its steps from the 50 timesteps of LCM's distillation. */
 static double lcm(const struct schedule_options *o, int i) {
     return sigma_of(o, (50 - i * 50 / o->n) * 20 - 1);
 }
@@ -94,7 +94,7 @@ static double kl_optimal(const struct schedule_options *o, int i) {
     return tan(part * atan(fmax(min_sigma(o), 1e-6)) + (1 - part) * atan(max_sigma(o)));
 }
 
-/* Arctangent curve around a pivot, scaled to run from `from` to `to`. */
+/* Point of an arctangent curve around a pivot step, scaled to go from `from` to `to`. */
 static double tangent(int i, int n, double slope, double pivot, double from, double to) {
     double first = atan(slope * pivot), last = atan(-slope * (n - 1 - pivot)), range = first - last;
     if (fabs(range) < 1e-8) return n == 1 ? from : from + (to - from) * i / (n - 1);

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-/* Keys that a scheduler class reads (READS_), and its defaults. */
+/* Flags of a scheduler class: the keys that the class reads (READS_), and default values of keys. */
 enum {
     READS_SIGMA_SPACING = 1 << 0, /* keys use_karras_sigmas, use_exponential_sigmas, use_beta_sigmas */
     READS_FINAL_SIGMA = 1 << 1,   /* key final_sigmas_type */
@@ -136,7 +136,7 @@ static enum status unsupported(const struct config *config, const char *what, co
     return expected ? error_expected(e, "%s", expected) : e->code;
 }
 
-/* True if the key is `known` or one of its list entries ("known.0"). */
+/* True if the key equals `known` or names an entry of the list `known` ("known.0"). */
 static bool is_key(const char *key, const char *known) {
     size_t n = strlen(known);
     return !strncmp(key, known, n) && (!key[n] || key[n] == '.');
@@ -173,7 +173,8 @@ static const struct scheduler_class *find_class(const struct config *config, con
     return NULL;
 }
 
-/* Index of a key's string among names; `otherwise` if the key is absent. UNSUPPORTED for other strings. */
+/* Index in `names` of a key's string value; `otherwise` if the key is absent. Fails with UNSUPPORTED if the
+ * string is not in `names`. */
 static int config_enum(const struct config *config, const char *key, const char *const *names, int otherwise,
                        struct error *e) {
     const char *found = config_string(config, key, names[otherwise]);
@@ -265,7 +266,8 @@ static enum status read_dpm(const struct config *config, struct sampling *s, str
     return e->code;
 }
 
-/* DEIS has one algorithm; algorithm names of other solvers mean the same, as in diffusers. */
+/* DEIS has one algorithm. As in diffusers, algorithm names of other solvers are accepted and select the DEIS
+ * algorithm. */
 static enum status read_deis(const struct config *config, struct solver *solver, struct error *e) {
     static const char *const algorithms[] = {"deis", "dpmsolver", "dpmsolver++", NULL};
     static const char *const types[] = {"logrho", "midpoint", "heun", "bh1", "bh2", NULL};
@@ -324,8 +326,8 @@ static enum status read_prediction(const struct config *config, struct sampling 
     return e->code;
 }
 
-/* Reads flow matching options. Refuses keys that would change the grid: Karras and similar sigmas take no
- * shift, and final_sigmas_type "sigma_min" makes NaN in diffusers. */
+/* Reads flow matching options. Refuses Karras and similar sigmas, to which diffusers applies no shift, and
+ * final_sigmas_type "sigma_min", which makes NaN in diffusers. */
 static enum status read_flow(const struct config *config, const struct scheduler_class *cls,
                              struct sampling *s, struct error *e) {
     static const char *const refused_keys[] = {"use_karras_sigmas", "use_exponential_sigmas",

@@ -1,9 +1,9 @@
 /* Attention: per head, up to 128 queries and 512 keys at a time: scores, softmax, product with the values.
  *
  * Heads lie side by side in rows, but oneDNN needs packed matrices (onednn.h). So k and v of a few key heads
- * are packed into the workspace, in oneDNN's own layout if it reads that without copying; otherwise each
- * chunk of queries would copy all of k again. The copies cost O(S D), the products O(T S D). Threads then
- * claim chunks of queries of these heads.
+ * are packed into the workspace, in oneDNN's own layout if oneDNN reads this layout without copying;
+ * otherwise each chunk of queries would copy all of k again. The copies cost O(S D), the products O(T S D).
+ * Threads then claim chunks of queries of these heads.
  *
  * A chunk goes over the keys block by block (online softmax, Milakov and Gimelshein 2018; Dao et al. 2022).
  * Per query it keeps the largest score so far, the sum of exponentials relative to it and the sum of values.
@@ -38,10 +38,10 @@ struct attention_layout {
     int32_t heads;         /* key heads packed at a time */
     enum onednn_kind scores_kind, values_kind;
     uint64_t head_bytes;    /* bytes of packed k of one key head; v has the same size */
-    uint64_t k, v, members; /* workspace offsets; members: where the threads' own parts start */
-    uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part */
+    uint64_t k, v, members; /* workspace offsets; members: offset of the threads' own parts */
+    uint64_t q, scores, out, sum, state, scratch; /* offsets in a thread's part of the workspace */
     uint64_t member_bytes;
-    struct onednn_key keys_of[4]; /* scores and values, for a full and the last block of keys; M 0: none */
+    struct onednn_key keys_of[4]; /* products for scores and values: full block, last block; M 0: unused */
 };
 
 static struct onednn_key scores_key(const struct attention_layout *l, int32_t block) {
@@ -73,7 +73,8 @@ static void lay_blocks(const struct cpu *cpu, struct attention_layout *l) {
     l->keys_of[3] = values_key(l, rest);
 }
 
-/* Chooses as few rounds of key heads as the workspace allows, with equal numbers of heads. */
+/* Chooses how many key heads to pack at a time: as few rounds as the workspace allows, with equal numbers of
+ * heads. */
 static void lay_heads(struct attention_layout *l, int32_t key_heads) {
     l->head_bytes = align_up(sizeof(float) * (uint64_t)l->rows * (uint64_t)l->head_size, ARENA_ALIGN);
     uint64_t room = heads_bytes / (2 * l->head_bytes);
@@ -192,7 +193,7 @@ static void pack_tiles(const void *context, int64_t first, int64_t end, int memb
 }
 
 /* Maps floats to integers of the same order: gcc does not vectorise float comparisons, which may trap.
- * Positive NaN is largest, negative NaN smallest; both reach the sum. */
+ * Positive NaN is largest, negative NaN smallest; either NaN still reaches the sum of exponentials. */
 static inline int32_t ordered(float value) {
     int32_t bits = (int32_t)(union float_bits){.value = value}.bits;
     return bits ^ (bits >> 31 & 0x7fffffff);
@@ -219,8 +220,8 @@ WIDE static float row_exp(float *s, int64_t n, float scale, float offset) {
     return sum_16(part);
 }
 
-/* Adds a block of scores of one query: the first n keys are visible, the others become 0. Returns the factor
- * for earlier sums. With a negative scale the smallest score counts as the largest. */
+/* Adds a block of scores of one query: the first n keys are visible, scores of other keys become 0. Returns
+ * the factor for earlier sums. With a negative scale the smallest score counts as the largest. */
 static float row_softmax(struct attention_query *query, float *s, int64_t n, int64_t block, float scale) {
     memset(s + n, 0, (size_t)(block - n) * sizeof *s);
     if (n == 0) return 1;
@@ -274,7 +275,7 @@ WIDE static void divide_row(float *restrict to, const float *restrict from, floa
     for (int64_t i = 0; i < n; i++) to[i] = from[i] * factor;
 }
 
-/* Returns chunk i of the query heads that share the packed key heads. */
+/* Returns query chunk i, counted over all query heads that use the packed key heads. */
 static struct chunk chunk_of(const struct attention_work *w, int32_t i) {
     const struct attention_layout *l = w->layout;
     int32_t head = i / l->chunks, left;

@@ -1,9 +1,9 @@
 /* Decodes quantised blocks to f32. Layouts and order of multiplications are those of ggml (ggml-quants.c,
  * dequantize_row_*); F8 and E8M0 follow OCP's 8-bit and Microscaling specifications.
  *
- * Each type first unpacks its codes to bytes, then multiplies them, one scale per group: two loops that
- * compilers vectorise, with a few hundred bytes in between. Shifts use unsigned numbers and sizes are
- * constants, so no input bytes cause undefined behaviour. */
+ * The decoder of each type first unpacks codes to bytes, then multiplies the codes by one scale per group:
+ * two loops that compilers vectorise, with a few hundred bytes in between. Shifts use unsigned numbers and
+ * sizes are constants, so no input bytes cause undefined behaviour. */
 #include "kernels/cpu/blocks.h"
 #include "kernels/cpu/simd.h"
 
@@ -29,7 +29,7 @@ INLINE float f16_at(const unsigned char *p) {
     return half_f16_f32((uint16_t)u16_at(p));
 }
 
-/* Multiplies n groups of `each` codes by one scale per group. */
+/* Multiplies n groups of codes by one scale per group; a group has `each` codes. */
 INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d, int64_t n,
                         int each) {
     for (int64_t g = 0; g < n; g++)
@@ -37,7 +37,7 @@ INLINE void scale_codes(float *restrict to, const uint8_t *restrict from, const 
         for (int j = 0; j < each; j++) to[g * each + j] = d[g] * (float)(int8_t)from[g * each + j];
 }
 
-/* scale_codes plus an offset m per group; a negative m subtracts. */
+/* Multiplies codes by the scale of their group and adds the group's offset m, which may be negative. */
 INLINE void scale_and_move_codes(float *restrict to, const uint8_t *restrict from, const float *restrict d,
                                  const float *restrict m, int64_t n, int each) {
     for (int64_t g = 0; g < n; g++)
@@ -171,7 +171,7 @@ INLINE void unpack_mxfp4(struct unpacked to, const unsigned char *from) {
     look_up(to.code, &e2m1_values, 32);
 }
 
-/* Half of an E4M3 value without sign; 0x7F gives 0, but 0xFF gives 240. */
+/* Returns half the value of an unsigned E4M3 code; 0x7F gives 0, but 0xFF gives 240. */
 INLINE float half_ue4m3(uint32_t code) {
     uint32_t size = code & 0x7f;
     union float_bits f = {.bits = (size << 20) + 0x3b800000u};
@@ -222,8 +222,9 @@ INLINE void unpack_q3_k(struct unpacked to, const unsigned char *from) {
     move_codes(to.code, 256, -4);
 }
 
-/* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. The first four are whole bytes; the low halves of
- * the others are in the last four bytes, their high bits above the first four. */
+/* Q4_K, Q5_K: 8 scales and 8 minima of 6 bits in 12 bytes. Numbers 0 to 3 are the low six bits of the first
+ * eight bytes. Numbers 4 to 7 have their low four bits in the last four bytes and their high two bits in the
+ * top bits of the first eight bytes. */
 INLINE void q4_scales(struct unpacked to, const unsigned char *from) {
     float d = f16_at(from), m = f16_at(from + 2);
     const unsigned char *s = from + 4;
@@ -359,9 +360,9 @@ INLINE void rotate_digit(int16_t *restrict to, const int16_t *restrict from, int
     }
 }
 
-/* Decodes a convrot block. After one step per base-4 digit all values are back in place. Codes are summed as
- * integers without H's factor 1/sqrt(group). Sums of 256 codes with H's signs (136 of one, 120 of the other)
- * fit 16 bits, so they are exact in any order. */
+/* Decodes a convrot block. After one rotation per base-4 digit of the index, all values are back in place.
+ * Codes are summed as integers, without the factor 1/sqrt(group) of the rotation matrix. Sums of 256 codes
+ * (136 with one sign, 120 with the other) fit 16 bits, so the sums are exact in any order. */
 INLINE void rotate_codes(float *restrict to, const unsigned char *restrict from, int group, float factor) {
     int16_t codes[256], turned[256];
     for (int i = 0; i < group; i++) codes[i] = (int8_t)from[i];

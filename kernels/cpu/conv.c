@@ -32,11 +32,11 @@ struct conv_layout {
     int32_t c, n, n_padded, c_padded;
     int32_t panel; /* output channels per convolution call: all, or one panel */
     bool shared;   /* weights are repacked once, for all output channels */
-    bool keeps;    /* weights are repacked without conversion to f32 */
+    bool keeps;    /* weights are repacked as stored, without conversion to f32 */
     bool direct;   /* oneDNN writes to out */
     struct conv_weights {
         uint64_t plain, packed, scratch; /* offsets: f32 weights, repacked weights, scratch */
-    } weights;                           /* in the workspace if `shared`, else in a thread's part */
+    } weights;                           /* offsets in the workspace if `shared`, else in a thread's part */
     uint64_t norm, bias, in;             /* workspace offsets of the norm, the bias and the gathered input */
     uint64_t members;                    /* offset of the threads' own parts of the workspace */
     uint64_t piece_out, piece_scratch, member_bytes; /* offsets in a thread's part; size of a part */
@@ -174,8 +174,8 @@ struct conv_work {
     const struct conv_layout *layout;
     const struct conv_norm *norm;
     char *workspace;
-    int32_t first, rows, lead; /* rows of out in this band; lead: finished rows above that a band of one piece
-                                * computes again */
+    int32_t first, rows, lead; /* rows of out in this band; lead: finished rows above the band that a band of
+                                * one piece computes again */
     struct thread_pool_error *failed;
 };
 
@@ -199,7 +199,7 @@ static void pad_shared_weights(const void *context, int64_t first, int64_t end, 
     cpu_pad_weights(w, first, end, (float *)(w->workspace + l->weights.plain) + first * row);
 }
 
-/* Repacks weights for oneDNN. part: base of the layout's weight offsets. */
+/* Repacks weights for oneDNN. part: memory to which the layout's weight offsets are relative. */
 static enum status repack(const struct conv_work *w, const float *plain, char *part, struct error *e) {
     struct onednn_key keys[2];
     conv_keys(w->layout, keys);
@@ -240,8 +240,8 @@ static void gather_pixel(const struct conv_layout *l, const float *from, const s
     memset(to + l->c, 0, (size_t)(l->c_padded - l->c) * sizeof *to);
 }
 
-/* Gathers row y of the upsampled input with zero padding left and right. Rows outside the image are zero;
- * rows inside it that are outside of out are gathered normally. */
+/* Gathers row y of the upsampled input with zero padding left and right. Rows outside the image are zero. All
+ * rows of the image are gathered, even if `out` holds only some rows of the result. */
 static void gather_row(const struct op *op, const struct conv_layout *l, const struct conv_norm *norm,
                        int32_t y, float *to) {
     const struct tensor *in = &op->in[0];
@@ -320,7 +320,7 @@ static void finish_piece(const struct op *op, const struct conv_layout *l, struc
     }
 }
 
-/* Convolves one piece: rows of the band from `first` on, one panel of output channels. */
+/* Convolves one piece: rows of the band from row `first` on, for one panel of output channels. */
 static enum status convolve_piece(const struct conv_work *w, int32_t first, int32_t output, char *part,
                                   struct error *e) {
     const struct conv_layout *l = w->layout;

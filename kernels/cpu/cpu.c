@@ -38,9 +38,9 @@ static enum status device_prepare(struct device *device, const struct op *op, st
     return operator->prepare(cpu, op, e);
 }
 
-/* Checks for enough free memory first: without it oneDNN terminates the program (a C++ exception through C
- * code, or a null pointer). The check costs 3 us per operator, or 5 to 26 us while another thread touches new
- * pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
+/* Checks for enough free memory first: without free memory oneDNN terminates the program (a C++ exception
+ * through C code, or a null pointer). The check costs 3 us per operator, or 5 to 26 us while another thread
+ * touches new pages (measured: 1 to 200 MiB, two shared cores, Linux 6). */
 static enum status device_run(struct device *device, const struct op *op, void *workspace, struct error *e) {
     struct cpu *cpu = (struct cpu *)device;
     struct op_cost cost;
@@ -93,7 +93,8 @@ void cpu_library(char *out, size_t out_bytes) {
     onednn_version(out, out_bytes);
 }
 
-/* 512 rows keep wide activations small and still make multiplying take longer than converting the weights. */
+/* Row chunks of 512 rows keep wide activations small; multiplying still takes longer than converting the
+ * weights. */
 static const struct row_chunks row_chunks = {512, 1};
 
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {

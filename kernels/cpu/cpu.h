@@ -8,10 +8,10 @@
 
 enum { CPU_THREADS_MAX = 1024 };
 
-/* Opens the device with 1 to CPU_THREADS_MAX threads; the number changes no bit of the results. The first
- * prepare starts the threads, so planning starts none. One thread at a time uses the device. sys must outlive
- * it; memory is counted as LINE_HOST. NULL with MEMORY, DEVICE (oneDNN does not start) or USAGE. End with
- * device->destroy. */
+/* Opens the device with 1 to CPU_THREADS_MAX threads; the thread count changes no bit of the results. The
+ * first prepare() starts the threads, so planning starts no threads. One thread at a time uses the device.
+ * sys must outlive the device; memory is counted as LINE_HOST. NULL with MEMORY, DEVICE (oneDNN does not
+ * start) or USAGE. End with device->destroy. */
 struct device *cpu_open(struct sys *sys, int threads, struct error *e);
 
 /* Returns the instruction set used for products, as oneDNN names it ("AVX512_CORE_BF16"): the CPU's best, or

@@ -18,9 +18,9 @@
 
 #include <string.h>
 
-/* Panels have about 2 MiB of f32 weights: they fit a core's cache, there are enough for many threads, and
- * oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of 3840 and 10240
- * inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2 (bench/LOG.md). */
+/* Panels have about 2 MiB of f32 weights: a panel fits a core's cache, there are enough panels for many
+ * threads, and oneDNN reaches 0.97 to 1 of its full rate. Measured with 64, 128, 256 and 512 columns of 3840
+ * and 10240 inputs: no difference beyond noise with AVX-512; 64 is 3 % slower with AVX2 (bench/LOG.md). */
 static int32_t panel_columns(int32_t n, int32_t k) {
     int32_t columns = k > 4096 ? 64 : 128;
     return columns < n ? columns : n;
@@ -31,21 +31,21 @@ struct linear_layout {
     enum dtype dtype;                 /* type of the product's operands */
     enum onednn_kind kind;            /* kind of all oneDNN products of the call */
     bool packs_in, converts, direct;  /* direct: oneDNN writes into `out` itself */
-    uint64_t in, bias, gate, members; /* workspace offsets; members: where the threads' own parts start */
-    uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part */
+    uint64_t in, bias, gate, members; /* workspace offsets; members: offset of the threads' own parts */
+    uint64_t weight, up, panel_out, scratch; /* offsets in a thread's part of the workspace */
     int32_t panels, ranks;                   /* number of panels; sum of the adapters' ranks */
     int32_t rows, runs;                      /* rows per run and runs per panel of a skinny product */
 };
 
-/* Rows per run of a skinny product. Its weights are converted for every run, which takes a fifth of the time
- * of multiplying. */
+/* Rows per run of a skinny product (few outputs). The weights are converted again for every run, which takes
+ * a fifth of the time of multiplying. */
 enum { RUN_ROWS = 128 };
 
-/* Indices of oneDNN keys: product of a full panel and of the last, narrower one; then the same for the
- * adapters' product, or for a skinny product's last run of rows. M 0: unused key. */
+/* Indices of oneDNN keys: products of a full panel and of the last, narrower panel; then the adapters'
+ * products of the two panels, or a skinny product's last run of rows. M 0: unused key. */
 enum { LINEAR_KEYS = 4, LINEAR_ADAPTER = 2, LINEAR_LAST_RUN = 2 };
 
-/* f32 weights are used in place: packing them would cost as much as it saves. */
+/* f32 weights are used in place: packing costs as much time as packed weights save. */
 static enum onednn_kind product_kind(const struct cpu *cpu, const struct op *op) {
     int32_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = op->in[1].dim[1];
     struct onednn_key packed = {ONEDNN_PRODUCT_PACKED, {m, panel_columns(n, k), k}};
@@ -149,7 +149,7 @@ WIDE static void finish_gated(float *to, const float *from, const struct finish 
         for (int64_t i = 0; i < n; i++) to[i] = gate[i] * from[i];
 }
 
-/* Applies the activation in place in the product, because the residual may alias `to`. */
+/* Applies the activation in the product's buffer, because the residual may alias `to`. */
 static void finish_row(float *to, float *from, struct finish f, int64_t n) {
     if (f.bias && (f.gate || f.activation)) {
         finish_plain(from, from, &(struct finish){.bias = f.bias}, n);

@@ -110,7 +110,8 @@ static void layer_cost(const struct cpu *cpu, const struct op *op, struct op_cos
     for (int i = 0; i < 3; i++) workspace_take(&cost->workspace_bytes, bytes);
 }
 
-/* A layer norm as x factor + offset, from (x weight + bias) (1 + scale) + shift; both may be NULL. */
+/* Layer norm (x weight + bias) (1 + scale) + shift, written as x factor + offset; factor and offset may be
+ * NULL. */
 struct affine_vectors {
     const float *factor, *offset;
 };

@@ -1,5 +1,5 @@
-/* Interface to oneDNN. Versions 2 and 3 describe primitives differently; the first section hides that.
- * Tested: 2.6.3 and 3.2.0, whose scratch and internal bytes stay within the same bounds. */
+/* Interface to oneDNN. Versions 2 and 3 describe primitives differently; the first section of this file hides
+ * the differences. Tested: 2.6.3 and 3.2.0, whose scratch and internal bytes stay within the same bounds. */
 #include "kernels/cpu/onednn.h"
 
 #include <assert.h>
@@ -113,7 +113,7 @@ struct onednn {
     int threads;
     dnnl_engine_t engine;
     dnnl_stream_t stream;
-    dnnl_primitive_attr_t attr, adding; /* attributes of primitives; adding: of products that add to dst */
+    dnnl_primitive_attr_t attr, adding; /* adding: attributes of products that add to dst */
     struct entry *entries;              /* hash table, open addressing, at most half full */
     uint64_t n_entries, capacity;
     struct answer *answers;
@@ -319,10 +319,10 @@ static uint64_t conv_bytes(const struct onednn_key *key) {
     return ((rest ? 116 : 88) << 10) + 260 * c + columns * column;
 }
 
-/* oneDNN 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much memory per primitive as 2.6; on AVX2 its
- * convolutions behave like those of 2.6 on AVX-512. */
+/* oneDNN 3 (3.2.0, 35,000 shapes) keeps up to 1.37 times as much memory per primitive as 2.6; on AVX2 the
+ * convolutions of oneDNN 3 need as much as convolutions of 2.6 on AVX-512. */
 uint64_t onednn_primitive_bytes(const struct onednn_key *key) {
-    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* measured: 14 KB per repacking */
+    if (key->kind == ONEDNN_REPACK) return 20 << 10; /* a repacking primitive takes 14 KB (measured) */
     uint64_t bytes = key->kind == ONEDNN_CONV ? conv_bytes(key) : product_bytes(key);
     return DNNL_VERSION_MAJOR == 3 ? bytes * 3 / 2 : bytes;
 }
@@ -340,7 +340,7 @@ static enum status onednn_failed(const struct onednn_key *key, const char *what,
 }
 
 /* Creates the arguments of one run of a primitive; concurrent runs of one primitive cannot share them.
- * Returns their number; *status is the result. */
+ * Returns the number of arguments; *status is the result. */
 static int arguments_create(const struct onednn *o, const struct entry *entry,
                             const struct onednn_operands *operands, dnnl_exec_arg_t *arguments,
                             dnnl_status_t *status) {
@@ -381,7 +381,7 @@ enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struc
     if (entry_find(o, key)->primitive) return OK;
     if (onednn_grow(o, e)) return e->code;
     if (!o->sys->can_allocate(o->sys, onednn_primitive_bytes(key) +
-                                          ONEDNN_MARGIN)) /* else oneDNN exits the program */
+                                          ONEDNN_MARGIN)) /* oneDNN exits if it gets no memory */
         return error_set(e, MEMORY, "no memory for a oneDNN primitive of %llu bytes",
                          (unsigned long long)onednn_primitive_bytes(key));
     struct entry entry;
@@ -416,7 +416,7 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
 
 const char *onednn_instructions(void) {
     static const struct {
-        int isa; /* oneDNN's bits for the instruction set, including those of all smaller sets */
+        int isa; /* oneDNN's bits for the instruction set, including the bits of all smaller sets */
         const char *name;
     } sets[] = {
 #if DNNL_VERSION_MAJOR == 3
@@ -438,12 +438,13 @@ const char *onednn_instructions(void) {
     return best < 0 ? "default" : sets[best].name;
 }
 
-/* Memory that oneDNN takes beyond 2.6 on AVX-512. Below AVX-512 oneDNN uses gemm: its first call builds
- * kernels for all operands (2 to 3 MB of code with AVX and AVX2), and its threads keep heap memory (400 KB
- * each with SSE4.1). Measured: processes of 15.0 to 16.1 MB instead of 13.0 to 14.0, 1 to 8 threads, oneDNN
- * 2.6.3. Version 3 (PyPI's 3.2.0, a library of 54 MB; test/program/budget.sh): 1.7 MiB more than planned for
- * 2.6 at the smallest budget, in 11 runs. All versions: memory touched once while building, beyond what
- * primitives keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or repackings). */
+/* Memory that the loaded oneDNN takes beyond the memory of oneDNN 2.6 on AVX-512. Below AVX-512 oneDNN uses
+ * gemm: its first call builds kernels for all operands (2 to 3 MB of code with AVX and AVX2), and its threads
+ * keep heap memory (400 KB each with SSE4.1). Measured: processes of 15.0 to 16.1 MB instead of 13.0 to 14.0,
+ * 1 to 8 threads, oneDNN 2.6.3. Version 3 (PyPI's 3.2.0, a library of 54 MB; test/program/budget.sh): 1.7 MiB
+ * more than planned for 2.6 at the smallest budget, in 11 runs. All versions: memory touched once while
+ * building, beyond what primitives keep, 1.3 to 2.1 MB (resident set after 40 to 400 convolutions or
+ * repackings). */
 uint64_t onednn_more_bytes(void) {
     enum { BUILDING = 3 };
     uint64_t mib =

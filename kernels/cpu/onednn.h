@@ -18,15 +18,15 @@
 #include <stdbool.h>
 
 enum onednn_kind {
-    ONEDNN_PRODUCT_T,      /* dst[M,N] = src[M,K] . weights[N,K]^T */
-    ONEDNN_PRODUCT_T_BF16, /* bf16 operands; sums and dst are f32 */
-    ONEDNN_PRODUCT,        /* dst[M,N] = src[M,K] . weights[K,N] */
-    ONEDNN_PRODUCT_PACKED, /* weights[N/64,K,64], the layout of oneDNN's AVX-512 kernel: same bits without its
-                            * repacking; N a multiple of 64, K of 16 */
+    ONEDNN_PRODUCT_T,       /* dst[M,N] = src[M,K] . weights[N,K]^T */
+    ONEDNN_PRODUCT_T_BF16,  /* bf16 operands; sums and dst are f32 */
+    ONEDNN_PRODUCT,         /* dst[M,N] = src[M,K] . weights[K,N] */
+    ONEDNN_PRODUCT_PACKED,  /* weights[N/64,K,64], the layout of oneDNN's AVX-512 kernel: same bits, without
+                             * repacking; N a multiple of 64, K of 16 */
     ONEDNN_PRODUCT_T_ADDED, /* dst[M,N] += src[M,K] . weights[N,K]^T */
     ONEDNN_CONV,   /* dst[Y,X,N] = bias + src[(Y-1)s+k,(X-1)s+k,C] * weights: convolution without padding,
                     * stride s; C and N multiples of 8 */
-    ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst for the ONEDNN_CONV with the same number[] */
+    ONEDNN_REPACK, /* repacks weights [N,C,k,k] from src to dst for the ONEDNN_CONV with equal number[] */
 };
 
 /* Shape of a primitive in number[]: products {M, N, K}; convolutions {Y, X, C, N, k, s - 1}.
@@ -52,7 +52,7 @@ struct onednn_operands {
     void *dst, *scratch;
 };
 
-/* Extra address space checked for before an allocation, in bytes: the C library's heap grows in steps of 1
+/* Address space in bytes that must be free beyond an allocation: the C library's heap grows in steps of 1
  * MiB where it cannot grow in place. */
 enum { ONEDNN_MARGIN = 1 << 20 };
 
@@ -77,12 +77,12 @@ void onednn_version(char *out, size_t out_bytes);
 /* Returns properties of a primitive, prepared or not, from key, thread count and instruction set alone. */
 struct onednn_facts onednn_facts(const struct onednn *o, const struct onednn_key *key);
 uint64_t onednn_signature(const struct onednn_key *key);
-/* True if products with packed weights are supported and faster: only with AVX-512. */
+/* True if products with packed weights are supported and faster, which is the case only with AVX-512. */
 bool onednn_packs(const struct onednn *o, const struct onednn_key *key);
 
-/* Builds the primitive unless it exists. MEMORY, or DEVICE if oneDNN refuses. */
+/* Builds the primitive unless already built. MEMORY, or DEVICE if oneDNN refuses. */
 enum status onednn_prepare(struct onednn *o, const struct onednn_key *key, struct error *e);
-/* Runs a primitive. INTERNAL if it was not prepared, DEVICE if oneDNN fails. */
+/* Runs a primitive. INTERNAL if the primitive was not prepared, DEVICE if oneDNN fails. */
 enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct onednn_operands operands,
                        struct error *e);
 

@@ -1,7 +1,7 @@
 /* Shared by the CPU's operator files: the device struct and a table row of functions per operator.
  *
  * A workspace is described by a struct of offsets that cost() and run() both compute from the operator alone,
- * so they agree. oneDNN's scratch comes last, so run() needs only its start. */
+ * so cost() and run() agree. oneDNN's scratch comes last, so run() needs only its start. */
 #ifndef SLUICE_CPU_OPERATORS_H
 #define SLUICE_CPU_OPERATORS_H
 
@@ -21,7 +21,7 @@ struct cpu {
 };
 
 /* Functions of one operator. cost adds to *cost, which starts at zero. prepare may be NULL: nothing to build.
- * run fails only where it uses oneDNN. */
+ * run fails only in operators that use oneDNN. */
 struct cpu_operator {
     void (*cost)(const struct cpu *cpu, const struct op *op, struct op_cost *cost);
     enum status (*prepare)(struct cpu *cpu, const struct op *op, struct error *e);
@@ -42,7 +42,8 @@ uint64_t scratch_bytes(const struct cpu *cpu, const struct onednn_key *keys, int
 /* Returns how many threads may work on n items; each thread has its own part of the workspace. */
 int cpu_members(const struct cpu *cpu, int64_t n);
 
-/* Reserves bytes in a workspace of *used bytes; returns the offset, a multiple of 256. */
+/* Reserves bytes at the end of a workspace that has *used bytes so far. Returns the offset, a multiple of
+ * 256. */
 static inline uint64_t workspace_take(uint64_t *used, uint64_t bytes) {
     uint64_t offset = *used;
     *used += align_up(bytes, ARENA_ALIGN);

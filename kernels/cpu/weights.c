@@ -49,7 +49,7 @@ static void widen_blocks(float *to, const struct tensor *w, struct place at, int
     if (w->scale != 1) multiply(to, w->scale, values);
 }
 
-/* Converts n values to f32, starting with value `first` after the byte at.line. */
+/* Converts n values to f32, starting with value `first`, counted from address at.line. */
 static void widen_line(float *to, const struct tensor *w, struct place at, int64_t first, int64_t n) {
     int64_t values = dtype_block_values(w->dtype);
     float block[BLOCK_MOST];

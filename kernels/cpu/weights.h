@@ -1,5 +1,5 @@
 /* Dequantisation: the only place on the CPU that converts a stored type, with its blocks and scales, to f32
- * or bf16. Operators and all host code that needs weight values use it.
+ * or bf16. Operators and all host code that needs weight values use these functions.
  *
  * A value is the result of ggml's, OCP's or PyTorch's f32 arithmetic, bit for bit and in the same order of
  * multiplications, then times the row's scale, then times the tensor's scale, if present. Infinite or NaN
@@ -11,7 +11,8 @@
 
 #include <stdint.h>
 
-/* True if the weight is packed numbers of that type without scales, usable in place. */
+/* True if the weight consists of packed numbers of the given type, without scales, so that callers can use
+ * the weight in place. */
 bool weights_are(const struct tensor *w, enum dtype dtype);
 
 /* Converts rows [first, first + rows), counted over all outer dimensions, to packed f32. No overlap with
@@ -23,7 +24,8 @@ void weights_round(uint16_t *to, const struct tensor *w, int64_t first, int64_t 
 void weights_widen_part(float *to, const struct tensor *w, int64_t row, int64_t first, int64_t n);
 /* Converts a matrix [N,K] to f32 [N/64,K,64] (ONEDNN_PRODUCT_PACKED). N a multiple of 64, K of 16. */
 void weights_widen_packed(float *to, const struct tensor *w);
-/* Returns a vector as f32: its own data if possible, else converted to `to`. NULL if absent (rank 0). */
+/* Returns a vector as f32: the vector's own data if possible, else a converted copy in `to`. NULL if the
+ * vector is absent (rank 0). */
 const float *weights_vector(const struct tensor *w, float *to);
 
 #endif

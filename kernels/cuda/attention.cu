@@ -144,15 +144,15 @@ struct attend_args {
     float bias_factor;     /* cancels the scale that the bias gets with the scores */
 };
 
-/* Position of a lane: query head, rows (the first 16 rows have row and row + 8), and its two columns in every
- * eight columns of its warp. */
+/* Position of a lane: query head, first row (of the first 16 rows, the lane has row and row + 8), and the
+ * lane's two columns in every eight columns of the warp. */
 struct place {
     int32_t head, row, column;
     int lane, warp, part;
 };
 
 /* Returns the number of visible keys of a row (always the first keys). Rows beyond the last are computed like
- * the last one and not stored. */
+ * the last row, but not stored. */
 __device__ static inline int32_t visible(const attend_args &a, int32_t row) {
     int32_t last = row < a.n_queries ? row : a.n_queries - 1;
     return a.causal ? a.n_keys - a.n_queries + last + 1 : a.n_keys;
@@ -193,14 +193,15 @@ __device__ static inline float2 two_queries(const attend_args &a, const place &a
     return both;
 }
 
-/* A warp's queries as mma fragments; the first steps are in registers. In shared memory each lane reads only
- * its own writes, so no barrier is needed. */
+/* A warp's queries as mma fragments; the fragments of the first steps are in registers, the rest in shared
+ * memory. Each lane reads only its own writes from shared memory, so no barrier is needed. */
 template <class T> struct query_fragments {
     uint32_t in_registers[T::mma_m][T::q_in_registers ? T::q_in_registers : 1][4];
     uint4 *in_shared; /* address of this lane's first fragment */
 };
 
-/* Loads one fragment of a warp's queries as bf16; all loads come first, so that they overlap. */
+/* Loads one fragment of a warp's queries as bf16; all loads are issued before the first conversion, so that
+ * loads overlap. */
 template <class E, bool WIDE>
 __device__ static inline uint4 load_fragment(const attend_args &a, const place &at, int32_t row,
                                              int32_t column) {
@@ -245,7 +246,7 @@ __device__ static inline void query_fragment(uint32_t to[4], const query_fragmen
 }
 
 /* Starts asynchronous copies of rows [first, first + block_n) of a head of k or v; zeros from n on. Rows are
- * `row` elements apart; without T::strided they are contiguous. */
+ * `row` elements apart; without T::strided rows are contiguous. */
 template <class T>
 __device__ static inline void load_rows(uint16_t *shared, const uint16_t *from, int32_t row, int32_t first,
                                         int32_t n) {
@@ -278,8 +279,8 @@ __device__ static constexpr int tiles_per_mma(int tiles) {
     return tiles % 4 ? 2 : 4;
 }
 
-/* Initialises scores with the relative bias; if warps split a head, only one of them does. Rows and keys
- * beyond the last get arbitrary values: they are masked or not stored. */
+/* Initialises scores with the relative bias; if several warps split a head, only one warp does. Rows and keys
+ * beyond the last get arbitrary scores, which are masked or not stored. */
 template <class T>
 __device__ static inline void begin_scores(float (&s)[T::mma_m][T::mma_n][4], const attend_args &a,
                                            const place &at, int32_t first) {
@@ -350,7 +351,7 @@ __device__ static inline void multiply_values(float (&o)[T::mma_m][T::mma_d][4],
     }
 }
 
-/* If warps split a head: stores this warp's partial scores for the others. */
+/* If several warps split a head, stores this warp's partial scores for the other warps. */
 template <class T>
 __device__ static inline void store_partial_scores(float4 *partial, const float (&s)[T::mma_m][T::mma_n][4],
                                                    const place &at) {
@@ -365,8 +366,8 @@ __device__ static inline void store_partial_scores(float4 *partial, const float 
         }
 }
 
-/* Adds the other warps' partial scores: first the partner's, then the sum of the other pair's, so that all
- * four warps get the same bits without further communication. */
+/* Adds the other warps' partial scores: first the partner warp's, then the sum of the other two warps'. So
+ * all four warps get the same bits without further communication. */
 template <class T>
 __device__ static inline void add_partial_scores(float (&s)[T::mma_m][T::mma_n][4], const float4 *partial,
                                                  const place &at) {
@@ -433,7 +434,7 @@ __device__ static inline void online_softmax(accumulators<T> &r, float (&s)[T::m
             for (int n = 0; n < T::mma_n; n++)
                 most = fmaxf(most, fmaxf(s[m][n][2 * half], s[m][n][2 * half + 1]));
             float top = fmaxf(r.row_max[m][half], quad_max(most) * scale);
-            float base = top == -INFINITY ? 0 : top; /* no visible key yet: probability 0, not NaN */
+            float base = top == -INFINITY ? 0 : top; /* no visible key so far: probability 0, not NaN */
             float rescale = exp2_fast(r.row_max[m][half] - base);
 #pragma unroll
             for (int n = 0; n < T::mma_n; n++)
@@ -492,7 +493,7 @@ __device__ static inline void store_rows(const accumulators<T> &r, const attend_
 template <class T>
 __device__ static inline place find_place(const attend_args &a, int32_t block, uint32_t thread) {
     place at;
-    /* Last rows first: with a causal mask they have the most keys. */
+    /* Last rows first, because with a causal mask the last rows have the most keys. */
     block = a.last - block;
     at.lane = static_cast<int>(thread % WARP), at.warp = static_cast<int>(thread / WARP);
     at.part = at.warp % T::warps_d;
@@ -557,7 +558,8 @@ template <class T> __device__ static inline void attend_block(const attend_args 
         online_softmax<T>(r, s, a.scale);
         multiply_values<T>(r.o, s, values + at.part * T::warp_d, at.lane);
     }
-    /* Find the lane's position again: in registers it would spill on 10.0 where two warps split a head. */
+    /* Computes the lane's position again: kept in registers, the position would spill on compute
+     * capability 10.0 where two warps split a head. */
     if constexpr (T::warps_d > 1) at = find_place<T>(a, block_again(), thread_again());
     store_rows<T>(r, a, at);
 }
@@ -625,8 +627,8 @@ static attend_args attend_args_of(const struct op *op, const attention_layout *l
     a.q_bf16 = q->dtype == DTYPE_BF16, a.out_bf16 = op->out.dtype == DTYPE_BF16;
     a.q_wide = pairs_are_aligned(q, a.head_size);
     a.out_wide = pairs_are_aligned(&op->out, a.head_size);
-    /* The sign or zero of the scale is applied to q, which is exact. The largest score is then also the
-     * largest scaled score, and masked keys stay at minus infinity. */
+    /* q is multiplied by the sign of the scale (1, -1 or 0), which is exact. The largest score is then also
+     * the largest scaled score, and masked keys stay at minus infinity. */
     a.q_factor = op->scale < 0 ? -1.0f : op->scale > 0 ? 1.0f : 0.0f;
     a.scale = op->scale == 0 ? 1.0f : fabsf(op->scale) * log2_e;
     a.bias_factor = log2_e / a.scale;

@@ -11,23 +11,24 @@ extern "C" {
 
 /* Tile table: _(head_dim, BLOCK_M, BLOCK_N, warps_m, warps_d, q_in_registers).
  *
- * head_dim: compiled head sizes; other sizes are zero-padded to the next one. BLOCK_M: queries per thread
- * block. A warp has 32 or 16 of them (two or one m16 instruction rows): 32 halve the shared-memory reads of k
- * and v, which are the limit on GPUs with tensor cores as fast as the A100's. BLOCK_N: keys per tile.
- * warps_m: warps that split the queries. warps_d: warps that split the columns of a head; they add their
- * partial scores. q_in_registers: groups of 16 columns of q per warp kept in registers; the rest is in shared
- * memory.
+ * head_dim: compiled head sizes; other sizes are zero-padded to the next compiled size. BLOCK_M: queries per
+ * thread block. A warp has 32 or 16 queries (two or one m16 instruction rows): 32 halve the shared-memory
+ * reads of k and v, which are the limit on GPUs with tensor cores as fast as the A100's. BLOCK_N: keys per
+ * tile. warps_m: warps that split the queries. warps_d: warps that split the columns of a head; they add
+ * their partial scores. q_in_registers: groups of 16 columns of q per warp kept in registers; the rest is in
+ * shared memory.
  *
  * Limits: with M instruction rows per warp, a lane has M * head_dim / warps_d / 2 registers of results, M *
  * BLOCK_N / 2 of scores and 4 * M * q_in_registers of q, of 255 in total. A thread block must fit into the 99
  * KiB of shared memory available on compute capability 8.6, 8.9 and 12.0. For heads up to 128, four warps do
- * not fill a multiprocessor, so two blocks must fit into its 100 KiB, with 1 KiB reserved per block. */
+ * not fill a multiprocessor, so two thread blocks must fit into a multiprocessor's 100 KiB, with 1 KiB
+ * reserved per block. */
 #define ATTENTION_TILES(_)                                                                                   \
     _(16, 128, 64, 4, 1, 1)                                                                                  \
     _(32, 128, 64, 4, 1, 2)                                                                                  \
     _(48, 128, 64, 4, 1, 3)                                                                                  \
     _(64, 128, 64, 4, 1, 4)                                                                                  \
-    _(80, 128, 64, 4, 1, 0)   /* 40 registers for q do not fit beside 80 for results and 64 for scores */    \
+    _(80, 128, 64, 4, 1, 0)   /* no q in registers: 40 do not fit beside 80 for results and 64 for scores */ \
     _(96, 128, 48, 4, 1, 0)   /* with 64 keys, a block takes 50 KiB: only one fits into 100 KiB */           \
     _(112, 128, 32, 4, 1, 0)  /* with 48 keys, a block takes 50.5 KiB: only one fits into 100 KiB */         \
     _(128, 128, 32, 4, 1, 0)  /* a block takes 49 KiB plus 1 reserved: two fill 100 KiB */                   \
@@ -40,15 +41,16 @@ extern "C" {
     _(1024, 32, 16, 2, 4, 12)
 
 /* Larger tiles for GPUs with more shared memory per multiprocessor (compute capability 8.0, 8.7, 9.0), where
- * two such blocks fit: fewer barriers, row maxima and loads for the same products. With 64 keys, heads of 112
- * would spill there, and heads of 128 on 10.0 (whose tensor cores use another instruction). */
+ * two such blocks fit: fewer barriers, row maxima and loads for the same products. With tiles of 64 keys,
+ * heads of 112 would spill registers on these GPUs, and heads of 128 on compute capability 10.0 (its tensor
+ * cores use another instruction). */
 #define ATTENTION_WIDE_TILES(_)                                                                              \
     _(96, 128, 64, 4, 1, 0)                                                                                  \
     _(112, 128, 48, 4, 1, 0)                                                                                 \
     _(128, 128, 64, 4, 1, 0)
 
-/* True if a GPU uses the wide tiles, from its compute capability and its shared memory per block. A constant
- * of the device, because results depend on it. */
+/* True if a GPU uses the wide tiles, from its compute capability and its shared memory per block. The choice
+ * is a constant of the device, because results depend on the tile size. */
 static inline bool attention_is_wide(int major, int shared_bytes) {
     return major < 10 && shared_bytes >= 163 << 10;
 }
@@ -88,9 +90,9 @@ static inline int attention_launches(const struct op *op) {
  * costs registers that heads above 128 do not have. */
 #define ATTENTION_STRIDED(head) ((head) <= 128 && ((head) & ((head)-1)) == 0)
 
-/* Workspace of packed k and v. Both are read once per block of queries, 16 bytes at a time: in place if they
- * are bf16, their rows start at multiples of 16 bytes, and the head size is ATTENTION_STRIDED or there is one
- * head without gaps. Else a kernel rounds and pads them to bf16 [G,S,head]. q needs no packing. */
+/* Workspace of packed k and v. k and v are read once per block of queries, 16 bytes at a time: in place if k
+ * and v are bf16, rows start at multiples of 16 bytes, and the head size is ATTENTION_STRIDED or there is one
+ * head without gaps. Else a kernel rounds and pads k and v to bf16 [G,S,head]. q needs no packing. */
 struct attention_layout {
     int32_t head; /* compiled head size */
     bool packs;

@@ -45,7 +45,7 @@ static enum status bus_take(struct bus *bus, struct error *e) {
         bus->host = bus->sys->map(bus->sys, LINE_STORE, bus->bytes);
         if (!bus->host) error_set(e, MEMORY, "no memory for the copy's host buffer");
     }
-    /* Write every page: untouched pages all map to one zero page. */
+    /* Writes every page, because untouched pages all map to one zero page. */
     if (e->code == OK) memset(bus->host, 1, bus->bytes);
     return e->code;
 }

@@ -6,8 +6,8 @@
 #define GIB ((uint64_t)1 << 30)
 
 /* Sources: NVIDIA's data sheets of the RTX 3060 12 GB, 4060 8 GB, 4060 Ti 16 GB and 4090 (multiprocessors
- * times 512 FLOPs per clock times boost clock) and of the H100 SXM5. The H100's products are limited by its
- * power, its attention by mma.sync, which attention.cu uses. */
+ * times 512 FLOPs per clock times boost clock) and of the H100 SXM5. On the H100, power limits products, and
+ * the mma.sync instruction, which attention.cu uses, limits attention. */
 static const struct cuda_card cards[] = {
     {"3060", "GeForce RTX 3060, 12 GB", 28, 12 * GIB, 25.5e12, 360e9, 24e9, 0.90, 0.88, 0.30, 0.88},
     {"4060", "GeForce RTX 4060, 8 GB", 24, 8 * GIB, 30.2e12, 272e9, 12e9, 0.90, 0.88, 0.30, 0.88},
@@ -89,7 +89,7 @@ double cuda_card_seconds(const struct cuda_card *card, const struct work *work) 
 
 struct op_rates cuda_card_rates(const struct cuda_card *card) {
     const double filled =
-        0.95; /* utilisation of tiles and waves; 0.92 to 0.97 calculated for Z-Image's products */
+        0.95; /* share of tiles and waves that is used; 0.92 to 0.97 calculated for Z-Image's products */
     double products = filled * card->products * card->product_flops;
     return (struct op_rates){.per_second = {[CLASS_LINEAR] = products / 2, /* f32 products run as TF32 */
                                             [CLASS_LINEAR_BF16] = products,

@@ -27,7 +27,8 @@ char *cuda_card_names(char *out, size_t bytes);
 
 /* Returns the calculated seconds of all launches in one struct work: per launch the larger of compute time
  * and memory time, plus a gap between kernels. Products use the library's usual tile sizes, whichever is
- * fastest, one tile per multiprocessor in waves; partial tiles and waves are lost. */
+ * fastest, one tile per multiprocessor in waves; the unused part of the last tile and wave counts as lost
+ * time. */
 double cuda_card_seconds(const struct cuda_card *card, const struct work *work);
 /* Returns the rates per operator class for plans, for products of a few thousand rows. */
 struct op_rates cuda_card_rates(const struct cuda_card *card);

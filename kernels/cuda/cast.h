@@ -1,8 +1,8 @@
 /* Type conversion kernels: rounding rows to bf16 (dequantisation), vectors to f32, group norm parameters per
  * channel, and the epilogue of a library product.
  *
- * All functions queue kernels on a stream and report no error; the caller's cuda_launched does. Alignment
- * affects only speed. Weights have any type, with their scales. */
+ * All functions queue kernels on a stream and report no error; the caller checks for errors with
+ * cuda_launched. Alignment affects only speed. Weights have any type, with their scales. */
 #ifndef SLUICE_CUDA_CAST_H
 #define SLUICE_CUDA_CAST_H
 
@@ -29,7 +29,7 @@ void cuda_channel_norm(float *to, const struct group_norm *norm, int32_t channel
 struct product_finish {
     const struct tensor *out; /* result [M,N]; columns first to first + columns are written */
     int32_t first, columns;
-    const struct epilogue *epilogue; /* epilogue; its bias is already in the product */
+    const struct epilogue *epilogue; /* epilogue; the bias is already in the product */
     const float *product;            /* product [M,columns], or NULL: the product is in out */
 };
 

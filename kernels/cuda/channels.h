@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* Tensor cores process 4 TF32 channels at once; cuDNN's kernels for them need a multiple of 8. */
+/* Tensor cores process 4 TF32 channels at once; cuDNN's TF32 kernels need a multiple of 8 channels. */
 enum { CHANNEL_STEP = 8 };
 
 static inline int32_t conv_pad_channels(int32_t n) {

@@ -11,7 +11,8 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* CONVOLUTIONS_WORKSPACE of cudnn.h, which needs CUDA headers; conv.cu asserts that they are equal. */
+/* Copy of CONVOLUTIONS_WORKSPACE, because cudnn.h needs CUDA headers. conv.cu asserts that the two values are
+ * equal. */
 enum { CONV_LIBRARY_BYTES = 64 << 20 };
 
 struct conv_layout {

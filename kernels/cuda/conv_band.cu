@@ -57,10 +57,10 @@ __device__ static inline float4 load_source(const struct normed_call &g, int64_t
     return source < 0 ? all_four(0) : rows_load_f32(g.in, source, i, g.s.channels);
 }
 
-/* Gathers a pixel of a band with RMS norm over its channels, factors and activation. A team holds the
- * pixel in registers as in rms_norm and reads it once; zeros as in gather_pixels. Grid: one team per pixel
- * (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30 registers with one group
- * of four per thread, 48 with four. Bytes and bound as gather_pixels; FLOPs: 8; share of peak: not
+/* Gathers a pixel of a band with RMS norm over its channels, factors and activation. A team of threads holds
+ * the pixel in registers as in rms_norm and reads the pixel once; zeros as in gather_pixels. Grid: one team
+ * per pixel (norm_team_of), blocks of 128 threads or one team; shared memory: 128 bytes; 30 registers with
+ * one group of four per thread, 48 with four. Bytes and bound as gather_pixels; FLOPs: 8; share of peak: not
  * measured yet. */
 template <int HELD> static __global__ void __launch_bounds__(512) gather_normed(const struct normed_call g) {
     SMEM_ARRAY(float, parts, WARP);

@@ -2,8 +2,8 @@
  * (channels last, zero-padded to multiples of CHANNEL_STEP, zero padding around the image) and write the
  * output.
  *
- * All functions queue kernels on a stream and report no error; the caller's cuda_launched does. Alignment
- * affects only speed; buffers for the library start at multiples of 16 bytes. */
+ * All functions queue kernels on a stream and report no error; the caller checks for errors with
+ * cuda_launched. Alignment affects only speed; buffers for the library start at multiples of 16 bytes. */
 #ifndef SLUICE_CUDA_CONV_BAND_H
 #define SLUICE_CUDA_CONV_BAND_H
 

@@ -29,7 +29,7 @@ static uint64_t workspace_bytes(const struct op *op) {
     case OP_GROUP_NORM:
         return cuda_group_norm_bytes(op);
     default:
-        return 0; /* the other operators need no workspace */
+        return 0; /* operators not listed need no workspace */
     }
 }
 

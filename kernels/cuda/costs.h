@@ -8,7 +8,8 @@
 /* device->cost of the CUDA device and of the plan-only CUDA device. */
 void cuda_cost(const struct device *device, const struct op *op, struct op_cost *cost);
 
-/* Reserves bytes in a workspace of *used bytes; returns the offset, a multiple of 256. */
+/* Reserves bytes at the end of a workspace that has *used bytes so far. Returns the offset, a multiple of
+ * 256. */
 static inline uint64_t workspace_part(uint64_t *used, uint64_t bytes) {
     uint64_t offset = *used;
     *used += align_up(bytes, ARENA_ALIGN);

@@ -45,7 +45,7 @@ struct product {
     int32_t warm;
     cublasLtMatmulDesc_t desc;
     cublasLtMatrixLayout_t weight, in, residual,
-        out; /* layout of the residual, even if none is read; may equal out */
+        out; /* residual: set even without a residual; may be the same layout object as out */
     cublasLtMatmulAlgo_t algo;
 };
 
@@ -124,7 +124,7 @@ static cudaDataType_t out_type(const struct product_key *key) {
 }
 
 /* Creates column-major layouts. Residual and out share one layout if their strides are equal: the library
- * requires that for in-place products. */
+ * requires one layout for in-place products. */
 static cublasStatus_t layouts_create(const struct api *api, struct product *product) {
     const struct product_key *key = &product->key;
     uint64_t m = (uint64_t)key->m, n = (uint64_t)key->n, k = (uint64_t)key->k;
@@ -137,8 +137,8 @@ static cublasStatus_t layouts_create(const struct api *api, struct product *prod
     return s;
 }
 
-/* The heuristic uses the bias address only for its alignment: 16 is a multiple of 16 and no larger power of
- * 2. */
+/* The heuristic uses the bias address only for its alignment: address 16 states an alignment of exactly 16
+ * bytes. */
 static cublasStatus_t desc_create(const struct api *api, struct product *product) {
     int32_t transposed = CUBLAS_OP_T, bias_type = out_type(&product->key);
     uint32_t epilogue = CUBLASLT_EPILOGUE_BIAS;
@@ -161,7 +161,7 @@ static cublasStatus_t desc_create(const struct api *api, struct product *product
 
 /* Split-K partial sums may be kept in the workspace and added in one order. "In place" reduction is excluded:
  * blocks would add to out in an unspecified order. No split is always allowed. Alignments are the guarantees
- * of cublaslt.h, never those of an actual address. */
+ * of cublaslt.h, never the alignment of an actual address. */
 static cublasStatus_t preference_create(const struct api *api, const struct product_key *key,
                                         cublasLtMatmulPreference_t *preference) {
     uint64_t workspace = PRODUCTS_WORKSPACE;
@@ -245,7 +245,7 @@ enum status products_run(struct products *p, const struct product_key *key,
                        key->bias, key->residual, key->rounded, key->wide);
 }
 
-/* The residual differs from out: in place the library accepts only equal layouts. */
+/* The residual differs from out: for in-place products the library accepts only equal layouts. */
 static enum status cublaslt_warm_up(const struct products *p, struct product *product, char *scratch,
                                     cudaStream_t stream, struct error *e) {
     char *garbage = scratch + PRODUCTS_WORKSPACE;

@@ -1,7 +1,7 @@
 /* The only interface to cuBLASLt: large bf16 matrix products with f32 sums.
  *
  * A product is identified by its shape. prepare chooses its algorithm from shape, types and architecture
- * alone, with a fixed workspace limit and fixed alignments, and keeps it until products_close.
+ * alone, with a fixed workspace limit and fixed alignments, and keeps the algorithm until products_close.
  * test/emu/cublaslt.c implements this header without cuBLASLt. */
 #ifndef SLUICE_CUDA_CUBLASLT_H
 #define SLUICE_CUDA_CUBLASLT_H
@@ -37,7 +37,7 @@ static inline uint64_t product_out_bytes(const struct product_key *key) {
     return key->rounded ? 2 : sizeof(float);
 }
 
-/* True if all rows of out and residual start at multiples of 16 bytes if the first rows do. Then
+/* True if all rows of out and residual start at multiples of 16 bytes, provided that the first rows do. Then
  * product_key.wide is 0 only for misaligned first rows, which no forward has. */
 static inline bool product_rows_wide(const struct product_key *key) {
     return key->out_row * (int64_t)product_out_bytes(key) % 16 == 0 && key->residual_row % 4 == 0;
@@ -70,7 +70,7 @@ void products_close(struct products *products);
 void products_version(const struct products *products, char *out, size_t out_bytes);
 /* Chooses an algorithm unless already done. MEMORY, or DEVICE if none is available. */
 enum status products_prepare(struct products *products, const struct product_key *key, struct error *e);
-/* Queues the product on the stream. INTERNAL if it was not prepared, DEVICE if cuBLASLt fails. */
+/* Queues the product on the stream. INTERNAL if the product was not prepared, DEVICE if cuBLASLt fails. */
 enum status products_run(struct products *products, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e);
 /* Reports each product that has run: "linear", its shape, the library's algorithm. */
@@ -79,7 +79,7 @@ void products_algorithms(const struct products *products, device_algorithm *repo
 uint64_t products_warm_up_bytes(const struct products *products);
 /* Runs every prepared product that has not run yet, once, on scratch device memory (a multiple of 256 bytes),
  * so that its kernels are loaded before memory is measured. Operands are garbage. Two kinds of products load
- * at their first call instead: those that need more scratch, and those with wide = 0 although
+ * at their first call instead: products that need more scratch, and products with wide = 0 although
  * product_rows_wide is true (no forward calls these). */
 enum status products_warm_up(struct products *products, void *scratch, uint64_t scratch_bytes,
                              cudaStream_t stream, struct error *e);

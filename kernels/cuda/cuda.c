@@ -24,13 +24,13 @@ struct gpu {
     struct gpu_errors errors;
     struct streams *streams;
     struct pages *pages;
-    struct nvml *nvml;    /* NVML handle; NULL: NVML is missing */
+    struct nvml *nvml;    /* NVML handle; NULL: the NVML library is missing */
     uint64_t free_before; /* free device memory before the context was created; 0: unknown */
     uint64_t context;     /* measured bytes of the CUDA context; 0: unknown */
     int node;             /* NUMA node of the GPU; -1: only one node */
     bool kernels_loaded;
     atomic_ullong pinned;            /* bytes of mapped and pinned host memory */
-    uint64_t pins_proven, pins_most; /* bytes proven to be pinnable; limit of pinnable bytes, 0: unknown */
+    uint64_t pins_proven, pins_most; /* bytes that a trial could pin; limit of pinnable bytes, 0: unknown */
 };
 
 static struct gpu *gpu_of(struct device *device) {
@@ -113,7 +113,7 @@ static void cuda_decommit(struct device *device, void *memory, size_t bytes) {
     if (cuda_enter(g)) pages_decommit(g->pages, memory, bytes);
 }
 
-/* Does nothing for a lost GPU: its memory is released with the device. */
+/* Does nothing for a lost GPU, whose memory is released when the device is destroyed. */
 static void cuda_unreserve(struct device *device, void *memory, size_t bytes) {
     struct gpu *g = gpu_of(device);
     (void)bytes;
@@ -128,8 +128,8 @@ static uint64_t cuda_context(struct device *device) {
     return gpu_of(device)->context;
 }
 
-/* Measures device memory used besides pages, as the drop in free memory since before the context. `expected`
- * bytes are added for later allocations. Plans use the largest value found. */
+/* Measures device memory used besides pages, as the decrease of free memory since before the context was
+ * created. `expected` bytes are added for later allocations. Plans use the largest value found. */
 static void measure_context(struct gpu *g, uint64_t expected) {
     uint64_t free_bytes = g->free_before ? nvml_free_bytes(g->nvml) : 0, pages = pages_taken(g->pages);
     if (!free_bytes || g->free_before < free_bytes + pages) return;
@@ -162,8 +162,8 @@ static enum status load_kernels(struct gpu *g, struct error *e) {
     return OK;
 }
 
-/* If residents of the previous run leave too little scratch memory for a warm-up call, its code is loaded at
- * its first real call. */
+/* If residents of the previous run leave too little scratch memory for a library's warm-up call, the library
+ * loads its code at the first real call. */
 static enum status warm_up_libraries(struct gpu *g, void *scratch, uint64_t bytes, struct error *e) {
     struct cuda *cuda = &g->cuda;
     double stalled = 0;
@@ -267,8 +267,8 @@ static void cuda_unpin(struct device *device, void *memory, size_t bytes) {
     if (cuda_enter(g)) gpu_errors_note(&g->errors, cudaHostUnregister(memory), "cudaHostUnregister");
 }
 
-/* Tries to pin 2 GiB at most, or everything on WSL2: success shows that there is no limit. A trial whose
- * answer is known is not repeated. A lost GPU's refusal proves nothing. */
+/* Tries to pin 2 GiB at most, or everything on WSL2: success shows that there is no limit. A trial with a
+ * known result is not repeated. A lost GPU's refusal proves nothing. */
 static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
     static const uint64_t trial_bytes = (uint64_t)2 << 30;
     struct gpu *g = gpu_of(device);
@@ -279,7 +279,7 @@ static uint64_t cuda_try_pins(struct device *device, uint64_t bytes) {
         cudaError_t refused;
         uint64_t tried = now + pinnable_try(wanted - now, &refused);
         gpu_errors_check(&g->errors, refused, "cudaHostRegister",
-                         &known); /* only records a lost GPU: the next wait() reports it */
+                         &known); /* only records a lost GPU; the next wait() reports the error */
         if (gpu_errors_lost(&g->errors)) return bytes;
         if (tried < wanted) g->pins_most = tried ? tried : 1;
         g->pins_proven = tried;
@@ -298,7 +298,7 @@ static uint64_t cuda_copy_in(struct device *device, void *to, const void *from, 
     return cuda_enter(g) ? streams_copy(g->streams, to, from, bytes, event) : 0;
 }
 
-/* Returns 0: the waiting time is known only afterwards, and wait() reports it. */
+/* Returns 0, because the waiting time is known only afterwards; wait() reports the time. */
 static double cuda_await_copy(struct device *device, uint64_t fence) {
     struct gpu *g = gpu_of(device);
     if (cuda_enter(g)) streams_await(g->streams, fence);
@@ -370,7 +370,7 @@ static void cuda_destroy(struct device *device) {
     cuda->sys->release(cuda->sys, g);
 }
 
-/* A missing library disables only the operators that need it. */
+/* A missing library disables only the operators that need the library. */
 static void open_libraries(struct cuda *cuda) {
     struct error no_products = {0}, no_convolutions = {0};
     cuda->products = products_open(cuda->sys, &no_products);
@@ -410,7 +410,8 @@ static int node_of(int ordinal) {
     return -1;
 }
 
-/* Notes that the driver may compile PTX first; whether its cache has the kernels is unknown. */
+/* Adds host memory and a note for the user, because the driver may compile PTX; whether the driver's cache
+ * already has the kernels is unknown. */
 static void expect_compiling(struct device *device, const struct cuda_info *info) {
     device->host_bytes += CUDA_COMPILING_BYTES;
     snprintf(device->note, sizeof device->note,

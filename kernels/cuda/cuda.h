@@ -18,7 +18,7 @@ struct cuda_info {
     char library[160]; /* versions of driver, CUDA runtime, cuBLASLt and cuDNN */
 };
 
-/* Returns the number of GPUs, or 0 with the reason: not in this build, no driver, driver too old, no GPU. */
+/* Returns the number of GPUs, or 0 with the reason: build without CUDA, no driver, driver too old, no GPU. */
 int cuda_count(char *why, size_t why_bytes);
 /* True if this GPU exists and is supported. Creates no CUDA context. */
 bool cuda_usable(int ordinal);
@@ -29,22 +29,23 @@ enum cuda_path { CUDA_H2D_PINNED, CUDA_H2D_PAGEABLE, CUDA_D2H_PINNED, CUDA_D2H_P
 
 /* Returns the name of a copy path, such as "h2d_pinned": host to device from pinned memory. */
 const char *cuda_path_name(enum cuda_path path);
-/* Measures the rate of back-to-back copies of this many bytes between host and GPU. Allocates that many bytes
- * on both sides. Errors as cuda_open. */
+/* Measures the rate of back-to-back copies between host and GPU, each of `bytes` bytes. Allocates `bytes`
+ * bytes on the host and on the GPU. Errors as cuda_open. */
 enum status cuda_bus_rate(struct sys *sys, int ordinal, enum cuda_path path, uint64_t bytes,
                           double *bytes_per_second, struct error *e);
 
-/* Tries how many of these bytes of host memory can be pinned together for that GPU. Errors as cuda_open. */
+/* Finds by trial how many of `bytes` bytes of host memory can be pinned for GPU number ordinal. Errors as
+ * cuda_open. */
 enum status cuda_pinnable(int ordinal, uint64_t bytes, uint64_t *pinnable, struct error *e);
 
 /* Opens GPU number ordinal. One thread at a time uses the device, except for copies (device.h). NULL with
  * USAGE (no such GPU, or a build without CUDA), DEVICE (no driver, driver too old, GPU below 8.0) or MEMORY.
- * Without cuBLASLt or cuDNN it opens; prepare() refuses the operators that need them. End with
- * device->destroy. */
+ * The device opens without cuBLASLt or cuDNN, but prepare() refuses the operators that need the missing
+ * library. End with device->destroy. */
 struct device *cuda_open(struct sys *sys, int ordinal, struct error *e);
 
-/* Returns a CUDA device for planning only: it has costs and cannot run. Needs no GPU and is in every build.
- * card: GPU model whose memory is assumed; NULL: unspecified. NULL with MEMORY. */
+/* Returns a CUDA device for planning only, which has costs but cannot run operators. Works without a GPU and
+ * in every build. card: GPU model whose memory is assumed; NULL: unspecified. NULL with MEMORY. */
 struct device *cuda_plan_device(struct sys *sys, const struct cuda_card *card, struct error *e);
 
 #endif

@@ -1,10 +1,10 @@
 /* Interface to cuDNN 9.
  *
- * Uses cuDNN's legacy API, deprecated but present in all of version 9: it takes an algorithm by name, whereas
- * graphs choose one by heuristic. Images and weights are channels-last, as tensor cores read them.
- * CUDNN_DEFAULT_MATH means TF32 tensor cores from compute capability 8.0 on (unless NVIDIA_TF32_OVERRIDE=0,
- * which is more exact and slower). CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION would use f16, which overflows in
- * VAEs.
+ * Uses cuDNN's legacy API, deprecated but present in all of version 9: the legacy API takes an algorithm by
+ * name, whereas cuDNN's graph API chooses an algorithm by heuristic. Images and weights are channels-last, as
+ * tensor cores read them. CUDNN_DEFAULT_MATH means TF32 tensor cores from compute capability 8.0 on (unless
+ * NVIDIA_TF32_OVERRIDE=0, which is more exact and slower). CUDNN_TENSOR_OP_MATH_ALLOW_CONVERSION would use
+ * f16, which overflows in VAEs.
  *
  * IMPLICIT_PRECOMP_GEMM runs on tensor cores. If the library refuses it for a shape or it needs more than
  * CONVOLUTIONS_WORKSPACE, IMPLICIT_GEMM is used, which needs no workspace. The choice depends only on shape,
@@ -187,7 +187,7 @@ static cudnnStatus_t forward(const struct convolutions *c, const struct convolut
         convolution->workspace_bytes, &zero, convolution->out, operands->out);
 }
 
-/* True if cuDNN does not support the call, rather than failed in it. */
+/* True if a cuDNN error means that the call is not supported, not that the call failed. */
 static bool not_supported(cudnnStatus_t s) {
     return CUDNN_STATUS_CATEGORY(s) == CUDNN_STATUS_NOT_SUPPORTED;
 }

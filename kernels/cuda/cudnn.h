@@ -68,10 +68,10 @@ struct convolutions *convolutions_open(struct sys *sys, struct error *e);
 void convolutions_close(struct convolutions *convolutions);
 /* Writes a version such as "cuDNN 9.13.0" to out. */
 void convolutions_version(const struct convolutions *convolutions, char *out, size_t out_bytes);
-/* Builds the convolution. MEMORY, or DEVICE if the library does not support it. */
+/* Builds the convolution. MEMORY, or DEVICE if the library does not support the convolution. */
 enum status convolutions_prepare(struct convolutions *convolutions, const struct convolution_key *key,
                                  struct error *e);
-/* Queues the convolution on the stream. INTERNAL if it was not prepared, DEVICE if cuDNN fails. */
+/* Queues a convolution on the stream. INTERNAL if not prepared, DEVICE if cuDNN fails. */
 enum status convolutions_run(struct convolutions *convolutions, const struct convolution_key *key,
                              const struct convolution_operands *operands, cudaStream_t stream,
                              struct error *e);

@@ -5,9 +5,9 @@
 #include "kernels/cuda/costs.h"
 #include "kernels/cuda/pages.h"
 
-/* Assumed bytes, generous because they have not been measured on a GPU. OPENED: device memory of the context,
- * cuBLASLt and cuDNN; CODE: of kernel code once loaded; HOST: host memory of the driver and these libraries.
- * On a GPU the context is measured (nvml.h) and the larger value is used. */
+/* Assumed bytes, generous because the real values have not been measured on a GPU. OPENED: device memory of
+ * the context, cuBLASLt and cuDNN; CODE: of kernel code once loaded; HOST: host memory of the driver and
+ * these libraries. On a GPU the context is measured (nvml.h) and the larger value is used. */
 static const uint64_t CUDA_OPENED_BYTES = (uint64_t)448 << 20, CUDA_CODE_BYTES = (uint64_t)192 << 20;
 static const uint64_t CUDA_HOST_BYTES = (uint64_t)768 << 20;
 /* Measured context sizes are rounded up to CUDA_CONTEXT_STEP, so that plans of two runs are equal. A value

@@ -104,7 +104,7 @@ enum status gpu_errors_check(struct gpu_errors *f, cudaError_t code, const char 
 bool gpu_errors_note(struct gpu_errors *f, cudaError_t code, const char *what) {
     struct error failed = {0};
     if (cuda_check(code, what, &failed) == OK) return true;
-    failed.code = DEVICE; /* not MEMORY: that code would promise that the failed call had no effect */
+    failed.code = DEVICE; /* not MEMORY, because MEMORY promises that the failed call had no effect */
     store_error(f, &failed, what, loses_context(code));
     return false;
 }

@@ -25,8 +25,8 @@ static int minor_of(int version) {
     return version % 1000 / 10;
 }
 
-/* True if none of the build's machine code runs on the GPU. Machine code runs within a generation, from its
- * minor version on. */
+/* True if none of the build's machine code runs on the GPU. Machine code runs within a generation, from the
+ * compiled minor version on. */
 static bool compiles(const struct cuda_info *info) {
     for (const char *at = CUDA_MACHINE_CODE; *at; at += strspn(at, " ")) {
         char *end;
@@ -87,7 +87,7 @@ static enum status check_ordinal(int ordinal, struct error *e) {
     return n > 1 ? error_expected(e, "cuda:0 to cuda:%d", n - 1) : error_expected(e, "cuda:0");
 }
 
-/* Properties of a GPU; integrated: its memory is the host's. */
+/* Properties of a GPU; integrated: the GPU uses host memory. */
 struct properties {
     struct cuda_info info;
     bool integrated;
@@ -109,14 +109,16 @@ static enum status read_properties(int ordinal, struct properties *to, struct er
     return OK;
 }
 
-/* Makes the GPU current and creates its context, which CUDA does at the first call that needs one. */
+/* Makes the GPU current and creates the GPU's context, which CUDA creates at the first call that needs a
+ * context. */
 static enum status gpus_enter(int ordinal, size_t *free_bytes, struct error *e) {
     size_t all = 0;
     if (cuda_check(cudaSetDevice(ordinal), "creating the CUDA context", e) != OK) return e->code;
     return cuda_check(cudaMemGetInfo(free_bytes, &all), "creating the CUDA context", e);
 }
 
-/* Checks that the GPU is supported. An integrated GPU would hold every block twice. */
+/* Checks that the GPU is supported. Rejects integrated GPUs, which share the host's memory and would hold
+ * every block twice. */
 static enum status check_supported(int ordinal, struct cuda_info *info, struct error *e) {
     struct properties gpu;
     if (read_properties(ordinal, &gpu, e) != OK) return e->code;

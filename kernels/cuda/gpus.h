@@ -4,8 +4,8 @@
 
 #include "kernels/cuda/cuda.h"
 
-/* Checks that GPU number ordinal exists and has compute capability 8.0 or later, creates its context and
- * makes it current for this thread. Fills info except free_bytes and library. USAGE, DEVICE, MEMORY. */
+/* Checks that GPU number ordinal exists and has compute capability 8.0 or later, creates a context and makes
+ * the GPU current for this thread. Fills info except free_bytes and library. USAGE, DEVICE, MEMORY. */
 enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e);
 
 #endif

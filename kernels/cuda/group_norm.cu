@@ -1,9 +1,9 @@
 /* Group norm of images [Y,X,C]: statistics in two kernels, then the norm.
  *
- * A piece of a row is read twice, the second time from the cache: first for its mean, then for the sums of
- * differences from that mean and of their squares. Sums are f32 for at most 16 values, then double. The
- * variance has a relative error of at most 22 2^-24, however far the mean is from zero. Rows are added in
- * order from the top, so an image in bands gives the same bits as the whole image. */
+ * A piece of a row is read twice, the second time from the cache: first for the mean, then for the sums of
+ * the differences from the mean and of the squared differences. Sums are f32 for at most 16 values, then
+ * double. The variance has a relative error of at most 22 2^-24, however far the mean is from zero. Rows are
+ * added in order from the top, so an image in bands gives the same bits as the whole image. */
 #include "kernels/cuda/group_norm.h"
 
 #include "kernels/cuda/cast.h"

@@ -1,7 +1,7 @@
 /* Hash table of library objects by shape: open addressing, at most half full.
  *
- * An entry starts with its key. The key's first int32_t is never 0 and all its bytes are significant. The
- * table grows only in prepare(), never in run(); entry addresses are valid until then. */
+ * An entry starts with its key. The key's first int32_t is never 0 and all bytes of the key are significant.
+ * The table grows only in prepare(), never in run(); entry addresses are valid until the table grows. */
 #ifndef SLUICE_CUDA_HASH_TABLE_H
 #define SLUICE_CUDA_HASH_TABLE_H
 
@@ -17,7 +17,7 @@ struct hash_table {
     uint64_t n, capacity; /* entries in use; capacity: entries allocated, a power of two or 0 */
 };
 
-/* Returns entry i, or NULL if it is unused. */
+/* Returns entry i, or NULL if the entry is unused. */
 static inline void *hash_table_at(const struct hash_table *table, uint64_t i) {
     char *entry = table->entries + i * table->entry_bytes;
     int32_t first;

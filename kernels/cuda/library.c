@@ -16,8 +16,8 @@ static const char *reason(void) {
     return message ? message : "no reason given";
 }
 
-/* RTLD_NODELETE: opened libraries stay loaded, because they leave code with the driver, threads and exit
- * handlers, and load other libraries. */
+/* RTLD_NODELETE: a library stays loaded after closing, because it leaves code with the driver, threads, exit
+ * handlers and other libraries behind. */
 static void *open_first(const char *what, const char *const *names, struct error *e) {
     char first[160] = "", tried[200];
     for (const char *const *name = names; *name; name++) {

@@ -1,8 +1,8 @@
 /* Optional shared libraries (dlopen) with a table of function pointers.
  *
- * The program does not link cuBLASLt or cuDNN, so it starts without them and can report which is missing. The
- * dynamic linker searches the libraries; the last names are full paths of CUDA's default location, which the
- * linker may not search. */
+ * The program does not link cuBLASLt or cuDNN, so the program starts without these libraries and can report a
+ * missing library. The dynamic linker searches the libraries; the last names are full paths of CUDA's default
+ * location, which the linker may not search. */
 #ifndef SLUICE_CUDA_LIBRARY_H
 #define SLUICE_CUDA_LIBRARY_H
 
@@ -23,7 +23,8 @@ void *library_open(const char *what, const char *const *names, const struct libr
                    int n, void *table, struct error *e);
 void library_close(void *library);
 
-/* For X-macro lists of library functions: declare a pointer; give name and offset in struct api. */
+/* Macros for X-macro lists of library functions. LIBRARY_POINTER declares a function pointer;
+ * LIBRARY_FUNCTION gives a function's name and its pointer's offset in struct api. */
 #define LIBRARY_POINTER(name)  __typeof__(name) *name;
 #define LIBRARY_FUNCTION(name) {#name, offsetof(struct api, name)},
 

@@ -114,7 +114,7 @@ static char *column_at(const struct tensor *t, int32_t i) {
     return static_cast<char *>(t->data) + dtype_bytes(t->dtype, i);
 }
 
-/* Returns the operands of the panel that starts at column `first`; converts its weights. */
+/* Returns the operands of the panel that starts at column `first`; converts the panel's weights. */
 static struct product_operands panel_of(const struct call *c, int32_t first, int32_t columns) {
     const struct op *op = c->op;
     struct tensor weight = tensor_slice(op->in[1], first, columns);

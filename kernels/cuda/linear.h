@@ -10,7 +10,8 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* PRODUCTS_WORKSPACE of cublaslt.h, which needs CUDA headers; linear.cu asserts that they are equal. */
+/* Copy of PRODUCTS_WORKSPACE, because cublaslt.h needs CUDA headers. linear.cu asserts that the two values
+ * are equal. */
 enum { LINEAR_LIBRARY_BYTES = 32 << 20 };
 
 struct linear_layout {
@@ -23,8 +24,8 @@ struct linear_layout {
     uint64_t down, up;                               /* workspace offsets of the adapters' rounded factors */
 };
 
-/* Returns K padded so that zero-filled rows start at multiples of 16 bytes: fast cuBLASLt kernels need that,
- * and for odd K perhaps all. */
+/* Returns K padded so that zero-filled rows start at multiples of 16 bytes: fast cuBLASLt kernels need this
+ * alignment, and for odd K perhaps all kernels do. */
 static inline int32_t linear_padded(int32_t k) {
     return (k - 1) / 8 * 8 + 8;
 }
@@ -33,8 +34,8 @@ static inline int32_t linear_depth(const struct op *op) {
     return linear_padded(op->in[1].dim[1]);
 }
 
-/* Returns the part of an adapter in columns [first, first + columns) of out: its rows of `up`, and the column
- * of out where they start. False: the adapter does not touch these columns. */
+/* Returns the part of an adapter in columns [first, first + columns) of out: the adapter's rows of `up`, and
+ * the column of out where these rows start. False: the adapter does not touch these columns. */
 static inline bool linear_adapter_part(const struct op *op, const struct low_rank *adapter, int32_t first,
                                        int32_t columns, struct tensor *up, int32_t *column) {
     struct tensor panel = tensor_slice(op->in[1], first, columns);
@@ -43,7 +44,7 @@ static inline bool linear_adapter_part(const struct op *op, const struct low_ran
     return adds;
 }
 
-/* Returns the padded rank of the weight's adapters: the sum over all adapters, or the largest one. */
+/* Returns the padded rank of the weight's adapters: the sum over all adapters, or the largest rank. */
 static inline int32_t linear_adapter_depth(const struct op *op, bool all) {
     struct tensor up;
     int32_t column, depth = 0;
@@ -91,7 +92,8 @@ static inline bool linear_moves_bias(const struct op *op) {
 
 /* Columns per panel. Converted weights: about 64 MiB of bf16 per panel (4,096 columns at K = 8,192, which
  * fill every GPU from a few hundred rows on). Results with an epilogue kernel: about 32 MiB of f32, which fit
- * the L2 cache of larger GPUs. Panels are equal up to multiples of 64. One panel if neither applies. */
+ * the L2 cache of larger GPUs. Panels are equal up to multiples of 64. One panel if the weight is not
+ * converted and no epilogue kernel runs. */
 static inline int32_t linear_panel(const struct op *op) {
     int64_t weights_most = (int64_t)32 << 20, results_most = (int64_t)8 << 20, step = 64, panels = 1;
     int64_t m = op->in[0].dim[0], n = op->in[1].dim[0], k = linear_depth(op);

@@ -23,13 +23,13 @@ static __global__ void __launch_bounds__(ROWS_THREADS, 1)
 
 enum { FEW_WARPS = 4 };
 
-/* Outputs per warp. Two keep every multiprocessor busy with one row and halve the reads of the input. For
- * quantised weights one: their loads are a switch over all types, which then exists once. */
+/* Outputs per warp. Two outputs keep every multiprocessor busy with one row and halve the reads of the input.
+ * Quantised weights: one output, so that the switch over all types in the load is compiled only once. */
 template <bool PLAIN> struct few_outputs { static constexpr int n = PLAIN ? 2 : 1; };
 
 struct few_call {
     struct rows out, weight,
-        bias; /* bias is optional; weight.wide: its rows are plain and start at multiples of 16 bytes */
+        bias;        /* bias is optional; weight.wide: weight rows are plain and aligned to 16 bytes */
     const float *in; /* activated input [rows, columns] */
     int32_t rows, n, k, columns;
     bool runs_on; /* quantisation blocks cross row boundaries: the weight is one long row */

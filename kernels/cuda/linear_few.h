@@ -14,7 +14,7 @@ extern "C" {
 enum { FEW_VALUES = 8 };
 
 /* Workspace: activated input f32 [T, columns], rows zero-padded to a multiple of FEW_VALUES; and the bias as
- * f32 if it must be converted. */
+ * f32 if the bias must be converted. */
 struct few_layout {
     int32_t columns;
     uint64_t in, bias, end;

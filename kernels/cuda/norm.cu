@@ -33,11 +33,11 @@ struct rms_call {
     enum activation activation;
 };
 
-/* out = base + gate (in rstd factor). `out` may alias `in` or `base`: a thread reads its four values before
- * it writes them. Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared memory:
- * 128 bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30 and 45. Bytes: 8
- * per value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of peak: not
- * measured yet. */
+/* out = base + gate (in rstd factor). `out` may alias `in` or `base`: a thread reads four values before
+ * writing these values. Grid: one team per run (norm_team_of), blocks of 128 threads or one team; shared
+ * memory: 128 bytes; 26 registers with one group of four per thread, 40 with four; unaligned rows 30 and 45.
+ * Bytes: 8 per value, 12 with a base, 2 less for a bf16 result; FLOPs: 4 to 7. Bound by memory; share of
+ * peak: not measured yet. */
 template <int HELD, enum rows_kind K, bool ACTIVATED>
 __device__ static inline void rms_run(const struct rms_call &r, float *parts) {
     struct run run = run_of(r.runs);
@@ -69,7 +69,7 @@ static __global__ void __launch_bounds__(512) rms_runs(struct rms_call r) {
     rms_run<HELD, K, false>(r, parts);
 }
 
-/* rms_runs with an activation, separate because it needs more registers: 54 (sm_80). */
+/* rms_runs with an activation, a separate kernel, because an activation needs more registers: 54 (sm_80). */
 template <int HELD> static __global__ void __launch_bounds__(512, 1) rms_activated(struct rms_call r) {
     SMEM_ARRAY(float, parts, WARP);
     rms_run<HELD, ROWS_ANY, true>(r, parts);
@@ -137,7 +137,8 @@ __device__ static inline float4 centered(float4 v, float mean, int64_t i, int64_
                        i + 3 < n ? v.w - mean : 0);
 }
 
-/* Applies the vectors that are present: models have the norm's own two, or modulation's two. */
+/* Applies the vectors that are present: models have weight and bias of the norm, or scale and shift of
+ * modulation. */
 __device__ static inline float4 apply_affine(const struct layer_call &r, float4 v, int64_t i) {
     int64_t c = r.runs.c;
     if (r.weight.data) v = multiply_four(v, rows_load_plain(r.weight, 0, i, c));
@@ -179,7 +180,7 @@ static __global__ void __launch_bounds__(512) layer_runs(struct layer_call r) {
     }
 }
 
-/* Returns vector i, converted to f32 in the workspace if it is not plain. */
+/* Returns vector i, converted to f32 in the workspace if the vector is not plain. */
 static struct rows layer_vector(const struct cuda *cuda, const struct op *op, int i, char *workspace) {
     const struct tensor *vector = &op->in[1 + i];
     if (weight_is_plain(vector)) return rows_vector(vector);

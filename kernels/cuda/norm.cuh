@@ -13,7 +13,8 @@ struct runs {
 };
 
 /* A thread's part of a run (values normed together), which is columns `first` to `end` of `row`: groups of
- * four number place, place + threads, ... Without a run (end equals first) it reads zeros, writes nothing. */
+ * four number place, place + threads, ... A thread without a run (end equals first) reads zeros and writes
+ * nothing. */
 struct run {
     int64_t row, first, end;
     int32_t place;
@@ -43,7 +44,7 @@ __device__ static inline int64_t column_of(const struct runs &runs, const struct
     return 4 * (run.place + (int64_t)j * runs.threads);
 }
 
-/* Loads four values of a run; zeros beyond its end, which a thread's last groups may exceed. */
+/* Loads four values of a run; zeros beyond the end of the run, which a thread's last groups may exceed. */
 template <enum rows_kind K>
 __device__ static inline float4 load_quad(const struct rows &rows, const struct run &run, int64_t column) {
     if (K != ROWS_ANY && run.first + column >= run.end) return all_four(0);
@@ -73,7 +74,7 @@ __device__ static inline float sum_four(float4 v) {
     return (v.x + v.y) + (v.z + v.w);
 }
 
-/* Sum over a team, with the same bits in all its threads: a butterfly within each warp, then one over the
+/* Sum over a team, with the same bits in all threads: a butterfly within each warp, then a butterfly over the
  * warps' sums. parts: WARP values of shared memory reserved for this call. */
 __device__ static inline float team_sum(float v, int32_t threads, float *parts) {
     for (int o = (threads < WARP ? threads : WARP) / 2; o; o /= 2) v += __shfl_xor_sync(~0u, v, o);

@@ -23,7 +23,7 @@ enum { NORM_SMALL_BLOCK = 128 };
 
 /* Team for runs of c values. Heads (C of 16 to 128) take one load per thread and as many threads as needed.
  * Rows take four loads per thread in flight: 2 KiB per warp. Above 8,192 values the registers of a block do
- * not suffice: it reads the run again, from the cache. */
+ * not suffice: the block reads the run again, from the cache. */
 static inline struct norm_team norm_team_of(int32_t c) {
     enum { QUAD = 4, WARP_THREADS = 32, BLOCK_MOST = 512, HELD = 4 };
     struct norm_team team = {1, HELD, NORM_SMALL_BLOCK};
@@ -56,7 +56,8 @@ static inline struct rms_layout cuda_rms_layout(const struct op *op) {
     return l;
 }
 
-/* Vectors of layer_norm (weight, bias, scale, shift) that are converted to f32 if they are not plain. */
+/* Number of layer_norm's vectors: weight, bias, scale and shift. A vector that is not plain is converted to
+ * f32. */
 enum { LAYER_VECTORS = 4 };
 
 struct layer_layout {

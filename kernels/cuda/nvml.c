@@ -1,5 +1,5 @@
-/* Interface to NVML. NVML's header is not part of the CUDA runtime, so the few declarations used here are
- * repeated; they are unchanged since NVML 2. */
+/* Interface to NVML. NVML's header is not part of the CUDA runtime, so this file repeats the few declarations
+ * that it needs, unchanged since NVML 2. */
 #include "kernels/cuda/nvml.h"
 
 #include "kernels/cuda/library.h"

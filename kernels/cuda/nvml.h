@@ -1,6 +1,6 @@
 /* The only interface to NVML (comes with every driver). NVML reports a GPU's free memory before this process
- * has a context, which CUDA cannot do. Without NVML only that measurement is missing. test/emu/nvml.cc
- * implements this header without NVML. */
+ * has a context, which CUDA cannot do. Without NVML only the measurement of free memory is missing.
+ * test/emu/nvml.cc implements this header without NVML. */
 #ifndef SLUICE_CUDA_NVML_H
 #define SLUICE_CUDA_NVML_H
 

@@ -26,7 +26,7 @@ struct cuda {
     bool wide_tiles;                   /* attention uses ATTENTION_WIDE_TILES */
     struct products *products;         /* cuBLASLt; NULL: the library is missing */
     struct convolutions *convolutions; /* cuDNN; NULL: the library is missing */
-    /* Reasons why a library is missing. prepare() refuses operators that need it. */
+    /* Reasons why a library is missing. prepare() refuses operators that need the library. */
     char cublaslt_missing[160], cudnn_missing[160];
 };
 
@@ -36,8 +36,8 @@ struct cuda {
 struct cuda_operator {
     enum status (*prepare)(struct cuda *cuda, const struct op *op, struct error *e);
     enum status (*run)(struct cuda *cuda, const struct op *op, char *workspace, struct error *e);
-    /* Kernels that run() may launch and no other operator lists, NULL-terminated; their code is loaded before
-     * the first run. NULL: none. */
+    /* Kernels that run() may launch and no other operator lists, NULL-terminated. The kernels' code is loaded
+     * before the first run. NULL: none. */
     const void *const *kernels;
 };
 
@@ -49,7 +49,7 @@ extern const struct cuda_operator cuda_patchify, cuda_unpatchify, cuda_latent_to
 extern const struct cuda_operator cuda_mean_down, cuda_repeat_up;
 
 /* Returns the status of the last kernel launch: MEMORY for errors that a retry can solve, DEVICE for the
- * rest. Clears the CUDA error. Every run() ends with it. */
+ * rest. Clears the CUDA error. Every run() ends with this call. */
 enum status cuda_launched(const struct op *op, struct error *e);
 /* Converts the result of a CUDA runtime call. what: a noun for the message. */
 enum status cuda_check(cudaError_t code, const char *what, struct error *e);

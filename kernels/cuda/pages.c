@@ -169,7 +169,7 @@ static cudaError_t map_unused(struct pages *p, const struct range *all) {
     return code;
 }
 
-/* Adds (or subtracts) the committed pages of a byte range to each chunk that it covers. */
+/* Adds (or subtracts) the committed pages of a byte range to each chunk that the range covers. */
 static void count_pages(struct pages *p, const struct range *all, const void *memory, uint64_t bytes,
                         bool add) {
     uint64_t from = (uint64_t)(uintptr_t)memory - all->in->base, to = from + bytes;
@@ -315,7 +315,7 @@ static enum status find_all(struct pages *p, struct error *e) {
     return OK;
 }
 
-/* Checks that the GPU can map memory: in some virtual machines it cannot, although the driver has the
+/* Checks that the GPU can map memory: in some virtual machines mapping fails although the driver has the
  * functions. */
 static enum status expect_mapping(struct pages *p, struct error *e) {
     int maps = 0;

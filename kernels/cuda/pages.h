@@ -1,5 +1,6 @@
 /* GPU memory by CUDA's virtual memory management: address space is reserved separately from 2 MiB physical
- * chunks. Memory taken before a run can thus serve one stage after another, and parts of it can be evicted.
+ * chunks. Memory taken before a run can thus serve one stage after another, and parts of this memory can be
+ * evicted.
  *
  * Callers count pages of 4,096 bytes; the GPU maps whole chunks. A chunk stays mapped while one of its pages
  * is committed. All functions are thread-safe. */
@@ -9,9 +10,9 @@
 #include "engine/base/error.h"
 #include "engine/base/sys.h"
 
-/* Spare chunks, because each reservation starts its own chunk and ends inside one. Ring, scratch, workspace,
- * the states of two stages and residents of six need eleven; one covers rounding; the rest covers evicted
- * blocks, between which a shared chunk can remain. */
+/* Spare chunks, because each reservation starts its own chunk and ends inside one. Eleven spare chunks serve
+ * ring, scratch, workspace, the states of two stages and the residents of six stages; one covers rounding.
+ * The rest covers chunks that evicted blocks share with remaining blocks. */
 enum { PAGES_SPARE = 16, PAGES_CHUNK_BYTES = 2 << 20, PAGES_SPARE_BYTES = PAGES_SPARE * PAGES_CHUNK_BYTES };
 
 struct gpu_errors;
@@ -23,8 +24,8 @@ struct pages *pages_open(struct sys *sys, int ordinal, struct gpu_errors *errors
 void pages_close(struct pages *pages);
 
 /* Reserve, commit, decommit and release as in struct device_memory. Before the first pages_preallocate, and
- * after one with 0 bytes, commit allocates chunks on demand and decommit frees them. Otherwise commit only
- * maps preallocated chunks and fails with -ENOMEM when none is left. -EIO: the GPU refused. */
+ * after one with 0 bytes, commit allocates chunks on demand and decommit frees chunks. Otherwise commit only
+ * maps preallocated chunks and fails with -ENOMEM when no chunk is left. -EIO: the GPU refused. */
 void *pages_reserve(struct pages *pages, uint64_t bytes);
 int pages_commit(struct pages *pages, void *memory, uint64_t bytes);
 void pages_decommit(struct pages *pages, void *memory, uint64_t bytes);
@@ -33,7 +34,7 @@ void pages_unreserve(struct pages *pages, void *memory);
 /* Allocates this many bytes of chunks. On failure the old allocation remains. MEMORY, DEVICE. */
 enum status pages_preallocate(struct pages *pages, uint64_t bytes, struct error *e);
 
-/* Bytes of all physical chunks (taken), and of those that are not mapped (unmapped). */
+/* Bytes of all physical chunks (taken), and of the physical chunks that are not mapped (unmapped). */
 uint64_t pages_taken(struct pages *pages);
 uint64_t pages_unmapped(struct pages *pages);
 

@@ -11,7 +11,7 @@ enum { CHUNK = 16 << 20, LEAST = 64 << 10, CHUNKS_MAX = 4096, PARTS_MAX = 8 };
 struct trial {
     int file;
     char *memory;
-    uint64_t bytes, pinned;    /* size of the address range; bytes pinned so far, counted from its start */
+    uint64_t bytes, pinned; /* size of the address range; bytes pinned so far, from the start of the range */
     uint64_t parts[PARTS_MAX]; /* offsets of pinned parts smaller than a chunk */
     int n_parts;
     cudaError_t refused; /* error of the last failed attempt */
@@ -25,16 +25,15 @@ static bool trial_open(struct trial *t, uint64_t chunks) {
     return t->memory;
 }
 
-/* Pins more of the range. Mapped pages count as resident once per mapping, so a chunk is mapped only while it
- * is pinned. */
+/* Pins more of the range. Mapped pages count as resident once per mapping, so a chunk is mapped only while
+ * pinned. */
 static bool pin_next(struct trial *t, uint64_t bytes) {
     char *at = t->memory + t->pinned;
     if (t->pinned % CHUNK == 0 &&
         mmap(at, CHUNK, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, t->file, 0) == MAP_FAILED)
         return false;
     cudaError_t code = cudaHostRegister(at, bytes, cudaHostRegisterPortable);
-    if (code != cudaSuccess)
-        t->refused = code, (void)cudaGetLastError(); /* CUDA's error is only the trial's result */
+    if (code != cudaSuccess) t->refused = code, (void)cudaGetLastError(); /* clears CUDA's error */
     madvise(at, bytes, MADV_DONTNEED);
     if (code == cudaSuccess) t->pinned += bytes;
     return code == cudaSuccess;

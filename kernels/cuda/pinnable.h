@@ -12,10 +12,10 @@ extern "C" {
 #include <stdbool.h>
 #include <stdint.h>
 
-/* Returns how many of these bytes (at most 64 GiB) can be pinned in addition to the memory already pinned on
- * this thread's GPU, within 64 KiB. Needs 16 MiB of memory for a while: the same pages are pinned repeatedly
- * at different addresses. Takes about 0.2 s per GiB (calculated, not measured). *refused: error of the last
- * failed attempt, or cudaSuccess; a lost GPU also fails here. */
+/* Returns how many of `bytes` bytes (at most 64 GiB) can be pinned in addition to the memory already pinned
+ * on this thread's GPU, within 64 KiB. Needs 16 MiB of memory for a while: the same pages are pinned
+ * repeatedly at different addresses. Takes about 0.2 s per GiB (calculated, not measured). *refused: error of
+ * the last failed attempt, or cudaSuccess; a lost GPU also fails here. */
 uint64_t pinnable_try(uint64_t bytes, cudaError_t *refused);
 
 /* True on Linux within Windows (WSL2), where only a trial shows the limit. */

@@ -23,7 +23,7 @@ static void planned_destroy(struct device *device) {
     p->sys->release(p->sys, p);
 }
 
-/* Empty function table: marks the device as one with its own memory. Plans allocate nothing. */
+/* Empty function table: marks the device as having its own memory. Plans allocate nothing. */
 static const struct device_memory planned_memory;
 
 struct device *cuda_plan_device(struct sys *sys, const struct cuda_card *card, struct error *e) {

@@ -1,5 +1,5 @@
 /* T5's relative position bias: one table row per distance between key and query. No workspace: the host
- * computes the buckets, as on the CPU, and passes them as a kernel argument. */
+ * computes the buckets, as on the CPU, and passes the buckets as a kernel argument. */
 #include "kernels/cuda/kernel_arguments.h"
 #include "kernels/cuda/row_access.cuh"
 
@@ -7,9 +7,9 @@ struct buckets {
     uint8_t bucket[DISTANCES_AT_ONCE];
 };
 
-/* Copies each distance's table row into a column of out. run: columns of a table whose quantisation blocks
- * cross row boundaries, else 0. Grid: heads in y, distances in x; block: 256; no shared memory; 27 registers.
- * The launch takes longer than the transfer. */
+/* Copies each distance's table row into a column of out. run: number of columns of the table if its
+ * quantisation blocks cross row boundaries, else 0. Grid: heads in y, distances in x; block: 256; no shared
+ * memory; 27 registers. The launch takes longer than the transfer. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     expand_buckets(struct rows out, struct rows table, const struct buckets buckets, int32_t first, int32_t n,
                    int32_t run) {

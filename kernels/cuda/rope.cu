@@ -111,7 +111,7 @@ __device__ static inline float2 rotate_pair(float a, float b, float c, float s) 
     return make_float2(a * c - b * s, a * s + b * c);
 }
 
-/* Rotates two adjacent pairs; t: their cosines and sines. */
+/* Rotates two adjacent pairs; t: cosines and sines of the pairs. */
 __device__ static inline float4 rotate_adjacent(float4 v, float4 t) {
     float2 x = rotate_pair(v.x, v.y, t.x, t.y), y = rotate_pair(v.z, v.w, t.z, t.w);
     return make_float4(x.x, x.y, y.x, y.y);

@@ -10,7 +10,7 @@ extern "C" {
 #include "kernels/cuda/weights.h"
 #include "kernels/ops.h"
 
-/* Returns the bytes of the head norm's weight converted to f32; 0 if it is plain. */
+/* Returns the bytes of the head norm's weight converted to f32; 0 if the weight is plain. */
 static inline uint64_t cuda_rope_bytes(const struct op *op) {
     const struct tensor *norm = &op->in[2];
     uint64_t end = 0;

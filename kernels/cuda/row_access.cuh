@@ -1,8 +1,8 @@
 /* Row access for elementwise kernels: loads and stores of four columns at a time for rows of any type, and
  * the launch grid.
  *
- * A thread has columns 4q to 4q + 3 of a row. It loads them at once (16 bytes; 8 for 2-byte types) where all
- * rows are aligned, else one by one: the same values in the same threads. */
+ * A thread has columns 4q to 4q + 3 of a row. A thread loads its four columns at once (16 bytes; 8 for 2-byte
+ * types) where all rows are aligned, else one by one. Each thread gets the same values either way. */
 #ifndef SLUICE_CUDA_ROW_ACCESS_CUH
 #define SLUICE_CUDA_ROW_ACCESS_CUH
 
@@ -132,7 +132,8 @@ __device__ static inline void load_plain(float to[N], const char *row, int64_t i
     }
 }
 
-/* Loads N values of a quantised row; zeros beyond n. Blocks end with their row, or N is 1. */
+/* Loads N values of a quantised row; zeros beyond n. Requires N = 1 if quantisation blocks cross row
+ * boundaries. */
 template <enum dtype D, int N>
 __device__ static inline void load_quantised(float to[N], const char *row, int64_t i, int64_t n, bool wide) {
     constexpr bool bytes = block_layout_of(D).low.bits == 8 && scaled_elsewhere(D) && !rotated(D);
@@ -150,7 +151,7 @@ template <int N> __device__ static inline void scale_values(float to[N], float s
     for (int j = 0; j < N; j++) to[j] = __fmul_rn(to[j], scale);
 }
 
-/* Loads N (1, 4 or 8) values of a row of any weight type and applies its scales; i is a multiple of N. */
+/* Loads N (1, 4 or 8) values of a row of any weight type, with scales applied; i is a multiple of N. */
 template <enum dtype D, int N>
 __device__ static inline void weights_load(float to[N], const struct rows &rows, int64_t row, int64_t i,
                                            int64_t n) {
@@ -167,7 +168,7 @@ __device__ static inline void weights_load(float to[N], const struct rows &rows,
     if (i + N <= n) return;
 #pragma unroll
     for (int j = 0; j < N; j++)
-        to[j] = i + j < n ? to[j] : 0; /* 0 beyond n: an infinite scale has turned these zeros into NaN */
+        to[j] = i + j < n ? to[j] : 0; /* sets values beyond n to 0 again: an infinite scale makes NaN of 0 */
 }
 
 /* weights_load with the type dispatched at run time: not for inner loops. */

@@ -11,8 +11,8 @@ struct shortcut_shape {
 
 /* Computes one mean of a pixel; values are summed in order. before: the earlier frame, may be absent. Grid:
  * rows_grid_of, rows are pixels, outputs take the place of column groups; no shared memory; 68 registers.
- * Bytes: 4 per frame value, 4 per output, 8 with a base; caches hold values that neighbours read again. Bound
- * by memory; share of peak: not measured yet. */
+ * Bytes: 4 per frame value, 4 per output, 8 with a base; values that neighbouring pixels read again come from
+ * the cache. Bound by memory; share of peak: not measured yet. */
 static __global__ void __launch_bounds__(ROWS_THREADS, 1)
     mean_pixels(struct rows out, struct rows in, struct rows before, struct rows base,
                 struct shortcut_shape s, int64_t pixels, int32_t outputs) {

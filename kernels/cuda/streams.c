@@ -48,8 +48,8 @@ uint64_t streams_record_event(struct streams *s) {
     return event;
 }
 
-/* Makes the copy stream wait for an event. An event older than EVENTS has passed; an event that an earlier
- * copy waits for needs no second wait. */
+/* Makes the copy stream wait for an event. An event that is more than EVENTS events old has passed; an event
+ * that an earlier copy waits for needs no second wait. */
 static cudaError_t copies_wait_for(struct streams *s, uint64_t event) {
     cudaError_t code = cudaSuccess;
     if (event <= s->awaited_event) return code;
@@ -73,7 +73,7 @@ static uint64_t record_fence(struct streams *s, cudaError_t *code) {
 
 /* Copies from pageable memory block the caller until done; no lock is held meanwhile, so operators and other
  * copies proceed. The fence is therefore numbered after the copy: concurrent copies may be in either order,
- * and each precedes its fence. */
+ * and each copy precedes the fence that its caller gets. */
 uint64_t streams_copy(struct streams *s, void *to, const void *from, size_t bytes, uint64_t event) {
     pthread_mutex_lock(&s->copying);
     cudaError_t code = copies_wait_for(s, event);

@@ -2,9 +2,9 @@
  * device.h.
  *
  * No CUDA object is created between opening and closing: events come from two tables that are reused in
- * rotation. An entry is reused only after its work has finished; the host waits if necessary. The host
- * therefore runs ahead of the GPU by a bounded number of visits and copies, and a number that is no longer in
- * its table has passed.
+ * rotation. A table entry is reused only after the entry's work has finished; the host waits if necessary.
+ * The host therefore runs ahead of the GPU by a bounded number of visits and copies, and an event or fence
+ * that is no longer in its table has passed.
  *
  * No deadlock is possible: a waiting thread holds nothing that queued work needs, and queued work waits only
  * for work queued before it. */
@@ -19,12 +19,13 @@
 
 struct streams;
 
-/* Opens for the current GPU; both streams and errors must outlive it. NULL with MEMORY or DEVICE. */
+/* Opens the streams of the current GPU. compute, copies and errors must outlive the result. NULL with MEMORY
+ * or DEVICE. */
 struct streams *streams_open(struct sys *sys, cudaStream_t compute, cudaStream_t copies,
                              struct gpu_errors *errors, struct error *e);
 void streams_close(struct streams *streams);
 
-/* Functions for the thread that runs operators only; streams_runs precedes each operator that it queues. */
+/* Functions for the thread that runs operators only; call streams_runs before queueing each operator. */
 void streams_runs(struct streams *streams);
 uint64_t streams_record_event(struct streams *streams);
 void streams_await(struct streams *streams, uint64_t fence);

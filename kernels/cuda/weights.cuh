@@ -1,11 +1,11 @@
 /* Dequantisation: the only place where the CUDA device converts stored weights to numbers.
  *
- * A thread takes N consecutive values of a row (1, 4 or 8, starting at a multiple of N): they lie in one
- * block and share a scale. With N = 8, adjacent lanes take adjacent values, starting at a multiple of 8 times
- * their number, because lanes decode rotated types together. Codes are unpacked four at a time into the bytes
- * of a word. Arithmetic follows ggml's CPU code (ggml-quants.c) in f32 and in the same order; every rounding
- * is explicit, because FMA contraction would change bits, and subnormals are kept. So values equal ggml's bit
- * for bit, except that NaNs may differ.
+ * A thread takes N consecutive values of a row (1, 4 or 8, starting at a multiple of N): these values lie in
+ * one block and share a scale. With N = 8, adjacent lanes take adjacent values, starting at a multiple of 8
+ * times their number, because lanes decode rotated types together. Codes are unpacked four at a time into the
+ * bytes of a word. Arithmetic follows ggml's CPU code (ggml-quants.c) in f32 and in the same order; every
+ * rounding is explicit, because FMA contraction would change bits, and subnormals are kept. So values equal
+ * ggml's bit for bit, except that NaNs may differ.
  *
  * Blocks start at any byte. Loads are as wide as the block layout allows where all rows are aligned, else
  * single bytes, with the same values. */
@@ -210,7 +210,7 @@ __device__ static inline void load_whole_codes(uint32_t to[(N + 3) / 4], block_b
     }
 }
 
-/* E4M3 subnormals become f32 subnormals first, so one factor covers both. */
+/* E4M3 subnormals become f32 subnormals first, so that one factor serves normal and subnormal values. */
 __device__ static inline float e4m3_f32(uint32_t code) {
     float size = __uint_as_float((code & 127) << 20) * 0x1p120f;
     uint32_t bits = (code & 127) == 127 ? 0x7FFFFFFF : __float_as_uint(size);
@@ -266,13 +266,14 @@ template <enum dtype D> __device__ static inline float cuda_number_of(uint32_t c
     }
 }
 
-/* Factor and offset of the values in a part of a block: value = factor * number + offset, or - offset. */
+/* Factor and offset of the values in a part of a block: value = factor * number + offset, or factor * number
+ * - offset. */
 struct shared_part {
     float factor, offset;
 };
 
-/* Q4_K, Q5_K: 6-bit scales and minima of 8 parts. The first four are stored whole, the upper bits of the next
- * four in their top bits. */
+/* Q4_K, Q5_K: 6-bit scales and minima of 8 parts. Parts 0 to 3 are stored whole in the low bits of bytes; the
+ * top bits of these bytes are the upper bits of parts 4 to 7. */
 __device__ static inline void k_scales(block_bytes scales, int part, uint32_t *scale, uint32_t *minimum) {
     if (part < 4) {
         *scale = scales[part] & 63u;
@@ -360,8 +361,8 @@ __device__ static inline void rotated_alone(int32_t to[N], block_bytes block, in
     }
 }
 
-/* Unpacks two integers in a word, low + 65536 high. They add and multiply together; carries cancel in the
- * end. */
+/* Unpacks two integers in a word, low + 65536 high. Both integers are added and multiplied in one operation;
+ * carries cancel in the end. */
 __device__ static inline int32_t pair_low(uint32_t pair) {
     return (int16_t)pair;
 }
@@ -379,7 +380,7 @@ __device__ static inline uint32_t pair_swapped(uint32_t pair) {
 }
 
 /* Rotation along the base-4 digit held in two bits of the lane number: each lane gets the sum of all four,
- * minus twice the value whose digit differs in both bits. */
+ * minus twice the value of the lane whose digit differs in both bits. */
 __device__ static inline uint32_t rotate_lanes(uint32_t mask, uint32_t own, int bit) {
     uint32_t two = own + __shfl_xor_sync(mask, own, bit);
     uint32_t four = two + __shfl_xor_sync(mask, two, 2 * bit);
@@ -426,7 +427,7 @@ __device__ static inline void load_rotated(float to[N], const char *row, int64_t
     for (int i = 0; i < N; i++) to[i] = (float)sums[i] * rotated_factor(D);
 }
 
-/* Decodes values first to first + N - 1 of a row of blocks, without separate scales. All must exist. */
+/* Decodes values first to first + N - 1, all present, of a row of blocks, without separate scales. */
 template <enum dtype D, int N>
 __device__ static inline void load_values(float to[N], const char *row, int64_t first, bool wide) {
     constexpr struct block_layout l = block_layout_of(D);

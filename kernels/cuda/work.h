@@ -2,8 +2,8 @@
  * functions of the call, the same with and without a GPU. Operands are assumed to start at multiples of 16
  * bytes, as in plans.
  *
- * The operators' headers (linear.h and so on) define how a call is split into launches; run() uses them too.
- * test/device compares these rows with the launches under the emulator. */
+ * The operators' headers (linear.h and so on) define how a call is split into launches; run() uses the same
+ * headers. test/device compares these rows with the launches under the emulator. */
 #ifndef SLUICE_CUDA_WORK_H
 #define SLUICE_CUDA_WORK_H
 

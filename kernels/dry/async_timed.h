@@ -1,7 +1,8 @@
 /* The timed dry device with asynchronous launches, like CUDA: run() queues an operator and returns, which
  * takes host time but no device time. Reader threads are virtual threads; each piece costs a reader a fixed
- * time besides the read. The real store runs on it with its threads and pauses; every run takes the same
- * virtual time to the picosecond. Operators, copies and reads are three queues in order of request. */
+ * time besides the read. The real store runs on this device with all reader threads and pauses; every run
+ * takes the same virtual time to the picosecond. Operators, copies and reads are three queues in order of
+ * request. */
 #ifndef SLUICE_DRY_ASYNC_TIMED_H
 #define SLUICE_DRY_ASYNC_TIMED_H
 
@@ -16,7 +17,7 @@ struct host_rates {
 
 struct async_timed {
     struct timed timed; /* the device and sys that callers use; first member */
-    struct timed below; /* unmodified timed device, for calls to its functions */
+    struct timed below; /* timed device without asynchronous launches, whose functions are called */
     struct device_memory memory;
     struct virtual_threads threads; /* virtual threads; the first is the host */
     struct host_rates rates;

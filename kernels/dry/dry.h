@@ -1,5 +1,5 @@
-/* The dry device: runs the same forwards without hardware and computes nothing. It adds up memory, FLOPs and
- * bytes at another device's costs. The planner gets all sizes from it. */
+/* The dry device runs the families' forwards without hardware and computes nothing. It adds up memory, FLOPs
+ * and bytes from the costs of a target device. The planner gets all sizes from the dry device. */
 #ifndef SLUICE_KERNELS_DRY_H
 #define SLUICE_KERNELS_DRY_H
 
@@ -11,13 +11,13 @@ struct dry {
     struct device *target;
     bool prepare;                 /* also call the target device's prepare for each operator */
     const struct op_rates *rates; /* rates for seconds; NULL: seconds stays 0 */
-    double seconds;               /* estimated seconds of all calls so far; the caller may reset it */
+    double seconds;               /* estimated seconds of all calls so far; callers may reset this field */
     const struct arena *pictures; /* arena whose bytes are counted separately; NULL: none */
-    uint64_t picture_bytes;       /* bytes read and written in `pictures`; the caller may reset it */
-    uint64_t workspace_bytes;     /* largest operator workspace so far; the caller may reset it */
-    uint64_t internal_bytes;      /* largest library allocation in an operator; the caller may reset it */
-    uint64_t primitives_bytes;    /* bytes of all distinct library primitives so far */
-    uint64_t *primitives;         /* hash set of primitive ids: open addressing, 0 marks an unused entry */
+    uint64_t picture_bytes;       /* bytes read and written in `pictures`; callers may reset this field */
+    uint64_t workspace_bytes;  /* largest operator workspace so far, in bytes; callers may reset this field */
+    uint64_t internal_bytes;   /* most bytes that a library allocates in an operator; callers may reset */
+    uint64_t primitives_bytes; /* bytes of all distinct library primitives so far */
+    uint64_t *primitives;      /* hash set of primitive ids: open addressing, 0 marks an unused entry */
     int n_primitives, capacity;
 };
 

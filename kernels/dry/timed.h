@@ -1,9 +1,9 @@
 /* The timed dry device: a virtual clock for computing, bus and disk, to test scheduling.
  *
- * It reads no weights and takes the time that the given rates imply. The real store, executor and plan run on
- * it unchanged, without reader threads, so equal input gives equal time to the picosecond. Three queues run
- * in parallel: operators, copies, and reads by one reader that also waits for staging buffers. The host takes
- * no time; async_timed.h adds host time and several readers. */
+ * The timed device reads no weights and takes the time that the given rates imply. The real store, executor
+ * and plan run unchanged on the timed device, without reader threads, so equal input gives equal time to the
+ * picosecond. Three queues run in parallel: operators, copies, and reads by one reader that also waits for
+ * staging buffers. The host takes no time; async_timed.h adds host time and several readers. */
 #ifndef SLUICE_DRY_TIMED_H
 #define SLUICE_DRY_TIMED_H
 
@@ -18,8 +18,8 @@ struct timed {
     struct op_rates rates;
     double bus, disk;                 /* rates of bus and disk, bytes per second, above 0 */
     uint64_t compute, copies, reader; /* time when each queue is free, in picoseconds */
-    /* Optional callback for every event when it is queued, so in order within a queue only. start, end:
-     * picoseconds; bytes: size of a copy or read. */
+    /* Optional callback for every event at the time of queueing, so events are in order only within one
+     * queue. start, end: picoseconds; bytes: size of a copy or read. */
     void (*trace)(void *user, enum timed_event event, uint64_t start, uint64_t end, uint64_t bytes);
     void *trace_user;
 };

@@ -1,4 +1,4 @@
-/* Threads on a virtual clock. All but the first have their own stack; ucontext switches between them. */
+/* Threads on a virtual clock. Each thread but the first has its own stack; ucontext switches stacks. */
 #include "kernels/dry/virtual_threads.h"
 
 #if defined(__SANITIZE_ADDRESS__)
@@ -87,7 +87,7 @@ void virtual_threads_pass(struct virtual_threads *a, uint64_t until) {
     switch_to_next(a);
 }
 
-/* A function of its own because the compiler assumes that getcontext may return twice. */
+/* Calls getcontext in a separate function, because the compiler assumes that getcontext may return twice. */
 static void make_context(struct virtual_threads *a, struct virtual_thread *thread) {
     uintptr_t self = (uintptr_t)a;
     getcontext(&thread->context);

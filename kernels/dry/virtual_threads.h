@@ -1,9 +1,9 @@
-/* Threads on a virtual clock (coroutines). Each has its own time in picoseconds; the one with the least time
- * runs next, on the OS thread that calls virtual_threads_begin, so every run has the same order. Thread 0 is
- * the caller.
+/* Threads on a virtual clock (coroutines). Each virtual thread has its own time in picoseconds; the thread
+ * with the least time runs next, on the OS thread that calls virtual_threads_begin, so every run has the same
+ * order. Thread 0 is the caller.
  *
- * A thread yields only where it advances time, waits or joins; then it may hold no lock except the one that
- * it waits with. */
+ * A thread yields only where it advances time, waits or joins; at these points the thread may hold no lock
+ * except the lock that it waits with. */
 #ifndef SLUICE_DRY_VIRTUAL_THREADS_H
 #define SLUICE_DRY_VIRTUAL_THREADS_H
 
@@ -51,7 +51,7 @@ struct virtual_thread *virtual_threads_start(struct virtual_threads *threads, vo
                                              void *argument);
 void virtual_threads_join(struct virtual_threads *threads, struct virtual_thread *thread);
 
-/* Waits until another thread wakes this address, or until that time (0: no timeout). False: deadlock. */
+/* Waits until another thread wakes this address, or until the given time (0: no timeout). False: deadlock. */
 bool virtual_threads_wait(struct virtual_threads *threads, const void *where, uint64_t until);
 void virtual_threads_wake(struct virtual_threads *threads, const void *where);
 

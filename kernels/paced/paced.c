@@ -1,6 +1,6 @@
-/* The paced device (paced.h). Copies are done in slices. Each slice has an earliest end time and the copy
- * thread sleeps until then, so the rate holds over any length whatever the scheduler does to single sleeps.
- * Operators run on the caller's thread and are finished when run() returns, so an event has always passed. */
+/* The paced device (paced.h). Copies are done in slices. Each slice has an earliest end time, until which the
+ * copy thread sleeps. So the rate holds over many slices even if a single sleep takes too long. Operators run
+ * on the caller's thread and are finished when run() returns, so an event has always passed. */
 #include "kernels/paced/paced.h"
 
 #include <pthread.h>
@@ -128,7 +128,7 @@ static void paced_wait_copy(struct device *device, uint64_t fence) {
     pthread_mutex_unlock(&p->lock);
 }
 
-/* Blocks the calling thread: operators run on it. */
+/* Blocks the calling thread, because operators run on the calling thread. */
 static double paced_await_copy(struct device *device, uint64_t fence) {
     struct sys *sys = paced_of(device)->sys;
     double since = sys->clock(sys);

@@ -2,8 +2,8 @@
  * GPU.
  *
  * Its memory is host memory; a thread of its own copies no faster than the given rate, so copies overlap with
- * computing as on a GPU. Operators that read host memory in place are not slowed down, so their speed
- * is not that of a real bus. */
+ * computing as on a GPU. Operators that read host memory in place are not slowed down, so such reads are
+ * faster than over a real bus. */
 #ifndef SLUICE_PACED_PACED_H
 #define SLUICE_PACED_PACED_H
 

@@ -34,7 +34,8 @@ uint64_t gguf_left(const struct gguf_place *place) {
     return (uint64_t)place->source->identity.bytes - place->at;
 }
 
-/* Reserves address space for the header; less if address space is limited, because few headers need 32 MB. */
+/* Reserves address space for the largest possible header. If address space is limited (ulimit), reserves
+ * less, because few headers need 32 MB. */
 enum status gguf_begin(struct gguf_place *place, struct error *e) {
     struct gguf *header = place->header;
     uint64_t bytes = (uint64_t)place->source->identity.bytes;
@@ -49,7 +50,8 @@ enum status gguf_begin(struct gguf_place *place, struct error *e) {
     return error_where(e, "%s", place->source->path);
 }
 
-/* Reads the header at least up to `end`, in growing pieces: few calls, and at most twice the needed bytes. */
+/* Reads the header at least up to `end`, in growing pieces, so that few calls are needed, and at most twice
+ * the needed bytes are read. */
 static enum status read_on(struct gguf_place *place, uint64_t end, struct error *e) {
     struct gguf *header = place->header;
     uint64_t more = header->bytes < FIRST_PIECE     ? FIRST_PIECE

@@ -24,7 +24,7 @@ static enum status fail_magic(struct gguf_place *place, struct error *e) {
     return error_expected(e, "GGUF");
 }
 
-/* Checks the format version. Reveals big-endian files: their version has its low bits at the top. */
+/* Checks the format version. Detects big-endian files by the version number, whose bytes are reversed. */
 static enum status check_version(struct gguf_place *place, uint64_t version, struct error *e) {
     if (version >= LEAST_VERSION && version <= MOST_VERSION) return OK;
     bool foreign = version && !(version & 0xffff);

@@ -1,6 +1,6 @@
 /* GGUF files: metadata, tensor infos and tensor data, for weights, configurations and tokenizers. The header
- * is read once, in growing pieces, and validated completely before any value is available; values point into
- * it. Source: docs/gguf.md of ggml, versions 2 and 3. */
+ * is read once, in growing pieces, and validated completely before any value is available. Values point into
+ * the header's memory. Source: docs/gguf.md of ggml, versions 2 and 3. */
 #ifndef SLUICE_LOADERS_GGUF_GGUF_H
 #define SLUICE_LOADERS_GGUF_GGUF_H
 
@@ -64,19 +64,19 @@ const char *gguf_architecture(const struct gguf *header);
  * ignored.
  * index->config: the scalar metadata as a flat JSON object ("general.architecture", "qwen3.block_count"), and
  * arrays of at most 64 numbers except comfy.gguf.orig_shape. Keys have at most 240 bytes, strings at most
- * 8,191 bytes of UTF-8. An f32 has the fewest decimals that reproduce it. NULL if the object would exceed
- * LOADER_CONFIG_BYTES_MAX.
- * Of a split file (split.count) the first part is opened; the others are found next to it by name and become
- * further sources. MISSING, DUP and META if they do not match; UNSUPPORTED if path is not the first part. */
+ * 8,191 bytes of UTF-8. An f32 has the fewest decimals that reproduce it. index->config is NULL if the object
+ * would exceed LOADER_CONFIG_BYTES_MAX. For a split file (split.count) path is the first part; the other
+ * parts are found in the same folder by name and become further sources. MISSING, DUP and META if the parts
+ * do not match; UNSUPPORTED if path is not the first part. */
 enum status gguf_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* True if the file starts like a GGUF file; false also if it cannot be read. */
 bool gguf_is(struct sys *sys, const char *path);
 
-/* Writes a GGUF file of metadata and tensors. Tensor bytes come from the maker as in safetensors_write_made,
- * or from tensor.data if maker is NULL. The file is written under a temporary name, flushed and renamed;
- * after a failure no file is left. Memory: only the header. Tensors must be packed, with rows of whole
- * blocks. UNSUPPORTED: a type that GGUF lacks. */
+/* Writes a GGUF file of metadata and tensors. The callback `maker` generates tensor bytes as in
+ * safetensors_write_made; if `maker` is NULL they come from tensor.data. The file is written under a
+ * temporary name, flushed and renamed; after a failure no file is left. Memory: only the header. Tensors must
+ * be packed, with rows of whole blocks. UNSUPPORTED: a type that GGUF lacks. */
 struct gguf_metadata {
     const char *key;
     enum gguf_kind kind; /* GGUF_U32, GGUF_I32 (an array if n > 0), GGUF_F32, GGUF_BOOL or GGUF_STRING */
@@ -84,7 +84,7 @@ struct gguf_metadata {
     const char *text;
     const int32_t *array;
     int n;                          /* length of array; 0: not an array */
-    const struct gguf_value *value; /* replaces the fields above if not NULL */
+    const struct gguf_value *value; /* not NULL: replaces kind, number, text, array and n */
 };
 struct named_tensor;
 struct tensor_maker;

@@ -1,7 +1,7 @@
 /* The GGUF header during and after parsing; shared by the parts of the parser. The header lies in address
- * space reserved for the largest header and is read in growing pieces. It never moves, so texts and values
- * point into it, and no byte is read twice. Only functions of bytes.c advance the position; each checks that
- * the bytes exist before they are used. */
+ * space reserved for the largest header and is read in growing pieces. The header never moves in memory, so
+ * texts and values can point into the header, and no byte is read twice. Only functions of bytes.c advance
+ * the read position, after checking that the bytes exist. */
 #ifndef SLUICE_LOADERS_GGUF_HEADER_H
 #define SLUICE_LOADERS_GGUF_HEADER_H
 
@@ -31,7 +31,7 @@ struct gguf_tensor {
     int type; /* index into gguf_types */
     int rank;
     int32_t dim[GGUF_RANK_MAX]; /* outermost first */
-    uint64_t offset, bytes;     /* offset: relative to the data, later to the file */
+    uint64_t offset, bytes;     /* offset of the tensor data: first within all data, later within the file */
 };
 
 struct gguf {
@@ -70,7 +70,8 @@ uint64_t gguf_left(const struct gguf_place *place);
 enum status gguf_begin(struct gguf_place *place, struct error *e);
 /* Ensures that the next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
-/* A little-endian number of at most 8 bytes. Inline, because a tokenizer has 300,000 lengths. */
+/* A little-endian number of at most 8 bytes. Inline for speed: the metadata of a tokenizer has 300,000 string
+ * lengths. */
 static inline uint64_t gguf_little_endian(const unsigned char *bytes, int n) {
     uint64_t number = 0;
     for (int i = 0; i < n; i++) number |= (uint64_t)bytes[i] << 8 * i;
@@ -84,7 +85,7 @@ enum status gguf_take_text(struct gguf_place *place, const char *what, uint64_t 
 /* As gguf_take_text, for a key or tensor name. META: empty or with a NUL; UTF8: invalid UTF-8. */
 enum status gguf_take_name(struct gguf_place *place, const char *what, uint64_t most, struct gguf_text *name,
                            struct error *e);
-/* TRUNC unless the rest of the file can hold n items of at least least_bytes each. */
+/* Checks that the rest of the file can hold n items of at least least_bytes each; else TRUNC. */
 enum status gguf_check_count(const struct gguf_place *place, uint64_t n, uint64_t least_bytes,
                              const char *what, struct error *e);
 int gguf_compare_texts(struct gguf_text a, struct gguf_text b);
@@ -100,7 +101,8 @@ int gguf_with_prefix(const struct gguf *header, const char *prefix, const struct
  * large for a configuration, or an error. */
 char *gguf_to_json(const struct gguf *header, const char *path, struct error *e);
 
-/* Element types by their number in files. A type without a name does not exist or was removed. */
+/* GGUF element types; the index is the type number in files. A number without a name is unused, or its type
+ * was removed from ggml. */
 struct gguf_type {
     const char *name;
     enum dtype dtype;

@@ -44,7 +44,7 @@ static enum status fill_index(const struct gguf *header, struct tensor_index *in
 /* Split metadata of one part of a GGUF file: its number, the number of parts, and the total number of
  * tensors. */
 struct part_of {
-    int64_t count, no, n_tensors; /* each 0 if the metadata lacks it */
+    int64_t count, no, n_tensors; /* fields that the metadata lacks are 0 */
 };
 
 static enum status gguf_index_read_split(const struct gguf *header, const char *path, struct part_of *of,
@@ -89,7 +89,7 @@ out:
 struct splitting {
     struct sys *sys;
     const char *path; /* path of the first part */
-    char *name;       /* path of the part being opened: only the number differs */
+    char *name;       /* path of the part being opened; paths of parts differ only in the part number */
     size_t number_at;
     struct part_of first;
     struct index_size size;
@@ -153,7 +153,8 @@ static enum status open_others(struct splitting *s, struct error *e) {
     return error_expected(e, "%" PRId64 " tensors in all parts", s->first.n_tensors);
 }
 
-/* Opens the other parts of a split file. `first` becomes part of the index or is freed. */
+/* Opens the other parts of a split file and merges them with the index of the first part. Takes ownership of
+ * `first`, also on failure. */
 static enum status open_split(struct sys *sys, const char *path, const struct part_of *of,
                               struct tensor_index *first, struct tensor_index *index, struct error *e) {
     struct splitting *s = alloc_array(sys, 1, sizeof *s, e);

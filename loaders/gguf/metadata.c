@@ -35,7 +35,7 @@ static enum status fail_array_bytes(const struct gguf_place *place, uint64_t at,
     return error_expected(e, "at most %d bytes", GGUF_ARRAY_BYTES_MAX);
 }
 
-/* Skips the next string if it is completely in memory and not too long, which is the usual case. */
+/* Fast path for array elements: skips the next string if it is completely in memory and not too long. */
 static bool skip_text(struct gguf_place *place) {
     const struct gguf *header = place->header;
     if (header->bytes - place->at < 8) return false;
@@ -268,7 +268,7 @@ bool gguf_integer(const struct gguf_value *value, uint64_t i, int64_t *number) {
 
 bool gguf_next_text(const struct gguf_value *value, uint64_t *place, struct gguf_text *text) {
     if (value->kind != GGUF_STRING) return false;
-    /* The string lengths within these bytes were checked when the file was read. */
+    /* No check of string lengths is needed here: the lengths were checked when the header was read. */
     if (*place >= value->bytes) return false;
     text->bytes = gguf_little_endian(value->data + *place, 8);
     text->text = (const char *)value->data + *place + 8;

@@ -10,8 +10,8 @@
 #include "engine/base/checked.h"
 #include "engine/base/text.h"
 
-/* Sources: enum ggml_type of ggml.h and the blocks of ggml-common.h. Unsupported types have names, for
- * errors, and sizes, so that files with them are checked like others. */
+/* Sources: enum ggml_type of ggml.h and the blocks of ggml-common.h. Unsupported types have names for errors,
+ * and sizes so that files with unsupported types are checked completely. */
 const struct gguf_type gguf_types[GGUF_TYPES] = {
     [0] = {"F32", DTYPE_F32, 1, 4},
     [1] = {"F16", DTYPE_F16, 1, 2},
@@ -160,7 +160,7 @@ static enum status gguf_tensors_fail_layout(struct gguf_place *place, const stru
 }
 
 /* Checks the position of a tensor's data; *end: end of the previous tensor's data. Only padding may lie
- * between the two. */
+ * between the data of two tensors. */
 static enum status check_place(struct gguf_place *place, const struct gguf_tensor *tensor, uint64_t alignment,
                                uint64_t data_bytes, uint64_t *end, struct error *e) {
     if (!tensor->bytes && tensor->offset <= data_bytes) return OK;
@@ -173,7 +173,7 @@ static enum status check_place(struct gguf_place *place, const struct gguf_tenso
                                      : "the bytes before its data belong to no tensor",
                                  e);
     } else {
-        /* No overflow: *end lies in the file, and no tensor has more than 2^63 bytes. */
+        /* The sum cannot overflow: *end lies in the file, and no tensor has more than 2^63 bytes. */
         *end = tensor->offset + tensor->bytes;
         return OK;
     }
@@ -234,7 +234,8 @@ static struct gguf_tensor *find_tensor(const struct gguf *header, struct gguf_te
                    gguf_tensors_compare_names);
 }
 
-/* Applies a shape of equal size to a tensor. True also if the tensor is in another part file. */
+/* Applies a shape from the metadata to a tensor with the same number of elements. True also if the tensor is
+ * missing, because it may be in another part of a split file. */
 static bool reshape(struct gguf_tensor *tensor, const struct gguf_value *shape) {
     struct gguf_tensor reshaped = {.rank = (int)shape->n};
     uint64_t before, after;
@@ -279,7 +280,8 @@ enum status gguf_read_tensors(struct gguf_place *place, uint64_t n, uint64_t ali
     if (take_tensors(place, n, alignment, e) != OK) return e->code;
     sort_places(header);
     gguf_tensors_check_layout(place, alignment, align_up(place->at, alignment), &layout);
-    /* Duplicate names are reported before overlaps, which they usually cause. */
+    /* Duplicate tensor names are reported before overlapping data, because files with duplicate names usually
+     * have overlaps too. */
     if (gguf_tensors_sort_names(place, e) != OK) return e->code;
     if (layout.code != OK) {
         *e = layout;

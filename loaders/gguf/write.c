@@ -82,7 +82,7 @@ static void put_pair(struct header *h, const struct gguf_metadata *m) {
     for (int i = 0; i < m->n; i++) gguf_write_put(h, (uint32_t)m->array[i], 4);
 }
 
-/* GGUF number of a type, or -1. */
+/* Number of an element type in GGUF files; -1: GGUF lacks the type. */
 static int gguf_write_type_of(enum dtype dtype) {
     for (int i = 0; i < GGUF_TYPES; i++)
         if (gguf_types[i].name && gguf_types[i].dtype == dtype && dtype != DTYPE_OTHER) return i;

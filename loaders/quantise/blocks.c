@@ -1,8 +1,8 @@
-/* Quantises blocks of 32 values with one scale: Q4_0, Q5_0, Q8_0.
- * The first candidate scale maps the value of largest magnitude to the end of the codes. Others map it
- * slightly further or less far and are then fitted to the resulting codes by least squares. Each candidate is
- * rounded to the file's f16 before its error is measured. The least error wins, so no block is worse than
- * with the plain scale. */
+/* Quantises blocks of 32 values with one scale: Q4_0, Q5_0, Q8_0. Several candidate scales are tried for each
+ * block. The first maps the value of largest magnitude to the largest code. The others map the value slightly
+ * further or less far, and are then fitted to the resulting codes by least squares. Each candidate is rounded
+ * to f16, as in the file, before its error is measured. The candidate with the least error wins, so no block
+ * is worse than with the first candidate. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -52,8 +52,8 @@ LANES_INLINE void find_extreme(const lanes *x, lanes *extreme) {
     }
 }
 
-/* Finds the scale of least error. ends: codes for the extreme value; the first is also tried without a fit.
- */
+/* Finds the scale with the least squared error. ends: codes to which candidate scales map the value of
+ * largest magnitude; the first candidate is also tried without a least-squares fit. */
 LANES_INLINE void search(const lanes *x, struct trial *best, const float *ends, int n_ends, int lo, int hi) {
     lanes extreme, inverse;
     find_extreme(x, &extreme);

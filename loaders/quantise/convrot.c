@@ -1,5 +1,5 @@
-/* Rotated int8 (ConvRot): groups of columns times H (tensor.h), one scale per row, int8 codes. Source:
- * comfy-kitchen 0.2.40, quantize_int8_convrot_weight in f32. */
+/* Rotated int8 (ConvRot): groups of columns are multiplied by the Hadamard matrix H (tensor.h), then stored
+ * as int8 codes with one scale per row. Source: comfy-kitchen 0.2.40, quantize_int8_convrot_weight in f32. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/quantise.h"
 
@@ -8,11 +8,12 @@
 
 enum { GROUP_MOST = 256 };
 
-/* Largest code, and least scale: rows of zeros need a scale too. */
+/* Largest int8 code, and smallest row scale, so that a row of zeros does not divide by zero. */
 #define CODE_MOST   127.0f
 #define SCALE_LEAST 1e-30f
 
-/* Transforms along the column index's highest base-4 digit, which becomes the lowest. Times 0.5 is exact. */
+/* One step of the transform by H, along the highest base-4 digit of the column index; the digit becomes the
+ * lowest. The factor 0.5 is exact in f32. */
 static void rotate_digit(const float *restrict from, int quarter, float *restrict to) {
     for (int i = 0; i < quarter; i++) {
         float a = from[i], b = from[quarter + i], c = from[2 * quarter + i], d = from[3 * quarter + i];
@@ -23,7 +24,8 @@ static void rotate_digit(const float *restrict from, int quarter, float *restric
     }
 }
 
-/* Rotates a group in one step per base-4 digit; then all columns are in place again. */
+/* Multiplies a group of columns by H in one step per base-4 digit of the column index. After all steps the
+ * columns are in their original order. */
 static void rotate_group(const float *from, int group, float *to) {
     float rotated[GROUP_MOST];
     memcpy(to, from, sizeof *to * (size_t)group);
@@ -43,7 +45,8 @@ float quantise_row_scale(enum dtype dtype, const float *row, int64_t columns) {
     return fmaxf(most / CODE_MOST, SCALE_LEAST);
 }
 
-/* Rounds to nearest even like PyTorch; the addition rounds to integers. */
+/* Code of a value: rounds to nearest even, like PyTorch. Adding and subtracting a large constant rounds to an
+ * integer. */
 static int8_t code_of(float value, float scale) {
     const float whole = 12582912;
     float code = value / scale + whole - whole;

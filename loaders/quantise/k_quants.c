@@ -1,10 +1,11 @@
 /* Quantises blocks of 256 values: Q4_K and Q5_K have eight parts of 32 values, each with a scale and an
- * offset. These are small integers times the block's scale and offset step.
- * First each part alone: value ranges slightly narrower or wider than the actual one are tried, each with
- * scale and offset fitted by least squares. Then the block's scales: several candidates are rounded to the
- * file's f16; every part chooses the integers and codes of least error; the block scales are refitted to
- * these choices, and the parts choose again. The least error of the whole block wins. The error is the plain
- * sum of squares, which is the error of a matrix product with unknown inputs. */
+ * offset. Scales and offsets of parts are small integers times the block's scale and the block's offset.
+ * First each part is fitted alone: value ranges slightly narrower or wider than the actual range are tried,
+ * with scale and offset fitted by least squares. Then several candidates for the block's scale and offset are
+ * rounded to f16, as in the file. For each candidate every part chooses the integers and codes of least
+ * error; the candidate is refitted to the choices, and the parts choose again. The candidate with the least
+ * error of the whole block wins. The error is the unweighted sum of squares, which is proportional to the
+ * error of a matrix product with random inputs. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -23,7 +24,7 @@ LANES_INLINE void largest(lanes *to, const lanes *v) {
     *to = lanes_select(*v > *to, *v, *to);
 }
 
-/* Sums over the codes q of a part and their products with the values x. */
+/* Sums over a part of 32 values: codes q, squares of codes, and products of codes and values x. */
 struct sums {
     lanes q, qq, xq;
 };
@@ -42,7 +43,8 @@ LANES_INLINE void add_up(const lanes *x, const lanes *from, const lanes *inverse
     }
 }
 
-/* Fits scale and offset by least squares. gain: the part of the sum of squares that they explain. */
+/* Fits scale and offset by least squares. gain: reduction of the squared error by the fit, compared with
+ * decoding to zeros. */
 LANES_INLINE void solve(const struct sums *sums, const lanes *x_sum, struct affine *fit, lanes *gain) {
     const lanes zero = {0};
     lanes n = zero + (float)PART, inverse, slope, offset, plain;
@@ -59,7 +61,8 @@ LANES_INLINE void solve(const struct sums *sums, const lanes *x_sum, struct affi
     *gain = fit->scale * sums->xq + fit->offset * *x_sum;
 }
 
-/* Distances, in codes, by which the least and the largest value are mapped beyond the ends of the codes. */
+/* Candidate value ranges of a part: distances, in codes, by which the least and the largest value are mapped
+ * beyond the lowest and highest code. */
 static const float margins[][2] = {{0, 0},    {0, 0.4f},    {0.4f, 0},    {0.4f, 0.4f}, {-0.4f, 0.4f},
                                    {0, 0.8f}, {0.8f, 0.8f}, {0.8f, 0.2f}, {0, -0.5f},   {-0.4f, -0.4f}};
 
@@ -97,7 +100,7 @@ struct affine_block {
     lanes error; /* squared error of each part of 32 values */
 };
 
-/* Error of parts at this scale and offset, and mean residual without the offset. */
+/* Squared error of a part for a scale and an offset, and mean residual without the offset. */
 LANES_INLINE void measure(const lanes *x, const struct affine *at, int top, lanes *error, lanes *mean) {
     lanes inverse;
     *error = *mean = (lanes){0};
@@ -118,8 +121,8 @@ LANES_INLINE void offset_steps(const lanes *offset, float inverse, lane_ints *st
     lanes_round(steps, &v, 0, SCALES_MOST);
 }
 
-/* Chooses each part's integer scale and offset: the better of the two scales next to the fitted one, each
- * with its best offset. */
+/* Chooses each part's integer scale and integer offset: the better of the two integer scales next to the
+ * fitted scale, each with its best offset. */
 LANES_INLINE void choose(const lanes *x, const struct affine *fit, int top, struct affine_block *b) {
     float inverse = b->scale > 0 ? 1 / b->scale : 0, inverse_offset = b->offset > 0 ? 1 / b->offset : 0;
     lanes wanted = fit->scale * inverse - 0.5f;
@@ -198,7 +201,8 @@ LANES_INLINE void try_scales(const lanes *x, const struct affine *fit, int top, 
     if (sum(&trial->error) < sum(&best->error)) *best = *trial;
 }
 
-/* Candidate integers for the largest scale and the largest offset of the parts. */
+/* Candidates for the block's scale and offset: the integers that the largest scale and the largest offset of
+ * the parts get. */
 static const float steps[][2] = {{63, 63}, {62, 63}, {61, 62}, {60, 61}};
 
 LANES_INLINE void search(const lanes *x, int top, struct affine_block *best) {
@@ -259,8 +263,9 @@ static void k_quants_put_16(unsigned char *to, uint16_t value) {
     to[1] = (unsigned char)(value >> 8);
 }
 
-/* Packs eight scales and eight offsets of six bits into twelve bytes. The first four of each have a byte; its
- * upper two bits hold the upper two bits of the other four, whose lower four bits share bytes. */
+/* Writes the block's scale and offset as f16, then packs the parts' eight scales and eight offsets of six
+ * bits into twelve bytes. Scales and offsets 0 to 3 use the low six bits of bytes 0 to 7. Scales and offsets
+ * 4 to 7 have their low four bits in bytes 8 to 11 and their high two bits at the top of bytes 0 to 7. */
 static void put_scales(unsigned char *to, const struct affine_codes *from) {
     k_quants_put_16(to, from->scale);
     k_quants_put_16(to + 2, from->offset);

@@ -14,7 +14,8 @@ typedef uint32_t lane_bits __attribute__((vector_size(4 * LANES)));
 
 #define LANES_INLINE static inline __attribute__((always_inline))
 
-/* Compiles a function for three generations of x86-64, selected at start. Not under ThreadSanitizer. */
+/* Compiles a function for three x86-64 instruction sets; the program selects the version at start. Disabled
+ * under ThreadSanitizer. */
 #if defined(__x86_64__) && defined(__gnu_linux__) && !defined(__SANITIZE_THREAD__)
 #define LANES_WIDE __attribute__((target_clones("default", "avx2", "arch=x86-64-v4")))
 #else
@@ -40,7 +41,7 @@ LANES_INLINE void lanes_round(lane_ints *code, const lanes *v, int lo, int hi) {
 LANES_INLINE void lanes_to_f16(lanes *v) {
     lane_bits bits = (lane_bits)*v, sign = bits & 0x80000000u;
     bits ^= sign;
-    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* rounded to a multiple of f16's smallest subnormal */
+    lanes small = ((lanes)bits + 0.5f) - 0.5f; /* rounds to a multiple of f16's smallest subnormal */
     lane_bits normal = (bits + 0xfffu + (bits >> 13 & 1u)) & ~0x1fffu;
     lane_ints is_small = (lane_ints)(bits < 0x38800000u), is_large = (lane_ints)(normal > 0x477fe000u);
     lanes rounded = lanes_select(is_small, small, (lanes)normal);
@@ -55,9 +56,9 @@ LANES_INLINE void lanes_inverse(lanes *to, const lanes *v) {
     *to = (lanes)((lane_ints)(1.0f / *v) & (*v != zero));
 }
 
-/* Loads eight blocks of n values; only n_blocks exist, the others are zero. Values are clamped to what codes
- * can represent: at most `most`, and 0 below half of f16's smallest number. Returns one bit per block, set if
- * the block has a value that is not finite. */
+/* Loads up to eight blocks of n values; blocks from n_blocks on are set to zeros. Magnitudes are limited to
+ * `most`, and are set to 0 below half of f16's smallest number. Returns one bit per block, set if the block
+ * has a value that is not finite. */
 LANES_INLINE unsigned lanes_load(lanes *x, const float *from, int n, int n_blocks, float most) {
     union {
         float value;

@@ -1,6 +1,6 @@
-/* Quantises blocks of 256 values in sixteen parts of 16, each with an eight-bit scale and no offset:
- * Q6_K. The method is that of k_quants.c: a scale for each part, then the block's scale, then each
- * part's choice. */
+/* Quantises blocks of 256 values in sixteen parts of 16, each with an eight-bit scale and no offset: Q6_K.
+ * Uses the method of k_quants.c: fits a scale for each part, then the block's scale, then chooses each part's
+ * integer scale. */
 #include "loaders/quantise/internal.h"
 #include "loaders/quantise/lanes.h"
 
@@ -37,7 +37,7 @@ LANES_INLINE void add_up(const lanes *x, const lanes *inverse, lanes *products, 
     }
 }
 
-/* Candidate codes for the value of largest magnitude in a part. */
+/* Codes to which candidate scales map the value of largest magnitude in a part. */
 static const float ends[] = {-32, 31, -31, -32.5f, 31.5f, -31.5f, 30.5f};
 
 LANES_INLINE void fit_part(const lanes *x, lanes *fit) {
@@ -68,7 +68,7 @@ LANES_INLINE void measure(const lanes *x, const lanes *scale, lanes *error) {
     }
 }
 
-/* Chooses each part's integer scale: the better of the two next to the fitted scale. */
+/* Chooses each part's integer scale: the better of the two integers next to the fitted scale. */
 LANES_INLINE void choose(const struct block *b, int group, struct choice *c) {
     float inverse = c->scale != 0 ? 1 / c->scale : 0;
     lanes wanted = b->fit[group] * inverse - 0.5f;
@@ -127,7 +127,7 @@ LANES_INLINE float find_largest(const struct block *b) {
     return largest;
 }
 
-/* Candidate integers for the part scale of largest magnitude. */
+/* Candidates for the block's scale: the integers that the part scale of largest magnitude gets. */
 static const float steps[] = {-128, 127, -126, 125};
 
 LANES_INLINE void search(struct block *b, struct choice *best) {

@@ -17,7 +17,7 @@ uint16_t quantise_f16(float value) {
     uint32_t sign = f.bits >> 16 & 0x8000, size = f.bits & 0x7fffffff;
     if (size > 0x7f800000) return (uint16_t)(sign | F16_NAN);
     if (size >= 0x477ff000) return (uint16_t)(sign | 0x7c00);
-    /* Adding 0.5 rounds to the precision of f16's subnormals. */
+    /* Adding 0.5 to an f32 rounds it to a multiple of f16's smallest subnormal. */
     f.bits = size;
     f.value += 0.5f;
     if (size < 0x38800000) return (uint16_t)(sign | (f.bits - 0x3f000000));
@@ -44,7 +44,8 @@ struct eight_bits {
 static const struct eight_bits e4m3 = {3, 0x3c800000, 0x1p14f, 448, 0x7e, 0x7f};
 static const struct eight_bits e5m2 = {2, 0x38800000, 0x1p7f, 57344, 0x7b, 0x7e};
 
-/* Rounds to nearest even; overflow gives the largest number. */
+/* Converts an f32 to an eight-bit float, rounding to nearest even; overflow gives the type's largest
+ * number. */
 static unsigned char to_f8(const struct eight_bits *type, float value) {
     union bits f = {.value = value}, magic = {.value = type->magic}, most = {.value = type->most};
     uint32_t sign = f.bits >> 24 & 0x80, size = f.bits & 0x7fffffff, code;
@@ -165,12 +166,12 @@ void quantise_rows(enum dtype dtype, float scale, const float *from, int64_t row
 float quantise_scale(enum dtype dtype, float largest) {
     float most = dtype == DTYPE_F8_E4M3 ? e4m3.most : dtype == DTYPE_F8_E5M2 ? e5m2.most : 0;
     float scale = most ? largest / most : 1;
-    /* Scales outside this range would lose precision and become 1. */
+    /* Scales outside 2^-100 to 2^100 would lose precision and are replaced by 1. */
     return scale >= 0x1p-100f && scale <= 0x1p100f ? scale : 1;
 }
 
-/* For block types: the largest f16, which stores the block's scale, times the largest code; for blocks of 256
- * times the largest value that a part's scale and offset reach. */
+/* Block types of 32 values: the largest f16 (the block's scale is an f16) times the largest code. Block types
+ * of 256 values: the largest f16 times the largest value that codes, part scale and part offset reach. */
 float quantise_most(enum dtype dtype) {
     const float half = 65504, scale_most = 0x1p100f;
     switch (dtype) {
@@ -193,7 +194,7 @@ float quantise_most(enum dtype dtype) {
         return half * 30;
     case DTYPE_I8_ROT16:
     case DTYPE_I8_ROT64:
-    case DTYPE_I8_ROT256: /* keeps sums over a group finite */
+    case DTYPE_I8_ROT256: /* a limit that keeps the sums of rotated values over a group finite */
         return scale_most;
     default:
         return INFINITY;

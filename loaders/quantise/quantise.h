@@ -5,10 +5,11 @@
 
 #include "engine/base/tensor.h"
 
-/* True if rows of `columns` values can have the type: F32, F16, BF16, F8_E4M3, F8_E5M2, Q8_0, Q4_0, Q5_0,
- * Q4_K, Q5_K, Q6_K, I8_ROT16 to I8_ROT256. Rows must be whole blocks. */
+/* True if rows of `columns` values can be stored in the type: F32, F16, BF16, F8_E4M3, F8_E5M2, Q8_0, Q4_0,
+ * Q5_0, Q4_K, Q5_K, Q6_K, I8_ROT16 to I8_ROT256. Rows must be whole blocks. */
 bool quantise_can(enum dtype dtype, int64_t columns);
-/* The type of this name in any case ("q8_0", "f8_e4m3", also "fp8", "int8_convrot"); N_DTYPES if unknown. */
+/* Finds a type by name, in upper or lower case ("q8_0", "f8_e4m3", also "fp8", "int8_convrot"); N_DTYPES if
+ * unknown. */
 enum dtype quantise_type(const char *name);
 
 /* Converts packed rows of f32 values to packed rows of the type. scale: divisor of the values for F8,

@@ -1,8 +1,8 @@
-/* Finds added tokens in a text, before any split or merge: the leftmost match, and the longest of those at
- * one position, like the reference's Aho-Corasick automaton (LeftmostLongest). A sorted list is narrowed byte
- * by byte instead: tokens are few and short (TOKENIZER_ADDED_BYTES bounds the work per byte of text), and a
- * table of first bytes skips most positions. Source: Hugging Face tokenizers 0.23,
- * tokenizer/added_vocabulary.rs. */
+/* Finds added tokens in a text, before any split or merge: the leftmost match, and among matches at the same
+ * position the longest, like the reference's Aho-Corasick automaton (LeftmostLongest). Instead of an
+ * automaton, a range of a sorted list is narrowed byte by byte: tokens are few and short
+ * (TOKENIZER_ADDED_BYTES bounds the work per byte of text), and a table of first bytes skips most positions.
+ * Source: Hugging Face tokenizers 0.23, tokenizer/added_vocabulary.rs. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/added_tokens.h"
 #include "loaders/tokenizer/normalize.h"
@@ -22,7 +22,8 @@ static int compare_contents(const void *a, const void *b) {
     return compare_spans((*x)->content, (*y)->content);
 }
 
-/* Order of equal patterns (different texts with the same NFC): special tokens first, then file order. */
+/* Compares patterns for sorting. Equal patterns (different texts with the same NFC) are ordered special
+ * tokens first, then by file order. */
 static int compare_patterns(const void *a, const void *b) {
     const struct added_token *x = *(const struct added_token *const *)a,
                              *y = *(const struct added_token *const *)b;
@@ -103,7 +104,8 @@ static const struct added_token *longest_at(const struct added_set *set, const c
     return best;
 }
 
-/* The code point that ends (code_before) or starts (code_after) at i; 0 if none. *n: its length in bytes. */
+/* Returns the code point that ends (code_before) or starts (code_after) at byte i of a text; 0 at the end of
+ * the text. *n: length of the code point in bytes. */
 static int32_t code_before(struct span text, uint64_t i, uint64_t *n) {
     utf8proc_int32_t code = 0;
     for (*n = 0; *n < i && *n < 4;) {
@@ -154,11 +156,11 @@ bool added_next(struct added_search *s) {
         if (!found) continue;
         s->start = i;
         s->end = i + found->pattern.bytes;
-        s->from = s->end; /* also after a rejected match: shorter matches inside it are skipped */
+        s->from = s->end; /* skips shorter matches inside the match, even if it is rejected */
         if (found->single_word && !stands_alone(s->text, s->start, s->end)) continue;
         if (found->lstrip) strip_left(s);
         if (found->rstrip) strip_right(s);
-        bool swallowed = s->start >= s->end; /* only white space that the last match took */
+        bool swallowed = s->start >= s->end; /* the previous match already includes the whole match */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

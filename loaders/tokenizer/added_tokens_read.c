@@ -1,5 +1,5 @@
-/* Reads added tokens from tokenizer files. A token that a configuration only names gets the flags and id that
- * the reference assigns (transformers 5.23, observed in the files that it saves). */
+/* Reads added tokens from tokenizer files. A token that a configuration names without a description gets the
+ * same flags and id as in transformers 5.23 (observed in files saved by transformers). */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
@@ -186,7 +186,7 @@ static void keep_entry(const struct entries *in, json_t *entry) {
             json_object_setn(in->by_text, json_string_value(content), json_string_length(content), entry));
 }
 
-/* A token outside the vocabulary gets the next free id. */
+/* Id of a named token; a token outside the vocabulary gets the next free id. */
 static int64_t id_of(struct reading *r, const json_t *content, int64_t *next) {
     int64_t id = json_is_string(content) ? reading_vocab_id(r, string_span(content)) : -1;
     return id >= 0 ? id : (*next)++;

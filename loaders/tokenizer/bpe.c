@@ -1,8 +1,8 @@
 /* Byte-pair encoding: the bytes of a piece become symbols in a linked list; a heap holds the pairs that can
- * merge. The lowest rank merges first, the leftmost pair among equals. A merge creates at most two new pairs
- * and uses one, so 2n heap entries suffice and a word of n bytes costs O(n log n). Outdated entries stay in
- * the heap and are recognised when popped. Reproduces Word::merge_all of Hugging Face tokenizers 0.23
- * (models/bpe). */
+ * merge. The pair of lowest rank merges first, and among equal ranks the leftmost pair. A merge creates at
+ * most two new pairs and uses one, so 2n heap entries suffice and a word of n bytes costs O(n log n).
+ * Outdated entries stay in the heap and are recognised when popped. Reproduces Word::merge_all of Hugging
+ * Face tokenizers 0.23 (models/bpe). */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 
@@ -107,7 +107,8 @@ enum status id_list_push(struct sys *sys, struct id_list *list, int32_t id, stru
     return OK;
 }
 
-/* Reserves scratch for a piece of n bytes. Grows by doubling, so that growing pieces stay linear. */
+/* Reserves scratch for a piece of n bytes. Grows by doubling, so that the total cost stays linear for pieces
+ * of growing length. */
 static enum status scratch_reserve(struct sys *sys, struct bpe_scratch *scratch, uint64_t n,
                                    struct error *e) {
     if (n <= scratch->capacity) return OK;
@@ -169,8 +170,8 @@ static void merge_all(const struct merge_table *table, struct bpe_scratch *s, in
         uint64_t entry = heap_pop(s);
         int32_t i = (int32_t)(entry & 0xFFFFFFFFu), joined = table->merges[entry >> 32].joined;
         uint32_t found = find_merge(table, s->symbols, i);
-        /* The pair may have changed since it was pushed. Like Hugging Face tokenizers, compares only the
-         * merged token. */
+        /* The symbols of a pair may have changed since the pair was pushed on the heap. Like Hugging Face
+         * tokenizers, checks only that the merged token is still the same. */
         if (found && table->merges[found - 1].joined == joined) join_symbols(table, s, i, joined);
     }
 }

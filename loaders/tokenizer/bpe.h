@@ -5,7 +5,7 @@
 #include "loaders/tokenizer/tables.h"
 
 struct bpe_symbol {
-    int32_t id, next, previous; /* id -1: the symbol was merged into its left neighbour */
+    int32_t id, next, previous; /* list links; id -1: the symbol was merged into its left neighbour */
 };
 struct bpe_scratch {
     struct bpe_symbol *symbols;

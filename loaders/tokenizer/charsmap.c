@@ -1,11 +1,10 @@
 /* SentencePiece's compiled normalisation table (precompiled_charsmap; nmt_nfkc is NFKC with extensions for
- * machine translation).
- * The table is a little-endian length, a double-array trie of that many bytes, and NUL-terminated texts;
- * values of the trie are offsets of texts. All reachable units are checked on reading, so that normalisation
- * needs no checks. Sources: SentencePiece 0.1.97, normalizer.cc; Darts-clone 0.32.
- * The lookup reproduces Hugging Face tokenizers 0.23 (Precompiled). A grapheme cluster of less than six bytes
- * is looked up as a whole, and the shortest entry that it starts with replaces all of it; otherwise each
- * character is looked up. SentencePiece itself takes the longest entry at each position. */
+ * machine translation). The table is a little-endian length, a double-array trie of that many bytes, and
+ * NUL-terminated texts; values of the trie are offsets of texts. All reachable units are checked on reading,
+ * so that normalisation needs no checks. Sources: SentencePiece 0.1.97, normalizer.cc; Darts-clone 0.32. The
+ * lookup reproduces Hugging Face tokenizers 0.23 (Precompiled). A grapheme cluster of less than six bytes is
+ * looked up as a whole, and the shortest entry with which the cluster starts replaces the whole cluster;
+ * otherwise each character is looked up. SentencePiece itself takes the longest entry at each position. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
 
@@ -33,7 +32,7 @@ static enum status charsmap_fail(const char *problem, const char *path, struct e
     return error_where(e, "%s", path);
 }
 
-/* Checks that a unit's children and value lie inside the table. */
+/* Checks that the children and the value of a unit (trie node) lie inside the table. */
 static enum status check_unit(const struct charsmap *map, uint32_t block, uint32_t unit, const char *path,
                               struct error *e) {
     if ((block | 0xFF) >= map->n_units) {
@@ -47,7 +46,8 @@ static enum status check_unit(const struct charsmap *map, uint32_t block, uint32
     return error_expected(e, "%" PRIu32 " bytes of texts", map->n_texts);
 }
 
-/* Visits every reachable unit once. reached: one byte per unit; stack: as many indices. */
+/* Visits every reachable unit of the trie once and checks it. reached: one byte per unit; stack: as many
+ * indices. */
 static enum status check_units(const struct charsmap *map, uint8_t *reached, uint32_t *stack,
                                const char *path, struct error *e) {
     uint32_t n = 0;
@@ -111,7 +111,8 @@ void charsmap_destroy(struct sys *sys, struct charsmap *map) {
     sys->release(sys, map->texts);
 }
 
-/* The text of the shortest entry that the part starts with; NULL if none. */
+/* Finds the shortest entry of the normalisation table with which the text `part` starts, and returns the
+ * entry's replacement; NULL: no entry. */
 static const char *charsmap_find_entry(const struct charsmap *map, struct span part) {
     uint32_t at = offset_of(map->units[0]);
     for (uint64_t i = 0; i < part.bytes; i++) {
@@ -125,7 +126,8 @@ static const char *charsmap_find_entry(const struct charsmap *map, struct span p
     return NULL;
 }
 
-/* Marks missing in utf8proc 2.8 (Unicode 15) that form a cluster of less than six bytes after two bytes. */
+/* True for combining marks that utf8proc 2.8 (Unicode 15) lacks and that can occur in a grapheme cluster of
+ * less than six bytes: marks of at most three bytes. */
 static bool charsmap_is_later_mark(int32_t code) {
     return code == 0x897 || (code >= 0x1ACF && code <= 0x1ADD) || (code >= 0x1AE0 && code <= 0x1AEB);
 }
@@ -152,7 +154,7 @@ static uint64_t cluster_end(struct span text, uint64_t i) {
     return i;
 }
 
-/* Output buffer for normalised text; if at is NULL bytes are only counted. */
+/* Output buffer for normalised text; if `at` is NULL the bytes are only counted. */
 struct output {
     char *at;
     uint64_t bytes;

@@ -22,7 +22,7 @@ enum {
     N_FILES
 };
 
-/* JSON documents of a folder; optional ones are NULL. */
+/* JSON documents of a tokenizer folder; absent optional documents are NULL. */
 struct folder {
     char path[N_FILES][4096];
     json_t *root[N_DOCUMENTS];
@@ -50,7 +50,8 @@ static enum status find_class(struct reading *r, const struct folder *f, bool *c
                                "Qwen2Tokenizer or CLIPTokenizer, or a tokenizer.json", e);
 }
 
-/* True also for a file that cannot be opened: ignoring it would change ids; reading reports the reason. */
+/* True also for a file that cannot be opened: without the file token ids would change, and reading the file
+ * reports the reason. */
 static bool file_exists(struct sys *sys, const char *path) {
     int file = sys->open(sys, path);
     if (file >= 0) sys->close(sys, file);

@@ -1,8 +1,8 @@
-/* Reads a tokenizer from GGUF metadata: the keys under tokenizer.ggml.
- * Inverts llama.cpp's converter (convert_hf_to_gguf.py: get_vocab_base, T5's set_vocab), which writes all
- * tokens by id, a type for each, and merges or scores. The converter fills ids without a token with unused
- * ones, "[PAD151669]", which are skipped here. The file has only the pre-tokenizer's name (`pre`); unknown
- * names are UNSUPPORTED. */
+/* Reads a tokenizer from GGUF metadata: the keys under tokenizer.ggml. Inverts llama.cpp's converter
+ * (convert_hf_to_gguf.py: get_vocab_base, T5's set_vocab), which writes all tokens by id, a type for each,
+ * and merges or scores. The converter fills ids without a token with unused ones, "[PAD151669]", which are
+ * skipped here. The file contains only the name of the pre-tokenizer (`pre`), not its rules; unknown names
+ * are UNSUPPORTED. */
 #include "loaders/gguf/gguf.h"
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
@@ -113,7 +113,8 @@ static enum status check_byte(const struct metadata *m, struct gguf_text text, b
     return error_expected(e, "<0x00> to <0xFF>");
 }
 
-/* Finds the per-token arrays, and the number of tokens before unused ones. Unigram models need scores. */
+/* Finds the per-token arrays, and the number of tokens without the unused tokens at the end. Unigram models
+ * need scores. */
 static enum status find_tokens(struct metadata *m, bool unigram, struct error *e) {
     struct gguf_text text;
     uint64_t place = 0, bytes = 0;
@@ -235,8 +236,8 @@ static enum status tokenizer_gguf_read_table(struct metadata *m, struct error *e
     return charsmap_make(m->r.t->sys, blob, m->r.path, &m->r.t->charsmap, e);
 }
 
-/* Reads a unigram model. T5's last hundred tokens belong to its class, not to its model; a file without them
- * has unused tokens in their place. */
+/* Reads a unigram model. T5's last hundred tokens (<extra_id_N>) come from the tokenizer class, not from the
+ * model file; some GGUF files have unused tokens in their place. */
 static enum status read_unigram(struct metadata *m, struct error *e) {
     int64_t unk = -1;
     bool has_extra = false;

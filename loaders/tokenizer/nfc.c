@@ -38,7 +38,7 @@ bool code_is_word(int32_t c) {
     }
 }
 
-/* True if no byte is above 0xCB: code points below U+0300 are their own NFC and do not combine. */
+/* True if no byte is above 0xCB, so that all code points are below U+0300: such text is already NFC. */
 static bool certainly_nfc(struct span text) {
     for (uint64_t i = 0; i < text.bytes; i++)
         if ((unsigned char)text.at[i] > 0xCB) return false;
@@ -46,8 +46,8 @@ static bool certainly_nfc(struct span text) {
 }
 
 /* Marks whose combining class was assigned after Unicode 9, the version by which Hugging Face tokenizers
- * normalise. They treat these marks like letters, although their tables of letters and white space are newer.
- * U+11930 is listed because it composes to U+11938 since Unicode 13. */
+ * normalise. Hugging Face tokenizers do not reorder or compose these marks. U+11930 is listed because it
+ * composes to U+11938 since Unicode 13. */
 static const struct code_range {
     utf8proc_int32_t first, last;
 } later_marks[] = {
@@ -78,7 +78,7 @@ static int class_of(utf8proc_int32_t code) {
     return class && nfc_is_later_mark(code) ? 0 : class;
 }
 
-/* Canonical decomposition to code points; to == NULL only counts them. */
+/* Canonical decomposition to code points; if `to` is NULL the code points are only counted. */
 static uint64_t decompose(struct span text, utf8proc_int32_t *to) {
     uint64_t n = 0, i = 0;
     while (i < text.bytes) {
@@ -123,7 +123,8 @@ static void order_marks(utf8proc_int32_t *codes, uint64_t n, utf8proc_int32_t *s
     }
 }
 
-/* Composes code points in place. Marks of `later_marks` stay: nothing composes across one. */
+/* Composes code points in place. Marks in `later_marks` are not composed, and no characters compose across
+ * such a mark. */
 static uint64_t compose(utf8proc_int32_t *codes, uint64_t n) {
     uint64_t out = 0;
     for (uint64_t i = 0; i < n;) {

@@ -1,14 +1,15 @@
-/* Normalisation before splitting: NFC, white space to one blank, lower case, each if the files request it.
- * Lower case maps single characters without context (a final sigma is an ordinary one), like the reference.
- * utf8proc 2.8 implements Unicode 15; listed here are lower-case letters added later, and U+0130, whose lower
- * case is two characters. Compared with the reference (tokenizers 0.23.3, Lowercase) for every code point. */
+/* Normalisation before splitting: NFC, runs of white space to one blank, lower case; each step only if the
+ * tokenizer files request it. Like the reference, lower case maps each character without context (a final
+ * sigma is not special). utf8proc 2.8 implements Unicode 15; tables below add the lower-case letters of later
+ * versions, and U+0130, whose lower case is two characters. Compared with the reference (tokenizers 0.23.3,
+ * Lowercase) for every code point. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"
 
 #include <string.h>
 #include <utf8proc.h>
 
-/* Ranges of capitals, and the first of their lower-case letters. */
+/* Ranges of capital letters, and the lower-case letter of the first capital in each range. */
 static const struct capital {
     int32_t first, last, lower;
 } capitals[] = {

@@ -1,7 +1,7 @@
 /* Normalizers and pre-tokenizers of byte-level BPE, from tokenizer.json or implied by the class of a folder
- * without it. Two forms are supported. Qwen and GPT-2: NFC; a Split into pieces that cover the text;
- * ByteLevel. CLIP: NFC, white space to one blank, lower case; a Split that keeps only matches; ByteLevel with
- * its own pattern. */
+ * without it. Two sequences of steps are supported. Qwen and GPT-2 use NFC, a Split into pieces that cover
+ * the text, and ByteLevel. CLIP uses NFC, white space to one blank, lower case, a Split that keeps only
+ * matches, and ByteLevel with a pattern of its own. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/tokenizer/byte_level.h"
 #include "loaders/tokenizer/split.h"
@@ -21,7 +21,8 @@ static enum status read_replace(struct reading *r, const json_t *replace, struct
     return OK;
 }
 
-/* Reads one normalizer; they must come in the order in which normalize.c applies them. */
+/* Reads one normalizer of a sequence. The sequence must have the order in which normalize.c applies the
+ * steps. */
 static enum status read_normal_step(struct reading *r, const json_t *step, struct error *e) {
     struct tokenizer *t = r->t;
     const char *type = reading_type(r, step, "normalizer", e);
@@ -77,7 +78,8 @@ static enum status pre_tokenizer_read_split(struct reading *r, const json_t *spl
     return split_compile(r->t, &r->t->split, string_span(regex), "pre_tokenizer.pattern", e);
 }
 
-/* Reads ByteLevel: without a Split it splits by GPT-2's pattern, after a Split it may. */
+/* Reads the ByteLevel pre-tokenizer. Without a preceding Split, ByteLevel must split by GPT-2's pattern;
+ * after a Split, the second split is optional (use_regex). */
 static enum status read_byte_level(struct reading *r, const json_t *level, pcre2_code **code,
                                    struct error *e) {
     bool prefix = true, regex = true; /* defaults of Hugging Face tokenizers for absent members */
@@ -133,7 +135,8 @@ enum status pre_tokenizer_set_qwen2(struct reading *r, struct error *e) {
     return compile_text(r->t, &r->t->split, qwen2_pattern, e);
 }
 
-/* Source: transformers 5.23, CLIPTokenizer. ByteLevel splits again (GPT-2): affects only special tokens. */
+/* Source: transformers 5.23, CLIPTokenizer. ByteLevel splits the pieces again by GPT-2's pattern, which only
+ * affects the texts of special tokens. */
 enum status pre_tokenizer_set_clip(struct reading *r, struct error *e) {
     r->t->nfc = r->t->one_space = r->t->lower = r->t->drop_gaps = true;
     if (compile_text(r->t, &r->t->split, clip_pattern, e)) return e->code;

@@ -1,4 +1,4 @@
-/* State and functions of the readers of all tokenizer formats. Nothing here outlives reading. */
+/* State and functions of the readers of all tokenizer formats. The state is freed when reading ends. */
 #ifndef SLUICE_LOADERS_TOKENIZER_READING_H
 #define SLUICE_LOADERS_TOKENIZER_READING_H
 
@@ -16,8 +16,8 @@ struct reading {
     uint32_t text_bytes; /* bytes of pieces so far */
 };
 
-/* Fill an empty tokenizer from tokenizer.json, or from vocab.json, merges.txt and their companions in a
- * folder. After an error tokenizer_close frees what was filled. */
+/* Fill an empty tokenizer from tokenizer.json (tokenizer_read_json), or from vocab.json, merges.txt and
+ * further files in a folder (tokenizer_read_folder). After an error call tokenizer_close. */
 enum status tokenizer_read_json(struct tokenizer *t, const char *path, struct error *e);
 enum status tokenizer_read_folder(struct tokenizer *t, const char *folder, struct error *e);
 /* Fills an empty tokenizer from a spiece.model alone. bytes: its content, or NULL to read path. */
@@ -70,7 +70,8 @@ enum status pre_tokenizer_set_clip(struct reading *r, struct error *e);
 /* Reads the BPE vocabulary r->vocab. Sets the used ids, and the ids of single bytes within a word and at its
  * end (with end-of-word suffix). */
 enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *e);
-/* As bpe_read_vocab, if t->words has the vocabulary and the used ids and r->longest are set. */
+/* As bpe_read_vocab, for a vocabulary that is already in t->words. The used ids and r->longest must be
+ * set. */
 enum status bpe_finish_vocab(struct reading *r, struct span suffix, struct error *e);
 /* Adds the merge "left right" with this rank to the allocated table. */
 enum status bpe_add_merge(struct reading *r, uint64_t rank, struct span text, struct error *e);

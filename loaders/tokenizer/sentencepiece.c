@@ -1,8 +1,8 @@
 /* Reads spiece.model: SentencePiece's ModelProto, parsed by hand. Only three fields are used: the pieces, the
  * model type, and the normalisation table. The normalisation follows the pieces in the file, so a file
  * truncated between fields lacks it. Byte pieces (umT5's) are ordinary pieces, as in Hugging Face tokenizers:
- * text without a piece is unknown. Sources: sentencepiece_model.proto, SentencePiece 0.1.97; wire format:
- * https://protobuf.dev/programming-guides/encoding. */
+ * a character without a piece becomes the unknown token, not byte pieces. Sources: sentencepiece_model.proto,
+ * SentencePiece 0.1.97; wire format: https://protobuf.dev/programming-guides/encoding. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/tokenizer/normalize.h"
 

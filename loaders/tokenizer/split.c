@@ -29,7 +29,8 @@ const char qwen2_pattern[] =
 const char clip_pattern[] = "<\\|startoftext\\|>|<\\|endoftext\\|>|'s|'t|'re|'ve|'m|'ll|'d|[\\p{L}]+|[\\p{N}]"
                             "|[^\\s\\p{L}\\p{N}]+";
 
-/* Additions of Unicode 15 to 16 to the properties of split patterns. Harmless with a newer PCRE2. */
+/* Code points that Unicode 15 to 16 added to the properties in split patterns. The list does no harm with a
+ * newer PCRE2. */
 /* clang-format off */
 #define NEW_LU \
     "\\x{1c89}\\x{a7cb}-\\x{a7cc}\\x{a7da}\\x{a7dc}\\x{10d50}-\\x{10d65}"

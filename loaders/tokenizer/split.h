@@ -15,7 +15,7 @@ struct split {
     pcre2_match_data *data;
     pcre2_match_context *context;
     struct span text;
-    uint64_t returned;   /* end of the pieces returned so far */
+    uint64_t returned;   /* position in the text after the last returned piece */
     uint64_t from;       /* next position to search */
     uint64_t start, end; /* range of the last match; its piece has not been returned yet if returned < end */
     bool matched;        /* the pattern has matched at least once in this text */

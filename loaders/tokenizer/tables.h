@@ -87,7 +87,7 @@ struct charsmap {
 /* A unigram model: a trie of pieces whose edges are hashed by node and byte; edges NULL: no unigram model. */
 struct unigram {
     struct {
-        uint32_t key, child; /* key: node << 8 | byte; child: the node reached, 0 in an empty slot */
+        uint32_t key, child; /* an edge: key = node << 8 | byte, and the child node (0: empty slot) */
     } * edges;
     uint32_t mask, n_nodes;
     int32_t *piece; /* id of the piece that ends at each trie node, or -1 */
@@ -99,12 +99,12 @@ struct tokenizer {
     char *path; /* file of the split pattern, for messages */
     const char *kind;
     int size;
-    bool nfc, one_space, lower; /* normalisation steps, in this order */
+    bool nfc, one_space, lower; /* normalisation steps to apply, in the order of the fields */
     bool ignore_merges;
     bool fuse_unk;
     int32_t pad;                        /* padding id, see tokenizer_pad */
     int32_t unk;                        /* id for bytes without a token; -1: such bytes are dropped */
-    int32_t byte_id[256], last_id[256]; /* id of a byte within a piece and at its end; -1: none */
+    int32_t byte_id[256], last_id[256]; /* token of a byte within a piece, and at its end; -1: none */
     struct merge_table merges;
     struct word_table words;
     struct added_token *added;
@@ -113,7 +113,7 @@ struct tokenizer {
     pcre2_general_context *memory; /* PCRE2's allocator, on top of sys */
     pcre2_code *split, *resplit;   /* resplit: second pattern applied to each piece; NULL: none */
     struct charsmap charsmap;
-    struct unigram unigram; /* replaces split and merges */
+    struct unigram unigram; /* unigram model, used instead of the split pattern and merges */
     bool drop_gaps;         /* text between matches of split is dropped */
 };
 

@@ -25,8 +25,8 @@ struct encoding {
     struct id_list out;
 };
 
-/* True for one character, ASCII letters only or ASCII signs only: GPT-2's pattern, the only one used for
- * resplitting, does not split such pieces. Saves a pattern match for nearly every piece. */
+/* True for one character, ASCII letters only or ASCII signs only: GPT-2's pattern, the only pattern for a
+ * second split (resplit), leaves such pieces whole. This saves a pattern match for nearly every piece. */
 static bool is_whole(struct span piece) {
     uint64_t letters = 0, signs = 0, continued = 0;
     for (uint64_t i = 0; i < piece.bytes; i++) {
@@ -63,7 +63,7 @@ static enum status encode_plain(struct encoding *c, struct span text, struct err
     return e->code;
 }
 
-/* Splits at added tokens and passes the text between them to the next step. */
+/* Splits the text at added tokens and passes the text between the tokens to the next step. */
 typedef enum status (*next_step)(struct encoding *c, struct span text, struct error *e);
 
 static enum status encode_between_added(struct encoding *c, const struct added_set *set, struct span text,
@@ -124,7 +124,7 @@ enum status tokenizer_encode(const struct tokenizer *t, const char *text, uint64
     *ids = NULL;
     *n_ids = 0;
     if (tokenizer_check_text("text", text, bytes, TOKENIZER_TEXT_BYTES, e)) return e->code;
-    /* The list is allocated even if the text has no ids, so that NULL means failure. */
+    /* Allocates the list of ids even if the text has no ids, so that NULL means failure. */
     c.out.ids = alloc_array(t->sys, 64, sizeof *c.out.ids, e);
     c.out.capacity = 64;
     if (e->code || encoding_start(&c, bytes, e)) goto out;

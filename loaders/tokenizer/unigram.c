@@ -4,8 +4,8 @@
  * as combined by transformers 5.23's T5Tokenizer.
  * SentencePiece's library was tried and rejected. It adds scores in single precision and may choose another
  * order of the same pieces than the reference: in 64 of 3,000 texts of two repeated characters and in 220 of
- * 3,000 texts of runs. 10^6 unknown characters take 170 s, because it copies them for each one. A NUL ends a
- * piece. Its 5 MB for 32,100 pieces are invisible to the memory budget. */
+ * 3,000 texts of runs. 10^6 unknown characters take 170 s, because the library copies all of them for each
+ * character. A NUL ends a piece. The library allocates 5 MB for 32,100 pieces outside the memory budget. */
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/bpe.h"
 #include "loaders/tokenizer/normalize.h"
@@ -36,7 +36,8 @@ struct unigram_encoding {
     struct id_list *out;
 };
 
-/* The child of a node for a byte; 0 if there is none: then *key is where to write the edge. */
+/* Finds the slot of the trie edge from a node by a byte, and the child node. If there is no such edge, the
+ * child is 0 and *key is where to write a new edge. */
 static uint32_t *edge_slot(const struct unigram *u, uint32_t node, uint32_t byte, uint32_t **key) {
     uint32_t wanted = node << 8 | byte;
     uint64_t h = wanted * 0x9E3779B97F4A7C15u;
@@ -90,7 +91,7 @@ static uint64_t character_bytes(char first) {
     return c < 0x80 ? 1 : c < 0xE0 ? 2 : c < 0xF0 ? 3 : 4;
 }
 
-/* Updates the best segmentation up to a position if the offered one has a better score. */
+/* Replaces the best segmentation up to a position if the new segmentation has a better score. */
 static void offer(struct place *place, uint32_t from, double score, int32_t id) {
     if (place->from != NOWHERE && score <= place->score) return;
     *place = (struct place){score, from, id};
@@ -113,7 +114,8 @@ static void offer_pieces(const struct tokenizer *t, struct place *places, struct
     if (!single) offer(&places[from + character], from, here + u->unknown_score, t->unk);
 }
 
-/* Encodes a word. Of equal scores the one with the longest last piece wins. Adjacent unknown pieces join. */
+/* Encodes a word. Among segmentations of equal score the one with the longest last piece wins. Adjacent
+ * unknown pieces are joined. */
 static enum status encode_word(struct unigram_encoding *m, struct span word, struct error *e) {
     uint64_t n = 0;
     for (uint64_t i = 0; i <= word.bytes; i++) m->places[i].from = NOWHERE;

@@ -1,4 +1,4 @@
-/* The unigram model, which replaces split and merges. */
+/* Unigram tokenizer model (T5), which replaces the split pattern and the BPE merges. */
 #ifndef SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 #define SLUICE_LOADERS_TOKENIZER_UNIGRAM_H
 

@@ -1,8 +1,8 @@
 /* Reads tokenizer.json of a unigram model (T5). Only the normalisation table is taken from the file. The
  * reference's class defines the other steps itself, whatever the file contains (transformers 5.23,
  * T5Tokenizer): WhitespaceSplit and Metaspace, without byte fallback. Two forms written by earlier releases
- * are accepted (these steps; or Strip, Replace " {2,}" and Metaspace alone, with the same ids except for a
- * few control characters). Others are UNSUPPORTED by name. */
+ * are accepted: WhitespaceSplit and Metaspace; or Strip, Replace " {2,}" and Metaspace alone, which gives the
+ * same ids except for a few control characters. Other forms are UNSUPPORTED, and the error names the step. */
 #include "loaders/tokenizer/reading.h"
 #include "loaders/alloc_array.h"
 #include "loaders/tokenizer/normalize.h"

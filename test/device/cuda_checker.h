@@ -1,7 +1,7 @@
 /* A device that checks every operator call of the CUDA tests, on a GPU or under the emulator. Each call runs
  * twice in device memory: with one allocation per operand, so that compute-sanitizer or ASan finds every
  * access beyond an operand; then with all operands in one allocation and a guarded workspace, which finds
- * stray writes without such a tool.
+ * stray writes without compute-sanitizer or ASan.
  *
  * Both runs must give equal bits and change only the result, not other operands or gaps between rows. Costs
  * are compared with those of the planning device, launches with cuda_work(). */
@@ -24,10 +24,10 @@ struct checker {
     char *operands, *snapshot, *result;
     char *together, *workspace; /* device memory: all operands in one allocation; the workspace of any call */
     size_t used;
-    int shift; /* distance of every operand from a multiple of 256 bytes */
+    int shift; /* offset in bytes of every operand from a multiple of 256 */
     struct span {
         size_t from, bytes;
-        char *apart; /* device memory of this operand alone, during the run with separate allocations */
+        char *apart; /* the operand's own device memory, during the run with separate allocations */
     } spans[SPANS_MAX];
     int n_spans;
     uint64_t bits; /* hash of all results since a test set it to 0 */

@@ -110,9 +110,9 @@ static bool fits(const struct shape *x, const struct shape *w, const struct shap
            y->w == (x->w - w->w) / stride->w + 1;
 }
 
-/* Returns whether the preferred algorithm (precomputed implicit GEMM) works. Simulated failures by channel
- * count: 16: it needs too much memory; 24: not supported; 32: fails when called; 40: no algorithm is
- * supported; 48: every algorithm fails when called. */
+/* Returns whether the preferred algorithm (precomputed implicit GEMM) works. The channel count selects a
+ * simulated failure. The preferred algorithm needs too much memory at 16, is not supported at 24, and fails
+ * when called at 32. At 40 no algorithm is supported; at 48 every algorithm fails when called. */
 static bool precomputed(const struct shape *x) {
     return x->c != 16 && x->c != 24 && x->c != 32;
 }

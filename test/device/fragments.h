@@ -1,5 +1,5 @@
-/* Kernels that each execute one instruction of ptx.cuh, for comparison with loops on the host. All memory is
- * mapped host memory; the caller waits for the kernels. */
+/* Kernels for tests of ptx.cuh: each kernel executes one instruction, whose result is compared with loops on
+ * the host. All memory is mapped host memory; the caller waits for the kernels. */
 #ifndef SLUICE_TEST_CUDA_FRAGMENTS_H
 #define SLUICE_TEST_CUDA_FRAGMENTS_H
 
@@ -18,8 +18,8 @@ void fragments_mma(struct device *device, const uint32_t *a, const uint32_t *b, 
  * The result `to` is [LANES][4], four words per lane. */
 void fragments_ldmatrix(struct device *device, const uint16_t *values, const int32_t *row_of, bool transposed,
                         uint32_t *to);
-/* Computes d[16][16] = a[16][16] b with cp.async, ldmatrix and mma, as the kernels do; b is [n][k], or [k][n]
- * if transposed. */
+/* Computes d[16][16] = a[16][16] b with cp.async, ldmatrix and mma, as the kernels of products do; b is
+ * [n][k], or [k][n] if transposed. */
 void fragments_product(struct device *device, const uint16_t *a, const uint16_t *b, bool transposed,
                        float *d);
 /* Copies CHUNKS chunks of 16 bytes in two groups with cp.async; zeros replace chunks not in `valid`. */

@@ -180,8 +180,9 @@ static struct pinned pinned_of(json_t *plan) {
     return p;
 }
 
-/* Runs with a limit on pinned memory: it is measured before the run, the plan stays below it, and unpinned
- * pool blocks pass through staging. Copies read pageable memory only if not even staging can be pinned. */
+/* Runs with a limit on pinned memory: the limit is measured before the run, the plan pins less than the
+ * limit, and unpinned pool blocks pass through staging. Copies read pageable memory only if not even staging
+ * can be pinned. */
 static void run_with_pin_limit(struct rig *rig, struct sluice_request request, const struct result *want,
                                int64_t limit, const char *name) {
     char what[96];
@@ -316,7 +317,7 @@ static void test_failed_copy_leaves_no_resident(struct rig *rig, struct sluice_r
     check(failures, "no copy failed");
 }
 
-/* Runs last, as the process loses its GPU. test/device/program.sh loses it at each kind of call. */
+/* Runs last, because the process loses its GPU. test/device/program.sh loses the GPU at each kind of call. */
 static void test_lost_gpu_is_reported(struct rig *rig, struct sluice_request request) {
     enum { ILLEGAL_ADDRESS = 700 }; /* cudaErrorIllegalAddress */
     if (!emulated()) return;

@@ -91,7 +91,8 @@ static void expect(struct error *e, enum status code, const char *found) {
 
 enum { SLOTS = 2, SOURCES = 4, VISITS = 1200 }; /* VISITS exceeds the size of both event tables */
 
-/* A thread copies, visit by visit, into slots that operators of the visit before last have read. */
+/* A thread copies, visit by visit, into ring slots, each of which operators of the visit before the last one
+ * have read. */
 static struct stream {
     float *sources;
     char *slots;
@@ -439,7 +440,7 @@ static void test_unsupported_gpus_are_rejected(void **state) {
     close_device();
 }
 
-/* Each CUDA call of cuda_open fails in turn: everything that was opened before is closed. */
+/* Each CUDA call of cuda_open fails in turn: everything opened before the failure is closed. */
 static void test_failed_open_leaks_nothing(void **state) {
     (void)state;
     if (!emulated()) skip();

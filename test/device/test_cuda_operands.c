@@ -1,7 +1,7 @@
 /* bf16 operands: tensors that only products and attention read are stored in bf16. Each operator that writes
- * a bf16 tensor must give its f32 result rounded; each operator that reads one must give the bits of the same
- * values in f32. Invalid operands are rejected. Runs on a GPU or under the emulator. ONLY and SKIP in the
- * environment are patterns of test names. */
+ * a bf16 tensor must give its f32 result rounded; each operator that reads a bf16 tensor must give the bits
+ * that it gives for equal values in f32. Invalid operands are rejected. Runs on a GPU or under the emulator.
+ * ONLY and SKIP in the environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 
@@ -232,8 +232,8 @@ static void expect_refused(const char *what) {
     problem = (struct error){0};
 }
 
-/* The inputs of GLU are the halves of wide rows, and the output lies directly behind the last row: this must
- * not count as an overlap. */
+/* The inputs of GLU are the halves of wide rows, and the output lies directly behind the last row. The output
+ * must not count as overlapping the inputs.. */
 static void test_wide_rows_stay_in_bounds(void **state) {
     (void)state;
     case_begin();

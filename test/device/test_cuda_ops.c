@@ -1,6 +1,7 @@
 /* Operators of the CUDA device, on a GPU or under the emulator, against f64: the cases of
  * test/lib/ops_cases.h with this device's shapes. The reference rounds operands of products to bf16, as the
- * device does; attention may have half the error of plain rounding; convolutions round to TF32.
+ * device does; attention may have as little as half the error of the rounded reference; convolutions round to
+ * TF32.
  *
  * Environment: EMU_ORDER and EMU_SEED set the emulator's thread order, SEED repeats random cases, CASES is
  * their number, ONLY and SKIP are patterns of test names. */
@@ -145,7 +146,8 @@ static void test_attention(void **state) {
     }
 }
 
-/* Every attention head size with its own tile size, the head sizes of the families, and their neighbours. */
+/* Tests attention with every head size that has its own tile size, with the head sizes of the families, and
+ * with neighbouring sizes. */
 static void test_head_sizes(void **state) {
     (void)state;
     static const int32_t sizes[] = {1,   8,   15,  16,  17,  24,  31,  32,  40,  48,  49,
@@ -539,7 +541,8 @@ static void test_unprepared(void **state) {
     checker_wait();
 }
 
-/* Runs last: all kernels were loaded before their launch, so launches take no memory during a run. */
+/* Runs last. Checks that every kernel was loaded before its launch, so that launches take no memory during a
+ * run. */
 static void test_kernels_were_loaded(void **state) {
     (void)state;
     assert_int_equal(emulated_late_kernels(), 0);

@@ -24,7 +24,7 @@ struct f32_weight {
 };
 
 static struct results {
-    char *memory, *workspace; /* both point into mapped host memory */
+    char *memory, *workspace; /* memory and workspace point into mapped host memory */
     uint64_t used, bytes;
     struct f32_weight list[F32_WEIGHTS_MAX];
     int n;
@@ -142,7 +142,7 @@ static void close_results(void) {
     device()->memory->free_mapped(device(), results.workspace, WORKSPACE);
 }
 
-/* Builds random models from `seed` on until one keeps weights on the device; returns the next seed. */
+/* Builds random models from `seed` on until a model keeps weights on the device; returns the next seed. */
 static uint64_t next_device_model(uint64_t seed) {
     for (store_fixture_make(++seed); !store_fixture.separate; store_fixture_make(++seed))
         store_fixture_remove();
@@ -259,8 +259,8 @@ static struct store_counters run_limited(int64_t limit, bool known) {
 }
 
 /* With a known pin limit, unpinned pool blocks pass through staging and no copy reads unpinned memory.
- * Otherwise, or if not even staging can be pinned, copies read unpinned memory: they are counted and give
- * right values. */
+ * With an unknown limit, or if not even staging can be pinned, copies read unpinned memory. Such copies are
+ * counted and give right values. */
 static void test_pin_limit_uses_staging(void **state) {
     (void)state;
     uint64_t seed = seed_base + 13000;
@@ -297,7 +297,7 @@ static void test_failed_pin_loses_one_chunk(void **state) {
     sys_init_machine(&sys);
     struct device *gpu = cuda_open(&sys, 0, &e);
     assert_ok(&e);
-    /* reserved only: the emulator never accesses it */
+    /* address space is only reserved: the emulator never accesses it */
     char *memory = sys.reserve(&sys, CHUNKS * (size_t)PINS_CHUNK);
     struct pins pins = {0};
     pins_begin(&pins, gpu, memory, CHUNKS * (uint64_t)PINS_CHUNK - PLAN_PAGE);

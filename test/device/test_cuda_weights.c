@@ -1,6 +1,6 @@
 /* Weights of every stored type on the CUDA device, on a GPU or under the emulator: dequantised values equal
- * those of independent decoders at any alignment, and every operator gives the bits of the same weights as
- * f32. ONLY and SKIP in the environment are patterns of test names. */
+ * those of independent decoders at any alignment, and every operator gives the bits that it gives for the
+ * dequantised f32 weights. ONLY and SKIP in the environment are patterns of test names. */
 #include "test/device/cuda_checker.h"
 #include "test/device/emulated.h"
 #include "test/lib/quantised_ops.h"
@@ -9,8 +9,8 @@
 
 #include <nettle/sha2.h>
 
-/* Sanitizer builds are too slow for dequantising whole sweeps over all scales: they compare pieces of each
- * sweep with the CPU. */
+/* Sanitizer builds are too slow for dequantising whole sweeps over all scales: such builds compare pieces of
+ * each sweep with the CPU. */
 #ifdef __SANITIZE_THREAD__
 enum { SMALL = 1, WHOLE_SWEEPS = 0 };
 #elif defined(__SANITIZE_ADDRESS__)
@@ -147,7 +147,8 @@ static void test_convolutions(void **state) {
     for (int i = 0; i < N_QUANTISED; i++) same_convolutions(quantised_types[i]);
 }
 
-/* Two panels, of 2,112 and 1,988 weight rows: scales and gates continue in the second panel. */
+/* Tests products in two panels, of 2,112 and 1,988 weight rows: the second panel must use the right scales
+ * and gates. */
 static void test_panels(void **state) {
     (void)state;
     if (!WHOLE_SWEEPS) return;

@@ -1,6 +1,6 @@
 /* cuda_work() (kernels/cuda/work.h), the predicted launches of operators, against launches under the
  * emulator, for a small block of every family. Kernel names and launch counts match exactly. Written bytes,
- * counted in memory, are at most the prediction and nearly all of it; reads are not counted. Sums per block
+ * counted in memory, are nearly as many as predicted and never more; reads are not counted. Sums per block
  * equal `bench block --predict`. Skipped on a GPU. */
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static void count_launch(void *user, const char *kernel) {
 }
 
 /* Compares the launches of one operator call with the prediction. Bytes of a second launch have a wider
- * tolerance, because it may write zeros over zeros. */
+ * tolerance, because the launch may write zeros over zeros. */
 static void compare_call(const struct op *op) {
     struct work_list list;
     int launches = 0, observed = 0;
@@ -322,7 +322,7 @@ static int set_up(void **state) {
     if (!emulated()) return 0;
     counted.cuda = cuda_open(&counted.sys, 0, &problem);
     assert_no_problem();
-    /* so few rows per chunk that these blocks have several chunks */
+    /* so few rows per chunk that small blocks have several chunks */
     counted.cuda->chunks = (struct row_chunks){32, 16};
     counted.device = (struct device){.name = "counted",
                                      .chunks = counted.cuda->chunks,

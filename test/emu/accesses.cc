@@ -36,7 +36,7 @@ struct source_place {
 };
 
 struct place_requests {
-    size_t next[LANES]; /* index of the next request of each lane */
+    size_t next[LANES]; /* index of the next memory request of each lane */
     std::vector<request> requests;
 };
 
@@ -86,7 +86,8 @@ static void count_global(emu_accesses *to, const request &r) {
     to->least_sectors += (uint64_t)(distinct(pieces, n) * PIECE + SECTOR - 1) / SECTOR;
 }
 
-/* Counts one phase. Accesses are aligned to 16 bytes: two that share a bank share all four banks. */
+/* Counts one phase. Accesses are aligned to 16 bytes, so two accesses that share one bank share all four
+ * banks. */
 static void count_phase(emu_accesses *to, const request &r, int first) {
     uintptr_t of_bank[BANK_ROW / PIECE][PHASE];
     int n[BANK_ROW / PIECE] = {}, passes = 0;

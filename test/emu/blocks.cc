@@ -2,8 +2,8 @@
  *
  * A fiber runs until it waits at a barrier or warp operation, then switches to a runnable fiber in the
  * configured order. A fiber whose thread has ended runs the next thread that has not started, so a kernel
- * without barriers needs one fiber. ThreadSanitizer would interpret that reuse as ordering: under TSan each
- * thread has its own fiber, and neighbouring blocks use two alternating sets of fibers.
+ * without barriers needs one fiber. ThreadSanitizer would interpret the reuse of fibers as ordering. Under
+ * TSan each thread therefore has its own fiber, and neighbouring blocks use two alternating sets of fibers.
  *
  * If no fiber is runnable, a barrier is divergent: the message names the waiting threads and source lines. */
 #include "blocks.h"
@@ -177,8 +177,8 @@ __attribute__((noreturn)) static void refuse_meeting(const worker *w, const char
            mask, emu_self->number, w->block->alive[emu_self->number / 32]);
 }
 
-/* Returns the entry where lanes with this mask wait, or a free entry. Parts of a warp may meet separately
- * while other lanes wait for the whole warp. */
+/* Returns the table entry where lanes with the given mask wait, or a free entry. Parts of a warp may meet
+ * separately while other lanes wait for the whole warp. */
 static meeting *meeting_of(block_state *b, int warp, uint32_t mask) {
     meeting *all = b->meetings[warp], *m = &all[__builtin_ctz(mask)];
     if (!b->n_meetings[warp] || (m->here && m->mask == mask)) return m;
@@ -304,7 +304,7 @@ static void segment_fault(int, siginfo_t *info, void *) {
     if (own && own->now)
         refuse("kernel %s, block (%u, %u, %u), thread %d: address %p is not mapped", own->now->name,
                own->where.block.x, own->where.block.y, own->where.block.z, emu_self->number, info->si_addr);
-    /* Outside of kernels: repeats the access with the default handler. */
+    /* outside of kernels: repeats the access with the default handler of SIGSEGV */
     signal(SIGSEGV, SIG_DFL);
 }
 

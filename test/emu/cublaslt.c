@@ -72,7 +72,7 @@ struct call {
     struct product_operands operands;
 };
 
-/* Overwrites the workspace with garbage, because cuBLASLt may. */
+/* Overwrites the workspace with garbage, because cuBLASLt may overwrite its workspace. */
 static void scribble(void *workspace) {
     enum { ENDS = 256 };
     memset(workspace, 0xff, ENDS);

@@ -1,4 +1,5 @@
-/* Replaces <cuda_runtime.h> with CUDA C++ for an ordinary C++ compiler, and the runtime.
+/* Replaces <cuda_runtime.h>: declares the CUDA runtime, and the language extensions of CUDA C++ for an
+ * ordinary C++ compiler.
  *
  * A kernel is an ordinary function; each of its threads is a fiber (blocks.cc) with indices in emu_thread and
  * emu_place. */
@@ -69,8 +70,8 @@ struct emu_place {
     dim3 block_dim, grid_dim;
 };
 
-/* Thread-local storage of model initial-exec: threadIdx reads it, and a function call per access would cost
- * more than a kernel. */
+/* Thread-local storage of model initial-exec: threadIdx reads this variable, and a function call per access
+ * would cost more than a kernel. */
 #define EMU_THREAD_LOCAL __thread __attribute__((tls_model("initial-exec")))
 extern EMU_THREAD_LOCAL const emu_thread *emu_self;
 extern EMU_THREAD_LOCAL const emu_place *emu_where;

@@ -78,7 +78,7 @@ struct call {
     struct convolution_operands operands;
 };
 
-/* Overwrites the workspace with garbage, because cuDNN may. */
+/* Overwrites the workspace with garbage, because cuDNN may overwrite its workspace. */
 static void scribble(void *workspace) {
     enum { ENDS = 256 };
     memset(workspace, 0xff, ENDS);

@@ -1,14 +1,13 @@
 /* The emulator's settings and counters for tests.
  *
- * A setting applies to work queued after it. emu_reset restores the defaults or the values of the
- * environment: EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)  EMU_DELAY_KERNELS=US
- *   EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES EMU_PINNABLE=BYTES
- *   EMU_GRANULE=BYTES
- *   EMU_DRIVER=13000 (0: no driver)  EMU_FAIL=CALL:N:ERROR, CALL is a number of enum emu_call
- *   EMU_SHARED=BYTES of shared memory per block, 99 KiB by default
- *   EMU_MMA=truncate: tensor cores truncate sums as hardware does, instead of rounding each
- *   EMU_CONTEXT=BYTES of a context, 256 MiB by default  EMU_CODE=BYTES of kernel code once a kernel is loaded
- *   EMU_ABSENT=cublaslt,cudnn,nvml: missing libraries
+ * A setting applies to work queued after the setting is made. emu_reset restores the defaults or the values
+ * of the environment: EMU_ORDER=forward|reverse|random  EMU_SEED=N  EMU_DELAY=US (copies)
+ * EMU_DELAY_KERNELS=US EMU_DEVICES=N  EMU_CAPABILITY=8.6  EMU_INTEGRATED=1  EMU_MEMORY=BYTES  EMU_TAKEN=BYTES
+ * EMU_PINNABLE=BYTES EMU_GRANULE=BYTES EMU_DRIVER=13000 (0: no driver)  EMU_FAIL=CALL:N:ERROR, CALL is a
+ * number of enum emu_call EMU_SHARED=BYTES of shared memory per block, 99 KiB by default EMU_MMA=truncate:
+ * tensor cores truncate sums as hardware does, instead of rounding each EMU_CONTEXT=BYTES of a context, 256
+ * MiB by default  EMU_CODE=BYTES of kernel code once a kernel is loaded EMU_ABSENT=cublaslt,cudnn,nvml:
+ * missing libraries
  *
  * On undefined behaviour in CUDA, or a call that Sluice must not make, the emulator prints one line that
  * starts with "emu: " to stderr and exits with status 86. */
@@ -57,8 +56,8 @@ void emu_set_granule(uint64_t bytes);
 void emu_set_taken(uint64_t bytes);
 /* Limits the total pinned host memory; UINT64_MAX: no limit. */
 void emu_set_pinnable(uint64_t bytes);
-/* Makes only the n-th `call` from now on, counted from 1, return this CUDA error. After a sticky error every
- * later call returns the error too. A launch fails while it runs. */
+/* Makes only the n-th `call` from now on, counted from 1, return the given CUDA error. After a sticky error
+ * every later call returns the error too. A launch fails while the kernel runs. */
 void emu_fail(enum emu_call call, uint64_t n, int error);
 
 /* Sets a callback (NULL: none) that the stream's thread calls after each kernel or library call with its
@@ -77,7 +76,8 @@ struct emu_counts {
 struct emu_counts emu_read_counts(void);
 
 /* Cost of a kernel's 16-byte accesses (accesses.cc): touched 32-byte sectors of global memory and the fewest
- * possible; phases of eight lanes of shared memory and passes for them, one per phase without bank conflicts.
+ * possible; phases of eight lanes that access shared memory, and passes for these phases (one per phase
+ * without bank conflicts).
  */
 struct emu_accesses {
     uint64_t requests, sectors, least_sectors;

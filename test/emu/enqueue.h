@@ -18,7 +18,7 @@ void emu_stop(const char *why) __attribute__((noreturn));
 /* Exits with a message unless the address is a multiple of align. */
 void emu_require_aligned(const char *what, const void *address, uintptr_t align);
 
-/* Returns whether EMU_ABSENT names this library. */
+/* Returns whether EMU_ABSENT names the given library. */
 bool emu_absent(const char *library);
 
 #ifdef __cplusplus

@@ -11,7 +11,8 @@ struct fiber {
     void *tsan, *fake_stack;
 };
 
-/* The first switch to the fiber starts run, which never returns. TSan orders it after its creator. */
+/* Creates a fiber. The first switch to the fiber starts run, which never returns. TSan orders the fiber after
+ * the creating thread. */
 void fiber_make(fiber *f, void (*run)());
 
 extern "C" void emu_switch(void **from, void *to);

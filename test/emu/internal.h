@@ -117,7 +117,7 @@ extern settings now;
 
 /* Prints one line to stderr and exits with status 86. */
 void refuse(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
-/* Counts the CUDA call; returns its injected error or success. */
+/* Counts the CUDA call; returns the injected error for this call, or success. */
 cudaError_t planned_failure(emu_call call);
 /* Calls the callback set with emu_set_watcher. */
 void tell_watcher(const char *kernel);
@@ -146,12 +146,13 @@ bool kernels_there();
 
 enum range_kind { RANGE_DEVICE, RANGE_MAPPED, RANGE_PINNED, RANGE_REGISTERED };
 
-/* Adds an address range. Returns false if it overlaps another range. */
+/* Adds an address range. Returns false if the range overlaps another range. */
 bool range_add(range_kind kind, const void *start, size_t bytes);
 /* Removes the range that starts at `start`. Returns its bytes, or 0 if no range starts there. */
 size_t range_remove(range_kind kind, const void *start);
 enum cover { COVER_NONE, COVER_PART, COVER_DEVICE, COVER_HOST };
-/* Returns the kind of memory at these bytes; COVER_PART: one memory range covers only the first bytes. */
+/* Returns the kind of memory of a byte range; COVER_PART: one memory allocation covers only the first bytes.
+ */
 cover range_cover(const void *start, size_t bytes);
 bool device_memory_left(size_t bytes);
 /* Returns the bytes of free device memory; from the first call that needs the CUDA context on, the context
@@ -169,7 +170,8 @@ struct launch {
 };
 
 struct worker;
-/* Creates the state of a stream's host thread, which runs blocks; that thread must call it. */
+/* Creates the state of a stream's host thread, which runs blocks. The thread itself must call this function..
+ */
 worker *worker_create();
 void worker_destroy(worker *worker);
 void worker_run(worker *worker, const launch *launch);

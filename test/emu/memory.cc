@@ -72,7 +72,8 @@ static bool on_device(const range *r) {
     return r->kind == RANGE_DEVICE || r->kind == RANGE_MAPPED;
 }
 
-/* Returns a byte range's kind of memory; it may span adjacent mapped chunks, not two allocations. */
+/* Returns the kind of memory of a byte range. The range may span adjacent mapped chunks, but not two
+ * allocations. */
 cover range_cover(const void *start, size_t bytes) {
     const char *at = (const char *)start, *end = at + bytes;
     lock(&ranges_lock);

@@ -6,7 +6,7 @@
 #include <cuda_runtime.h>
 
 extern "C" void emu_misaligned(const char *what, const void *address, const char *file, int line);
-/* ldmatrix for one lane. value: on entry the 16 bytes of its row, on return its four words. */
+/* ldmatrix for one lane. value: on entry the 16 bytes of the lane's row, on return the lane's four words. */
 extern "C" void emu_ldmatrix(uint32_t value[4], bool transposed, const char *file, int line);
 extern "C" void emu_mma(float (*d)[4], const uint32_t *a, const uint32_t (*b)[2], int n, const char *file,
                         int line);
@@ -59,8 +59,8 @@ static inline void ldmatrix_x4_transposed(uint32_t to[4], const void *row, EMU_A
 }
 
 /* cp.async: reads the source at once, overwrites the target with garbage, and delivers the data at the wait.
- * These are the extremes of the device's freedom, so an early overwrite and a missing wait give wrong
- * results. */
+ * CUDA allows the copy at any time in between, so an early overwrite or a missing wait gives a wrong result.
+ */
 static inline void copy_async_16(void *to_shared, const void *from, bool valid, EMU_AT) {
     emu_aligned(to_shared, "copy_async_16's target", file, line);
     if (emu_counts_accesses) emu_access(to_shared, true, file, line);

@@ -1,5 +1,5 @@
 /* Streams are host threads that run queued operations in order. Each record of an event makes a new instance;
- * a wait is for the instance that is latest when the wait is called.
+ * a wait is for the instance that is the latest one when the wait is called.
  *
  * Copies between the device and pinned or registered memory run on the stream's thread. Pageable host memory
  * is read during the call (host to device) or makes the caller wait (device to host), and such copies are
@@ -55,8 +55,8 @@ struct emu_event {
 static quiet_lock instances_lock;
 static instance *free_instances;
 
-/* Returns an instance. Under TSan instances are never reused, because a reused instance would carry the order
- * of its earlier use. */
+/* Returns an instance. Under TSan instances are never reused, because a reused instance would carry the
+ * ordering of the earlier use. */
 static instance *instance_make() {
     instance *i = nullptr;
     lock(&instances_lock);
@@ -177,7 +177,7 @@ static void await_done(emu_stream *s, uint32_t n) {
     after(&s->done);
 }
 
-/* Reserves an operation in the stream's queue; the caller fills it and calls queue_end. */
+/* Reserves an operation in the stream's queue; the caller fills the operation and calls queue_end. */
 static operation *queue_begin(emu_stream *s, kind what) {
     lock(&s->queueing);
     uint32_t done;

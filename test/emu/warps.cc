@@ -1,5 +1,5 @@
-/* Warp operations: each lane stores its operands, and the last lane to arrive computes for all. Fragment
- * layouts as in kernels/cuda/ptx.cuh. */
+/* Warp operations: each lane stores its operands, and the last lane to arrive computes the results of all
+ * lanes. kernels/cuda/ptx.cuh describes the fragment layouts. */
 #include "internal.h"
 #include "ptx_emulated.h"
 

@@ -1,11 +1,11 @@
 /* Damaged files: every truncation of small valid files, and bytes flipped, removed, doubled and inserted at
  * random, in every file and text that the library reads: safetensors, GGUF, shard index, tokenizers,
- * configurations, defaults, latents, plans, rates. Each gives a result or an error of exit class 2, 3, 4 or
- * 7, leaks no memory or file descriptor, takes at most HANG_SECONDS and at most 64 MiB of memory beyond the
- * file.
+ * configurations, defaults, latents, plans, rates. Each damaged file gives a result or an error of exit class
+ * 2, 3, 4 or 7, leaks no memory or file descriptor, takes at most HANG_SECONDS and at most 64 MiB of memory
+ * beyond the file.
  *
  * Files with one known defect: malformed_safetensors.h, malformed_gguf.h, test_loaders.c, test_tokenizer.c,
- * test_user_errors.c (whole models). DAMAGE=N: N random damages a file; SEED varies them. */
+ * test_user_errors.c (whole models). DAMAGE=N: N random damages per file; SEED varies the damages. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
 
@@ -117,7 +117,7 @@ static void damage(struct text *t, size_t most) {
     }
 }
 
-/* Readers of a damaged file: each returns its error as a public error and releases all its memory. */
+/* Readers of a damaged file. Each reader returns its error as a public error and releases all memory. */
 static int open_model(struct fault_sys *w, const char *from, struct sluice_error *public) {
     struct error e = {0};
     struct sluice_model_options options = {.struct_size = sizeof options, .model = from};
@@ -174,7 +174,7 @@ static int open_config(struct fault_sys *w, const char *path, struct sluice_erro
 
 struct damaged_file {
     const char *name;
-    const char *model, *file; /* the model's folder, and the damaged file in it */
+    const char *model, *file; /* the model's folder, and the name of the damaged file in this folder */
     int (*read)(struct fault_sys *w, const char *path, struct sluice_error *public);
     bool whole_model; /* the reader takes the model's folder instead of the file */
     size_t most;      /* damage only this many first bytes; 0: all */
@@ -260,7 +260,8 @@ static void read_once(const struct damaged_file *v, const char *path, const char
     check(count_open_files() == n, "%s, %s: files stay open", v->name, how);
 }
 
-/* Truncates the file at every byte or at random ones; final newlines are optional in JSON and stay out. */
+/* Truncates the file at every byte or at random ones; final newlines are not cut off, because JSON does not
+ * need them. */
 static void cut_everywhere(const struct damaged_file *v, const char *path, const struct text *whole_model,
                            bool every) {
     size_t end = whole_model->bytes;

@@ -1,7 +1,7 @@
 /* Failing disks and files that change during a run, at a weight of each stage, with and without direct I/O:
  * exit code 3 and the file's name, never wrong pixels. After a failing disk the session's next run is right.
  * A changed file stays CHANGED for sessions that have it open, even if it is restored; a newly opened model
- * is right. Changes that leave the bytes alone (links, names, permissions) do not end a run. */
+ * gives the right result. Changes that leave the bytes alone (links, names, permissions) do not end a run. */
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
 
@@ -53,8 +53,8 @@ static int64_t faulty_read_at(struct sys *sys, int file, void *to, size_t bytes,
     return t->answer < 1 ? t->answer : fault_sys_read_at(sys, file, to, bytes, offset);
 }
 
-/* Chooses the middle byte of the largest segment of the stage's largest block, which no other block's direct
- * read covers. */
+/* Chooses the middle byte of the largest segment of the stage's largest block. No direct read of another
+ * block covers this byte. */
 static void choose_byte(struct rig *rig, int stage, json_t *plan) {
     const struct component *c = model_component(rig->model, stages[stage].kind);
     const struct packed_segment *largest = NULL;
@@ -80,7 +80,8 @@ static bool open_with_fault(struct rig *rig, const char *folder) {
     return true;
 }
 
-/* `keep`: all blocks are resident and stay in memory between runs; else the run has the least budget. */
+/* `keep`: all blocks are resident and stay in memory between runs; without `keep` the run has the least
+ * budget. */
 static struct sluice_request request_at(struct rig *rig, int stage, bool direct, bool keep) {
     struct sluice_request request = request_fox(48, 32, 2, 1, 2);
     json_int_t least, all;
@@ -127,7 +128,8 @@ static void test_failing_disk(int stage, bool direct, bool keep) {
         char what[96];
         snprintf(what, sizeof what, "the disk %s in %s%s%s", disks[i].name, stages[stage].name,
                  direct ? ", direct" : "", keep ? ", kept" : "");
-        sluice_session_close(rig.session); /* a session without cached weights, so that all are read again */
+        sluice_session_close(
+            rig.session); /* a session without cached weights, so that all weights are read again */
         if (!rig_open_session(&rig, &options)) break;
         struct result r = run_with_fault(&rig, &request, &disks[i], what);
         disks[i].code ? check_refused(&r, disks[i].code, what) : (void)same(&want, &r, what);
@@ -167,7 +169,7 @@ static void replace_by(const char *path, const char *by) {
     check(system(command) == 0, "%s", command);
 }
 
-/* Replaces the file by a copy; processes that have the old file open keep it. */
+/* Replaces the file by a copy; processes that have the old file open still read the old file. */
 static void replace(const char *path) {
     replace_by(path, path);
 }
@@ -205,7 +207,8 @@ static void check_changed(const struct disk_fault *change, const struct result *
     change->code ? check_refused(r, change->code, what) : (void)same(&want, r, what);
 }
 
-/* early: the file changes between opening the model and the run; else during the run. */
+/* early: the file changes between opening the model and the run; not early: the file changes during the run.
+ */
 static void test_changing_file(const struct disk_fault *change, int stage, bool direct, bool early) {
     static const struct disk_fault none = {"", SLUICE_OK, 1, false, NULL};
     struct rig rig;

@@ -1,11 +1,12 @@
-/* Faults: the n-th call of every kind through struct sys fails, once or from then on, while a model is
- * opened, tokenizes, plans, runs (streamed, resident, with direct I/O, from a latent, in a batch with
+/* Faults: the n-th call of every kind through struct sys fails, alone or with all later calls, while a model
+ * is opened, tokenizes, plans, runs (streamed, resident, with direct I/O, from a latent, in a batch with
  * guidance, with previews, with the prompt cache, with adapters) and decodes. Each run gives a documented
  * error or the right result; no memory, file descriptor or partial file remains; the session's next run is
  * right. Also weights with NaN or Inf, and cancelled runs.
  *
- * About 200 calls, chosen by a seed; FAULTS=all: every call. SCENE=NAME: only that scene. Disks and changing
- * files: test_disk.c. Every call of tokenizers and loaders: test_tokenizer.c, test_loaders.c. */
+ * About 200 calls, chosen by a seed, are made to fail; FAULTS=all: every call. SCENE=NAME runs only the named
+ * scene. test_disk.c tests disks and changing files; test_tokenizer.c and test_loaders.c test every call of
+ * tokenizers and loaders. */
 #include "test/lib/device.h"
 #include "test/lib/rig.h"
 #include "test/lib/random_models.h"
@@ -184,7 +185,7 @@ static struct result act_decode(struct rig *rig, const struct sluice_request *re
     return run_or_decode(rig, request, latent);
 }
 
-/* Runs with adapters in a new session, where they are not open yet. */
+/* Runs with adapters in a new session, where the adapters are not open yet. */
 static struct result act_with_adapters(struct rig *rig, const struct sluice_request *request) {
     static const struct sluice_lora loras[] = {{"test/golden/adapters/zimage/kohya.safetensors", 0.5},
                                                {"test/golden/adapters/zimage/peft.safetensors", 1}};
@@ -245,7 +246,7 @@ static bool same_bytes(const char *path, const char *other) {
     return same;
 }
 
-/* Removes the run's output files; each must equal that of a run without faults. */
+/* Removes the run's output files; each file must equal the file that a run without faults writes. */
 static void check_output_files(const char *what, bool baseline) {
     DIR *folder = opendir(outputs);
     for (struct dirent *file; folder && (file = readdir(folder));) {
@@ -290,7 +291,7 @@ static bool fail_one(struct rig *rig, const struct scene *scene, const struct sl
                      const struct baseline *baseline, const struct kind *kind, long at, bool on) {
     char what[96];
     snprintf(what, sizeof what, "%s: %s %ld%s", scene->name, kind->name, at, on ? " on" : "");
-    if (scene->keep) open_session(rig, scene); /* with cached weights no such call is made */
+    if (scene->keep) open_session(rig, scene); /* with cached weights, calls of this kind are not made */
     fault_sys_fail(&rig->fault_sys, kind->call, at, on ? LONG_MAX : 0);
     rig->fault_sys.fault = kind->fault;
     struct result r = scene->act(rig, request);

@@ -106,7 +106,8 @@ static void test_defective_model(const struct model_defect *m) {
     expect_open_error(folder, m->code, m->word, m->name);
 }
 
-/* A file without tensors is reported with the tensors it lacks; a folder without a model as missing. */
+/* For a file without tensors the error names missing tensors; a folder without a model is reported as
+ * missing. */
 static void test_empty_file_and_folder(void) {
     static const char empty[] = "\2\0\0\0\0\0\0\0{}";
     char path[300];

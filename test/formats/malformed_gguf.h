@@ -2,7 +2,7 @@
  * of the defect (G01 ...).
  *
  * Each file is opened twice: with counted memory, and with a header buffer of exactly the requested size, so
- * that a sanitizer detects reads beyond it. Small files are also opened truncated at every byte.
+ * that a sanitizer detects reads beyond the buffer. Small files are also opened truncated at every byte.
  *
  * Split files (G41): test_gguf.c. Architectures of models (G39): test_gguf_metadata.c. Dequantised values
  * (G42): test_dequantise.c. */
@@ -37,9 +37,9 @@ static inline void put_raw(struct bytes *b, const char *text, size_t n) {
     memcpy(b->at + b->n - n, text, n);
 }
 
-/* Appends one word of a line: 7 is a u32; 7:8 an integer of 8 bytes; 'abc these bytes; $abc their length as a
- * u64, then the bytes; $abc*70000 repeated that often; .5 five zeros; / zeros up to a multiple of 32, /64
- * of 64. */
+/* Appends the bytes that one word of a test description stands for: 7 is a u32; 7:8 an integer of 8 bytes;
+ * 'abc the three bytes abc; $abc the length 3 as a u64, then the bytes; $abc*70000 the text abc repeated
+ * 70,000 times; .5 five zeros; / zeros up to a multiple of 32, /64 of 64. */
 static inline void put_word(struct bytes *b, const char *word, size_t n) {
     if (*word == '\'') {
         put_raw(b, word + 1, n - 1);
@@ -108,7 +108,8 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G07 80 bytes each wrap", "'GGUF 3 0x0333333333333334:8 0:8 .1000", LIMIT, "tensors", 0},
     {"G07 64 bytes each wrap", "'GGUF 3 0:8 0x0400000000000001:8 .1000", LIMIT, "keys", 0},
     {"G08 a key more", HEAD(0, 2) U32("x", 1), TRUNC, "2 keys", 0},
-    /* Wrong counts: a tensor is parsed as a key, or a key as a tensor, until a field is impossible. */
+    /* Header with wrong counts: a tensor is parsed as a metadata key, or a key as a tensor, until some field
+       has an impossible value. */
     {"G08 a key more, a tensor behind", HEAD(1, 2) U32("x", 1) INFO("a", "8 4000:8 1:8 1:8 1:8", 0, 0),
      BOUNDS, "byte 54", 0},
     {"G08 a key fewer", HEAD(1, 1) U32("x", 1) "$y 8 $text " FOUR("a", 0) "/ .16", LIMIT, "byte 62", 0},
@@ -234,7 +235,7 @@ static const struct row_of_gguf gguf_rows[] = {
      OK, NULL, 0},
 };
 
-/* Allocates exactly the requested header size, so that a sanitizer detects reads beyond it. */
+/* Allocates exactly the requested header size, so that a sanitizer detects reads beyond the header. */
 static inline void *reserve_exactly(struct sys *sys, size_t bytes) {
     (void)sys;
     return calloc(1, bytes);
@@ -387,7 +388,7 @@ static void put_many(const char *to, int n_pairs, int n_tensors) {
     free(file.at);
 }
 
-/* Allocates from pages that were touched before: page faults would add time that is not the parser's and
+/* Allocates from pages that were touched before: page faults would add time to the parser's, and this time
  * grows faster than the file. */
 enum { PAGES_BYTES = 64 << 20 };
 static char *pages, *pages_at;
@@ -428,9 +429,9 @@ static double seconds_of(const char *name) {
     return seconds;
 }
 
-/* Ten times the entries take about ten times as long; a quadratic search would take a hundred times. Each
- * time is the minimum of several runs, against load on the machine. Measured 2026-11: 10 to 13 times, by
- * processor and sanitizer. */
+/* Checks that ten times as many entries take about ten times as long; a quadratic search would take a hundred
+ * times as long. Each time is the minimum of several runs, against load on the machine. Measured 2026-11: 10
+ * to 13 times, by processor and sanitizer. */
 static void test_G43_caps(void **state) {
     (void)state;
     double few = 1e9, most = 1e9;

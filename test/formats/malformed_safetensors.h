@@ -33,7 +33,8 @@ struct row {
     const char *word; /* word required in the message; NULL: any message */
 };
 
-/* Expects that every truncation fails, except one that only removes bytes that no tensor covers. */
+/* Expects that opening fails for every truncation, unless the truncation removes only bytes that no tensor
+ * covers. */
 static void expect_cuts(const struct row *row, const unsigned char *file, size_t bytes) {
     for (size_t n = 0; n < bytes; n++) {
         struct error e;
@@ -43,7 +44,7 @@ static void expect_cuts(const struct row *row, const unsigned char *file, size_t
     }
 }
 
-/* Expects the row's result for a file with n header bytes and this declared length. */
+/* Expects the result in the table row for a file with n header bytes and the given declared header length. */
 static void expect_header(const struct row *row, size_t n, uint64_t length) {
     size_t bytes;
     unsigned char *file = make(row->header, n, length, row->data_bytes, &bytes);
@@ -263,7 +264,7 @@ static void test_S26_maximum_entries(void **state) {
     }
 }
 
-/* As JSON document trees these headers would take gigabytes. */
+/* Tests headers that would take gigabytes as JSON document trees. */
 static void test_headers_that_inflate_memory(void **state) {
     (void)state;
     struct text t = {0};

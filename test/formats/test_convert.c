@@ -1,5 +1,6 @@
 /* `convert`: the output equals quantising the source's values, from files of every format and type, in
- * bounded memory. Also rules, components, refusals, cancelling, and faults, which leave no output file. */
+ * bounded memory. Also tests type rules, components, refusals, cancelling, and faults; a failed conversion
+ * leaves no output file. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -74,7 +75,8 @@ static void check_no_leak(const char *what) {
     check(count_temporary_files() == 0, "%s: a temporary file remains", what);
 }
 
-/* Expects that the conversion fails with that code and word in its message and leaves no files. */
+/* Expects that the conversion fails with the given code and with the given word in the message, and leaves no
+ * files. */
 static void expect_refused(const struct convert_args *args, enum status code, const char *word) {
     struct error e;
     char line[1200];
@@ -122,7 +124,7 @@ static float *numbers_of(const struct opened *o, const struct index_entry *entry
     return numbers;
 }
 
-/* Checks that the output holds the source's values after conversion to its type. */
+/* Checks that the output holds the source's values, converted to the type of the output. */
 static void check_numbers(const struct opened *from, const struct index_entry *one, const struct opened *to,
                           const struct index_entry *other) {
     int64_t n, m;
@@ -151,7 +153,7 @@ static void check_numbers(const struct opened *from, const struct index_entry *o
     free(found);
 }
 
-/* Checks that every tensor of `from` is in `to`; returns how many of them have the type `counted`. */
+/* Checks that every tensor of `from` is in `to`; returns the number of tensors of type `counted`. */
 static int compare_files(const char *from_path, const char *to_path, enum dtype counted) {
     struct opened from, to;
     int n = 0;
@@ -336,7 +338,7 @@ static void test_invalid_rules_refused(void) {
 
 static uint64_t random_state = 7;
 
-/* Returns a named tensor of random values in this type. */
+/* Returns a named tensor of random values in the given type. */
 static struct named_tensor synthetic_tensor(const char *name, enum dtype dtype, int32_t rows,
                                             int32_t columns) {
     struct named_tensor t = {name, tensor_make(NULL, dtype, 2, (int32_t[]){rows, columns})};
@@ -578,7 +580,7 @@ static void test_nonfinite_values_refused(void) {
     }
 }
 
-/* Values just beyond a type's range are refused; just within it all results are finite. */
+/* Values just beyond a type's range are refused; values just within the range give finite results. */
 static void test_values_beyond_type_refused(void) {
     static const struct {
         const char *type;
@@ -619,7 +621,7 @@ static bool make_hole(const char *path, int rows, int columns) {
     return truncate(path, (off_t)(8 + n) + bytes) == 0;
 }
 
-/* Converts 34 million values: the peak does not depend on their number. Measured: 24.0 MiB. */
+/* Converts 34 million values: peak memory does not depend on the number of values. Measured: 24.0 MiB. */
 static void test_peak_memory_bounded(void) {
     char *from = in_temporary("large.safetensors"), *to = in_temporary("large.gguf");
     if (!check(make_hole(from, 8192, 4096), "cannot make a sparse file")) return;

@@ -1,5 +1,6 @@
-/* `convert --lora`: weights become W + strength scale B A, against f64, for every kind of adapter and naming
- * scheme, with q, k and v separate or fused in base or adapter. The sum is rounded once. Also refusals. */
+/* `convert --lora`: weights become W + strength scale B A, compared with f64 arithmetic, for every kind of
+ * adapter and naming scheme, with q, k and v separate or fused in base or adapter. The sum is rounded once.
+ * Also tests refusals. */
 #include "engine/sluice_bench.h"
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
@@ -240,7 +241,7 @@ static enum status copy_rows(void *user, int i, void *to, uint64_t bytes, struct
     return OK;
 }
 
-/* Writes the transformer with a fused attention.qkv, as its authors do. */
+/* Writes the transformer with a fused attention.qkv, as in the authors' files. */
 static const char *fused_transformer(void) {
     enum { MOST = 200 };
     static struct named_tensor tensors[MOST], plain[MOST];

@@ -1,5 +1,5 @@
-/* `inspect` on quantised checkpoints: groups of tensors with their bytes and bits per weight, against a count
- * over its own list; and errors that name the broken file. */
+/* `inspect` on quantised checkpoints: groups of tensors with their bytes and bits per weight, compared with
+ * sums over the list of tensors that `inspect` also prints; and errors that name the broken file. */
 #include "test/lib/random_models.h"
 #include "test/lib/rig.h"
 

@@ -43,7 +43,7 @@ static enum status decode(const char *text, uint64_t bytes, size_t flags, json_t
     return status;
 }
 
-/* Both parsers must give the same value or both an error. */
+/* Compares the two parsers: they must give equal values, or both give an error. */
 static void compare(const char *text, uint64_t bytes, size_t flags) {
     json_error_t failure;
     json_t *ours,
@@ -203,7 +203,7 @@ static char *build(void) {
     return json_to_text(root, JSON_INDENT(1), json_failures);
 }
 
-/* JSON output is complete or NULL, and free() releases it whatever allocator Jansson uses. */
+/* JSON output is complete or NULL, and free() releases the text, whatever allocator Jansson uses. */
 static void test_print_without_memory(void **state) {
     (void)state;
     calls = 0;

@@ -1,5 +1,5 @@
 /* Loaders: safetensors (malformed_safetensors.h), components of several files, configurations, JSON, writing,
- * and each of them with failing memory or disk. Names of tests and rows of shard indexes begin with the
+ * and each of these with failing memory or disk. Names of tests and rows of shard indexes begin with the
  * number of the defect (X01 ...). A wrong total_size (X05): test_user_errors.c. */
 #include "test/formats/malformed_safetensors.h"
 
@@ -12,7 +12,7 @@ static void expect_component(const char *id, const char *name, enum status code,
     malformed_expect(component_open, id, name, code, word);
 }
 
-/* Makes a folder with shards one (tensor a) and two (tensor b), and an index with this weight_map. */
+/* Makes a folder with shards one (tensor a) and two (tensor b), and an index with the given weight_map. */
 static void make_sharded(const char *name, const char *index) {
     char path[300];
     malformed_make_folder(name);
@@ -113,7 +113,7 @@ static void test_shard_limit(void **state) {
     expect_component("300 shards", "shards", LIMIT, "256");
 }
 
-/* Two files have fewer tensors than the maximum each, but more together. */
+/* Each of two files has fewer tensors than the maximum, but together they have more. */
 static void test_tensor_limit_across_shards(void **state) {
     (void)state;
     make_sharded("heavy", WEIGHT_MAP("{\"t0\":\"one.safetensors\",\"u\":\"two.safetensors\"}"));
@@ -158,7 +158,7 @@ static void test_hub_cache(void **state) {
     expect_component("hub cache", "snapshots/1", OK, NULL);
 }
 
-/* Adds files to a folder in ascending order of preference: each becomes the one that opens. */
+/* Adds files to a folder in ascending order of preference: each added file is then the one that opens. */
 static void test_file_preference_in_folder(void **state) {
     (void)state;
     static const struct {
@@ -308,7 +308,7 @@ static void *(*real_alloc)(struct sys *, enum memory_line, size_t);
 static int64_t (*real_write)(struct sys *, int, const void *, size_t);
 static int (*real_flush)(struct sys *, int);
 static int (*real_rename)(struct sys *, const char *, const char *);
-static int allocs_left, writes_left; /* successful calls left before one fails */
+static int allocs_left, writes_left; /* number of write calls that succeed before one fails */
 static size_t write_most;
 static int flush_result, rename_result;
 

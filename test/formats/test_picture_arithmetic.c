@@ -179,8 +179,8 @@ static int check_all_resized(const char *kind, enum resampler by, int *differing
     return n;
 }
 
-/* Measured on noise, which clips everywhere: all values equal Pillow's (x86-64, glibc 2.36, whose sine is
- * used) and PyTorch's (needs no library function). */
+/* Measured on noise, where many values clip: all values equal those of Pillow (x86-64, with the sine of
+ * glibc 2.36) and of PyTorch (which needs no library function). */
 static void test_resizing_equals_pillow_and_pytorch(void **state) {
     (void)state;
     int differing = 0, largest = 0;
@@ -307,7 +307,8 @@ static void test_posterior_sample(void **state) {
         if (away > most) most = away;
     }
     printf("posterior: largest difference %.2g\n", most);
-    assert_true(most <= 2e-7); /* measured: 0; PyTorch's exp may differ in bits elsewhere */
+    assert_true(most <=
+                2e-7); /* measured difference: 0; on other machines PyTorch's exp may differ in some bits */
     posterior_sample(moments, noise.data, &format, noise);
     assert_memory_equal(noise.data, ours.data, (size_t)tensor_bytes(&ours));
 }

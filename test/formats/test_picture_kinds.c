@@ -1,6 +1,6 @@
 /* JPEG and WebP input, and EXIF orientation: Pillow's files give Pillow's pixels
- * (test/golden/pictures/kinds.py). Truncated, damaged, too large or unsupported files are errors of exit code
- * 3; none crashes, hangs or leaks.
+ * (test/golden/pictures/kinds.py). Truncated, damaged, too large or unsupported files are errors of exit
+ * code 3. No file causes a crash, hang or leak.
  *
  * SEED in the environment varies the damage. */
 #include "cli/picture_read.h"
@@ -110,7 +110,8 @@ static void expect(struct bytes *b, int code, const char *text) {
     *b = (struct bytes){0};
 }
 
-/* Returns a pointer to byte `at` of this JPEG marker's segment, counted from its two length bytes. */
+/* Returns a pointer to byte `at` of the segment of a JPEG marker, counted from the segment's two length
+ * bytes. */
 static unsigned char *segment(struct bytes *b, unsigned marker, size_t at) {
     for (size_t i = 2; i + 4 < b->n; i += 2 + (size_t)(b->at[i + 2] << 8 | b->at[i + 3]))
         if (b->at[i + 1] == marker) return b->at + i + 2 + at;
@@ -152,7 +153,8 @@ static void test_size_limits(void **state) {
     free(b.at);
 }
 
-/* Bytes a pixel beyond the file and 2 MiB: lossy 3, lossy with alpha 5, lossless and animations 7. */
+/* Checks the memory in bytes per pixel, besides the file and 2 MiB: lossy 3, lossy with alpha 5, lossless and
+ * animations 7. */
 static void test_webp_memory(void **state) {
     (void)state;
     static const struct {
@@ -186,7 +188,7 @@ static void test_unsupported_kinds_refused(void **state) {
     expect(&b, SLUICE_TRUNC, "ends too early");
 }
 
-/* A progressive JPEG with many empty scans: each costs a pass over the image. */
+/* Refuses a progressive JPEG with many empty scans, because each scan costs a pass over the image. */
 static void test_jpeg_scan_bomb_refused(void **state) {
     (void)state;
     struct bytes b = golden("grey_scans.jpg"), more = {0};

@@ -1,6 +1,6 @@
-/* PNG input (cli/picture_read.c): every legal kind gives its exact pixels, Pillow's files give Pillow's; each
- * defect is an error with its own code. Then every truncation and random damage, none of which may crash,
- * hang or leak.
+/* PNG input (cli/picture_read.c): every legal kind gives the exact pixels, and files written by Pillow give
+ * the pixels that Pillow reads; each defect is an error with its own code. Then every truncation and random
+ * damage, which must not cause a crash, hang or leak.
  *
  * Files lie in memory (memfd_create). SEED in the environment varies the damage. */
 #include "cli/picture_read.h"
@@ -218,7 +218,7 @@ static void assert_unreadable(const char *name, int code, const char *text) {
     if (!strstr(line, text) || !strstr(line, name)) fail_msg("'%s' is missing in: %s", text, line);
 }
 
-/* No program writes to the named pipe: opening it and waiting would block for ever. */
+/* No program writes to the named pipe: opening the pipe and waiting would block for ever. */
 static void test_unreadable_paths_refused(void **state) {
     (void)state;
     char folder[] = "/tmp/picture_read_XXXXXX", name[64];
@@ -238,7 +238,8 @@ static void test_unreadable_paths_refused(void **state) {
 
 static const struct kind grey = {9, 5, 8, 0, false}, places = {9, 5, 4, 3, false};
 
-/* Sizes are refused before memory is allocated: the largest would fail with another error. */
+/* Sizes beyond the limit are refused before memory is allocated; else the largest size would fail with
+ * another error. */
 static void test_size_limits(void **state) {
     (void)state;
     static const unsigned sides[][2] = {{0, 0},        {0, 5},
@@ -265,7 +266,7 @@ static void test_illegal_kinds_refused(void **state) {
         }
 }
 
-/* Undefined compression, filter and interlacing, and a first chunk other than IHDR. */
+/* Refuses undefined compression, filter and interlace methods, and a first chunk other than IHDR. */
 static void test_invalid_header_refused(void **state) {
     (void)state;
     for (int i = 10; i <= 12; i++) {
@@ -326,8 +327,8 @@ static void put_data(struct bytes *b, const void *rows, size_t n) {
     free(data.at);
 }
 
-/* Image data of zeros, too little and too much; excess data is not inflated to its end. Then data after the
- * end of the stream. */
+/* Tests too little and too much image data (zeros), and data after the end of the compressed stream. Excess
+ * data is not inflated to the end. */
 static void test_wrong_amount_of_data_refused(void **state) {
     (void)state;
     static const struct {
@@ -505,7 +506,7 @@ static void ignore_row(void *to, const uint8_t *row) {
     *(uint64_t *)to += row[0] < 255;
 }
 
-/* Plain images need a few rows; interlaced images need all rows and report that. */
+/* Plain images need a few rows; interlaced images need all rows, and report the larger size. */
 static void test_reading_memory_bounded(void **state) {
     (void)state;
     struct kind k = {16384, 4096, 1, 0, false};
@@ -616,7 +617,8 @@ static void test_damage_never_crashes(void **state) {
 int main(void) {
     if (getenv("SEED")) random_state = strtoull(getenv("SEED"), NULL, 10);
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_reading_memory_bounded), /* must run first: others raise the peak */
+        cmocka_unit_test(
+            test_reading_memory_bounded), /* must run first, because other tests raise the peak */
         cmocka_unit_test(test_every_legal_kind),
         cmocka_unit_test(test_pixels_equal_pillow),
         cmocka_unit_test(test_other_formats_refused),

@@ -1,4 +1,4 @@
-/* Prompt cleaning of Wan's pipelines (HTML entities, white space), against diffusers'
+/* Prompt cleaning of Wan's pipelines (HTML entities, white space), compared with diffusers
  * (test/golden/prompt_clean.py): every entity name, numeric references at the edges of Unicode, all white
  * space. Also invalid UTF-8 and failing allocations. */
 #include "engine/open/prompt_clean.h"

@@ -1,6 +1,6 @@
 /* Prompts in windows of 77 tokens with weighted words, against AUTOMATIC1111's web UI
- * (test/golden/windows.py). Sluice's own rules: other padding tokens, the maximum number of windows, BREAK
- * within brackets, invalid weights. */
+ * (test/golden/windows.py). Also tests rules that only Sluice has: other padding tokens, the maximum number
+ * of windows, BREAK within brackets, invalid weights. */
 #include "engine/open/emphasis.h"
 #include "engine/open/prompt_windows.h"
 #include "engine/base/random.h"
@@ -72,7 +72,7 @@ static void test_windows_equal_webui(void) {
     json_decref(cases);
 }
 
-/* OpenCLIP pads with another token; the tokens before it are the same. */
+/* OpenCLIP pads with another token than CLIP; the tokens before the padding are equal. */
 static void test_padding_token(void) {
     struct text_recipe open = clip;
     open.pad = NULL;

@@ -111,8 +111,8 @@ static double error_of(enum dtype dtype, float scale) {
     return sqrt(sum / VALUES);
 }
 
-/* Measured: 0.01 to 1.00 times the reference's error; 1.00 where both find the optimum. The reference prints
- * ten digits. */
+/* Measured: 0.01 to 1.00 times the reference's error; 1.00 where Sluice and the reference both find the
+ * optimum. The reference prints ten digits. */
 static void test_no_worse_than_the_reference(void **state) {
     (void)state;
     for (size_t k = 0; k < sizeof reference_errors / sizeof *reference_errors; k++) {
@@ -127,8 +127,9 @@ static void test_no_worse_than_the_reference(void **state) {
     }
 }
 
-/* Uniform values: f8 with three mantissa bits has an error of at most 2^-4 of the value's power of two, a
- * third of that as RMS; scaling makes small values as accurate. Measured: 0.0147, 0.0295. */
+/* Uniform values: f8 with three mantissa bits has an error of at most 2^-4 of the value's power of two, and a
+ * third of this bound as RMS. With scaling, small values are as accurate as large ones. Measured: 0.0147,
+ * 0.0295. */
 static void test_scaled_f8(void **state) {
     (void)state;
     make_tensor("uniform");
@@ -181,7 +182,7 @@ static void check_codes(enum dtype dtype, uint32_t end, uint32_t sign) {
         for (int i = 0; i < n; i++) {
             uint32_t code = first + (uint32_t)i, even = code + (code & 1);
             if (even == end && dtype_bits(dtype) == 8)
-                even = end - 1; /* f8 types have no infinity to round to */
+                even = end - 1; /* f8 types have no infinity, so no value rounds to infinity */
             assert_int_equal(code_at(dtype, 3 * i), code | sign);
             assert_int_equal(code_at(dtype, 3 * i + 1), even | sign);
             assert_int_equal(code_at(dtype, 3 * i + 2), code | sign);
@@ -250,8 +251,8 @@ static uint64_t hash_of(enum dtype dtype) {
     return hash;
 }
 
-/* The same bytes on every processor and compiler, in pieces or at once: IEEE operations in a fixed order.
- * FNV-1a hashes, equal for gcc 12's three clones and clang 14. */
+/* Quantisation gives the same bytes on every processor and with every compiler, in pieces or at once, because
+ * it uses IEEE operations in a fixed order. FNV-1a hashes, equal for gcc 12's three clones and clang 14. */
 static void test_the_same_bytes_everywhere(void **state) {
     (void)state;
     static const uint64_t expected[N_REFERENCE_TYPES] = {

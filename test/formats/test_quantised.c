@@ -40,7 +40,7 @@ struct piece {
     const char *name, *type;
     int rank, dim[4];
     bool single; /* the value `number` in the tensor's type */
-    bool last;   /* zeros, with `number` as the last value */
+    bool last;   /* zeros, except the last value, which is `number` */
     double number;
     const char *text;
 };
@@ -83,7 +83,7 @@ static void fill(const struct piece *p, unsigned char *to) {
     memcpy(to, &bits, bytes_of(p));
 }
 
-/* Builds a safetensors file of these tensors. metadata: escaped text of _quantization_metadata, or NULL.
+/* Builds a safetensors file of the given tensors. metadata: escaped text of _quantization_metadata, or NULL.
  * Freed by the caller. */
 static unsigned char *make(const struct piece *pieces, const char *metadata, size_t *bytes) {
     unsigned char *file = calloc(1, 8 + HEADER_MAX + DATA_MAX);
@@ -285,11 +285,11 @@ static const struct row rows[] = {
     {"Q04 broken", {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": ")}, NULL, FAILS(META, "a.b.comfy_quant")},
     {"Q04 no JSON", {E4M3(4, 8), COMFY_QUANT("a.b", "\x01\x02\xff")}, NULL, FAILS(META, "a.b.comfy_quant")},
     {"Q04 empty", {E4M3(4, 8), COMFY_QUANT("a.b", "")}, NULL, FAILS(META, "a.b.comfy_quant")},
-    {"Q04 list", {E4M3(4, 8), COMFY_QUANT("a.b", "[1]")}, NULL, FAILS(META, "a format")},
+    {"Q04 list", {E4M3(4, 8), COMFY_QUANT("a.b", "[1]")}, NULL, FAILS(META, "an object with the key")},
     {"Q04 format of no text",
      {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": 8}")},
      NULL,
-     FAILS(META, "a format")},
+     FAILS(META, "an object with the key")},
     {"Q04 format twice",
      {E4M3(4, 8), COMFY_QUANT("a.b", "{\"format\": \"nvfp4\", \"format\": \"nvfp4\"}")},
      NULL,
@@ -549,7 +549,7 @@ static void test_Q06_prefix(void **state) {
     unsigned char *file = make(pieces, LAYER(FORM("int8_tensorwise")), &bytes);
     put("prefix.safetensors", file, bytes);
     assert_int_equal(open_file("prefix.safetensors", &outcome, &e), OK);
-    assert_int_equal(outcome.n_unused, 1); /* the weight itself, under its prefixed name */
+    assert_int_equal(outcome.n_unused, 1); /* the weight counts as unused, under its prefixed name */
     free(file);
 }
 
@@ -593,7 +593,8 @@ static void test_Q04_random(void **state) {
     }
 }
 
-/* A weight and its scale in different shards; each shard's metadata describes its own layers. */
+/* Pairs a weight with a scale in another shard. The metadata of a shard describes only the layers of this
+ * shard. */
 static void test_scale_in_another_shard(void **state) {
     (void)state;
     static const char index[] =

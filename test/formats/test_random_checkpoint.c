@@ -94,7 +94,7 @@ static int64_t count_weights(const struct recipe *recipe, int i_slot) {
     return sum;
 }
 
-/* The published files are 2 bytes a weight and a header (flux1-dev.safetensors
+/* Published files have 2 bytes per weight and a header (flux1-dev.safetensors
  * 23,802,932,552 bytes, flux1-schnell 23,782,506,688, FLUX.1-dev's text_encoder 246,144,352, text_encoder_2
  * 4,994,582,224 and 4,530,066,360, vae 167,666,902). UNets, their VAE, OpenCLIP and Stable Diffusion 3: as
  * diffusers 0.42 and transformers 5 count models of the published configurations. */

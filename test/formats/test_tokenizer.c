@@ -129,7 +129,7 @@ static void test_merge_order(void **state) {
     assert_int_equal(tokenizer_size(t), 301);
     IDS(t, "abc", ABC);
     IDS(t, "bcab", BC, AB);
-    IDS(t, "xxx", XX, 'x'); /* of equal ranks the leftmost merges first */
+    IDS(t, "xxx", XX, 'x'); /* of pairs with equal ranks the leftmost is merged first */
     IDS(t, "ab bc", AB, ' ', BC);
     IDS(t, "a\xc3\xa9", 'a', 0xC3, 0xA9);
     IDS(t, "e\xcc\x81", 0xC3, 0xA9); /* NFC composes the two characters */
@@ -457,7 +457,8 @@ static void test_every_allocation_fails(void **state) {
     expect_memory_failures(tokenizer_json, text);
 }
 
-/* Fails one of Jansson's allocations: a JSON member lost that way would silently give other tokens. */
+/* Fails one of Jansson's allocations: a JSON member lost by a failed allocation would silently give other
+ * tokens. */
 static long json_calls, json_fails_at;
 static void *failing_json_alloc(size_t bytes) {
     if (++json_calls == json_fails_at) return NULL;

@@ -50,8 +50,8 @@ static void test_ids_of_words(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Where flags or ids of special tokens contradict each other, the last one in the file applies. Absent ones
- * get the defaults of the reference's class. */
+/* Where flags or ids of special tokens contradict each other, the last one in the file applies. Absent
+ * special tokens get the defaults of transformers' CLIPTokenizer class. */
 static void test_named_tokens(void **state) {
     (void)state;
     struct tokenizer *t = open_small("{\"tokenizer_class\":\"CLIPTokenizer\",\"pad_token\":\"!\"}", NULL);

@@ -1,8 +1,9 @@
 /* Tokenizers in GGUF metadata: ids against the reference's, and metadata with one defect each (t12: the
  * number of the defect).
  *
- * The expected ids are those of the same tokenizers in other formats (test/golden/tokens_gguf.py made the
- * files). Files are built key by key from two small tokenizers; defects of GGUF itself: test_gguf.c. */
+ * The expected ids are those that the same tokenizers give when stored in other formats
+ * (test/golden/tokens_gguf.py made the files). Files are built key by key from two small tokenizers; defects
+ * of GGUF itself: test_gguf.c. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -337,7 +338,7 @@ static void test_malformed_tokens_refused(void **state) {
     expect_unigram_failure((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}}, UTF8, "not UTF-8");
     expect_unigram_failure((struct recipe){.token = &(struct token){"x", NORMAL, NAN}}, META, "score");
     expect_unigram_failure((struct recipe){.token = &(struct token){"x", UNKNOWN, 0}}, META, "two unknown");
-    /* A token may be invalid UTF-8: no text ever produces it. */
+    /* A token may be invalid UTF-8, because no text ever produces such a token. */
     write_bpe((struct recipe){.token = &(struct token){"\xff", NORMAL, 0}});
     struct tokenizer *t = open_written("BPE");
     assert_int_equal(tokenizer_size(t), MORE + 1);

@@ -137,7 +137,8 @@ static void test_ids_of_words(void **state) {
     tokenizer_close_clean(t);
 }
 
-/* Of equal scores the segmentation with the longest last piece is chosen, whatever rounding the sums have. */
+/* Of segmentations with equal scores, the one with the longest last piece is chosen, independent of rounding
+ * errors in the sums. */
 static void test_equal_scores_prefer_longer_last_piece(void **state) {
     (void)state;
     struct tokenizer *t = open_recipe((struct recipe){.piece = "aa", .piece_bytes = 2, .score = -4.1F});

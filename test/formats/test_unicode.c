@@ -86,7 +86,8 @@ static void test_lower_case(void **state) {
     printf("%d lower-case letters are unknown to utf8proc %s\n", later, utf8proc_version());
 }
 
-/* The reference normalises by Unicode 9: later marks are not reordered, later characters not composed. */
+/* The reference normalises by Unicode 9: marks of later versions are not reordered, characters of later
+ * versions not composed. */
 static const struct {
     int32_t first, last;
 } later_than_9[] = {

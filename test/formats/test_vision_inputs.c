@@ -1,6 +1,6 @@
 /* Input images of editing models (Qwen-Image-Edit) against diffusers' pipelines (test/golden/qwen): the size
- * for the vision encoder, its pixels, and the image tokens' places in the prompt. Also image tokens typed
- * into a prompt, and unsuitable tokenizers. */
+ * for the vision encoder, its pixels, and the positions of the image tokens in the prompt. Also image tokens
+ * typed into a prompt, and unsuitable tokenizers. */
 #include "engine/open/prompt.h"
 #include "engine/pictures/pictures.h"
 #include "loaders/loaders.h"
@@ -14,7 +14,7 @@
 static struct sys machine;
 static struct tensor_index truth;
 
-/* Reads a fixture tensor, freed by the caller; exits if there is none. */
+/* Reads a fixture tensor, freed by the caller; exits if the fixture lacks the tensor. */
 static void *fixture_tensor(int index, const char *name, const struct index_entry **entry) {
     struct error e = {0};
     char full[64];

@@ -2,8 +2,8 @@
  * replays the corpora.
  *
  * Files are buffers behind struct sys: nothing is written, and a sanitizer detects reads beyond their end.
- * After each input all memory must be released, its peak at most 64 MiB beyond the input, and every error
- * must have a text. */
+ * After each input all memory must be released. Peak memory is at most 64 MiB beyond the input, and every
+ * error must have a text. */
 #ifndef SLUICE_TEST_FUZZ_TARGETS_H
 #define SLUICE_TEST_FUZZ_TARGETS_H
 
@@ -25,7 +25,7 @@ struct fake_file {
 enum { FAKE_FILES_MAX = 8, FIRST_FAKE = 1000000 };
 
 struct fake_disk {
-    struct sys sys; /* first, so that a struct sys * converts */
+    struct sys sys; /* first member: a struct sys * is cast to this type */
     struct fake_file files[FAKE_FILES_MAX];
     int n_files;
 };
@@ -155,7 +155,7 @@ static inline void target_safetensors(const uint8_t *data, size_t bytes) {
     open_component(&disk, "Makefile", &e);
 }
 
-/* Opens a shard index whose shards are valid. The path is that of any JSON file. */
+/* Opens a shard index whose shards are valid. The path may be that of any JSON file. */
 static inline void target_shards(const uint8_t *data, size_t bytes) {
     static const char
         one[] = "\x3c\0\0\0\0\0\0\0{\"a\":{\"dtype\":\"F32\",\"shape\":[4],\"data_offsets\":[0,16]}}     "

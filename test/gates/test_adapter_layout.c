@@ -5,7 +5,7 @@
 
 enum { RANK = 3, PAIRS_MAX = 64, VECTORS_MAX = 32, NORM = 0, UP = 1, BIAS = 2, DOWN = 3 };
 
-/* An adapter file for all synthetic stages, with the attached weight pairs and replaced vectors. */
+/* An adapter file for all synthetic stages, with LoRA pairs for weights and replacements for vectors. */
 static struct adapter {
     struct synthetic_files files;
     /* in-memory copy of the second adapter file, which holds derived LoRA factors */
@@ -69,7 +69,7 @@ static struct factor factor_of(const struct adapter *a, const char *kind, int s,
     return f;
 }
 
-/* Returns a LoRA factor of the tensor's last rows, then its first rows, without one row between them. */
+/* Returns a LoRA factor: the tensor's last rows, then its first rows; one row in the middle is left out. */
 static struct factor two_parts(struct factor f) {
     f.n_parts = 2;
     f.part[0].first = f.dim[0] / 2 + 1;
@@ -263,8 +263,8 @@ static void end(void) {
     synthetic_remove();
 }
 
-/* Adapters of all or some rows of a weight, two LoRA pairs on one weight, a shared `down` factor and replaced
- * vectors. */
+/* Checks adapters on all or some rows of a weight, two LoRA pairs on one weight, a shared `down` factor and
+ * replaced vectors against merged weights. */
 static void test_adapter_matches_merged_weights(void **state) {
     (void)state;
     static float base[SYNTHETIC_LANES * SYNTHETIC_ROWS * SYNTHETIC_COLUMNS],

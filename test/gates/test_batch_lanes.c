@@ -144,7 +144,8 @@ static int run_group(struct rig *rig, const struct sluice_request *request,
     return groups;
 }
 
-/* Runs plan files with every number of groups. More groups than their size requires are rejected. */
+/* Runs a batch with edited plan files, one for each number of groups. A plan with more groups than the group
+ * size requires is rejected. */
 static void edited_groups(struct rig *rig, struct sluice_request request,
                           const struct single_runs *single_runs, int *n_runs) {
     for (int groups = 1; groups <= request.batch + 1; groups++) {
@@ -194,7 +195,8 @@ static void one_batch(struct rig *rig, struct sluice_request request, const stru
     result_free(&r);
 }
 
-/* With THOROUGH set, tests both guidance settings and three batch sizes, else only the given ones. */
+/* With the environment variable THOROUGH, tests with and without guidance and three batch sizes; else only
+ * the given guidance and batch size. */
 static void test_batch_equals_single_seeds(const char *folder, const char *name, int batch, bool is_guided) {
     static const int batches[] = {2, 3, 5};
     int n_runs[ALONE + 2] = {0};

@@ -113,8 +113,8 @@ static int evaluations(struct rig *rig, const struct sluice_request *r, const ch
     return n;
 }
 
-/* Without a control video, one grey video replaces the inactive and the reactive video. Each reference image
- * is encoded separately. */
+/* Checks the number of encoded chunks in plans. Without a control video, one grey video replaces the inactive
+ * and the reactive video. Each reference image is encoded separately. */
 static void test_plan_counts_encoded_chunks(struct rig *rig) {
     const struct sluice_picture *const references[] = {&fox, &den};
     struct sluice_request r = request_of(0);
@@ -136,7 +136,7 @@ static void test_plan_counts_encoded_chunks(struct rig *rig) {
     json_decref(plan);
 }
 
-/* Control frames from memory and from both kinds of callback give bit-identical results. */
+/* Control frames from memory and from a callback of either kind give bit-identical results. */
 static void test_frame_callbacks_keep_bits(struct rig *rig, int width, int height) {
     struct sluice_request r = request_of(FRAMES);
     r.mask = &den;

@@ -53,7 +53,7 @@ static int count_rotated(const struct component *c) {
     return n;
 }
 
-/* Families of which at least one model with a rotated weight matrix must have run. */
+/* Families to cover: of each family, at least one model with a rotated weight matrix must have run. */
 static const char *const all[] = {"zimage", "qwen3",      "flux",     "clip",           "t5",
                                   "unet",   "qwen_image", "qwen25vl", "qwen25vl_vision"};
 enum { N_ALL = sizeof all / sizeof *all };
@@ -64,7 +64,7 @@ static void count_rotated_of_family(const struct component *c) {
         if (!strcmp(c->family->name, all[i])) n_rotated[i] += count_rotated(c);
 }
 
-/* Runs two denoising steps with these component files. */
+/* Runs two denoising steps with the given component files. */
 static struct result run_with_parts(const char *folder, const struct parts *parts) {
     static const struct sluice_picture fox = {
         .struct_size = sizeof fox, .width = 48, .height = 40, .rgb = noise, .name = "fox.png"};

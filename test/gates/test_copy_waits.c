@@ -18,7 +18,7 @@ static struct waits {
     pthread_mutex_t lock;
     struct use uses[USES_MAX];
     int n_uses;
-    /* newest: last recorded event; passed: last event that the host has waited for */
+    /* newest: the last recorded event. passed: the last event that the host has waited for. */
     uint64_t newest, passed;
     uint64_t fences;
     /* error counts: copies that wait for too early or too late an event, memory freed while in use */
@@ -26,7 +26,7 @@ static struct waits {
     long exact, could_be_early, could_be_late;
 } waits;
 
-/* Returns the event, or 0 if the event has passed and therefore delays no copy. */
+/* Returns the event, or 0 if the device has already passed the event, so that the event delays no copy. */
 static uint64_t pending(uint64_t event) {
     return event > waits.passed ? event : 0;
 }
@@ -59,7 +59,7 @@ static void note_copy(const char *to, size_t bytes, uint64_t event) {
     waits.could_be_late += !copier_is_restricted() && least < pending(waits.newest);
 }
 
-/* Counts an error if memory is freed while a visit still uses it. */
+/* Counts an error if memory is freed while a visit still uses the memory. */
 static void note_freed(const char *from, size_t bytes) {
     pthread_mutex_lock(&waits.lock);
     waits.freed_in_use += earliest_event(from, from + bytes) > 0;

@@ -27,7 +27,7 @@ static const char *tiling_of(json_t *plan) {
 }
 
 /* Each value of --vae-tiling (off, on, auto) gives the same pixels at its minimum budget. `auto` needs no
- * more memory than `on`, and uses the faster setting where both fit. */
+ * more memory than `on`, and uses the faster of `on` and `off` where both fit the budget. */
 static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     json_int_t least[3], all, state[2] = {0};
     struct sluice_request request = request_decode(NULL);
@@ -60,7 +60,7 @@ static void test_tiling_keeps_bits_and_saves_memory(struct rig *rig) {
     printf("decode of %dx%d: state %lld untiled, %lld tiled; minimum budget %lld and %lld\n", WIDTH, HEIGHT,
            (long long)state[0], (long long)state[1], (long long)least[0], (long long)least[1]);
     check(state[1] * 10 < state[0] * 9 && least[1] < least[0], "tiling saves no memory");
-    /* `auto` needs the buffer layouts of both tiling settings, at most 256 KiB more than `on` */
+    /* `auto` stores the buffer layouts for `on` and `off`, which take at most 256 KiB more than `on` alone */
     check(least[2] - least[1] < 1 << 18, "auto needs more memory than on");
     result_free(&want);
 }
@@ -129,22 +129,22 @@ static void test_rejected_decode_advises_options(struct rig *rig) {
     check(without < tiled, "the decode does not determine the minimum budget");
     request = request_decode("off");
     request.max_ram_bytes = untiled - 1;
-    refused(rig, request, "only the decode does not fit", "--vae-tiling on; or --no-decode", NULL);
+    refused(rig, request, "only the decode is too large", "--vae-tiling on; or --no-decode", NULL);
     request.vae_tiling = "on";
     struct result r = run(rig, &request);
     check(r.code == SLUICE_OK, "--vae-tiling on helps: %s", r.error.what);
     result_free(&r);
     request.max_ram_bytes = tiled - 1;
-    refused(rig, request, "only the decode does not fit", "--no-decode --save-latent", "--vae-tiling");
+    refused(rig, request, "only the decode is too large", "--no-decode --save-latent", "--vae-tiling");
     request.vae_tiling = "auto";
-    refused(rig, request, "only the decode does not fit", "--no-decode --save-latent", "--vae-tiling");
+    refused(rig, request, "only the decode is too large", "--no-decode --save-latent", "--vae-tiling");
     request.no_decode = true;
     r = run(rig, &request);
     check(r.code == SLUICE_OK && r.n_latents == 1, "--no-decode helps: %s", r.error.what);
     result_free(&r);
     request = request_decode(NULL);
     request.max_ram_bytes = without / 2;
-    refused(rig, request, "does not fit", "at least", "--no-decode");
+    refused(rig, request, "the run does not fit", "at least", "--no-decode");
 }
 
 /* Memory allocation fails from the start of the decode stage on. */
@@ -217,8 +217,8 @@ static json_int_t decode_least(struct rig *rig, const char *latent) {
     return least;
 }
 
-/* Decodes with a model of only a VAE, at its planned minimum, which is at most that of the whole model; a
- * request to generate fails. */
+/* Decodes with a model that has only a VAE, at the planned minimum budget, which is at most that of the whole
+ * model. A request to generate fails. */
 static void decodes(options from, const char *latent, const struct result *want, json_int_t most,
                     const char *what) {
     struct rig rig;

@@ -62,7 +62,8 @@ static uint64_t part_bytes(const struct stage_need *n, int block, bool side) {
     return side ? n->block_adapter_bytes[block] : n->block_bytes[block] - n->block_adapter_bytes[block];
 }
 
-/* Returns the bytes of pages that only this block occupies in the plan: evicting it frees them. */
+/* Returns the bytes of pages that only this block occupies in the plan: evicting the block frees these pages.
+ */
 static uint64_t own_pages(int s, int block) {
     const struct stage_need *n = &need.stage[s];
     uint64_t pages = 0;
@@ -312,8 +313,8 @@ static void test_failing_operator_ends_run(void **state) {
 }
 
 static struct {
-    /* continued: runs that completed after a failed stage start; failed: runs that failed although at most
-     * two calls failed */
+    /* continued: number of runs that completed after a failed stage start. failed: number of runs that failed
+     * although at most two calls failed. */
     int continued, failed;
 } stage_starts;
 
@@ -354,7 +355,8 @@ static bool start_fails(enum call call, long at, long more) {
     return there;
 }
 
-/* Fails memory calls of a run once, twice (which evicts half, then all residents), or always. */
+/* Fails memory calls of a run once (evicts half of the residents), twice (evicts all residents), or always.
+ */
 static void one_plan(void) {
     static const long more[] = {0, 1, 1 << 20};
     static const enum call calls[] = {CALL_MAP, CALL_COMMIT};

@@ -80,7 +80,8 @@ static void fixed_bytes(int s, bool host, uint64_t *ram, uint64_t *vram) {
             page_align(n->workspace_bytes);
 }
 
-/* Returns the minimum VRAM or RAM budget with `other_bytes` of the other; 0 if no plan fits. */
+/* Returns the minimum VRAM or RAM budget with a budget of `other_bytes` for the other memory; 0 if no plan
+ * fits. */
 static uint64_t minimum_bytes(bool of_device, uint64_t other_bytes) {
     uint64_t most = of_device ? 0 : need.base_bytes + need.host_bytes + need.open_bytes;
     if (of_device && other_bytes < need.base_bytes + need.host_bytes + need.open_bytes) return 0;
@@ -189,7 +190,8 @@ static void test_plenty_places_buffers_in_vram(void **state) {
     }
 }
 
-/* Without rates the solver compares bytes: two more streamed blocks of 1 MiB or full-frame buffers. */
+/* Without rates the solver compares the bytes that cross the bus: two more streamed blocks of 1 MiB against
+ * full-frame buffers in host memory. */
 static void test_unknown_rates_compare_bytes(void **state) {
     (void)state;
     for (int dear = 0; dear < 2; dear++) {
@@ -237,7 +239,8 @@ static void test_more_memory_is_never_slower(void **state) {
     assert_true(moved > 0);
 }
 
-/* Checks that these budgets are rejected with the minimum of the memory that is too small. */
+/* Checks that the given budgets are rejected, and that the error states the minimum of the memory (RAM or
+ * VRAM) that is too small. */
 static void check_refused(uint64_t ram, uint64_t vram) {
     struct error e = {0};
     char number[32];
@@ -249,7 +252,7 @@ static void check_refused(uint64_t ram, uint64_t vram) {
     assert_non_null(strstr(e.what, number));
 }
 
-/* Plans fit exactly at the minimum RAM and VRAM budgets; one byte less of either is rejected. */
+/* Plans fit at the minimum RAM and VRAM budgets; a budget that is one byte smaller is rejected. */
 static void test_minimum_budgets_are_exact(void **state) {
     (void)state;
     int evicted[2] = {0}, found = 0;
@@ -279,7 +282,7 @@ static void test_minimum_budgets_are_exact(void **state) {
     assert_true(found > NEEDS && evicted[0] > 0 && evicted[1] > 0);
 }
 
-/* A buffer placement set by the request is used, with the minimum budgets of that placement. */
+/* A buffer placement set by the request is used, and the minimum budgets are computed for this placement. */
 static void test_requested_placement_is_used(void **state) {
     (void)state;
     for (int i = 0; i < 2 * NEEDS; i++) {
@@ -300,7 +303,8 @@ static void test_requested_placement_is_used(void **state) {
         }
         check_refused(ram - 1, vram);
         check_refused(ram, vram - 1);
-        /* a plan file with the other placement: plan_evaluate restores the requested placement */
+        /* the plan file has another buffer placement than the request; plan_evaluate restores the requested
+         * placement */
         plan.stage[need.n_stages - 1].pictures_on_host = !host;
         plan_evaluate(&need, &plan);
         assert_int_equal(plan.stage[need.n_stages - 1].pictures_on_host, host);
@@ -335,7 +339,7 @@ static void test_minimum_over_needs(void **state) {
     }
 }
 
-/* Where device and host share one memory, full-frame buffers count as state bytes. */
+/* On devices that share memory with the host, full-frame buffers count as state bytes. */
 static void test_unified_memory_counts_buffers_as_state(void **state) {
     (void)state;
     for (int i = 0; i < NEEDS; i++) {
@@ -349,7 +353,8 @@ static void test_unified_memory_counts_buffers_as_state(void **state) {
         }
         plan_solve(&need, budget, 0, &other);
         assert_memory_equal(&plan, &other, sizeof plan);
-        plan.stage[need.n_stages - 1].pictures_on_host = 1; /* plan_evaluate must ignore this */
+        plan.stage[need.n_stages - 1].pictures_on_host =
+            1; /* plan_evaluate must ignore a host placement here: device and host share one memory */
         plan_evaluate(&need, &plan);
         assert_memory_equal(&plan, &other, sizeof plan);
     }
@@ -418,7 +423,8 @@ static void test_measured_traffic_matches_forwards(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Checks that device memory equals the plan without library bytes; host memory stays within it. */
+/* Checks that device memory equals the plan without library bytes, and that host memory stays within the
+ * plan. */
 static void check_used(void) {
     struct memory_use use = sys_memory_use(&fault_sys.sys);
     uint64_t library = 0, store = 0, pictures = 0;
@@ -473,7 +479,8 @@ static void test_random_plans_keep_bits_and_memory(void **state) {
     synthetic_remove_full_frames();
 }
 
-/* Runs at one memory's minimum budget with plenty of the other, which decides the buffer placement. */
+/* Runs at the minimum RAM budget with plenty of VRAM, and at the minimum VRAM budget with plenty of RAM: the
+ * scarce memory decides where the full-frame buffers are placed. */
 static void test_runs_at_minimum_budgets(void **state) {
     (void)state;
     synthetic_make_full_frames();

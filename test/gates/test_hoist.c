@@ -1,6 +1,6 @@
 /* Hoisting computes modulation rows that depend only on the timestep before the loop, bit-identical to
- * computing them in each step, and reads their weights once per run. Only the request decides whether they
- * are hoisted. Blocks that depend only on the prompt are always read once per run.
+ * computing them in each step, and reads the modulation weights once per run. Only the request decides
+ * whether modulation is hoisted. Blocks that depend only on the prompt are always read once per run.
  *
  * sluice_model.no_hoist (engine/open/model.h) turns hoisting off for this program. */
 #include "test/lib/rig.h"
@@ -89,7 +89,7 @@ static struct sluice_request request_of(int steps, int batch, double cfg_scale) 
     return request;
 }
 
-/* Returns the number of a stage's blocks with `name` in their names and this value of "hoisted". */
+/* Returns the number of a stage's blocks with `name` in their names and the given value of "hoisted". */
 static int count_blocks(json_t *plan, const char *stage, const char *name, bool hoisted) {
     int n = 0;
     size_t i;
@@ -155,7 +155,8 @@ static bool is_hoisted(struct rig *rig, int steps, int batch, int64_t budget) {
     return hoisted;
 }
 
-/* Hoisting ends at the step count where the hoisted rows take more bytes than their weights. */
+/* Modulation is hoisted up to the number of steps at which the hoisted rows take more bytes than the
+ * modulation weights. */
 static void test_only_steps_decide_hoisting(const char *folder) {
     struct rig rig;
     int low = 2, high = 10000;

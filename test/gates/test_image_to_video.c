@@ -43,7 +43,8 @@ static void refused_as(struct rig *rig, const struct sluice_request *request, co
     result_free(&r);
 }
 
-/* ends: the model accepts a last frame; needs_first, needs_last: the model requires that frame. */
+/* ends: the model accepts a last frame. needs_first, needs_last: the model requires a first or a last frame.
+ */
 static void test_invalid_requests_are_rejected(struct rig *rig, bool ends, bool needs_first,
                                                bool needs_last) {
     struct sluice_request r = request_of(NULL, NULL);
@@ -84,7 +85,8 @@ static void test_text_models_reject_images(struct rig *rig) {
     refused_as(rig, &r, "USAGE", "--end-img cannot be used with this model");
 }
 
-/* The default output has the model's pixel count and the image's aspect ratio, in size_step units. */
+/* The default output has the model's pixel count and the image's aspect ratio, with sides that are multiples
+ * of size_step. */
 static void test_default_size_follows_image(struct rig *rig, bool ends) {
     struct sluice_request r = request_of(&wide, ends ? &wide : NULL);
     const struct sluice_model *m = rig->model;
@@ -111,7 +113,8 @@ static void test_default_size_follows_image(struct rig *rig, bool ends) {
     json_decref(plan);
 }
 
-/* images: number of images in the vision stage; chunks: number of frame chunks that the VAE encodes. */
+/* Checks plans made without the input images. images: number of images in the vision stage; chunks: number of
+ * frame chunks that the VAE encodes. */
 static void test_plan_assumes_images(struct rig *rig, int images, int chunks) {
     struct sluice_request r = request_of(NULL, NULL);
     r.prompt = NULL;

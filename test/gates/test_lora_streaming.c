@@ -83,7 +83,8 @@ static void test_negligible_strength_changes_nothing(const struct random_setup *
     result_free(&got);
 }
 
-/* Weights are quantised while they are read (--type); their scales are computed at the start of the run. */
+/* Weights are quantised while they are read (--type); the quantisation scales are computed at the start of
+ * the run. */
 static void test_quantised_weights_with_adapters(const struct random_setup *m, const char *type) {
     struct sluice_lora two[] = {{m->first, 0.6}, {m->second, 1}};
     struct sluice_request r = request_with(two, 2);
@@ -114,7 +115,8 @@ static json_int_t block_bytes(json_t *plan, const char *stage) {
     return bytes;
 }
 
-/* A step reads the adapter's bytes too; the plan hash depends on each adapter's summed strength. */
+/* The plan counts the adapter bytes that each step reads. The plan hash depends on each adapter's summed
+ * strength. */
 static void test_plan_counts_adapters(const struct random_setup *m) {
     struct sluice_lora one[] = {{m->first, 0.6}}, none[] = {{m->first, 0}},
                        twice[] = {{m->first, 0.3}, {m->first, 0.3}};

@@ -158,8 +158,8 @@ static void test_failed_operator_evicts(const char *folder, bool keep) {
     rig_close(&rig);
 }
 
-/* Too little free memory for oneDNN before an operator runs fails the operator, and the run evicts. Before a
- * primitive is built, it ends the run. */
+/* If free memory is too small for oneDNN before an operator runs, the operator fails and the run evicts. If
+ * free memory is too small before a oneDNN primitive is built, the run ends. */
 static void test_library_memory_failure_evicts(const char *folder) {
     enum { TRIES = 6 };
     struct rig rig;
@@ -191,7 +191,7 @@ static void test_library_memory_failure_evicts(const char *folder) {
     rig_close(&rig);
 }
 
-/* Returns whether the report's first eviction was for this stage. */
+/* Returns whether the report's first eviction was for the given stage. */
 static bool evicted_for(struct rig *rig, const char *stage) {
     json_t *report = rig_report(rig);
     json_t *first = json_array_get(json_object_get(report, "replanned"), 0);

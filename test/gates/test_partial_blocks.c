@@ -40,7 +40,7 @@ static void test_failed_piece_fails_await(void **state) {
         struct error e = {0};
         char line[1200];
         struct store *store = open_slow_block(separate, &e);
-        /* makes the second read fail; the first has already been counted */
+        /* makes the second read fail; the first read has already been counted */
         fault_sys_fail(&fault_sys, CALL_READ, 1, 0);
         assert_int_equal(store_await(store, 0, store_fixture.blocks[0][0].bytes, &e), IO);
         assert_non_null(strstr(error_line(&e, line, sizeof line), store_fixture.files.folder));
@@ -53,7 +53,8 @@ static void test_failed_piece_fails_await(void **state) {
     }
 }
 
-/* Releasing a block waits for its read in flight, before another block reuses the memory. */
+/* Releasing a block waits until a read of the block in flight ends, before another block reuses the memory.
+ */
 static void test_cancelled_await_waits_for_read(void **state) {
     (void)state;
     for (int separate = 0; separate < 2; separate++) {
@@ -218,7 +219,7 @@ static void test_short_fused_tensor_is_rejected(void **state) {
 }
 
 /* Direct reads go straight to staging. Only the disk blocks at both ends of a piece use the bounce buffer,
- * which has one page; one read per page would be thousands of reads. */
+ * which has one page. If all bytes passed through the bounce buffer, there would be thousands of reads. */
 static void test_direct_reads_skip_bounce_buffer(void **state) {
     (void)state;
     one_block(5 << 20, 0);

@@ -50,7 +50,8 @@ static void make_need(void) {
     }
 }
 
-/* One of two pooled blocks is not pinned: each step copies it to staging, in parallel with the bus. */
+/* Of two blocks held in host memory one is not pinned: each step copies the unpinned block to staging, in
+ * parallel with transfers over the bus. */
 static void test_unpinned_pool_costs_host_copies(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
@@ -119,7 +120,7 @@ static void test_lower_pin_limit_is_never_faster(void **state) {
             last = plan.seconds;
         }
         slower += last > first * 1.001;
-        /* a limit below the size of the staging buffers, which shrink or stay unpinned */
+        /* the pin limit is below the size of the staging buffers, so these buffers shrink or stay unpinned */
         plan_limit_pins(&need, need.interstage_bytes + below(largest));
         plan_solve(&need, ram, vram, &plan);
         check_pinned(&limited);

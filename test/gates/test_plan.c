@@ -13,7 +13,7 @@
 #include <time.h>
 
 enum { NEEDS_MOST = 80 };
-static int needs, brute; /* random cases; cases per comparison with brute force */
+static int needs, brute; /* number of random cases; number of cases of each comparison with brute force */
 
 static uint64_t random_state;
 static struct run_need need;
@@ -154,7 +154,8 @@ static void test_prediction_is_monotone(void **state) {
         random_state = seed_base + 300 + (uint64_t)i;
         make_need(i % 2, 1, 20);
         struct stage_need *n = &need.stage[0];
-        /* few evaluations, because the extrapolated time of many is a mean and need not be monotone */
+        /* few evaluations: for many evaluations the time is extrapolated from a mean and need not be monotone
+         */
         if (n->evaluations > 6) n->evaluations = 6;
         memset(&plan, 0, sizeof plan);
         struct plan_stage *p = &plan.stage[0];
@@ -212,7 +213,8 @@ static void test_two_blocks_by_hand(void **state) {
     } cases[] = {
         {1, 0, 0, 0, 12}, /* ring of one block: copy and compute alternate */
         {2, 0, 0, 0, 7},  /* ring of two blocks: compute waits only for the first copy */
-        {2, 0, 1, 0, 9},  /* three seconds per evaluation, which starts with a copy that compute waits for */
+        {2, 0, 1, 0, 9},  /* three seconds per evaluation: compute waits for the first copy of each evaluation
+                           */
         {2, 0, 0, 1, 12}, {2, 1, 0, 0, 7}, {8, 0, 0, 0, 7},
     };
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
@@ -226,7 +228,8 @@ static void test_two_blocks_by_hand(void **state) {
     }
 }
 
-/* Pooled blocks are read from disk once, other blocks in each evaluation; disk and bus work in parallel. */
+/* Blocks in the host pool are read from disk once, other streamed blocks in each evaluation. Disk and bus
+ * work in parallel. */
 static void test_pool_and_disk_by_hand(void **state) {
     (void)state;
     static const uint64_t mb = 1000000;
@@ -347,7 +350,8 @@ static void test_more_memory_is_never_slower(void **state) {
                   faster);
 }
 
-/* In small budget steps, several plans with different residents, rings and pools are equally fast. */
+/* Budgets grow in small steps, so that several plans with different residents, rings and pools are equally
+ * fast. More memory must still never be slower. */
 static void test_ties_are_never_slower(void **state) {
     (void)state;
     double worst = 0;
@@ -472,8 +476,8 @@ static double solve_seconds(uint64_t ram, uint64_t vram) {
     return processor_seconds() - began;
 }
 
-/* Returns the best time with these residents and this ring over all sets of pooled blocks, with staging in
- * the remaining RAM; at most `best`. */
+/* Returns the smaller of `best` and the shortest time with the plan's residents and ring. Tries all sets of
+ * blocks in the host pool, with staging in the remaining RAM. */
 static double best_pool(const struct block_stream *block_stream, struct plan_stage *p, uint64_t host,
                         double best) {
     const struct stage_need *n = &need.stage[0];
@@ -491,7 +495,8 @@ static double best_pool(const struct block_stream *block_stream, struct plan_sta
     }
 }
 
-/* Returns the best time over all sets of residents, with the ring in the remaining VRAM; at most `best`. */
+/* Returns the smaller of `best` and the shortest time over all sets of residents, with the ring in the
+ * remaining VRAM. */
 static double brute_force(uint64_t device, uint64_t host, double best) {
     static struct block_stream block_stream;
     const struct stage_need *n = &need.stage[0];
@@ -502,7 +507,7 @@ static double brute_force(uint64_t device, uint64_t host, double best) {
         if (bytes + plan_least_ring(n, &p) > device) continue;
         p.ring_bytes = (device - bytes) / PLAN_PAGE * PLAN_PAGE;
         if (block_stream_bound(&block_stream, &p) >= best) continue;
-        /* on a device with its own memory this time is a lower bound, without disk reads */
+        /* on a device with its own memory, the time computed here is a lower bound: it has no disk reads */
         double seconds = block_stream_timing(&block_stream, &p).seconds;
         if (seconds < best) best = need.separate ? best_pool(&block_stream, &p, host, best) : seconds;
     }
@@ -644,7 +649,7 @@ static int by_value(const void *a, const void *b) {
     return (x > y) - (x < y);
 }
 
-/* Budgets of both memories grow from the minimum to nearly all bytes. Needs with many equally fast plans are
+/* RAM and VRAM budgets grow from the minimum to nearly all bytes. Needs with many equally fast plans are
  * the slowest to solve. */
 static void time_kind(int kind, bool separate) {
     double times[NEEDS_MOST / 20 * 49];
@@ -690,7 +695,7 @@ static void test_advice_is_faster(void **state) {
     (void)state;
     struct plan_advice advice;
     int n_memory = 0;
-    /* Needs are random: continues until at least one waits for memory. */
+    /* The run_needs are random: continues until at least one run waits for memory. */
     for (int i = 0; i < needs / 20 + 2 || (!n_memory && i < 100); i++) {
         random_state = seed_base + 40000 + (uint64_t)i;
         make_need(i % 2, 1 + (int)below(3), 16);

@@ -1,5 +1,5 @@
 /* `bench block --predict` against formulas: FLOPs of products, bytes moved by elementwise passes, kernel
- * launches and seconds. test_cuda_work.c compares the launches with the device's. */
+ * launches and seconds. test_cuda_work.c compares the launches with those of a CUDA device. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>

@@ -171,7 +171,7 @@ static uint8_t level(double value) {
     return (uint8_t)lrint(255 * fmin(fmax(value, 0), 1));
 }
 
-/* Returns the number of pixel values that differ by more than rounding. */
+/* Returns the number of pixel values that differ by more than a rounding error. */
 static int n_unlike(const uint8_t *a, const uint8_t *b, int n) {
     int count = 0;
     for (int i = 0; i < n; i++) count += abs(a[i] - b[i]) > 1;
@@ -250,7 +250,7 @@ static void test_preview_blends_inpainting(void) {
     struct rig rig;
     struct sluice_request r = request_of("latent");
     for (int i = 0; i < 48 * 32 * 3; i++) rgb[i] = (uint8_t)(i * 7);
-    /* a white mask over the left third: this region is repainted */
+    /* a white mask over the left third of the image, which is repainted */
     for (int y = 0; y < 32; y++) memset(black + y * 48 * 3, 255, 16 * 3);
     mask.rgb = black;
     r.init_image = &init;
@@ -290,7 +290,7 @@ static void record_memory(void *user, long n) {
     }
 }
 
-/* Returns the planned bytes without those of the bare process and of libraries. */
+/* Returns the planned bytes, less the bytes of the bare process and of libraries. */
 static json_int_t planned_without_libraries(json_t *plan) {
     json_int_t most = 0;
     size_t i;

@@ -5,7 +5,7 @@
 #include "test/lib/residency.h"
 
 /* Returns a bf16 model whose row lengths are multiples of 256 or not, so that quantisation blocks of 256 and
- * of 32 values occur. */
+ * of 32 values are both tested. */
 static const char *small_checkpoint(void) {
     return random_model(
         "small", "zimage",

@@ -19,8 +19,8 @@
  *     precision                         in_bf16: budgets, edited_plans, batch_against_seeds again
  *     weight types                      test_residency_types.c, test_requantise.c
  *
- * Hashes are compared within one process only. A second run limits oneDNN to AVX2, which most users have and
- * where the result of a row may depend on its neighbours. */
+ * Hashes are compared within one process only. A second run limits oneDNN to AVX2, which most users have.
+ * With AVX2 the result of a row may depend on the rows computed together with it. */
 #include "test/lib/fixtures.h"
 #include "test/lib/gates.h"
 #include "test/lib/residency.h"
@@ -29,8 +29,8 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Runs requests with other batch sizes, guidance, shapes and prompt lengths: each at its minimum budget, with
- * direct reads, and with a plan that streams all blocks. */
+/* Runs requests with other batch sizes, guidance, shapes and prompt lengths. Runs each request at its minimum
+ * budget, with direct reads, and with a plan that streams all blocks. */
 static void shapes(struct rig *rig, const struct gate *gate, const char *name) {
     int n = thorough() ? gate->n_shapes : (gate->n_shapes + 2) / 3;
     for (int i = 0; i < n; i++) {

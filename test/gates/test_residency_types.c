@@ -2,8 +2,8 @@
  * bit-identical results within the planned memory.
  *
  * The transformer has two layers and two refiners. Its matrices have one weight type, or several in turn so
- * that blocks of one kind differ in size; the files are safetensors or GGUF. Without THOROUGH only every
- * fifth type runs. */
+ * that blocks of one kind differ in size; the files are safetensors or GGUF. Without the environment variable
+ * THOROUGH only every fifth type runs. */
 #include "test/lib/residency.h"
 #include "test/lib/random_models.h"
 

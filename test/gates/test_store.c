@@ -5,7 +5,8 @@
 #include "test/lib/store_adapters.h"
 #include "test/lib/synthetic_run.h"
 
-/* layouts, needs: numbers of random cases; stride: every stride-th call that can fail is made to fail */
+/* layouts: number of random file layouts; needs: number of random run_needs; stride: every stride-th call
+ * that can fail is made to fail */
 static int layouts, needs, stride;
 
 static void every_layout(uint64_t n) {
@@ -131,7 +132,7 @@ static void test_failed_read_reaches_acquire(void **state) {
         residents_destroy(&store_fixture.residents);
         long reads = atomic_load(&fault_sys.count[CALL_READ]);
         memory_checker_restart();
-        /* fails one of the first half of the reads: short reads change the number of reads */
+        /* fails a read of the first half, because short reads change the total number of reads */
         if (reads) fault_sys_fail(&fault_sys, CALL_READ, 1 + (long)below((uint64_t)reads) / 2, 0);
         struct error e = {0};
         struct store *store = store_fixture_open(&e);
@@ -262,7 +263,7 @@ static void test_other_block_is_not_reused(void **state) {
 static void test_stall_is_counted(void **state) {
     (void)state;
     one_block(1000, 0);
-    atomic_store(&fault_sys.random, 1); /* the read takes nearly half a second */
+    atomic_store(&fault_sys.random, 1); /* the delayed read takes nearly half a second */
     fault_sys.delay_us = 500000;
     struct error e = {0};
     struct store *store = store_fixture_open(&e);
@@ -377,7 +378,7 @@ static void test_visit_list_grows(void **state) {
     int n = list.n_visits;
     while (visit_add(&list, (struct visit){.block = n}, &e) == OK) n++;
     assert_int_equal(e.code, MEMORY);
-    assert_int_equal(list.n_visits, n); /* growing the list keeps the earlier visits */
+    assert_int_equal(list.n_visits, n); /* growing the visit list keeps the earlier visits */
     for (int i = 0; i < n; i++) assert_int_equal(list.visits[i].block, i);
     visit_list_destroy(&list);
     visit_list_destroy(&list);
@@ -488,8 +489,8 @@ static void check_refused(const struct run_need *need, uint64_t least) {
     }
 }
 
-/* Plans for budgets from the minimum to more than all bytes: each plan fits, and more memory hardly ever
- * streams more. Returns how often it streams more; *worst is the largest ratio. */
+/* Plans for budgets from the minimum to more than all bytes. Each plan must fit. Returns how often a larger
+ * budget streams more bytes; *worst is the largest ratio of these bytes. */
 static int sweep_budgets(const struct run_need *need, uint64_t least, double *worst) {
     static struct plan plan, again;
     uint64_t all = least, before[PLAN_STAGES_MAX];
@@ -543,7 +544,8 @@ static void test_plan_fits_every_budget(void **state) {
     assert_true(worst <= 1.127);
 }
 
-/* Returns the longest run of streamed blocks in `visits` visits that repeat after n visits. */
+/* Returns the length of the longest sequence of consecutive streamed blocks in `visits` visits. The blocks
+ * repeat after n visits. */
 static int longest_gap(const struct plan_stage *p, int n, int visits) {
     int longest = 0, gap = 0;
     for (int b = 0; b < visits; b++) {
@@ -651,7 +653,8 @@ static void test_every_budget_keeps_bits(void **state) {
             assert_no_memory_violation();
         }
         assert_true(synthetic.plan.keep);
-        assert_int_equal(synthetic.counters.bytes_moved, 0); /* all blocks are resident from earlier runs */
+        assert_int_equal(synthetic.counters.bytes_moved,
+                         0); /* all blocks are resident since the earlier runs */
         residents_destroy(&synthetic.residents);
     }
     synthetic_remove();

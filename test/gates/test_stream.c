@@ -208,8 +208,8 @@ static void test_separate_branches_double_time(void **state) {
     assert_true(n >= 4);
 }
 
-/* Checks that step times are within 3 % of the lower bound. Longer times are allowed where the prediction
- * exceeds the bound too, because a ring holds only whole blocks. */
+/* Checks that step times are within 3 % of the lower bound. Longer times are allowed if the predicted time
+ * exceeds the lower bound too: a ring holds only whole blocks. */
 static void check_ahead(const struct stream_async_row *r, int *n_out_of_reach) {
     double over = r->seconds / r->floor_seconds, predicted = r->predicted_seconds / r->floor_seconds;
     if (over > 1.03)
@@ -325,7 +325,7 @@ static void paced_fixture_close(void) {
 }
 
 /* Runs on the paced device with VRAM for `more_blocks` blocks beyond the minimum; checks weights and the time
- * of two steps. Blocks in the ring before these steps do not cross the bus during them. */
+ * of two steps. Blocks that are in the ring before the two steps do not cross the bus during the steps. */
 static void run_paced(int more_blocks, struct error *e) {
     struct stream_times times = {0};
     assert_int_equal(stream_measure(&fixture.run, &need, e), OK);

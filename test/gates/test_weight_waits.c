@@ -162,7 +162,7 @@ static double fixture_run(const struct rates *rates, uint64_t staging_bytes) {
 }
 
 /* Returns the time at which a block is computed if its copy starts at 0 and proceeds in parts of `part`
- * bytes. An operator starts when the part with the end of its weight has arrived. */
+ * bytes. An operator starts when the last byte of its weight has arrived. */
 static double block_seconds(uint64_t weight, uint64_t part, double bus, double operator, bool last_first) {
     double now = 0;
     for (int i = 0; i < OPS; i++) {
@@ -175,7 +175,8 @@ static double block_seconds(uint64_t weight, uint64_t part, double bus, double o
 }
 
 struct timed_case {
-    /* bytes of a weight; bytes that each wait for a copy covers, a multiple of the copy piece */
+    /* weight: bytes of a weight. part: bytes that each wait for a copy covers, a multiple of the copy piece.
+     */
     uint64_t weight, part;
     double load; /* compute time divided by copy time */
 };
@@ -215,7 +216,7 @@ static void test_overlap_matches_virtual_clock(void **state) {
 enum { PACED_ROWS = 512, CHECK_STRIDE = 61 };
 static const double paced_bus = 0.3e9;
 #if defined(__SANITIZE_THREAD__) || defined(__SANITIZE_ADDRESS__)
-/* sanitizers take as long as the paced bus, so these builds check only the bytes */
+/* builds with sanitizers compute as slowly as the paced bus copies, so they check only the bytes */
 static const double minimum_gain = 0;
 #else
 static const double minimum_gain = 0.15;

@@ -35,7 +35,7 @@ static void arithmetic_linear(const struct op *op, float *weight_row) {
     }
 }
 
-/* Adds each adapter's low-rank product, which reads its own columns of the low-rank input. */
+/* Adds each adapter's low-rank product. The low-rank input holds the columns of all adapters side by side. */
 static void arithmetic_add_side(const struct op *op) {
     int32_t column = 0, row;
     struct tensor up;

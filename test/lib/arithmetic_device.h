@@ -17,7 +17,8 @@ struct arithmetic {
 
 struct arithmetic arithmetic_make(void);
 
-/* The device's run function. A test that replaces it for one operator calls it for the others. */
+/* The device's run function. A test that replaces the run function for one operator calls arithmetic_run for
+ * all other operators. */
 enum status arithmetic_run(struct device *device, const struct op *op, void *workspace, struct error *e);
 
 #endif

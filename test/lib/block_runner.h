@@ -35,13 +35,14 @@ struct block_runner *runner_open(const struct golden *g, int slot, struct lane l
 
 void runner_close(struct block_runner *b);
 
-/* Returns the lane's state tensor that the family publishes by this name; fails the test if absent. */
+/* Returns the lane's state tensor that the family publishes under the given name; fails the test if absent.
+ */
 struct tensor runner_state(const struct block_runner *b, const char *name);
 
 /* Reads the block's weights from its file and runs its forward once. */
 void runner_run(struct block_runner *b, const struct block *block, float timestep);
 
-/* Returns the block of that name; fails the test if there is none. */
+/* Returns the block with the given name; fails the test if there is none. */
 const struct block *runner_block(const struct block_runner *b, const char *name);
 
 void runner_put(struct tensor to, struct tensor from);
@@ -58,7 +59,8 @@ struct tensor runner_patches(struct block_runner *b, struct tensor latent);
 /* Reads the rows of embedding table number `table` that the lane uses. */
 void runner_read_table(struct block_runner *b, int table);
 
-/* Reads a text encoder's embedding rows of these token ids. The lane holds the positions of image tokens. */
+/* Reads a text encoder's embedding rows for the given token ids. The lane holds the positions of image
+ * tokens. */
 void runner_gather(struct block_runner *b, struct tensor ids);
 
 /* Runs all visits of one evaluation, in the family's order. */

@@ -1,5 +1,5 @@
-/* Shared by the block tests of two-stream transformers (models/mmdit.h): the lane of case 0 after its first
- * step, and checks of the parts that these families have in common. */
+/* Shared by the block tests of two-stream transformers (models/mmdit.h): the lane of case 0 after the first
+ * step, and checks of the embedders, final layers and whole forward passes. */
 #ifndef SLUICE_TEST_BLOCK_RUNNER_MMDIT_H
 #define SLUICE_TEST_BLOCK_RUNNER_MMDIT_H
 

@@ -1,5 +1,5 @@
-/* Tests CLIP-L, OpenCLIP-H and OpenCLIP-G alone, on their own data (test/golden/clip.py): the hidden states
- * of every usable layer, window by window, and the pooled row. Files with transformers' names and with
+/* Tests CLIP-L, OpenCLIP-H and OpenCLIP-G without a pipeline, on data of test/golden/clip.py: the hidden
+ * states of every usable layer, window by window, and the pooled row. Files with transformers' names and with
  * OpenCLIP's must give the same bits, and every weight must influence the result. */
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -31,8 +31,8 @@ static struct text_reads reads_of(const struct golden *g) {
     return (struct text_reads){.hidden_state_from_end = 1, .tokens = true, .pooled = true, .projected = true};
 }
 
-/* Reads the encoder's configuration. For the OpenCLIP file the test passes only the number of heads: single
- * files have no configuration, and this fixture's heads are not 64 wide. */
+/* Reads the encoder's configuration. For the OpenCLIP file the test passes only the number of heads. Single
+ * files have no configuration, and the fixture's heads do not have the usual width of 64. */
 static void read_config(const struct golden *g, bool open, struct config *config, struct error *e) {
     char path[GOLDEN_PATH + 64], json[64];
     int heads = 0;

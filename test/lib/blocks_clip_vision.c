@@ -10,7 +10,7 @@
 static const struct tolerance tolerances[] = {
     {"vision.norm", 4.7e-7, 1.4e-6}, {"block.vision", 7.81e-8, 2.4e-7}, {"seen", 5.05e-7, 1.5e-6}, {0}};
 
-/* Opens a runner on the reference's normalised input image [3, Y, X]; NULL if there is none. */
+/* Opens a runner on the reference's normalised input image [3, Y, X]; NULL if the fixture has none. */
 static struct block_runner *open_picture(const struct golden *g, size_t one, const char *which) {
     int slot = recipe_slot(g->model->recipe, FAMILY_VISION);
     const struct component *c = &g->model->component[slot];

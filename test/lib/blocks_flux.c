@@ -39,10 +39,10 @@ static struct block_runner *open_case(const struct golden *g) {
 
 /* Returns the tolerance's name: guidance above 10 has its own, larger tolerance.
  *
- * The guidance embedding takes angles of guidance * 1000 * frequency: 3500 times a frequency for
- * guidance 3.5, 30000 times for 30. 3 of PyTorch's 128 frequencies are an ulp off (its exp is). With the
- * engine's frequencies the reference's own conditioning changes by the difference that these tests measure,
- * within 5 %. */
+ * The guidance embedding takes angles of guidance * 1000 * frequency: a factor of 3500 for guidance 3.5, of
+ * 30000 for guidance 30. 3 of PyTorch's 128 frequencies are an ulp off (its exp is). With the engine's
+ * frequencies, PyTorch's conditioning vector changes by as much as engine and reference differ, within 5 %.
+ */
 static const char *by_guidance(const struct lane *lane, const char *name, const char *far) {
     return lane->guidance > 10 ? far : name;
 }
@@ -80,7 +80,7 @@ static void test_single(const struct golden *g) {
     expect_block(g, "single", "single_transformer_blocks.%d");
 }
 
-/* The reference's transformer also returns rows for reference images; these are ignored. */
+/* The diffusers transformer also returns rows for reference images; the test ignores these rows. */
 static void test_transformer(const struct golden *g) {
     struct lane lane = lane_of(g);
     mmdit_expect_velocity(g, lane, by_guidance(&lane, "block.velocity", "block.velocity.far"));

@@ -22,7 +22,7 @@ static const struct component *tower_of(const struct golden *g) {
     return model_component(g->model, FAMILY_VISION);
 }
 
-/* Returns image i of a case: its vision tokens, and the token grid for an image of that size. */
+/* Returns image i of a case: the vision tokens, and the token grid for the image size. */
 static struct vision_span picture_of(const struct golden *g, size_t one, int i) {
     char rows[64], pixels[64];
     struct vision_span span = {0};

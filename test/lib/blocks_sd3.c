@@ -71,7 +71,8 @@ static void test_layers(const struct golden *g) {
     expect_block(g, "last", true);
 }
 
-/* Runs one forward pass of the whole transformer, over all text tokens, as expect.json describes it. */
+/* Runs one forward pass of the whole transformer, over all text tokens, with the inputs that expect.json
+ * lists. */
 static void expect_call(const struct golden *g, const json_t *call) {
     const char *name = json_string_value(json_object_get(call, "name"));
     const json_t *skipped = json_object_get(call, "left_out");

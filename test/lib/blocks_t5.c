@@ -57,7 +57,8 @@ static int layer_of(const struct golden *g, struct t5 t5) {
     return (int)json_integer_value(json_object_get(about, "layer"));
 }
 
-/* Runs the block that makes the position bias: the layer's own, or the one shared by all layers. */
+/* Runs the block that makes a layer's position bias. In T5 all layers share one such block; in umT5 each
+ * layer has one. */
 static void visit_bias(const struct golden *g, struct block_runner *b) {
     char name[64];
     struct t5 t5 = t5_of(g);

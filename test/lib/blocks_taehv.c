@@ -1,6 +1,6 @@
-/* Tests the tiny video decoder (TAEHV) on its own data (test/golden/taehv.py): its frames, the influence of
- * every weight, and equal bits between its blocks and its operators run one after another over whole frames,
- * also when it works in many bands. test/models/test_vae_causal.c runs it with the other video VAEs. */
+/* Tests the tiny video decoder (TAEHV) on data of test/golden/taehv.py: the frames, and the influence of
+ * every weight. Its blocks, also in many bands, must give the same bits as its operators run one after
+ * another over whole frames. test/models/test_vae_causal.c runs it with the other video VAEs. */
 #include "engine/base/random.h"
 #include "loaders/loaders.h"
 #include "models/models.h"
@@ -236,8 +236,8 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
     return out;
 }
 
-/* Blocks and whole-frame operators give the same bits, although all state memory starts as NaN. The sizes
- * need one band, or several in the last level, the last two levels or all levels. */
+/* Blocks and whole-frame operators give the same bits, although all state memory starts as NaN. Depending on
+ * the frame size there is one band, or several bands in the last level, the last two levels or all levels. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][3] = {{1, 1, 1},   {3, 1, 2},   {1, 5, 120}, {2, 4, 130},
                                        {1, 33, 31}, {2, 3, 520}, {1, 9, 260}, {1, 20, 520}};

@@ -1,4 +1,4 @@
-/* Tests the tiny image decoder (TAESD) on its own data (test/golden/taesd.py): its images and the influence
+/* Tests the tiny image decoder (TAESD) on data of test/golden/taesd.py: its images and the influence
  * of every weight. Its blocks give the same bits as its operators run one after another over whole images,
  * also in many bands, and with the full-frame buffer on the device or on the host. */
 #include "engine/base/random.h"
@@ -130,8 +130,9 @@ static struct tensor whole_decode(struct block_runner *b, const struct golden *g
                            FINISH_TO_SIGNED);
 }
 
-/* Blocks and whole-image operators give the same bits, although the full-frame buffer starts as NaN. The
- * sizes need one band, two or three in the last level (the last one short), or several in all levels. */
+/* Blocks and whole-image operators give the same bits, although the full-frame buffer starts as NaN.
+ * Depending on the image size there is one band, two or three bands in the last level (the last band is
+ * short), or several bands in all levels. */
 static void test_whole(const struct golden *g) {
     static const int32_t sizes[][2] = {{1, 1}, {2, 9}, {5, 120}, {8, 130}, {33, 31}, {4, 700}};
     for (int i = 0; i < COUNT_OF(sizes); i++) {

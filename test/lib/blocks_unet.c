@@ -1,8 +1,8 @@
 /* Tests the UNets' blocks one by one, each on the reference's input, then whole forward passes; see
  * blocks_flux.c.
  *
- * The reference's images are [C, Y, X], the engine's [Y, X, C]. The two resnets of a down level make three
- * skip connections: the level's input and the output of each resnet. */
+ * The images of the reference are [C, Y, X]; those of the engine are [Y, X, C]. The two resnets of a down
+ * level make three skip connections: the level's input and the output of each resnet. */
 #include "test/lib/block_runner.h"
 #include "test/lib/suites.h"
 
@@ -71,8 +71,8 @@ static json_t *call_of(const struct golden *g, int call) {
     return json_array_get(json_object_get(g->expect, "unet"), (size_t)call);
 }
 
-/* Opens a runner on a call of the reference. The lane's latent is the first channels of the UNet's input; the
- * other channels are concatenated. */
+/* Opens a runner on a call of the reference. The lane's latent has the first channels of the UNet's input;
+ * the remaining channels are the lane's concatenated input. */
 static struct block_runner *open_call(const struct golden *g, int call) {
     char name[32];
     snprintf(name, sizeof name, "unet.%d.in", call);
@@ -98,7 +98,9 @@ static float timestep_of(const struct golden *g, int call) {
     return (float)json_number_value(json_object_get(call_of(g, call), "t"));
 }
 
-enum { BLOCKS_OF = 2 }; /* the reference call whose single blocks have data */
+enum {
+    BLOCKS_OF = 2
+}; /* index of the reference call for which the fixture holds the input and output of individual blocks */
 
 static const char *module_of(const struct golden *g, const char *name) {
     json_t *about = json_object_get(json_object_get(g->expect, "blocks"), name);
@@ -184,7 +186,7 @@ static void test_ends(const struct golden *g) {
     runner_close(b);
 }
 
-/* Compares whole forward passes: two sizes, odd at some level, at two timesteps. */
+/* Compares whole forward passes at two timesteps and two image sizes, of which some level has an odd size. */
 static void test_whole(const struct golden *g) {
     for (int i = 0; i < CALLS; i++) {
         char name[32], key[32];

@@ -21,8 +21,8 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* Measured under emulation: a GPU rounds operands of convolutions to TF32, those of attention and its
- * products to bf16. */
+/* Measured under emulation: a GPU rounds operands of convolutions to TF32, and operands of attention and of
+ * its matrix products to bf16. */
 static const struct tolerance gpu_tolerances[] = {
     {"vae.resnet", 1.73e-4, 5e-4},
     {"vae.resnet_shortcut", 3.01e-4, 9e-4},
@@ -93,7 +93,8 @@ static void test_decoder(const struct golden *g) {
     runner_close(b);
 }
 
-/* Runs the decoder through the executor; expects the bits of `want`, from blocks run one by one. */
+/* Runs the decoder through the executor; expects the same bits as `want`, the result of running its blocks
+ * one by one. */
 static void decode_run(struct vae_run *r, struct block_runner *b, const void *want) {
     struct tensor picture = b->lane.picture;
     memset(picture.data, 0, (size_t)tensor_bytes(&picture));

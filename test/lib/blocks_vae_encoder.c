@@ -1,4 +1,4 @@
-/* Tests the VAE encoder on its own data (test/golden/vae_encoder.py): its moments and the influence of every
+/* Tests the VAE encoder on data of test/golden/vae_encoder.py: its moments and the influence of every
  * weight. A large and a small full-frame buffer, on the device and on the host, and images of several sizes
  * in one stage give the same bits. Its blocks are also tested on the data of whole pipelines. */
 #include "engine/base/random.h"
@@ -17,8 +17,8 @@
 static const struct tolerance tolerances[] = {
     {"moments", 9.05e-7, 2.7e-6},   {"encoder", 3.49e-7, 1.1e-6},           {"encoder.resnet", 2.7e-7, 9e-7},
     {"encoder.mid", 1.73e-7, 6e-7}, {"encoder.downsampler", 1.36e-7, 5e-7}, {0}};
-/* Measured under emulation: a GPU rounds operands of convolutions to TF32, those of attention and its
- * products to bf16. */
+/* Measured under emulation: a GPU rounds operands of convolutions to TF32, and operands of attention and of
+ * its matrix products to bf16. */
 static const struct tolerance gpu_tolerances[] = {{"moments", 2.89e-3, 8e-3},
                                                   {"encoder", 1.19e-3, 4e-3},
                                                   {"encoder.resnet", 5.88e-4, 1.8e-3},
@@ -185,7 +185,8 @@ static void test_tiled(const struct golden *g) {
 
 enum { LANES = 3 };
 
-/* Runs a stage with images of several sizes; each must have the bits of the stage with that image only. */
+/* Runs a stage with images of several sizes. Each result must be bit-identical to that of a stage with this
+ * image alone. */
 static void run_lanes(struct vae_run *r, struct device *device, const struct lane *alone, bool on_host) {
     const uint64_t plenty = (uint64_t)1 << 40;
     plan_solve(&r->need, plenty, plenty, &r->plan);

@@ -7,8 +7,8 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The tolerance of blocks is larger: some 480 of their 512 rows of keys and values are equal, and sums of
- * equal numbers are all rounded in one direction. */
+/* The tolerance of blocks is larger: about 480 of the 512 key and value rows of the padded text are equal,
+ * and sums of equal numbers are all rounded in one direction. */
 static const struct tolerance tolerances[] = {
     {"block.e", 4.75e-6, 1.5e-5},
     {"block.e6", 5.18e-8, 1.6e-7},
@@ -62,7 +62,7 @@ static void put_frame(struct tensor latent, struct tensor frame) {
                sizeof(float) * (size_t)pixels);
 }
 
-/* Returns the lane of case 0 with this latent and its concatenated channels. */
+/* Returns the lane of case 0 with the given latent and the concatenated channels of the case. */
 static struct lane lane_at(const struct golden *g, const char *latent) {
     struct lane lane = {
         .text = padded_text(g), .image = vision_rows(g), .latent = test_copy(golden_single(g, latent))};

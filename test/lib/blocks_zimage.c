@@ -35,7 +35,7 @@ static struct tensor caption_rows(const struct block_runner *b, const char *name
     return tensor_slice(all, all.dim[0] - n_caption_rows(b), n_caption_rows(b));
 }
 
-/* Sets a float in the settings by its config.json key. */
+/* Sets a float in the settings, selected by the key of config.json. */
 static void set_float(struct component *c, const char *key, float value) {
     const struct setting *s = c->family->settings;
     while (strcmp(s->keys[0], key)) s++;

@@ -11,7 +11,7 @@ static const int palette[N_COLOURS][3] = {{215, 30, 35},  {40, 165, 60},  {35, 7
                                           {250, 140, 20}, {150, 40, 180}, {20, 20, 20},  {245, 245, 245}};
 
 /* A pixel's colour is clear if the second nearest palette colour is this much farther away. A mixture of two
- * colours (a blurred edge, an undecided model) belongs to neither. */
+ * colours (a blurred edge, an undecided model) counts as neither colour. */
 static const double clear_ratio = 1.2;
 
 static int colour_class(const uint8_t *rgb) {
@@ -56,8 +56,8 @@ static bool workspace_open(struct workspace *c, const struct picture *p) {
     return true;
 }
 
-/* Sets pixels of value `from` that touch a pixel of the other value to that value: from 1 erodes, from 0
- * dilates. Pixels beyond the image's edge count as equal to the pixel itself. */
+/* Flips pixels of value `from` that touch a pixel of another value: `from` 1 erodes, `from` 0 dilates. Pixels
+ * beyond the image's edge count as equal to the pixel itself. */
 static void erode_or_dilate(const struct workspace *c, uint8_t *mask, uint8_t from, int passes) {
     for (; passes > 0; passes--) {
         memcpy(c->spare, mask, (size_t)c->n);
@@ -90,8 +90,8 @@ static int flood(const struct workspace *c, int start) {
     return n;
 }
 
-/* Standard deviations of a shape's pixels around its centroid, for the shapes as draw.py draws them with
- * half-side 1 and y down. */
+/* Standard deviations of a shape's pixels around the centroid, for draw.py's shapes with half-side 1 and y
+ * pointing down. */
 static const double shape_spread[N_SHAPES][2] = {
     {.5, .5}, {.519615, .519615}, {.408248, .424264}, {0.374973, 0.374973}};
 /* The right half of the star's outline, from the top; the left half mirrors it. */
@@ -151,8 +151,9 @@ static struct extent part_extent(const struct workspace *c) {
 }
 
 /* Returns the IoU of the component with the template, centroid on centroid, stretched to the component's
- * standard deviations. Stretched to the box instead, as in draw.py's reader, a star with blurred tips reads
- * as a circle or a triangle. Not stretched at all, an oblong square does. */
+ * standard deviations. If the template were stretched to the bounding box, as in draw.py's reader, a star
+ * with blurred tips would be read as a circle or a triangle. If it were not stretched at all, an oblong
+ * square would be misread too. */
 static double overlap(const struct workspace *c, const struct extent *e, int shape) {
     double scale_x = e->spread_x / shape_spread[shape][0], scale_y = e->spread_y / shape_spread[shape][1];
     int both = 0, n_template = 0;

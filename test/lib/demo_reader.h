@@ -1,9 +1,9 @@
 /* Finds flat shapes on a plain background in an image. Colours are classed by the nearest palette colour;
  * shapes are connected components, classed by their overlap with templates.
  *
- * models/demo_train/draw.py has the same reader in Python and draws the same palette and shapes. Pure
- * functions of the pixels: no state, no files, nothing of the engine. Any image size; without memory the
- * image reads as empty. */
+ * models/demo_train/draw.py has the same reader in Python and draws the same palette and shapes. The
+ * functions depend on the pixels alone: no state, no files, no code of the engine. Any image size; without
+ * memory the image reads as empty. */
 #ifndef SLUICE_TEST_DEMO_READER_H
 #define SLUICE_TEST_DEMO_READER_H
 

@@ -57,7 +57,8 @@ void caption(const struct scene *s, char text[CAPTION_MAX]) {
 
 const char *const aspect_words[N_ASPECTS] = {"background", "colour", "side", "shape", "count"};
 
-/* Detected shapes of a group's colour: how many, how many of the group's shape, their mean position. */
+/* Detected shapes with a group's colour: their number, the number that also have the group's shape, and their
+ * mean position. */
 struct found {
     int n, n_shape;
     double dx, dy;

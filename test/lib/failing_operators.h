@@ -13,7 +13,8 @@ void operators_fail_at(long at);
 void operators_end(struct rig *rig);
 
 /* Runs the request once without faults, then with one operator failing each time, at positions spread over
- * the run. At least half of these runs must succeed, with the same result. */
+ * the run. At least half of the runs with a failing operator must succeed, with the result of the run without
+ * faults. */
 void operators_fail_in_turn(struct rig *rig, const struct sluice_request *request);
 
 #endif

@@ -25,7 +25,7 @@ enum call {
     N_CALLS
 };
 
-/* How a read or a write fails; every other call fails in one way. */
+/* How a read or a write fails. Calls of any other kind have only one way to fail. */
 enum fault { FAULT_ERROR, FAULT_SHORT, FAULT_INTERRUPTED, FAULT_END };
 
 struct fault_sys {
@@ -65,7 +65,8 @@ void fault_sys_init(struct fault_sys *w, uint64_t seed);
 /* Restarts the counts and peaks; no call fails. */
 void fault_sys_restart(struct fault_sys *w);
 
-/* Restarts the counts. Call number `at` (0: none) and `more` further calls (LONG_MAX: all) fail. */
+/* Restarts the counts. Call number `at` (0: none) fails, and so do the `more` calls after it (LONG_MAX: all).
+ */
 void fault_sys_fail(struct fault_sys *w, enum call call, long at, long more);
 
 int64_t fault_sys_live_bytes(struct fault_sys *w);

@@ -33,8 +33,9 @@ static const struct suite *const clip_kinds[] = {&blocks_clip_kinds, NULL};
 #define TAESD       .blocks = taesd, .open = taesd_open, .close = taesd_close
 #define TAEHV       .blocks = taehv, .open = taehv_open, .close = taehv_close
 
-/* Larger tolerances for Qwen-Image's VAE: a norm divides pixels by their size, which nearly vanishes for
- * some. Measured under emulation; PyTorch with the same roundings (TF32, bf16 in attention) is off by 11. */
+/* Larger tolerances for Qwen-Image's VAE: a norm divides each pixel by its length, which is nearly 0 for some
+ * pixels. Measured under emulation. PyTorch with the same roundings (TF32, bf16 in attention) is off by 11 of
+ * 255 levels. */
 static const struct tolerance few_channels[] = {
     {"decoded", 6.05e-3, 1.5e-2},
     {"decoded, free-running", 1.59e-2, 4e-2},
@@ -43,7 +44,8 @@ static const struct tolerance few_channels[] = {
     {0},
 };
 
-/* SD3 needs a larger tolerance: its latents are 1.5305 times the VAE's output, Flux's 0.3611 times. */
+/* SD3 needs a larger tolerance than Flux: its latents are 1.5305 times the VAE's output, those of Flux 0.3611
+ * times. */
 static const struct tolerance large_latents[] = {{"latent_000 with an input image", 9.63e-4, 2.9e-3}, {0}};
 
 #define VAE_FILE "vae/diffusion_pytorch_model.safetensors"

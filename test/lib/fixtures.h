@@ -1,6 +1,6 @@
-/* Fixtures: the models that the test programs run over. Each program loops over these rows. A family adds a
- * row per recipe and what its recipes share: block suites, file layouts, invalid models, in blocks_FAMILY.c,
- * layouts_FAMILY.c and invalid_models_FAMILY.c in this folder.
+/* Fixtures: the models that the test programs run over. Each test program loops over the rows of this table.
+ * A family adds one row per recipe. Its recipes share block suites, file layouts and invalid models, in
+ * blocks_FAMILY.c, layouts_FAMILY.c and invalid_models_FAMILY.c of test/lib.
  *
  *     test_blocks              each block against the reference, on the reference's input
  *     test_golden              whole pipelines against the reference
@@ -41,7 +41,8 @@ struct fixture {
     bool has_adapters;                      /* the reference's runs use adapters */
     const struct gate *gate;                /* requests of the residency test; NULL: not tested */
     const struct layouts *layouts;          /* file layouts made from the fixture's model, or NULL */
-    const struct expected_recipe *expected; /* expected results of opening and inspecting it, or NULL */
+    const struct expected_recipe
+        *expected; /* expected results of opening and inspecting the model, or NULL */
     const struct invalid_models *invalid_models; /* invalid models made from the fixture's model, or NULL */
     const char *(*model)(
         void); /* writes the model and returns its folder; NULL: the model is in the reference data */
@@ -53,7 +54,7 @@ struct fixture {
 extern const struct fixture fixtures[];
 extern const int n_fixtures;
 
-/* True if the program's arguments name the fixture, or name none. */
+/* True if the program's arguments name this fixture, or no fixture at all. */
 bool fixture_is_selected(const struct fixture *f, char **names);
 
 /* Returns the folder of the fixture's model, which is written first if necessary. */

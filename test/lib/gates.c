@@ -2,7 +2,7 @@
 
 #include "test/lib/fault_sys.h"
 
-/* A short prompt and negative prompt, with a budget above any need. */
+/* Members of a request: a short prompt and negative prompt, and a memory budget that is never exceeded. */
 #define REQUEST(...)                                                                                         \
     {                                                                                                        \
         .struct_size = sizeof(struct sluice_request), .prompt = "a red fox in the snow",                     \

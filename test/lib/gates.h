@@ -11,17 +11,18 @@ enum cuda_extent { NOT_ON_CUDA, CUDA_BUDGETS_AND_PLANS, CUDA_EVERYTHING, CUDA_AN
 
 struct gate {
     struct sluice_request request; /* the main request; has input images if the recipe takes them */
-    struct sluice_request other;   /* another request, run by the same session in between */
+    struct sluice_request other;   /* a different request, run between two runs of `request` */
     const struct sluice_request
         *shapes; /* further requests: batches, guidance, sizes, prompts of other lengths */
     int n_shapes;
     int threads;
-    bool always;    /* in `make check` too: one fixture per recipe, and one that streams in every stage */
-    bool wide;      /* weights take more memory than activations: every stage streams at some budgets */
+    bool always; /* true: `make check` runs the gate too, not only `make check-all`. Set for one fixture per
+                    recipe, and for one that streams in every stage. */
+    bool wide;   /* weights take more memory than activations: every stage streams at some budgets */
     bool no_decode; /* also run without decoding: the least budget is lower and more blocks stream */
     bool in_bf16;   /* also run with weights in the published types of text encoders and transformers */
     enum cuda_extent cuda;
-    bool small; /* a real GPU runs `request` itself; other fixtures run a smaller request there */
+    bool small; /* true: tests on a real GPU run `request`; false: they run a smaller request */
 };
 
 extern const struct gate gate_zimage, gate_zimage_wide, gate_flux, gate_flux_schnell, gate_flux_kontext,

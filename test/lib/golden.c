@@ -167,8 +167,9 @@ static void error_extremes(const float *a, const float *truth, int64_t n, double
 
 /* Compares with tolerances of 1.5 times PyTorch's bf16 error.
  *
- * The tolerated mean error is at least 4 standard deviations of the mean of n unbiased errors of that size.
- * The tolerated maximum is at least 4 times their rms: a maximum measured over few errors is too small. */
+ * The tolerated mean error is at least 4 standard deviations of the mean of n unbiased errors with PyTorch's
+ * rms error. The tolerated maximum is at least 4 times PyTorch's rms error, because a maximum measured over
+ * few values is too small. */
 static void expect_like_bf16(const struct golden *g, const char *name, const json_t *known, const float *a,
                              const float *truth, int64_t n) {
     double l2 = json_real_value(json_object_get(known, "l2")), largest, bias;

@@ -1,8 +1,9 @@
 /* Reads each fixture's reference tensors (test/golden) by name and compares the engine's results with them,
  * each within its own tolerance. golden_main runs all suites over all fixtures.
  *
- * A GPU computes in bf16: it runs the tests of that precision and those with GPU tolerances. GOLDEN=DIR reads
- * other data than the committed ones: make.py --seed N --out DIR draws other sizes. */
+ * A GPU computes in bf16: it runs only the bf16 tests and the tests with GPU tolerances. The environment
+ * variable GOLDEN=DIR selects another folder than test/golden; make.py --seed N --out DIR writes reference
+ * data with other sizes. */
 #ifndef SLUICE_TEST_GOLDEN_H
 #define SLUICE_TEST_GOLDEN_H
 
@@ -35,8 +36,8 @@ struct golden {
 
 /* Tolerance of one tensor, a relative L2 error. measured: worst error on the committed data and on seeds 3
  * and 4, with AVX-512 and with DNNL_MAX_CPU_ISA=AVX2. most: about three times that, at most 1e-5 for a block
- * and 2e-5 for the final latent. An error equal to most passes, so 0 demands equal bits. An empty row ends a
- * table. */
+ * and 2e-5 for the final latent. An error equal to `most` passes, so `most` = 0 demands equal bits. An empty
+ * row ends a table. */
 struct tolerance {
     const char *tensor;
     double measured, most;
@@ -45,8 +46,8 @@ struct tolerance {
 struct golden_test {
     const char *name;
     void (*body)(const struct golden *g);
-    enum precision precision; /* in bf16 a tensor whose PyTorch error is known has 1.5 times that error as
-                                 tolerance; every other tensor keeps its f32 tolerance */
+    enum precision precision; /* In bf16 a tensor's tolerance is 1.5 times PyTorch's bf16 error. A tensor
+                                 without a known PyTorch error keeps its f32 tolerance. */
     bool gpu;                 /* also runs on a GPU, in bf16 */
     const char *needs;        /* only runs for fixtures with this reference tensor; NULL: for all */
 };
@@ -62,7 +63,7 @@ extern struct golden_state {
     struct sys sys;
     struct device *device;
     struct golden data[FIXTURES_MAX]; /* in the order of fixtures[] */
-    /* Tolerances, error count, precision and memory of the running test: */
+    /* Tolerances, error count, precision and memory of the running test. */
     const struct tolerance *tolerances;
     int misses;
     enum precision precision;
@@ -73,8 +74,8 @@ extern struct golden_state {
 enum { ONLY_SLOT = 0 };
 
 /* Opens the fixture's only component and binds it; all of its tensors must be known. `c` gives the family and
- * the settings that no file holds. configured: its folder has a config.json. bf16 tests have no PyTorch
- * errors to compare with. */
+ * the settings that no file holds. configured: the component's folder has a config.json. bf16 tests have no
+ * PyTorch errors to compare with. */
 void golden_open_component(struct golden *g, struct component c, bool configured);
 void golden_close_component(struct golden *g);
 
@@ -101,14 +102,14 @@ struct tensor golden_single(const struct golden *g, const char *name);
 double distance(const float *a, const float *truth, int64_t n);
 double largest_difference(const float *a, const float *b, int64_t n);
 
-/* Prints a row of the error table and counts errors above the tolerance. A test with such errors fails only
- * at its end, so that all rows are printed. */
+/* Prints a row of the error table and counts errors above the tolerance. A test with errors above the
+ * tolerance fails only at its end, so that all rows are printed. */
 void expect_error(const struct golden *g, const char *name, const char *detail, double error);
 void expect_values(const struct golden *g, const char *name, const char *detail, const float *a,
                    const float *truth, int64_t n);
 void expect_close(const struct golden *g, const char *name, struct tensor t, const float *truth);
 
-/* Opens the device; prints the error if that fails. */
+/* Opens the device, or prints why it cannot be opened. */
 bool golden_begin(void);
 void golden_end(void);
 

@@ -15,7 +15,7 @@ bool is_image(const json_t *c);
 /* Writes the name of a case's tensor, such as "case3.hidden.cond", to out[NAME]. */
 char *case_tensor(const json_t *c, const char *tail, char *out);
 
-/* Images, or the frames of all videos, in the order of delivery. */
+/* Decoded images, or the frames of all decoded videos, in the order of delivery. */
 struct album {
     int n;
     uint8_t *rgb[IMAGES_MAX];
@@ -34,7 +34,8 @@ void assert_public(int code, const struct sluice_error *error);
 
 const char *model_path(const struct golden *g, char *path);
 
-/* Opens a session on these files, with an empty folder for its dumps. images: also collect decoded images. */
+/* Opens a session on the given files, with an empty folder for dumped tensors. images: also collects decoded
+ * images. */
 struct public_run *open_parts(const struct golden *g, const struct sluice_model_options *from, bool images);
 
 struct public_run *open_run(const struct golden *g, const char *model, bool images);
@@ -50,8 +51,8 @@ struct tensor read_decoded(struct public_run *p, int frames);
 struct sluice_request request_of(struct public_run *p, const json_t *c);
 
 /* True for a guidance above 10 in f32. The guidance embedding takes angles of 1000 * guidance * frequency,
- * and some of PyTorch's frequencies are an ulp off, because of its exp. From a guidance of 12 on this error
- * dominates the latent's difference. */
+ * and some of PyTorch's frequencies are an ulp off, because of its exp. From a guidance of 12 on, the
+ * frequency error causes most of the latent's difference from the reference. */
 bool has_high_guidance(const json_t *c);
 
 void expect_dump(struct public_run *p, const json_t *c, const char *file, const char *tolerance,
@@ -60,13 +61,13 @@ void expect_dump(struct public_run *p, const json_t *c, const char *file, const 
 /* Compares the text embeddings of both prompts. */
 void expect_texts(struct public_run *p, const json_t *c);
 
-/* Returns the largest difference between the engine's noise of this seed and the reference's. */
+/* Returns the largest difference between the noise of engine and reference for the given seed. */
 double noise_error(struct tensor truth, uint64_t seed);
 
 /* Compares image k of a batch with the reference's run with seed + k. */
 void expect_latents(struct public_run *p, const json_t *c);
 
-/* Runs a case without decoding; compares text embeddings, the latent after each step and the final one. */
+/* Runs a case without decoding; compares text embeddings, the latent after each step and the final latent. */
 void run_latents(struct public_run *p, const json_t *c);
 
 #endif

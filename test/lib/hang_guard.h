@@ -2,7 +2,8 @@
 #ifndef SLUICE_TEST_HANG_HANG_GUARD_H
 #define SLUICE_TEST_HANG_HANG_GUARD_H
 
-/* Limits: CPU seconds for one file or text (other programs may load the machine), wall seconds for a wait. */
+/* Time limits: CPU seconds for one file or text, because other programs may load the machine; wall seconds
+ * for a wait. */
 #ifdef __SANITIZE_ADDRESS__
 enum { HANG_SECONDS = 20 };
 #else

@@ -1,4 +1,4 @@
-/* Invalid models that resemble the UNets of Stable Diffusion; and a VAE without a configuration. */
+/* Invalid models that resemble the UNets of Stable Diffusion, and a VAE without a configuration. */
 #include "test/lib/layouts.h"
 
 #define UNET .component = "unet"

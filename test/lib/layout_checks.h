@@ -20,7 +20,8 @@ bool rig_open_paths(struct rig *rig, options from, const char *what);
 /* Runs expected_request all resident and with the least budget; expects expected_result. */
 void expect_same_result(options from, const char *what);
 
-/* Expects that opening fails with these codes and an error line with all of `words`, and leaks nothing. */
+/* Expects that opening fails with the given codes and an error line that contains all of `words`, and that no
+ * memory leaks. */
 void expect_refused_as(options from, enum status code, int exit_code, const char *what,
                        const char *const *words);
 

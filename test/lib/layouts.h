@@ -13,12 +13,13 @@
 enum { LAYOUT_PARTS = 5, EXTRA_TENSORS_MAX = 5 };
 
 struct layout_part {
-    const char *component; /* name of its folder in the Hugging Face layout */
-    const char *file;      /* its file name in the layout with one file per part */
+    const char *component; /* name of the component's folder in the Hugging Face layout */
+    const char *file;      /* the component's file name in the layout with one file per part */
     size_t flag;           /* offset in struct options of the flag that selects the file */
     /* Renames tensors from diffusers' names to the checkpoint's; NULL: the names are the same. */
     struct tensor_set *(*to_checkpoint)(const struct tensor_set *of);
-    const char *prefix; /* prefix of tensor names in a file of its own, if it has tensor `prefix_if` */
+    const char *prefix; /* prefix of tensor names in the component's own file, if the component has a tensor
+                           `prefix_if` */
     const char *prefix_if;
     const char *found_text;                /* the component's name in errors about its use in a wrong slot */
     const char *expected_text, *flag_text; /* words of the error for a wrong component */
@@ -45,16 +46,18 @@ struct layout_family {
 
 struct layouts {
     const struct layout_family *family;
-    const char *tokenizer_model; /* a model folder whose tokenizers the fixture uses; NULL: its own */
-    const char *tokenizer;       /* subfolder of the tokenizer; NULL: none */
-    int width, height, frames;   /* size of the test request; `frames` 0: an image, not a video */
+    const char
+        *tokenizer_model; /* model folder whose tokenizers the fixture uses; NULL: the fixture's own folder */
+    const char *tokenizer;     /* subfolder of the tokenizer; NULL: none */
+    int width, height, frames; /* size of the test request; `frames` 0: an image, not a video */
     double guidance, flow_shift;
     bool no_configs;            /* the files have no configuration, so published sizes apply */
     const char *warnings[2];    /* warnings about assumed values that the log must contain */
     const char *folder_warning; /* warning about the Hugging Face folder in the log; NULL: an empty log */
-    const char *two_in_file;    /* component whose file holds a second one, so that convert needs --part */
-    bool one_file;              /* also test a file with all components */
-    bool wrong_slots;           /* also test each component's file in the slot of another */
+    const char
+        *two_in_file; /* component whose file also holds a second component, so that `convert` needs --part */
+    bool one_file;    /* also test a file with all components */
+    bool wrong_slots; /* also test each component's file in the slot of another component */
     void (*const *extra_tests)(void); /* further tests of the fixture, ended by NULL */
 };
 
@@ -67,11 +70,11 @@ struct expected_recipe {
 /* An invalid model: one component of a fixture with one change. */
 struct invalid_model {
     const char *component;
-    const char *key, *value; /* configuration key to change, and its new value */
-    const char *tensor;      /* tensor whose `dimension` becomes n; n 0: removes all with this prefix */
+    const char *key, *value; /* configuration key to change, and the new value of the key */
+    const char *tensor; /* tensor whose `dimension` becomes n; n 0: removes all tensors with this prefix */
     int dimension;
     int32_t n;
-    void (*change)(struct tensor_set *p); /* or a function that changes the component */
+    void (*change)(struct tensor_set *p); /* function that changes the component; NULL: none */
     enum status code;
     const char *what, *words[4];
 };
@@ -118,13 +121,13 @@ struct tensor_set *layouts_part(const char *component);
 /* Returns a component with the checkpoint's tensor names. */
 struct tensor_set *layouts_checkpoint_part(const char *component);
 
-/* Sets the component's flag to this file. */
+/* Sets the component's flag in the options to the given file. */
 void layouts_set_path(options *from, const char *component, const char *path);
 
-/* Writes each component to its own file. configs: with its configuration in the metadata. */
+/* Writes each component to its own file. configs: stores the configurations in the metadata. */
 void layouts_write_parts(const char *const *paths, bool configs);
 
-/* Returns options for files that layouts_write_parts wrote under the usual file names of the components. */
+/* Returns options for files written by layouts_write_parts under the usual file names of the components. */
 options layouts_part_files(void);
 
 /* Writes all components into one file; returns the number of tensors. */
@@ -138,8 +141,8 @@ struct tensor_set *layouts_wan_to_checkpoint(const struct tensor_set *of);
 /* Changes one dimension of a tensor; new values are zeros. */
 void layouts_resize(struct tensor_set *p, const char *name, int dimension, int32_t n);
 
-/* Writes p as that component of the current model and frees p. Returns options that take all other components
- * from the model's folder. */
+/* Writes p as the given component of the current model and frees p. Returns options that take all other
+ * components from the model's folder. */
 options layouts_replace_part(const char *component, struct tensor_set *p);
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "engine/open/prompt.h"
 
-/* Fuses q, k and v into one tensor; in single blocks the feed-forward input too. */
+/* Fuses q, k and v into one tensor; in single-stream blocks also the feed-forward input. */
 static void fuse_all(struct tensor_set *p, struct item *item) {
     if (strstr(item->name, ".attn.to_q.")) {
         join_named(p, item, ".attn.to_q.", ".attn.to_k.");
@@ -111,7 +111,8 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_flux = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-/* Opens files whose names mention no recipe; expects this recipe and this maximum of reference images. */
+/* Opens files whose names mention no recipe; expects the given recipe and maximum number of reference images.
+ */
 static void opens_as(options from, const char *recipe, int references) {
     sluice_model *m = NULL;
     struct sluice_error e;
@@ -139,7 +140,8 @@ static void test_schnell(void) {
     opens_as(layouts_part_files(), "flux_schnell", 0);
 }
 
-/* Without a recipe's name Kontext opens as dev: their weights have the same shapes. */
+/* Without a recipe's name in the file name, Flux.1 Kontext opens as Flux.1 dev, because their weights have
+ * equal shapes. */
 static void test_unnamed(void) {
     options from = layouts_part_files();
     expect_same_result(from, "no name");
@@ -170,8 +172,8 @@ static void make_comfy(const char *folder) {
     layouts_write_parts(WORDS(path[0], path[1], path[2], path[3]), true);
 }
 
-/* ComfyUI folders: both tokenizers are in the encoders' folder; another family's encoder is ignored; a second
- * transformer is an error. */
+/* Tests ComfyUI folders. The CLIP and T5 tokenizers are in the encoders' folder. An encoder of another family
+ * is ignored; a second transformer is an error. */
 static void test_folders(void) {
     struct tensor_set *qwen = tensor_set_from_component("test/golden/zimage_a/model", "text_encoder");
     struct tensor_set *zimage = tensor_set_from_component("test/golden/zimage_a/model", "transformer");
@@ -338,7 +340,8 @@ static void test_schedules(void) {
     refuse_schedule(folder, "{\"_class_name\": \"DDIMScheduler\"}", UNSUPPORTED, "\"DDIMScheduler\"");
 }
 
-/* Token ids of both encoders: special tokens, padding, truncation, and the position of the pooled token. */
+/* Checks the token ids of CLIP and T5: special tokens, padding, truncation, and the position of the pooled
+ * token. */
 static void test_tokens(void) {
     static const char text[] = "a red fox in the snow";
     static char words[4000];

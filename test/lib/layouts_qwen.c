@@ -10,7 +10,8 @@ static void rename_resnet(struct item *t) {
     rename_part(t, ".conv_shortcut.", ".shortcut.");
 }
 
-/* Numbers the decoder's blocks through all levels: a level's resnets, then its upsampler. */
+/* Renames the decoder's blocks with one number through all levels; each level has resnets, then an upsampler.
+ */
 static void rename_level(struct item *t, int resnets) {
     char from[TENSOR_SET_NAME], to[TENSOR_SET_NAME];
     int level, number = resnets;
@@ -75,7 +76,7 @@ static void test_merged_kernels(void) {
     expect_same_result(layouts_replace_part("vae", p), "kernels whose outer axes are one");
 }
 
-/* Published latent scales have 16 channels; this VAE has 5, so that the scale must be in the file. */
+/* Published latent scales have 16 channels. The fixture's VAE has 5, so its scale must be in the file. */
 static void test_missing_scale(void) {
     struct tensor_set *p = layouts_checkpoint_part("vae");
     write_tensor_set(p, temporary_path("no_scale.safetensors"), NULL);
@@ -122,8 +123,8 @@ static struct result edited(options from, const char *what) {
 }
 
 /* Reference images at timestep 0 (Edit 2511) are selected by the configuration, by an empty marker tensor
- * without a configuration, or by --edit 2511. Without any of them the result differs. A configuration that
- * sets false overrides the marker tensor. */
+ * without a configuration, or by --edit 2511. If none of the three is present, the result differs. A
+ * configuration that sets false overrides the marker tensor. */
 static void test_zero_cond(void) {
     static const char mark[] = "__index_timestep_zero__";
     enum { CONFIGURED, MARKED, FLAG, UNSET, DENIED, WAYS };

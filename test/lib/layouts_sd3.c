@@ -1,6 +1,6 @@
 /* File layouts of Stable Diffusion 3: the Hugging Face folder; the checkpoint with all encoders, with CLIP
  * only and with none, and a flag for each missing part; ComfyUI's files. Checkpoints fuse q, k and v, and
- * store shift and scale of some norms in the other order. */
+ * store shift and scale of some norms in exchanged order. */
 #include "test/lib/layouts.h"
 
 static void fuse(struct tensor_set *p, struct item *item) {
@@ -112,7 +112,7 @@ const struct layout_family layouts_of_sd3 = {parts, COUNT_OF(parts), all_in_one,
 const struct layout_family layouts_of_sd35 = {parts_without_t5, COUNT_OF(parts_without_t5), without_t5,
                                               COUNT_OF(without_t5)};
 
-/* diffusers' names in one file, and each prefix that published files have. */
+/* Tests one file with diffusers' tensor names, and each name prefix of published files. */
 static void test_names(void) {
     static const char *const prefixes[] = {"model.diffusion_model.", "diffusion_model."};
     struct tensor_set *transformer = layouts_part("transformer"),

@@ -11,7 +11,8 @@ static void rename_by(struct item *item, const struct renaming *names) {
     for (; names->from; names++) rename_part(item, names->from, names->to);
 }
 
-/* Parses a level and a block number; *tail is the rest of the name. False: the name does not match. */
+/* Parses the level and the block number in a tensor name; *tail is the rest of the name. False: the name does
+ * not match. */
 static bool numbered(const struct item *item, const char *format, int *level, int *number,
                      const char **tail) {
     int n = 0;
@@ -26,7 +27,7 @@ static void name_block(struct item *item, const char *stem, int number, int plac
     snprintf(item->name, sizeof item->name, "%s", name);
 }
 
-/* Returns the index of a level's up-sampler in its last output block: 2 after a transformer, else 1. */
+/* Returns the index of the up-sampler in a level's last output block: 2 after a transformer, else 1. */
 static int upsampler_place(const struct tensor_set *of, int level) {
     char name[TENSOR_SET_NAME];
     snprintf(name, sizeof name, "up_blocks.%d.attentions.0.norm.weight", level);

@@ -83,7 +83,8 @@ static const struct all_in_one all_in_one[] = {
 
 const struct layout_family layouts_of_wan = {parts, COUNT_OF(parts), all_in_one, COUNT_OF(all_in_one)};
 
-/* GGUF-like files of at most four axes merge leading axes of five-axis kernels and drop those of size 1. */
+/* GGUF-like files of at most four axes merge the leading axes of five-axis kernels and drop axes of size 1.
+ */
 static void test_four_axes(void) {
     struct tensor_set *p = layouts_checkpoint_part("transformer");
     for (int i = 0; i < p->n; i++) {

@@ -12,7 +12,7 @@ static struct tensor_set *zimage_to_checkpoint(const struct tensor_set *of) {
     return named_as_checkpoint(of, -1);
 }
 
-/* Text encoder files have two styles of names: as released, and as transformers 5 saves them. */
+/* Text encoder files have tensor names as in the release, or as written by transformers 5. */
 static const struct layout_part parts[] = {
     {"transformer", "fused.safetensors", offsetof(options, diffusion_model), zimage_to_checkpoint, NULL, NULL,
      "transformer (zimage)", EXPECTED_TRANSFORMER, "for --diffusion-model"},
@@ -28,7 +28,8 @@ static const struct layout_part parts[] = {
 #define QWEN_EXTRA_TENSORS                                                                                   \
     { QWEN "lm_head.weight", "text_encoders.qwen3_4b.logit_scale" }
 
-/* ComfyUI writes an extra scale tensor for the encoder; the head is tied to the embedding. */
+/* ComfyUI writes an extra scale tensor for the encoder. The encoder's output head shares its weights with the
+ * embedding. */
 static const struct all_in_one all_in_one[] = {
     {{"model.diffusion_model.", QWEN "model.", "vae."}, KEYS, QWEN_EXTRA_TENSORS},
     {{"diffusion_model.", QWEN, "first_stage_model."}, KEYS, QWEN_EXTRA_TENSORS},
@@ -89,7 +90,7 @@ static void test_folders(void) {
     copy_file(temporary_path("loose/tokenizer/tokenizer.json"),
               temporary_path("comfy/split_files/tokenizer.json"));
     expect_same_result((options){.model = temporary_path("comfy")}, "ComfyUI's folders");
-    /* Other files in the folder are ignored; a second transformer is an error. */
+    /* Unrelated files in a model folder are ignored; a second transformer is an error. */
     write_file(temporary_path("comfy/notes.pt"), "\x80\x02}q\x01....", 9);
     expect_same_result((options){.model = temporary_path("comfy")}, "with another file");
     copy_file(temporary_path("fused.safetensors"), temporary_path("comfy/again.safetensors"));
@@ -241,7 +242,7 @@ static void test_inspect_one(void) {
                    WORDS("no 'transformer' and 'vae' (", "of no known component", "'foreign.",
                          "--diffusion-model and --vae with the transformer and autoencoder"));
     /* With other known components in the folder, the error names the missing component, not the missing
-     * tokenizer, and counts the tensors that may belong to it. */
+     * tokenizer, and states how many tensors may belong to the missing component. */
     char others[TENSOR_SET_NAME];
     snprintf(others, sizeof others, " and %d other tensors of no known component", p->n - 1);
     mkdir(temporary_path("foreign"), 0777);

@@ -20,7 +20,7 @@
 
 enum { CUT_BYTES_MAX = 1024 };
 
-/* Returns a path in the test's folder, valid until the eighth call after. */
+/* Returns a path in the test's folder, valid for the next seven calls. */
 const char *malformed_path(const char *name);
 
 void malformed_write(const char *name, const void *bytes, size_t n);
@@ -31,10 +31,10 @@ typedef enum status opener(struct sys *sys, const char *path, struct tensor_inde
 
 int64_t malformed_size(const char *path);
 
-/* Opens the file under the hang guard, closes it, and checks its memory use. */
+/* Opens the file under the hang guard, closes the file, and checks the memory use. */
 enum status malformed_open(opener *open, const char *path, struct error *e);
 
-/* Expects an error with this code that names the file and contains `word`. */
+/* Expects an error with the given code whose text names the file and contains `word`. */
 void malformed_expect(opener *open, const char *id, const char *name, enum status code, const char *word);
 
 /* A growing text; free with free(text.text). */

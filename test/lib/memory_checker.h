@@ -1,9 +1,10 @@
-/* Checks the memory accesses of store and executor on top of struct fault_sys: it tracks which
- * memory is being read into and which is in use. Violations: a read into memory that is in use or already
- * being read into; memory freed or discarded during either; a direct read that is not of whole blocks. Pages
- * are counted and reads logged.
+/* Checks the memory accesses of store and executor on top of struct fault_sys: it tracks the memory that is
+ * being read into and the memory that is in use. Violations: a read into memory that is in use or already
+ * being read into; memory freed or discarded while in use or being read into; a direct read that does not
+ * cover whole disk blocks. Pages are counted and reads logged.
  *
- * A single global instance, because fixtures are made one after another. Guarded by its own lock. */
+ * A single global instance, because fixtures are made one after another. A lock of the checker guards the
+ * instance. */
 #ifndef SLUICE_TEST_MEMORY_CHECKER_H
 #define SLUICE_TEST_MEMORY_CHECKER_H
 

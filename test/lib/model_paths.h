@@ -17,7 +17,7 @@ struct model_paths {
     struct sluice_model_options options;
 };
 
-/* Returns options with these paths; they borrow the strings and storage of `from`. */
+/* Returns options with the paths in `from`. The options borrow the strings and the storage of `from`. */
 const struct sluice_model_options *model_options(struct model_paths *from);
 
 #endif

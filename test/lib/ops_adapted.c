@@ -58,7 +58,8 @@ static double as_is(double value) {
     return value;
 }
 
-/* Adds the adapters' products for one input row to the outputs. `up` holds its f32 values with the scale. */
+/* Adds the adapters' products for one input row to the outputs. `up` holds the `up` factor's f32 values,
+ * multiplied by the scale. */
 static void add_factors(const struct adapted *a, const double *row, double *to, double (*as)(double)) {
     double (*low_rank_as)(double) = low_rank_rounded ? as : as_is;
     for (const struct low_rank *f = a->weight.adapters; f; f = f->next) {

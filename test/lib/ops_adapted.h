@@ -14,9 +14,9 @@ struct factors {
 };
 
 struct adapted_case {
-    struct linear_case base; /* n: rows of the weight; dtype F32, F16 or BF16 */
+    struct linear_case base; /* n: rows of the whole weight; dtype: F32, F16 or BF16 */
     struct factors factors[FACTORS_MOST];
-    int32_t first, rows; /* rows of the weight that are multiplied; rows 0: all */
+    int32_t first, rows; /* range of weight rows that are multiplied; rows 0: all rows */
 };
 
 /* True if the device also rounds in * down^T and `up`, besides the operands of the base product. */
@@ -24,7 +24,8 @@ extern bool low_rank_rounded;
 
 /* Gives the context scratch memory, valid until the next case. */
 void adapted_scratch(void);
-/* Returns random factors for this weight in `chain`, valid until the next case; NULL: the case has none. */
+/* Returns random low-rank factors for the weight in `chain`, valid until the next case; NULL: the case has no
+ * adapters. */
 const struct low_rank *adapted_chain(struct low_rank *chain, const struct factors *factors,
                                      const struct tensor *weight);
 

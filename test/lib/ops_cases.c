@@ -118,7 +118,7 @@ struct attention_operands {
     struct tensor q, k, v, bias; /* bias is optional */
 };
 
-/* Computes one row of one head. `as` rounds the operands and the softmax's numerators. */
+/* Computes one row of one head. `as`: function that rounds the operands and the softmax's numerators. */
 static void attention_row(const struct attention_case *c, const struct attention_operands *o, int32_t row,
                           int32_t head, double (*as)(double), double *to) {
     int32_t keys = c->causal ? c->s - c->t + row + 1 : c->s, key_head = head / (c->heads / c->key_heads);

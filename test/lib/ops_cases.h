@@ -1,19 +1,21 @@
-/* One test case per operator: random operands, the result in double precision, the call, the comparison. The
- * same for every device; the including program chooses shapes, types and tolerances. */
+/* Test cases of all operators. A case draws random operands, computes the result in double precision, calls
+ * the operator and compares. All devices share the cases; the including program chooses shapes, types and
+ * tolerances. */
 #ifndef SLUICE_TEST_OPS_CASES_H
 #define SLUICE_TEST_OPS_CASES_H
 
 #include "test/lib/ops_operands.h"
 
-/* Relative L2 errors: the largest known for the device, and the largest of this run. 0: the bits must be
- * equal. The program defines op_errors. */
+/* Relative L2 errors of an operator: the largest known for the device (0: the bits must be equal), and the
+ * largest of this run. The program defines op_errors. */
 struct op_error {
     double known, measured;
 };
 
 extern struct op_error op_errors[N_OP_KINDS];
 
-/* Returns the tolerance for n values: higher for few, where one sum that nearly cancels dominates. */
+/* Returns the tolerance for n values. It is higher for few values, where one sum that nearly cancels
+ * dominates the error. */
 double op_gate(enum op_kind kind, int64_t n);
 double activated(enum activation activation, double v);
 /* Allocates as many doubles as the tensor has values; they are valid until the next case. */
@@ -57,7 +59,7 @@ void case_relative_bias(int32_t t, int32_t heads, int32_t buckets, int32_t max_d
 void case_rms_norm(int32_t t, int32_t c, int32_t groups, enum dtype dtype, int gap, bool modulated,
                    bool in_place);
 
-/* An RMS norm followed by an activation. */
+/* Checks an RMS norm followed by an activation. */
 void case_normed_activation(int32_t t, int32_t c, int gap, enum activation activation, bool in_place);
 
 enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
@@ -65,10 +67,10 @@ enum { WITH_WEIGHT = 1, WITH_BIAS = 2, WITH_SCALE = 4, WITH_SHIFT = 8 };
 void case_affine(int32_t t, int32_t c, int gap, int with, bool in_place);
 void case_layer_norm(int32_t t, int32_t c, int gap, bool scaled, bool in_place);
 
-/* The group statistics, then the norm that uses them. */
+/* Checks the statistics of a group norm, then the norm. */
 void case_group_norm(int32_t rows, int32_t columns, int32_t c, int groups, bool in_place);
 void case_rope_table(const struct rope_options *o);
-/* RoPE tables: two grids over three axes; one axis, as in published models. */
+/* Checks RoPE tables: two grids over three axes, and tables over one axis, as in published models. */
 void case_rope_grids(void);
 void case_rope_published(void);
 void case_rope_kinds(void);
@@ -91,7 +93,7 @@ void case_glu(int32_t t, int32_t f, int gap, int place, enum activation activati
 void case_add(int32_t t, int32_t c, enum dtype dtype, int gap, bool one_row, int place);
 void case_copy(int32_t t, int32_t c, enum dtype dtype, int gap);
 void case_patchify(int32_t c, int32_t rows, int32_t columns, int p, int gap);
-/* Patches of pixels in a token order; rows and columns count patches. */
+/* Checks the reordering of pixel patches into a token order. rows, columns: numbers of patches. */
 void case_walk(int32_t c, int32_t rows, int32_t columns, struct patches patches, int gap);
 void case_walks(void);
 void case_timestep(int32_t d, float t, enum timestep_form form);
@@ -109,17 +111,18 @@ struct conv_case {
 
 void case_conv(struct conv_case c);
 
-/* A convolution with cropping, stride and leading padding. A stride excludes norm, upsampling, residual. */
+/* Checks a convolution with cropping, stride and leading padding. With a stride, norm, upsampling and
+ * residual are not allowed. */
 void case_conv_sized(struct conv_case c, struct conv_options size);
 void case_picture(int32_t c, int32_t rows, int32_t columns);
-/* rows, columns: size of the smaller image. `place` 0: nothing is added; 1: the output is separate from the
- * addend; 2: the output overwrites the addend. */
+/* Checks downsampling by means. rows, columns: size of the smaller image. `place` 0: nothing is added; 1: the
+ * output is separate from the addend; 2: the output overwrites the addend. */
 void case_mean_down(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct shortcut s, int place);
 void case_shortcuts(void);
 
-/* Rule R4 (kernels/README.md): a row has the same bits alone and among 7 to `most` rows. Short K are tested
- * because each K splits its sum differently. */
+/* Rule R4 (kernels/README.md): a row has the same bits alone and among 7 to `most` rows. Small K are tested
+ * because the sum over K is split differently for each K. */
 void case_rows_alike(int32_t k, enum dtype dtype, bool silu, int32_t most);
 
 int random_bool(void);
@@ -129,7 +132,8 @@ enum dtype random_dtype(void);
 int32_t random_size(int32_t most);
 void random_case(void);
 
-/* Values halfway between two bytes, just outside the range, and NaN. */
+/* Checks the conversion to 8-bit RGB: values halfway between two bytes, values just outside the range, and
+ * NaN. */
 void test_rgb_rounding(void **state);
 void test_print_errors(void **state);
 

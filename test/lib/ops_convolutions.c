@@ -1,4 +1,4 @@
-/* Cases of convolutions: norms and activations of the input, cropping, strides. */
+/* Test cases of convolutions: norms and activations of the input, cropping, strides. */
 #include "test/lib/ops_cases.h"
 
 static double conv_normed(const struct conv_case *c, const struct tensor *in, const struct conv_options *o,
@@ -28,7 +28,7 @@ struct conv_source {
     int32_t rows, columns;
 };
 
-/* Returns one output value. y, xx: position of the kernel's first row and column. */
+/* Returns one output value of a convolution. y, xx: input position of the kernel's first row and column. */
 static double conv_value(const struct conv_case *c, const struct conv_source *s, int32_t y, int32_t xx,
                          int32_t n) {
     double sum = 0;
@@ -43,7 +43,7 @@ static double conv_value(const struct conv_case *c, const struct conv_source *s,
     return sum;
 }
 
-/* Epsilon of the pixel norm: (1e-12)^2 / 100 channels, for the reference's lower bound of 1e-12 on |x|. */
+/* Epsilon of the pixel norm: (1e-12)^2 / 100 channels, because PyTorch bounds |x| below by 1e-12. */
 static const float PIXEL_EPS = 1e-26f;
 
 static double finished(enum finishing finish, double v) {

@@ -27,10 +27,11 @@ void expect_error_text(const char *part);
 extern char *pool;
 extern size_t pool_used;
 
-extern void *(*operand_alloc)(size_t bytes); /* allocates operands; NULL: from the pool */
+extern void *(*operand_alloc)(
+    size_t bytes); /* function that allocates operands; NULL: operands come from the pool */
 extern void (*operand_free_all)(void);
 extern double (*operand_rounding)(
-    double value); /* rounding of the operands of products and attention; NULL: none */
+    double value); /* function that rounds the operands of products and attention; NULL: no rounding */
 
 double rounded(double value);
 void pool_open(void);
@@ -42,14 +43,15 @@ uint64_t random_bits(void);
 int random_int(int least, int most);
 float random_value(void);
 
-/* Pool memory, valid until the next case. */
+/* Allocates from the pool; the memory is valid until the next case. */
 void *pool_alloc(size_t bytes);
 void *operand_memory(size_t bytes);
 void case_begin(void);
 uint32_t bits_of(float value);
 double load(const struct tensor *t, int64_t row, int64_t column);
 
-/* Random values in (-init_scale, init_scale). gap: unused elements between rows. */
+/* Makes a tensor of random values in (-init_scale, init_scale). gap: number of unused elements between rows.
+ */
 struct tensor tensor_random(enum dtype dtype, int rank, const int32_t *dim, int gap, double init_scale);
 
 #define SHAPE(...)                                                                                           \

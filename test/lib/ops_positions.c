@@ -1,7 +1,8 @@
-/* Cases of the operators for token positions: RoPE tables, patches, timesteps. */
+/* Test cases of the operators for token positions: RoPE tables, patches, timesteps. */
 #include "test/lib/ops_cases.h"
 
-/* Returns a token's place in the order: by window, then block, then position in the block. */
+/* Returns a token's index in the token order, which sorts by window, then block, then position in the block.
+ */
 static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns, int32_t row,
                          int32_t column) {
     int32_t window = walk.window ? walk.window : rows > columns ? rows : columns;
@@ -14,7 +15,7 @@ static int64_t walk_rank(struct token_order walk, int32_t rows, int32_t columns,
     return rank;
 }
 
-/* Returns the coordinates of an image's tokens, found by sorting their ranks. */
+/* Returns the coordinates of an image's tokens in token order, found by sorting. */
 static struct token_coords *walk_places(struct token_order walk, int32_t rows, int32_t columns) {
     struct token_coords *places = pool_alloc(sizeof *places * (size_t)rows * (size_t)columns);
     int64_t *ranks = pool_alloc(sizeof *ranks * (size_t)rows * (size_t)columns);
@@ -54,7 +55,8 @@ static double *rope_row(const struct rope_options *o, const int32_t *position, d
 }
 
 static double *rope_grid_rows(const struct rope_options *o, const struct rope_grid *grid, double *at) {
-    int32_t size[3] = {1, 1, 1}, position[3]; /* axes: first (size 1 if there are only two), rows, columns */
+    int32_t size[3] = {1, 1, 1},
+            position[3]; /* sizes of the first axis (1 if there are only two axes), rows and columns */
     int last = grid->diagonal ? 0 : o->n_axes - 1;
     for (int a = 0; a <= last; a++) size[2 - last + a] = extent_of(o, grid, a);
     struct token_coords *places = walk_places(grid->token_order, size[1], size[2]);
@@ -95,8 +97,9 @@ void case_rope_published(void) {
         .theta = 1e6, .n_axes = 1, .axis_dim = {128}, .n_grids = 1, .grid = {{.extent = {300}}}});
 }
 
-/* Small versions of the tables of current families: text after images with f32 frequencies, text around an
- * image with frequencies over the whole head, a vision tower's windows cropped at both edges, and a video. */
+/* Tests small versions of the RoPE tables of supported families: text after images with f32 frequencies, text
+ * around an image with frequencies over the whole head, a vision tower's windows cropped at both edges, and a
+ * video. */
 void case_rope_kinds(void) {
     static const struct rope_options kinds[] = {
         {.theta = 10000,
@@ -128,7 +131,7 @@ void case_rope_kinds(void) {
          .mrope = true,
          .n_grids = 1,
          .grid = {{.start = {3, -9, 2}, .extent = {3, 7, 5}, .token_order = {3, 1}}}},
-        {.theta = 10000, /* video: frames, rows and columns */
+        {.theta = 10000, /* axes of a video: frames, rows and columns */
          .n_axes = 3,
          .axis_dim = {44, 42, 42},
          .f64_angles = true,
@@ -207,7 +210,7 @@ void case_timestep(int32_t d, float t, enum timestep_form form) {
     op_expect(OP_TIMESTEP, &out, truth);
 }
 
-/* Token orders: cropped and whole windows, blocks alone, windows alone, neither. */
+/* Tests token orders: cropped and whole windows, only blocks, only windows, neither blocks nor windows. */
 void case_walks(void) {
     static const struct token_order walks[] = {{8, 2}, {4, 2}, {0, 2}, {4, 0}, {6, 3}, {0, 1}, {0, 0}};
     for (size_t i = 0; i < sizeof walks / sizeof *walks; i++) {

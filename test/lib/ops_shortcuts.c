@@ -1,5 +1,5 @@
-/* Cases of the shortcuts around the levels of a video VAE, computed value by value as the reference does
- * (diffusers 0.42, AvgDown3D and DupUp3D). */
+/* Test cases of the shortcuts around the levels of a video VAE. Expected values follow diffusers 0.42
+ * (AvgDown3D and DupUp3D), value by value. */
 #include "test/lib/ops_cases.h"
 
 static struct tensor shortcut_base(const struct tensor *out, int place) {
@@ -51,7 +51,8 @@ void case_repeat_up(int32_t rows, int32_t columns, int32_t c, int32_t n, struct 
     op_expect(OP_REPEAT_UP, &out, truth);
 }
 
-/* Tests Wan 2.2's channel ratios at small sizes, other ratios, and the first frame of a video alone. */
+/* Tests Wan 2.2's channel ratios at small sizes, further channel ratios, and the first frame of a video
+ * alone. */
 void case_shortcuts(void) {
     static const struct {
         int32_t rows, columns, c, n;

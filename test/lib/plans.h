@@ -18,7 +18,7 @@ json_t *stage_of(json_t *plan, const char *name);
 
 json_int_t streamed(json_t *plan, const char *name);
 
-/* A budget above any fixture's need, so that nothing is evicted. */
+/* A memory budget above the need of every fixture, so that nothing is evicted. */
 static const int64_t plenty = (int64_t)1 << 36;
 
 void bounds(struct rig *rig, struct sluice_request request, json_int_t *least, json_int_t *all);

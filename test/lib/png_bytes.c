@@ -72,7 +72,7 @@ static unsigned char png_predicted(unsigned filter, int left, int up, int corner
     return (unsigned char)of[filter];
 }
 
-/* Writes the rows of one pass, cycling through all filters. */
+/* Writes the rows of one interlace pass, each with the next PNG filter in turn. */
 static void png_put_pass(struct bytes *b, struct kind k, const unsigned step[4]) {
     unsigned channels = png_channels(k.colours), bits = channels * k.depth;
     unsigned columns = (k.width - step[0] + step[2] - 1) / step[2];

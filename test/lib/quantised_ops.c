@@ -58,7 +58,7 @@ static struct twins make_twins(enum dtype dtype, int rank, const int32_t *dim) {
     if (dtype_is_quantised(dtype)) {
         t.data = operand_memory((size_t)tensor_bytes(&t));
         fill_quantised(&t);
-        t.scales = t.data; /* non-NULL, so that tensor sizes include the scales */
+        t.scales = t.data; /* pointer that is not NULL, so that tensor sizes include the scales */
         bool has = dtype_tiled_values(dtype) || (rank == 2 && dtype_scales_rows(dtype));
         has ? fill_scales(&t) : (void)(t.scales = NULL);
     } else {
@@ -94,8 +94,8 @@ static void expect_same(enum dtype dtype, const struct results *r, const char *w
     }
 }
 
-/* Returns the type of a vector stored beside such a matrix: tiled scales do not apply to vectors, and blocks
- * must fill the vector. */
+/* Returns the type of a vector stored beside a quantised matrix. Types with tiled scales do not apply to
+ * vectors, and quantisation blocks must fill the vector. */
 static enum dtype vector_type(enum dtype dtype, int32_t n) {
     enum dtype type = dtype_tiled_values(dtype) ? DTYPE_Q6_K : dtype;
     return n % dtype_block_values(type) ? DTYPE_BF16 : type;

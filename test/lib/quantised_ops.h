@@ -1,6 +1,6 @@
-/* Runs every operator that takes weights with each stored type and with the f32 values that it encodes: the
- * results must have the same bits. For every device; the including program brings a device that records
- * results. */
+/* Runs every operator with quantised weights of each stored type, and with the f32 values of these weights:
+ * the results must be bit-identical. Works for every device; the including program brings a device that
+ * records results. */
 #ifndef SLUICE_TEST_QUANTISED_OPS_H
 #define SLUICE_TEST_QUANTISED_OPS_H
 

@@ -8,7 +8,8 @@ const enum dtype quantised_types[N_QUANTISED] = {
 };
 void *(*quantised_alloc)(size_t bytes);
 
-/* Reads the tensor of that name, with its entry in *there; NULL if there is none. */
+/* Reads the tensor with the given name and sets *there to its index entry; NULL if the file lacks the tensor.
+ */
 static void *quantised_part(const struct tensor_index *index, const char *name,
                             const struct index_entry **there) {
     const struct index_entry *entry = index_find(index, name);

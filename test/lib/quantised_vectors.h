@@ -1,4 +1,4 @@
-/* Reference vectors and sweeps of quantised types; test/golden/quantised.py makes and describes them. */
+/* Reference vectors and sweeps of quantised types; made and described by test/golden/quantised.py. */
 #ifndef SLUICE_TEST_QUANTISED_VECTORS_H
 #define SLUICE_TEST_QUANTISED_VECTORS_H
 
@@ -24,7 +24,7 @@ extern const enum dtype quantised_types[N_QUANTISED];
 extern void *(*quantised_alloc)(size_t bytes);
 
 struct quantised {
-    struct tensor weights, values; /* a matrix, and its f32 values */
+    struct tensor weights, values; /* a quantised matrix, and the f32 values of the matrix */
     unsigned char sweep[32];       /* SHA-256 of the sweep's f32 values */
 };
 
@@ -35,7 +35,8 @@ void quantised_canonical_nan(float *values, int64_t n);
 
 enum { SWEEP_BLOCKS = 1 << 12 }; /* blocks in one piece of a sweep */
 
-/* Scales in a block: indices of f16 values (the second is dmin; -1: none), or the first `bytes` bytes. */
+/* Position of the scales in a quantisation block: indices of f16 values (the second is dmin; -1: none), or
+ * the first `bytes` bytes. */
 struct sweep {
     int f16[2], bytes;
     uint32_t blocks; /* blocks of the whole sweep */

@@ -52,7 +52,7 @@ const char *published_flux_checkpoint(void) {
                         3);
 }
 
-/* Matrices have 768 and 2048 columns, so that rows are whole blocks of 256. */
+/* Matrices have 768 and 2048 columns, so that a row consists of whole quantisation blocks of 256 values. */
 #define STORED_SIZES                                                                                         \
     "heads=12,axis0=16,axis1=24,axis2=24,layers=2,refiners=1,hidden=64,text_heads=2,text_key_heads=1,"       \
     "text_head_dim=32,text_ff=128,text_layers=2,vocabulary=400,vae0=32,vae1=32,vae2=16,vae3=16,vae_groups="  \

@@ -8,14 +8,15 @@
 
 enum { BUDGETS_MOST = 10, EDITS_ALL = 16 };
 
-/* Returns `thoroughly` if THOROUGH is set, else n. */
+/* Returns `thoroughly` if the environment variable THOROUGH is set, else n. */
 int thorough_or(int thoroughly, int n);
 
 /* Runs the request; expects the hashes of `want` and peaks within the plan. The caller frees the result. */
 struct result run_same(struct rig *rig, const struct sluice_request *request, const struct result *want,
                        const char *what);
 
-/* Over several budgets: how often each stage streamed, and the number of different resident sets. */
+/* Counts over runs with several budgets: how often each stage streamed, and the number of different resident
+ * sets. */
 struct tally {
     int n_stages, streams[PLAN_STAGES_MAX];
     char stage[PLAN_STAGES_MAX][32], residents[BUDGETS_MOST][2048];
@@ -23,8 +24,8 @@ struct tally {
 };
 int tally_of(const struct tally *t, const char *stage);
 
-/* Runs under n budgets, at most BUDGETS_MOST, from the least to all resident; they are denser near the least,
- * where one more resident block makes a difference. */
+/* Runs under n budgets, at most BUDGETS_MOST, from the least to all resident; budgets are denser near the
+ * least one, where one more resident block makes a difference. */
 struct tally budgets(struct rig *rig, struct sluice_request request, const struct result *want, int n,
                      const char *name);
 

@@ -54,7 +54,8 @@ struct result run_or_decode(struct rig *rig, const struct sluice_request *reques
 
 struct result run(struct rig *rig, const struct sluice_request *request);
 
-/* Checks that `got` succeeded and that its images equal those of `want` from `first` on, by hash. */
+/* Checks that the run `got` succeeded, and by hash that its images equal the images of `want` from index
+ * `first` on. */
 bool same_from(const struct result *want, int first, const struct result *got, const char *what);
 
 bool same(const struct result *want, const struct result *got, const char *what);
@@ -64,7 +65,7 @@ bool same(const struct result *want, const struct result *got, const char *what)
 bool sample_latent(const struct sluice_model_options *from, struct sluice_request request, char latent[HEX],
                    const char *what);
 
-/* A short prompt and negative prompt, seed 42, with a budget above any need. */
+/* A request with a short prompt and negative prompt, seed 42 and a budget above the need of every fixture. */
 struct sluice_request request_fox(int width, int height, int steps, int batch, double cfg_scale);
 
 #endif

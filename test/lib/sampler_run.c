@@ -114,7 +114,7 @@ static float pattern(int i) {
     return (float)(i * 37 % 64) / 64 - 0.5f;
 }
 
-/* A deterministic image: the pattern mirrored along the last axis, times 3. */
+/* A deterministic image: 3 times the test pattern, mirrored along the last axis. */
 static float picture(int i) {
     return pattern(i / 7 * 7 + 6 - i % 7) * 3;
 }

@@ -43,7 +43,8 @@ double relative_max_difference(const float *a, const float *truth);
 /* Opens and closes the reference tensors in test/golden/samplers/NAME. */
 void sampler_reference_open(const char *name);
 void sampler_reference_close(void);
-/* Reads at most `most` values of the tensor; returns their number, 0 if there is no such tensor. */
+/* Reads at most `most` values of the named tensor. Returns the number of values, or 0 if the tensor does not
+ * exist. */
 int sampler_reference_read(const char *name, float *out, int most);
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "engine/run/adapt.h"
 
-/* Returns a random vector of that type with at least `values` values. */
+/* Returns a random vector of the given type with at least `values` values. */
 static const struct index_entry *random_vector(int32_t values, enum dtype dtype) {
     const struct tensor_index *index = &store_fixture.files.index;
     const struct index_entry *entry;
@@ -11,7 +11,8 @@ static const struct index_entry *random_vector(int32_t values, enum dtype dtype)
     return entry;
 }
 
-/* Returns a factor: `values` consecutive values of a random vector, or two pieces of them, swapped. */
+/* Returns a LoRA factor: `values` consecutive values of a random vector, or two pieces of such a vector in
+ * swapped order. */
 static struct factor random_values(int32_t values, enum dtype dtype) {
     const struct index_entry *entry = random_vector(values, dtype);
     struct factor f = {.name = entry->name,
@@ -106,7 +107,8 @@ static bool is_visited(int s, int b) {
     return false;
 }
 
-/* Returns the offset of block b's part among a stage's kept parts; b = number of blocks: the total size. */
+/* Returns the offset of block b among the blocks that a stage keeps for the next run; b = number of blocks:
+ * their total size. */
 static uint64_t kept_offset(const struct plan *plan, int s, int b, bool pool, enum packed_part part) {
     uint64_t at = 0;
     for (int i = 0; i < b; i++)
@@ -125,7 +127,8 @@ bool store_fixture_kept(int s, int b, bool pool, enum packed_part part) {
     if (part == PACKED_ADAPTER && !store_fixture.same_adapters[s]) return false;
     uint64_t was = page_align(kept_offset(&store_fixture.last_plan, s, n, pool, part)),
              is = page_align(kept_offset(&store_fixture.plan, s, n, pool, part));
-    for (int i = 0; i < n; i++) { /* a kept part may move up by at most the growth of the total */
+    for (int i = 0; i < n;
+         i++) { /* a block kept from the last run may move up by at most the growth of the total size */
         uint64_t from = kept_offset(&store_fixture.last_plan, s, i, pool, part),
                  to = kept_offset(&store_fixture.plan, s, i, pool, part);
         if (is_kept(s, i, pool) && to > from + (is > was ? is - was : 0)) return false;

@@ -1,13 +1,15 @@
-/* Random adapters for the blocks of store_fixture, and the memory that one run keeps for the next. */
+/* Random adapters for the blocks of store_fixture, and the block memory that one run keeps for the next run.
+ */
 #ifndef SLUICE_TEST_STORE_ADAPTERS_H
 #define SLUICE_TEST_STORE_ADAPTERS_H
 
 #include "test/lib/store_fixture.h"
 
 /* Rebinds every block. Each weight is replaced with a chance of `percent` %, by values from elsewhere in the
- * files. The rings grow to fit the streamed blocks. Sets store_fixture.same_adapters for unchanged stages. */
+ * files. Rings grow to fit the streamed blocks. Sets store_fixture.same_adapters for stages whose adapters
+ * did not change. */
 void store_fixture_change_adapters(uint64_t percent);
-/* Removes one resident and one pooled block per stage from the plan. */
+/* Removes from the plan, for each stage, one resident block and one block of the host pool. */
 void store_fixture_keep_fewer(void);
 /* True if the last run left the given part of a block in memory and the plan keeps it there, as a resident or
  * in the pool. */

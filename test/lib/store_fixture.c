@@ -27,7 +27,7 @@ static const struct block_kind raw_kind = {
     .n_weights = 3,
     .weights_bytes = sizeof(struct raw_weights),
 };
-/* A weight that is the last of the four slices of a kernel. */
+/* A weight that is the last of the four temporal slices of a kernel. */
 #define SLICED(i, ...)                                                                                       \
     {                                                                                                        \
         .offset = (i) * sizeof(struct tensor), .names = {"raw.%d." #i}, .rank = 4, .dim = {i, 3, 4, 4},      \
@@ -102,7 +102,7 @@ static void make_visits(int s) {
 }
 
 /* For a device with its own memory: chooses the streamed blocks that stay in the host pool, and the staging
- * size for the others. */
+ * size for all other streamed blocks. */
 static void make_tiers(void) {
     uint64_t buffers = 1 + below(4), odds = below(5);
     for (int s = 0; s < store_fixture.plan.n_stages; s++) {
@@ -308,7 +308,7 @@ static enum status use_packed(struct store *store, int visit, const struct packe
     return e->code;
 }
 
-/* Returns the memory held by a stage's parts: those begun in this run, or kept from the last run. */
+/* Returns the memory that holds a stage's weights, from this run or kept from the last run. */
 static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint64_t planned) {
     uint64_t held = 0, all = 0;
     for (int p = 0; p < PACKED_PARTS; p++) {
@@ -319,7 +319,8 @@ static int64_t held_bytes(const struct resident_memory *memory, bool begun, uint
     return (int64_t)held;
 }
 
-/* Checks the live memory when a stage starts: its ring, its residents and other stages' kept parts. */
+/* Checks the live memory when a stage starts: its ring, its residents, and the weights of other stages kept
+ * from the last run. */
 static void check_held(int stage) {
     if (store_fixture.evicted) return;
     int64_t held = (int64_t)store_fixture.plan.stage[stage].ring_bytes;
@@ -402,8 +403,8 @@ static bool is_direct(int file) {
     return false;
 }
 
-/* Checks invariant I5 of store.h: a single reader makes exactly these reads in this order. Direct reads begin
- * and end at block boundaries. */
+/* Checks invariant I5 of store.h: a single reader makes exactly the expected reads, in order. Direct reads
+ * begin and end at block boundaries. */
 static void check_order(const struct read_log *expected, int n) {
     int64_t done = 0;
     int at = 0;
@@ -420,7 +421,7 @@ static void check_order(const struct read_log *expected, int n) {
     assert_int_equal(at, n);
 }
 
-/* Checks the bytes read, and those read past the page cache. */
+/* Checks the number of bytes read, and the number of bytes read with direct I/O. */
 static void check_reads(bool second_run, const struct store_counters *counters) {
     static struct read_log expected[READS];
     int n = expected_reads(second_run, expected);
@@ -428,8 +429,10 @@ static void check_reads(bool second_run, const struct store_counters *counters) 
     for (int i = 0; i < n; i++) all += expected[i].bytes;
     for (int i = 0; i < n; i++) direct += is_direct(expected[i].file) ? expected[i].bytes : 0;
     for (int i = 0; i < memory_checker.n_reads; i++) moved += memory_checker.reads[i].bytes;
-    if (!fault_sys.short_reads && !direct) assert_int_equal(moved, all); /* short reads are continued */
-    /* The order is not checked for direct reads through staging: their pieces overlap by a block. */
+    if (!fault_sys.short_reads && !direct)
+        assert_int_equal(moved, all); /* a short read is continued by a further read */
+    /* The order of direct reads through staging is not checked, because their pieces overlap by a disk block.
+     */
     if (store_fixture.readers <= 1 && !(store_fixture.separate && store_fixture.direct))
         check_order(expected, n);
     assert_int_equal(counters->bytes_read, all);
@@ -443,7 +446,7 @@ int64_t keepable_bytes(int s) {
 void run_whole(bool second_run) {
     struct error e = {0};
     int64_t most = memory_checker.pages_live,
-            kept = 0; /* memory kept by the last run stays until its stages are laid out */
+            kept = 0; /* memory kept from the last run stays until the new run lays out the stage */
     struct store *store = store_fixture_open(&e);
     assert_ok(&e);
     assert_int_equal(drive(store, -1, &e), e.code ? -1 : store_fixture.visits.n_visits);
@@ -461,7 +464,8 @@ void run_whole(bool second_run) {
         if (takes > most) most = takes;
     }
     if (second_run)
-        most += (int64_t)page_align((uint64_t)most / 64) + 2 * PLAN_PAGE; /* one step of moving kept data */
+        most += (int64_t)page_align((uint64_t)most / 64) +
+                2 * PLAN_PAGE; /* kept data move in steps of one page */
     assert_true(memory_checker.pages_peak <= most);
     assert_no_memory_violation();
     for (int s = 0; s < STAGES; s++) store_fixture.same_adapters[s] = true; /* until adapters change */

@@ -21,10 +21,11 @@ struct raw_weights {
 extern struct store_fixture {
     struct synthetic_files files;
     struct block base[STAGES][BLOCKS];   /* base weights, without adapters */
-    struct block blocks[STAGES][BLOCKS]; /* the same blocks, some with adapters: see store_adapters.h */
+    struct block blocks[STAGES][BLOCKS]; /* the blocks of `base`, some with adapters: see store_adapters.h */
     bool same_adapters[STAGES];          /* the stage has the adapters of the last run */
     const struct block *list[STAGES][BLOCKS];
-    int32_t dims[STAGES][BLOCKS][5]; /* weight sizes: elements of each part (0: absent), 1, kernel size */
+    int32_t dims[STAGES][BLOCKS]
+                [5]; /* dimensions of the weights: elements of each part (0: absent), 1, kernel size */
     struct store_stage stages[STAGES];
     struct visit_list visits;
     struct run_need need;
@@ -32,13 +33,14 @@ extern struct store_fixture {
     struct residents residents;
     uint64_t random;
     int readers;
-    bool direct;               /* files are read with O_DIRECT, where that is allowed */
+    bool direct;               /* files are read with O_DIRECT, if the file system allows direct reads */
     bool separate;             /* the device has its own memory */
     bool evicted;              /* residents were evicted during the run: the store holds less than planned */
     int stage;                 /* the current stage of drive(), or -1 */
     struct packed_place place; /* packed block of the current visit */
     const struct block *block;
-    int ticks_left; /* ticks until store_acquire is cancelled; below 0: until the hang limit */
+    int ticks_left; /* number of ticks after which store_acquire is cancelled; negative: the test fails at the
+                       hang limit */
     double began;
 } store_fixture;
 
@@ -82,8 +84,8 @@ int64_t keepable_bytes(int s);
 
 uint64_t page_align(uint64_t bytes);
 
-/* Returns the index of the first visit, at or after `from`, of an evaluation that is not its stage's first;
- * -1 if there is none. */
+/* Returns the index of the first visit, at or after `from`, of an evaluation that is not the first of its
+ * stage; -1 if there is none. */
 int next_evaluation_start(int from);
 
 /* Makes a reduced plan: fewer residents in every stage, and rings that fit the blocks that now stream. */

@@ -1,4 +1,5 @@
-/* The suites of block tests, each defined in the blocks_*.c file of its name; blocks_umt5 in blocks_t5.c. */
+/* The suites of block tests. blocks_NAME.c defines suite blocks_NAME; blocks_t5.c also defines blocks_umt5.
+ */
 #ifndef SLUICE_TEST_SUITES_H
 #define SLUICE_TEST_SUITES_H
 

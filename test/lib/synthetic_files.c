@@ -9,7 +9,7 @@
 
 void synthetic_files_begin(struct synthetic_files *f, struct sys *sys, uint64_t seed) {
     *f = (struct synthetic_files){.sys = sys, .random = seed, .index.sys = sys};
-    /* In the build folder, because /tmp may be on a file system without direct reads. */
+    /* The files are in the build folder, because /tmp may be on a file system without direct reads. */
     strcpy(f->folder, access("build", W_OK) ? "/tmp/sluice_store_XXXXXX" : "build/sluice_store_XXXXXX");
     if (!mkdtemp(f->folder)) abort();
     f->index.entries = sys->alloc(sys, LINE_HOST, SYNTHETIC_ENTRIES_MAX * sizeof *f->index.entries);

@@ -1,4 +1,4 @@
-/* Writes two files of random tensors, and the tensor index that a reader would make of them. */
+/* Writes two files of random tensors, and makes the tensor index of the files. */
 #ifndef SLUICE_TEST_SYNTHETIC_FILES_H
 #define SLUICE_TEST_SYNTHETIC_FILES_H
 
@@ -25,7 +25,7 @@ void synthetic_files_add(struct synthetic_files *f, const char *name, enum dtype
 /* Writes the files and opens them for reads through the index. */
 void synthetic_files_end(struct synthetic_files *f);
 
-/* Removes the files. Does not free the index: a component that owns it does. */
+/* Removes the files. Does not free the tensor index, which the component owns. */
 void synthetic_files_remove(struct synthetic_files *f);
 
 #endif

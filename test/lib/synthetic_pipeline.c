@@ -4,9 +4,9 @@
  * - three text slots; two share a family (synthetic_text) and are told apart by their widths
  * - a vision slot; two denoisers of one family (synthetic_denoiser) with a timestep boundary
  * - eps prediction and a schedule of its own
- * - a sampler with two evaluations a step, one past prediction, and noise in every step
+ * - a sampler with two evaluations a step, one past prediction as input, and noise in every step
  * - videos, decoded in chunks of different sizes with a feature cache between them (synthetic_video_vae)
- * - learned positions, of which a request reads only its own rows
+ * - learned position embeddings, of which a request reads only the rows that it needs
  * - text embeddings concatenated by columns and by rows, padded, with dropped tokens */
 #include "test/lib/synthetic_pipeline.h"
 
@@ -574,7 +574,8 @@ static void video_vae_forward_in(struct context *x, const void *weights, const s
               (struct epilogue){.bias = w->bias, .activation = ACTIVATION_GELU_TANH});
 }
 
-/* Visits the frames from the last to the first, so that each adds the unmodified previous frame. */
+/* Goes through the frames from the last to the first, so that each frame adds the unmodified frame before it.
+ */
 static void video_vae_forward_time(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_time_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
@@ -589,7 +590,8 @@ static void video_vae_forward_time(struct context *x, const void *weights, const
     op_copy(x, before, kept);
 }
 
-/* One half of `split` makes the first of a latent frame's two images, the other half the second. */
+/* The first half of `split` gives the first of a latent frame's two images, the second half gives the second
+ * image. */
 static void video_vae_forward_out(struct context *x, const void *weights, const struct visit_scope *scope) {
     const struct causal_out_weights *w = weights;
     const struct causal_state *state = scope->lane->state;
@@ -683,7 +685,7 @@ static void synthetic_fill_schedule(const struct schedule_options *options, stru
 static const struct schedule synthetic_schedule = {
     .name = "synthetic", .class_name = "SyntheticScheduler", .fill = synthetic_fill_schedule};
 
-/* The second evaluation is between two steps; the last step has none. */
+/* The second evaluation of a step is at a point between two steps. The last step has no second evaluation. */
 static bool evaluation_point(const struct grid *grid, int step, int evaluation, struct grid_point *at) {
     const struct grid_step *s = &grid->step[step];
     (void)evaluation;
@@ -691,8 +693,8 @@ static bool evaluation_point(const struct grid *grid, int step, int evaluation, 
     return s->to.sigma > 0;
 }
 
-/* The update moves towards a combination of past and present prediction: for the first half step their
- * extrapolation, for the second their mean. Noise is added at the step's end. */
+/* The update moves towards a combination of past and present prediction: an extrapolation in the first half
+ * step, the mean of the two predictions in the second. Noise is added at the step's end. */
 static void synthetic_update(const struct sampler_update *u) {
     float to = u->grid->step[u->step].to.sigma, from = u->grid->step[u->step].at.sigma, *past = u->history[0];
     float middle = to > 0 ? sqrtf(from * to) : 0, ratio = u->evaluation ? to / middle : middle / from;

@@ -1,5 +1,5 @@
-/* A complete synthetic pipeline with the engine features that no published pipeline uses. Its families and
- * its recipe follow the published ones in the test tables (tables.c). */
+/* A complete synthetic pipeline with the engine features that no published pipeline uses. In the test tables
+ * (tables.c) its families and its recipe follow the published families and recipes. */
 #ifndef SLUICE_TEST_SYNTHETIC_PIPELINE_H
 #define SLUICE_TEST_SYNTHETIC_PIPELINE_H
 

@@ -186,8 +186,8 @@ static void put(struct matrix to, int row, int column, struct matrix from, int f
                (size_t)from.columns * sizeof *to.at);
 }
 
-/* Returns the conditioning of a prompt: the rows of both small encoders, concatenated by columns; below them
- * the LLM's rows; below those the images' rows. */
+/* Returns the conditioning of a prompt: the rows of both small encoders, concatenated by columns; then the
+ * LLM's rows, then the images' rows. */
 static struct matrix condition(const struct synthetic_input *in, int prompt, struct matrix *pooled) {
     struct matrix rows[2], a = encode(in, SYNTHETIC_TEXT, prompt, 2, &rows[0]);
     struct matrix b = encode(in, SYNTHETIC_TEXT_2, prompt, 1, &rows[1]), vision[REFERENCE_PICTURES_MAX];

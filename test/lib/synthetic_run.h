@@ -41,8 +41,9 @@ extern struct synthetic {
     struct store_counters counters;
     long ticks, cancel_at; /* tick at which the run is cancelled; 0: never */
     double done;
-    int events[EVENTS], n_events; /* visits that ended evaluations, or -1 - stage */
-    /* Changes a visit's weights before the plain loop computes it; NULL: unchanged. */
+    int events[EVENTS],
+        n_events; /* events of the run: the index of a visit that ended an evaluation, or -1 - stage */
+    /* Callback that changes a visit's weights before the plain loop computes the visit; NULL: no change. */
     void (*change_weights)(const struct visit *visit, void *weights);
 } synthetic;
 

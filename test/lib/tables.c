@@ -1,8 +1,8 @@
-/* The family and recipe tables of the tests, instead of models/models.c: the published ones, followed by the
- * synthetic pipeline's.
+/* The family and recipe tables of the tests, instead of models/models.c: the published families and recipes,
+ * followed by those of the synthetic pipeline.
  *
  * Recipes that resize input images to their own area (1024x1024) would be slow even with the smallest model.
- * Their areas here are those of the reference data (test/golden/qwen/specs.py). */
+ * These tables therefore use the areas of the reference data (test/golden/qwen/specs.py). */
 #include "test/lib/synthetic_pipeline.h"
 
 #define FAMILY_ROW(name) &family_##name,

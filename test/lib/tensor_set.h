@@ -1,5 +1,5 @@
-/* Builds model files in other layouts from a Hugging Face folder: the tensors of its components in memory,
- * renamed, fused, prefixed, and written with metadata to one or more safetensors files. */
+/* Builds model files in other layouts from a Hugging Face folder: the tensors of its components are kept in
+ * memory, renamed, fused, prefixed, and written with metadata to one or more safetensors files. */
 #ifndef SLUICE_TEST_TENSOR_SET_H
 #define SLUICE_TEST_TENSOR_SET_H
 
@@ -51,13 +51,13 @@ void join_rows(struct tensor_set *p, struct item *to, const char *name);
 /* Like join_rows, for the tensor whose name has `other` in place of `from`. */
 void join_named(struct tensor_set *p, struct item *to, const char *from, const char *other);
 
-/* Swaps shift and scale of a norm: diffusers stores them in the other order. */
+/* Swaps shift and scale of a norm, because checkpoint and diffusers store them in opposite order. */
 void swap_halves(struct item *item);
 
 void tensor_set_drop(struct tensor_set *p, const char *prefix);
 
-/* Renames to the Z-Image checkpoint's names, also used by ComfyUI; layers number `split` keep q, k and v
- * apart. Inverse of diffusers 0.42, single_file_utils.py,
+/* Renames to the Z-Image checkpoint's names, also used by ComfyUI; in layer number `split`, q, k and v stay
+ * separate tensors. Inverse of diffusers 0.42, single_file_utils.py,
  * convert_z_image_transformer_checkpoint_to_diffusers. */
 void rename_zimage_to_checkpoint(struct tensor_set *p, int split);
 

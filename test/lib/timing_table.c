@@ -4,9 +4,9 @@
  * - QWEN: 60 blocks of 680e6 bytes, 1.15/60 s each; 24e9 bytes/s
  * - ODD: 24 blocks of 100e6 + (37 i mod 11) 61e6 bytes, 0.004 + (29 i mod 7) 0.003 s; 12e9 bytes/s
  *
- * Resident sets: none, or a fraction of the blocks taken from the start (0.2), the end (0.3), evenly spaced
- * (0.3, 0.6) or by time (0.1, 0.3). Rings hold 1 to 4 of the largest block, plus one byte, with lookahead
- * depth unlimited (0), 1 or 2, with and without wrapping. */
+ * The set of resident blocks is empty, or a fraction of the blocks: the first ones (0.2), the last ones
+ * (0.3), evenly spaced ones (0.3, 0.6), or chosen by time (0.1, 0.3). Rings hold 1 to 4 of the largest block,
+ * plus one byte, with lookahead depth unlimited (0), 1 or 2, with and without wrapping. */
 #include "test/lib/timing_table.h"
 
 const struct timing_row timing_table[N_TIMING_ROWS] = {

@@ -1,5 +1,5 @@
-/* Shared by the tokenizer tests: files in a temporary folder, opening and encoding under the hang guard,
- * comparison with the reference's ids. */
+/* Helpers of the tokenizer tests: files in a temporary folder, opening and encoding under the hang guard, and
+ * comparison with reference ids. */
 #ifndef SLUICE_TEST_TOKENIZER_FILES_H
 #define SLUICE_TEST_TOKENIZER_FILES_H
 
@@ -32,7 +32,7 @@ void tokenizer_assert_nothing_left(void);
 enum status tokenizer_open_path(const char *path, struct tokenizer **t, struct error *e);
 void tokenizer_close_clean(struct tokenizer *t);
 
-/* Encodes the text and expects these n ids. */
+/* Encodes the text and expects the n given ids. */
 void assert_ids(struct tokenizer *t, const char *text, size_t bytes, const int32_t *want, int n);
 
 #define IDS(t, text, ...)                                                                                    \

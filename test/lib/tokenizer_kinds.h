@@ -12,10 +12,11 @@ void expect_folder_failure(const char *name, const char *text, enum status code,
 /* Copies a file of test/golden/tokens, unpacked if necessary, into the test's folder. */
 void tokenizer_unpack(const char *kind, const char *name);
 
-/* Opens the tokenizer in these files and compares its ids with those in test/golden/tokens/KIND. */
+/* Opens the tokenizer in the given files and compares its token ids with the ids in test/golden/tokens/KIND.
+ */
 void compare_packed(const char *kind, const char *const *files);
 
-/* Opens a synthetic tokenizer without the file of that name; without NULL: with all files. */
+/* Opens a synthetic tokenizer that lacks the file named by `without`; NULL: no file is missing. */
 struct tokenizer *open_synthetic(const char *kind, int n_ids, const char *without);
 void expect_synthetic_failure(const char *kind, int n_ids, const char *text_in_error);
 

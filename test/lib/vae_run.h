@@ -10,7 +10,7 @@
 struct tensor vae_channels_last(struct tensor t);
 /* Transposes frames [1, C, N, Y, X] to [N, Y, X, C]. */
 struct tensor vae_frames_last(struct tensor t);
-/* Reads the reference's tensor "NAME.SIDE" [1, C, Y, X] as [Y, X, C]. */
+/* Reads the reference tensor "NAME.SIDE" [1, C, Y, X] as [Y, X, C]. */
 struct tensor vae_golden_picture(const struct golden *g, const char *name, const char *side);
 void vae_expect_picture(const struct golden *g, const char *name, struct tensor ours);
 /* Writes the image into the full-frame buffer, at the start row of the level's first image. */

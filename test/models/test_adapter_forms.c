@@ -1,6 +1,6 @@
 /* Tests the values that each kind of adapter adds to a weight. Factors read from a file and multiplied must
  * agree with LyCORIS 3.2's formulas (modules/loha.py, lokr.py, locon.py; peft 0.21 for alphas) in plain
- * loops. Also several adapters on a bias or norm, and scales. */
+ * loops. Also tests several adapters on one bias or norm, and scales. */
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,7 +44,7 @@ static float random_value(void) {
     return (float)((double)(int32_t)(random_state >> 32) / 2147483648.0);
 }
 
-/* Writes an adapter file of one module, under a new name because several may be open. */
+/* Writes an adapter file of one module. Each file gets a new name, because several files may be open. */
 static const char *write_module(const char *module, struct file_tensor *tensors, int n, const float *alpha) {
     static char path[128];
     static int i_file;
@@ -292,7 +292,8 @@ static void read_bias(const struct sluice_model *m, const char *name, float *to,
         adapter_read_values(&c->index.sources[entry->source], entry->offset, entry->dtype, 0, n, to, &e);
 }
 
-/* Adds differences of a fused bias (strength 0.5), of one of its parts (-2) and of norms (".diff"). */
+/* Adds differences to a fused bias (strength 0.5), to one part of the fused bias (-2) and to norms (".diff").
+ */
 static void test_bias_and_norm_differences(void) {
     enum { DIM = 36 };
     static struct file_tensor fused = {"diff_b", 1, {3 * DIM}, {0}}, part = {"diff_b", 1, {DIM}, {0}};

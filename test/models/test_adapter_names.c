@@ -1,6 +1,6 @@
-/* Module names of published adapters, at published model sizes: which weights of which component each name
- * changes. Sources: kohya's sd-scripts and musubi, diffusers of several versions, peft, ComfyUI, Black Forest
- * Labs, lightx2v. Factors are zeros in a sparse file. */
+/* Module names of published adapters, at published model sizes: checks the component and the weights that
+ * each module name changes. Sources: kohya's sd-scripts and musubi, diffusers of several versions, peft,
+ * ComfyUI, Black Forest Labs, lightx2v. Factors are zeros in a sparse file. */
 #include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ static const char linear[] = ".lora_linear_layer.down.weight|.lora_linear_layer.
 static const struct row {
     const char *recipe, *module, *ends;
     int32_t rows, columns[5]; /* shape of the changed weight: rows, input columns, then kernel sides */
-    const char *means;        /* expected component folder, weights, and rows in a fused tensor */
+    const char *means;        /* expected component folder, changed weights, and rows within a fused tensor */
 } rows[] = {
     {"flux",
      "lora_unet_double_blocks_3_img_attn_qkv",
@@ -457,7 +457,7 @@ static void test_name_finds_weights(const struct row *row, const struct sluice_m
     adapter_close(a);
 }
 
-/* Words in the file name choose one of two transformers for a file whose keys name none. */
+/* Words in the file name choose one of two transformers for a file whose keys name no transformer. */
 static void test_file_name_chooses_transformer(void) {
     static const struct {
         const char *name;

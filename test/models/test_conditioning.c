@@ -142,7 +142,8 @@ static void test_prompts_of_different_length(struct rig *rig) {
     texts_free(&even);
 }
 
-/* Returns the relative error of an encoder's embeddings times token weights, with each window's mean kept. */
+/* Returns the relative error of weighted embeddings: an encoder's embeddings times token weights, rescaled to
+ * keep each window's mean. */
 static double weigh(const struct prompt_tokens *tokens, const struct texts *even, const struct texts *weighed,
                     int from, int to) {
     double error = 0, size = 0;
@@ -262,7 +263,7 @@ static void test_clip_skip(struct rig *rig, int usual, int most, const char *wha
     expect_usage_error(rig, request, "clip_skip -1");
 }
 
-/* Expects these add_time_ids of the positive and of the negative lane. */
+/* Checks the add_time_ids of the positive and of the negative lane. */
 static void test_add_time_ids(struct rig *rig, const float (*wanted)[ADD_TIME_IDS_MAX], int n,
                               const char *what) {
     static struct job job;
@@ -297,8 +298,8 @@ static void test_options_refused_without_clip(void) {
     rig_close(&rig);
 }
 
-/* With several windows and skipped layers the plan still holds: its least budget gives the same bits, one
- * byte less is an error. */
+/* With several windows and skipped layers, a run at the least budget of its plan is bit-identical; a budget
+ * of one byte less is an error. */
 static void test_least_budget_keeps_bits(struct rig *rig) {
     struct sluice_request request = request_of("a (red:1.3) fox BREAK b", "c BREAK d BREAK e");
     struct sluice_error e;

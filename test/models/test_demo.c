@@ -1,6 +1,6 @@
 /* Does the demo model follow its prompts? Sluice draws held-out prompts of its grammar; a reader finds shapes
- * and colours in the pixels; scores must reach the shipped model's scores less a margin. The reader also
- * measures guidance, steps, seed and the negative prompt.
+ * and colours in the pixels; scores may be below those of the shipped model by at most a margin. The reader
+ * also measures guidance, steps, seed and the negative prompt.
  *
  * DEMO_PROMPTS=200 draws all instead of the first 30; with fewer than 30, for sanitizers, no score is
  * required. DEMO_MODEL=DIR tests another model than models/demo; DEMO_KEEP=DIR keeps the images and prints
@@ -18,20 +18,21 @@
 #include <unistd.h>
 #include <zlib.h>
 
-/* Without guidance about one prompt in 20 has a wrong colour: measuring that takes more than 30 prompts. */
+/* Without guidance about one prompt in 20 has a wrong colour: to measure this rate takes more than 30
+ * prompts. */
 enum { PROMPTS_FEW = 30, PROMPTS_GUIDANCE = 200, PROMPTS_ALL = 200 };
 
 /* Scores of the shipped model in percent: change only these for a better model.
  *
  * Background, colour and side are over all prompts; shape and count over prompts with one group. One prompt
- * is 0.5 points of all 200 but 3 to 5 points of the first 30, hence two numbers. Measured: models/demo after
- * 188 minutes of training, 2026-11-21. The margin allows for rounding on other processors; one of the first
- * 20 one-group prompts is 5 points. */
+ * is 0.5 points of all 200 but 3 to 5 points of the first 30, hence one margin for all prompts and one for
+ * few. Measured: models/demo after 188 minutes of training, 2026-11-21. The margin allows for rounding on
+ * other processors; one of the first 20 one-group prompts is 5 points. */
 static const double margin_few = 12, margin_all = 6;
 static const struct gate {
     enum aspect aspect;
     bool one_group;
-    double few, all; /* required score in percent over the first PROMPTS_FEW prompts, and over all */
+    double few, all; /* required score in percent: over the first PROMPTS_FEW prompts, and over all prompts */
 } gates[N_ASPECTS] = {
     {BACKGROUND, false, 100, 100}, {COLOUR, false, 100, 99.5}, {SIDE, false, 100, 100},
     {SHAPE, true, 85, 88.1},       {COUNT, true, 100, 96.3},
@@ -100,7 +101,7 @@ static bool parse_group(const char *text, struct group *g) {
     return g->colour != UNSAID && g->shape != UNSAID;
 }
 
-/* Fields: size, background, relation, group, group, caption. */
+/* Parses a scene from a line with the fields size, background, relation, group, group, caption. */
 static bool parse_scene(char *const field[FIELDS], struct scene *s) {
     s->background = word_index(field[1], colour_words, N_COLOURS);
     s->relation = word_index(field[2], relation_words, N_RELATIONS);
@@ -217,7 +218,8 @@ static void pair(struct scene *s, uint64_t *state) {
     *other = random;
 }
 
-/* Prompt i does not depend on the number of prompts. Two of three have one group. */
+/* Makes the scene of prompt i, which does not depend on the number of prompts. Two of three scenes have one
+ * group. */
 static struct scene prompt_scene(int i) {
     uint64_t state = 1000 + (uint64_t)i;
     bool two = i % 3 == 2;

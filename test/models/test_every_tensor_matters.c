@@ -1,6 +1,6 @@
-/* Every tensor is used: each is set to zero in a copy of the model, and the result computed again.
- * influence.txt (by make.py --check) lists the tensors that must change the result and those that cannot.
- * Fixtures without it are skipped. */
+/* Checks that every tensor is used: sets one tensor at a time to zero in a copy of the model, and computes
+ * the result again. influence.txt (by make.py --check) lists the tensors that must change the result, and the
+ * tensors that cannot. Fixtures without influence.txt are skipped. */
 #include "test/lib/golden_run.h"
 
 #include <math.h>
@@ -91,8 +91,9 @@ static struct tensor draw(struct influence_run *state, enum result result) {
 }
 
 static const struct index_entry *find_tensor(const struct tensor_index *index, const char *name) {
-    static const char *const prefixes[] = {"model.", "text_model.",
-                                           "vision_model."}; /* prefixes that the reference's names lack */
+    static const char *const prefixes[] = {
+        "model.", "text_model.",
+        "vision_model."}; /* prefixes of the engine's tensor names that are missing in influence.txt */
     const struct index_entry *entry = index_find(index, name);
     for (int i = 0; i < COUNT_OF(prefixes) && !entry; i++) {
         char prefixed[2 * PATH];
@@ -134,8 +135,8 @@ static enum result result_of(const struct influence_run *state, const char *name
     return encoder && state->unchanged[ENCODED].rank ? ENCODED : DECODED;
 }
 
-/* Length of the slot's folder and shared prefix at the start of a name; 0: the tensor belongs to another
- * slot. */
+/* Returns the length of the slot's folder and shared prefix at the start of a tensor name; 0: the tensor
+ * belongs to another slot. */
 static size_t slot_name_offset(const struct slot *slot, const char *name) {
     size_t folder = strlen(slot->folder) + 1, prefix = slot->prefix ? strlen(slot->prefix) : 0;
     if (strncmp(name, slot->folder, folder - 1) || name[folder - 1] != '.') return 0;
@@ -164,8 +165,8 @@ static void test_zeroed_tensor(struct influence_run *state, const char *name, bo
     fail_msg("no component has the tensor %s", name);
 }
 
-/* Reads the two lists of influence.txt, a number and a name a line: tensors that matter, then tensors that
- * cannot. */
+/* Reads the two lists of influence.txt, with a number and a name in each line: tensors that change the
+ * result, then tensors that cannot. */
 static void test_listed_tensors(struct influence_run *state, FILE *list) {
     char line[PATH], name[PATH];
     double reference;

@@ -1,8 +1,8 @@
 /* Metadata of GGUF models: architecture, number of blocks, settings, tokenizers, and tensor names of other
- * programs. Some tests begin with the number of the defect (g39 ...); defects that need no model:
- * test_gguf.c.
+ * programs. Some test cases begin with the number of a defect (g39 ...). test_gguf.c tests the defects that
+ * need no model.
  *
- * The files are copies of test/golden/stored with other metadata and names. */
+ * The tested files are copies of test/golden/stored with changed metadata and tensor names. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -187,8 +187,8 @@ static void test_g39_text_encoders(void **state) {
                          UNSUPPORTED, "no known component");
 }
 
-/* Opens Z-Image with an encoder of that architecture and one more metadata pair; the tokenizer comes from
- * another file. */
+/* Opens Z-Image with a text encoder of the given architecture and one additional metadata pair. The tokenizer
+ * comes from a separate file. */
 static enum status open_with(const struct gguf_metadata *pair, struct error *e) {
     struct gguf_metadata metadata[2] = {text("general.architecture", "qwen3")};
     if (pair) metadata[1] = *pair;

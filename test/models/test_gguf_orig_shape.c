@@ -41,7 +41,8 @@ static void widen(struct item *item) {
     item->type = "F32";
 }
 
-/* Flattens and quantises a tensor; the set gets the dequantised values as the expected weights. */
+/* Flattens and quantises a tensor; the tensor set gets the dequantised values, the weights of the expected
+ * result. */
 static void flatten(struct flattened *f, int i, enum dtype dtype) {
     struct item *item = &f->tensor_set->item[i];
     int32_t n = (int32_t)(item->bytes / sizeof(float)), dim[2] = {n / BLOCK, BLOCK};

@@ -37,7 +37,8 @@ static const struct tolerance tolerances[] = {
     {0},
 };
 
-/* bf16 tolerances without a known error of PyTorch, measured under emulation. The decoder's TF32 is finer. */
+/* bf16 tolerances of tensors without a known PyTorch error, measured under emulation. The decoder has smaller
+ * tolerances, because TF32 is finer than bf16. */
 static const struct tolerance gpu_tolerances[] = {
     {"text.embedding", 0, 0},
     {"encoded", 2.76e-3, 8e-3},
@@ -61,7 +62,8 @@ static void expect_equal_bits(struct tensor truth, const float *ours) {
                      (double)((float *)truth.data)[i]);
 }
 
-/* Compares token ids. encoder: index of the text encoder among the text encoders; slot: its slot. */
+/* Compares token ids. encoder: index of the text encoder among the text encoders; slot: slot of the text
+ * encoder. */
 static void expect_ids(const struct golden *g, const json_t *c, const char *text, int encoder, int slot,
                        const char *lane) {
     static const char *const names[] = {"ids", "ids_2", "ids_3"}, *const cuts[] = {"cut", "cut_2", "cut_3"};
@@ -220,7 +222,7 @@ static void test_noise(const struct golden *g) {
     expect_error(g, "noise.randn", "", worst);
 }
 
-/* Compares the tensors dumped under that name, which belong to the first image of the batch. */
+/* Compares the tensors dumped under the given name, which belong to the first image of the batch. */
 static void expect_image_dumps(struct public_run *p, const json_t *c, const char *dump) {
     static const char *const pictures[] = {"init",          "last",          "masked",
                                            "reference_000", "reference_001", "reference_002"};
@@ -254,7 +256,7 @@ static void test_hidden_states(const struct golden *g) {
     close_run(p);
 }
 
-/* Images may differ by one step of 255, in few values. */
+/* Compares images. A few values may differ by one of 255 levels. */
 static void expect_pictures(struct public_run *p, const json_t *c, const char *worst_tolerance,
                             const char *share_tolerance) {
     char name[NAME], detail[NAME];
@@ -307,7 +309,7 @@ static void expect_initial_latents(struct public_run *p, const json_t *c) {
                  largest_difference(ours.data, truth.data, tensor_elements(&ours)) / scale);
 }
 
-/* Compares the latent after each step, and the sigmas where the reference's scheduler has them. */
+/* Compares the latent after each step, and the sigmas if the diffusers scheduler has sigmas. */
 static void expect_steps(struct public_run *p, const json_t *c) {
     char name[NAME], file[TAIL];
     struct tensor sigmas = read_dump(p, "sigmas", "sigmas");

@@ -1,5 +1,5 @@
-/* Files that are no adapters, or adapters for another model: each is refused with its name, quickly, without
- * leaks. With `partial`, modules that do not fit become warnings. */
+/* Files that are no adapters, or adapters for another model: each file is refused quickly, with an error that
+ * names it, and without leaks. With the option `partial`, modules that do not fit only cause warnings. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -70,7 +70,7 @@ static enum status match_refusing_leaks(const struct sluice_model *m, const char
     adapter_close(a);
     check(sys_memory_use(m->sys).live_bytes[LINE_HOST] == before && count_open_files() == open_before,
           "a refused adapter leaks memory");
-    *match = copy; /* callers read counts and warnings only, not the freed pointers */
+    *match = copy; /* callers only read counts and warnings, whose storage is not freed */
     return e->code;
 }
 
@@ -291,7 +291,7 @@ static const char *write_pair(double alpha, float value) {
     return adapter_writer_end(&w, path, NULL);
 }
 
-/* The values are finite, but not at a scale of 1,000. */
+/* The adapter values are finite, but overflow at a scale of 1,000. */
 static void test_scale_overflow_refused(void) {
     struct adapter *a = NULL;
     struct adapter_match match = {0};

@@ -1,6 +1,6 @@
 /* Models that resemble a supported family: similar architectures with the same tensor names, and sizes that
- * do not fit together. Each must be refused with its name when it is opened or planned. Rows:
- * test/lib/invalid_models_FAMILY.c. */
+ * do not fit together. Opening or planning must refuse each of them, with an error that names the model.
+ * Rows: test/lib/invalid_models_FAMILY.c. */
 #include "test/lib/layouts.h"
 
 static void set_config(struct tensor_set *p, const char *key, const char *value) {

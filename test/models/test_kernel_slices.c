@@ -1,6 +1,7 @@
 /* Convolutions whose weight is the last temporal slice of a 3D kernel (the Wan VAE on single frames): the
  * packed block equals the file's values bit for bit, for any part of the block, with and without direct I/O,
- * and after conversion. Blocks hold only the slices. Streaming of such blocks: gates/test_store.c. */
+ * and after conversion. Packed blocks hold only the last slices. gates/test_store.c tests the streaming of
+ * sliced blocks. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -133,7 +134,8 @@ static bool is_read(const struct block *block, uint64_t at) {
     return false;
 }
 
-/* Reads bytes [from, to). They must be the expected ones, and all other bytes stay untouched. */
+/* Reads bytes [from, to) of a packed block. The bytes must have the expected values, and all other bytes stay
+ * untouched. */
 static void check_part(struct reader *reader, const struct block *block, const unsigned char *expected,
                        uint64_t from, uint64_t to) {
     enum { UNTOUCHED = 0xa5 };
@@ -158,12 +160,13 @@ static void check_block(struct tensor_index *index, const struct block *block,
     struct reader reader = {.converter = requantised_convert, .work = work};
     for (int direct = 0; direct < 2; direct++) {
         if (direct && source_open_direct(&index->sources[0]))
-            break; /* skipped without direct I/O; gates/test_direct_io.c requires it where it works */
+            break; /* skipped without direct I/O; gates/test_direct_io.c checks that direct I/O is used where
+                      the file system allows it */
         if (direct) reader.bounce = (struct bounce){bounce, sizeof bounce};
         check_part(&reader, block, expected, 0, block->bytes);
         assert_int_equal(reader.bytes_direct, direct ? reader.bytes_read : 0);
         assert_true(reader.bytes_read > 0 && reader.bytes_read <= block_file_bytes(block));
-        /* Reads parts of growing size, from aligned and unaligned offsets. */
+        /* Reads parts of growing size at aligned and unaligned offsets. */
         for (uint64_t n = 1; n < block->bytes; n = n * 5 / 4 + 1)
             for (uint64_t from = n % 7; from < block->bytes; from += block->bytes / 25 | 1)
                 check_part(&reader, block, expected, from, from + n < block->bytes ? from + n : block->bytes);
@@ -179,7 +182,8 @@ static void open_block(struct tensor_index *index, struct block *block) {
     assert_ok(&e);
 }
 
-/* Checks the packed size, a third of the kernels', and the bytes read, gaps between slices included. */
+/* Checks that the packed size is a third of the kernels' size, and checks the number of bytes read, gaps
+ * between slices included. */
 static void check_sizes(const struct block *block, uint64_t file_element, uint64_t element) {
     assert_true(block->bytes <= (2 * VALUES + O) * element + 4 * ARENA_ALIGN);
     assert_int_equal(block_file_bytes(block), (2 * T * VALUES + O) * file_element);

@@ -1,7 +1,7 @@
 /* File layouts of published checkpoints: split files, all-in-one files with prefixes, folders of parts, and
- * tensors under diffusers' or the authors' names. Each must give exactly the results of the Hugging Face
- * folder that it was made from; impossible layouts are refused. Rows per fixture and tests of one family:
- * test/lib/layouts_FAMILY.c. */
+ * tensors under diffusers' or the authors' names. Each layout must give exactly the results of the Hugging
+ * Face folder from which it was made. Impossible layouts are refused. Rows per fixture and tests of one
+ * family are in test/lib/layouts_FAMILY.c. */
 #include "engine/convert/convert.h"
 #include "test/lib/layouts.h"
 

@@ -2,8 +2,9 @@
  * biases, two adapters at once, two transformers, quantised base weights. The cases of a fixture run in turn
  * in one session.
  *
- * Reference: diffusers with peft, unfused, or W + BA written into its weights where it cannot read the file
- * (test/golden/adapters.py, which shows that every pair moves the latent by ten times the tolerance). */
+ * Reference: diffusers with peft, unfused, or, for files that peft cannot read, with W + BA written into the
+ * weights. test/golden/adapters.py makes the reference and checks that every LoRA pair changes the latent by
+ * ten times the tolerance. */
 #include "test/lib/golden_run.h"
 
 #include <stdio.h>

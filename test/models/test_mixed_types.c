@@ -16,8 +16,8 @@ static const struct tolerance tolerances[] = {
     {"latent", 4.77e-6, 1.4e-5}, {"noise.randn", 9.16e-7, 2e-6}, {0},
 };
 
-/* bf16 tolerances, measured under emulation: the fixtures hold no errors of PyTorch in bf16. Weights whose
- * type changes have an error of their own size. */
+/* bf16 tolerances, measured under emulation: the fixtures hold no errors of PyTorch in bf16. Weights that are
+ * rounded to another type have an error of a different size. */
 static const struct tolerance gpu_tolerances[] = {
     {"hidden", 1.08e-2, 3e-2}, {"pooled", 3.32e-3, 1e-2},      {"latent after a step", 3.29e-3, 1e-2},
     {"latent", 6.15e-3, 2e-2}, {"noise.randn", 9.16e-7, 2e-6}, {0},

@@ -1,7 +1,7 @@
 /* Stable Diffusion 3 without some of its text encoders: zero embeddings replace those of an absent encoder,
- * the others stay the same, and the log names it. Also: --clip_l none and the like, which tokenizers and
- * projections are needed, and which scaling factor a lone autoencoder decodes with. Images without an encoder
- * against diffusers: test_golden.c. */
+ * embeddings of the other encoders do not change, and the log names the absent encoder. Also: --clip_l none
+ * and the like, which tokenizers and projections are needed, and which scaling factor a lone autoencoder
+ * decodes with. Images without an encoder against diffusers: test_golden.c. */
 #include "engine/open/component_files.h"
 #include "loaders/loaders.h"
 #include "test/lib/fixtures.h"
@@ -73,7 +73,7 @@ static void prompt_inputs_free(struct prompt_inputs *g) {
     free(g->pooled);
 }
 
-/* Counts the values in a rectangle that differ from `as`, or from 0 where `as` is NULL. */
+/* Counts the values in a rectangle that differ from the values in `as`, or from 0 if `as` is NULL. */
 static int count_differences(const float *values, const float *as, int columns, int first_row, int rows,
                              int first_column, int n_columns) {
     int n = 0;
@@ -83,7 +83,8 @@ static int count_differences(const float *values, const float *as, int columns, 
     return n;
 }
 
-/* Columns of CLIP-L and OpenCLIP-G and rows of T5 are zero without that encoder, and unchanged with it. */
+/* In the embeddings, the columns of CLIP-L and of OpenCLIP-G and the rows of T5 are zero if the encoder is
+ * absent, and unchanged if it is present. */
 static void test_absent_encoder_gives_zero_embeddings(void) {
     const struct prompt_inputs all = compute_prompt_inputs((options){.model = MODEL}, "all");
     int width[ENCODERS] = {tensor_set_find(part[0], "text_model.final_layer_norm.bias")->dim[0],
@@ -209,8 +210,8 @@ static const char *copy_folder(const char *edit) {
     return folder;
 }
 
-/* File names distinguish CLIP-L from OpenCLIP-G where their widths are equal, also with one disabled or
- * replaced by a flag. */
+/* File names distinguish CLIP-L from OpenCLIP-G where their widths are equal, also if one of the two is
+ * disabled or replaced by a flag. */
 static void test_clip_found_by_file_name(void) {
     char command[6 * TENSOR_SET_PATH], folder[TENSOR_SET_PATH];
     snprintf(folder, sizeof folder, "%s/apart", temporary);

@@ -1,5 +1,5 @@
-/* Packed blocks with quantised weights: for every kind of slices the rows in the packed block are the file's
- * rows, and each row finds its scales.
+/* Packed blocks with quantised weights: for every kind of slice, the rows in the packed block equal rows of
+ * the file, and each row has its scales at the right place.
  *
  * The file is a buffer of random bytes except the scales: row r has the scale r + 1; block b of row r has
  * tile_code(r, b) at its place in the tiled layout. */
@@ -179,7 +179,8 @@ static const struct {
               {DTYPE_MXFP8_TILED, false}, {DTYPE_I8_ROT64, true}};
 enum { N_STORED = sizeof stored / sizeof *stored };
 
-/* Row counts of three parts: multiples of a tile's 128 rows, fractions, more than one tile. */
+/* Row counts of three parts: multiples of the 128 rows of a scale tile, fractions of a tile, and more than
+ * one tile. */
 static const int32_t rows_of_parts[][3] = {{128, 256, 128}, {96, 160, 256}, {1, 2, 130}, {300, 84, 16}};
 
 static void set_dims(int32_t dims[N_DIMS], const int32_t rows[3]) {
@@ -258,7 +259,7 @@ static void test_exchanged_parts_rows_and_scales(void **state) {
 
 static void test_embedding_lookup_rows(void **state) {
     (void)state;
-    enum { N = 8, RUNS = 5 }; /* RUNS: reads, one per group of consecutive rows */
+    enum { N = 8, RUNS = 5 }; /* RUNS: number of reads, one for each group of consecutive rows */
     const int32_t dims[N_DIMS] = {[WHOLE] = 300, [COLUMNS] = 512},
                   ids[N] = {298, 299, 0, 17, 18, 19, 19, 128};
     for (int s = 0; s < N_STORED; s++) {

@@ -1,6 +1,6 @@
-/* The list of published models (models/published_models.c): each recipe occurs once; download sources name
- * flags that the recipe has; the stated reference is the version that made a pipeline fixture of that recipe.
- * A recipe without a fixture must name fixtures of its components. */
+/* The list of published models (models/published_models.c): each recipe occurs once; each download source
+ * names a flag of the recipe; the stated reference is the diffusers version that made the pipeline fixture of
+ * the recipe. A recipe without its own fixture must name fixtures of its components. */
 #include "models/published_models.h"
 
 #include "engine/open/model.h"

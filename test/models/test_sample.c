@@ -45,9 +45,11 @@ static void expect_truth(const struct prediction *p, enum grid_form grid, float 
         for (int i = 0; i < N; i++) {
             double noise = output[i], derivative = p->is_flow ? noise - picture[i] : noise;
             double truth = form == PREDICTION_DENOISED ? picture[i] : derivative;
-            double size = form == PREDICTION_DENOISED
-                              ? sigma + 1
-                              : 1 / (double)sigma + 1; /* the derivative is a difference divided by sigma */
+            double size =
+                form == PREDICTION_DENOISED
+                    ? sigma + 1
+                    : 1 / (double)sigma +
+                          1; /* the derivative is the difference of sample and image, divided by sigma */
             worst = fmax(worst, fabs(out[i] - truth) / size);
         }
     }
@@ -80,7 +82,8 @@ static void test_prediction_conversion(void **state) {
     assert_true(prediction_eps.timestep_input(250) == 250 && prediction_v.timestep_input(250) == 250);
 }
 
-/* With an image: image and noise at the first grid point. Without: noise times the initial deviation. */
+/* Initial latents with an input image: image and noise mixed at the first grid point. Without an image: noise
+ * times the initial standard deviation. */
 static void test_initial_latents(void **state) {
     (void)state;
     draw_all();
@@ -130,7 +133,8 @@ static int place_in_token(int t, int k) {
     return (c * KEPT_F * KEPT_Y + y) * KEPT_X + x;
 }
 
-/* In token 1 both predictions are equal; token 2 is all zeros. */
+/* Tests guidance that keeps the norm. In token 1 the positive and the negative prediction are equal; token 2
+ * is all zeros. */
 static void test_norm_keeping_guidance(void **state) {
     float cond[KEPT], uncond[KEPT], guided[KEPT];
     int32_t dim[] = {KEPT_C, KEPT_F, KEPT_Y, KEPT_X}, in_token = 4 * KEPT_C;

@@ -197,7 +197,7 @@ static void test_unread_keys_ignored(void **state) {
     assert_ptr_equal(s.sampler, &sampler_euler_a);
 }
 
-/* Python writes Infinity for an unlimited value. */
+/* The keyword Infinity, which Python's json writes for an unlimited value, is accepted. */
 static void test_infinite_bound_accepted(void **state) {
     struct sys sys;
     struct config config;

@@ -1,5 +1,5 @@
-/* Schedulers against diffusers (test/golden/samplers.py): every timestep and sigma bit for bit, and the
- * latents after sampling noise, or an image with noise, with a synthetic denoiser. */
+/* Schedulers against diffusers (test/golden/samplers.py): every timestep and sigma bit for bit, and the final
+ * latents of a synthetic denoiser that starts from noise or from an image with noise. */
 #include "test/lib/sampler_run.h"
 
 #include <math.h>

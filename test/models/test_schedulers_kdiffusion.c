@@ -35,7 +35,7 @@ static const char *text(json_t *row, size_t i) {
     return json_string_value(json_array_get(row, i));
 }
 
-/* Stable Diffusion's sigmas with Euler or DDIM, or flow matching with shift 3. */
+/* Samples with Stable Diffusion's sigmas and Euler or DDIM, or with flow matching and shift 3. */
 static struct sampler_run sampler_run_of(const char *kind, const char *sampler, const char *schedule) {
     struct sampler_run c = {.shift = 3};
     bool preserved = !strcmp(kind, "preserved"), flow = !strcmp(kind, "flow");
@@ -51,7 +51,7 @@ static struct sampler_run sampler_run_of(const char *kind, const char *sampler, 
     return c;
 }
 
-/* Relative difference; references below 1e-3 count as 1e-3. */
+/* Relative difference; reference values below 1e-3 count as 1e-3. */
 static double relative(float a, float truth) {
     return fabs((double)a - (double)truth) / fmax(fabs((double)truth), 1e-3);
 }

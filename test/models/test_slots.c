@@ -12,7 +12,8 @@
 
 static const char *const first_prefixes[] = {"", "one.", NULL}, *const second_prefixes[] = {"", "two.", NULL};
 
-/* Simulates a match by content: true for odd view numbers. */
+/* Simulates the recognition of a component by content: true if the number `view` of the tensor index is odd.
+ */
 static bool is_odd(const struct tensor_index *view) {
     return view->view % 2 == 1;
 }

@@ -1,6 +1,7 @@
 /* A synthetic family and recipe that only the tests have: opened by folders, flags and prefixes, planned,
  * hoisted, under memory pressure, reported and inspected; results against plain loops
- * (test/lib/synthetic_reference.c). That no plan and no batch changes its bits: gates/test_residency.c. */
+ * (test/lib/synthetic_reference.c). gates/test_residency.c checks that no plan and no batch changes the bits.
+ */
 #include "kernels/ops.h"
 #include "loaders/loaders.h"
 #include "test/lib/gates.h"
@@ -201,8 +202,8 @@ static void test_hoisting_does_not_change_bits(struct rig *rig, struct sluice_re
     rig->model->no_hoist = false;
 }
 
-/* Exchanges width and height: as many positions, but other ones. Cached state of the first request must not
- * be reused. */
+/* Exchanges width and height, which gives an equal number of different positions. Cached state of the first
+ * request must not be reused. */
 static void test_cached_positions_not_reused(struct rig *rig, const char *folder,
                                              struct sluice_request request) {
     int width = request.width;
@@ -252,7 +253,7 @@ static int evicted(struct rig *rig) {
     return n;
 }
 
-/* Free memory shrinks between evaluations, as if another program took it. */
+/* Free memory shrinks between evaluations, as if another program took memory. */
 static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sluice_request request,
                                                       const struct result *want) {
     int n = 0;
@@ -272,7 +273,8 @@ static void test_memory_pressure_does_not_change_bits(struct rig *rig, struct sl
 }
 
 /* If an operator runs out of memory, its evaluation is computed again (in the decoder from the previous
- * chunk's cache). A chunk's last operators convert frames to bytes after the visits: there the run fails. */
+ * chunk's cache). A chunk's last operators convert frames to bytes after the visits; if one of these
+ * operators fails, the run fails. */
 static void test_operator_without_memory_recomputed(struct rig *rig, struct sluice_request request,
                                                     const struct result *want) {
     enum { TRIES = 24 };
@@ -281,7 +283,7 @@ static void test_operator_without_memory_recomputed(struct rig *rig, struct slui
     struct result first = run(rig, &request);
     long n = operators_counted();
     for (int i = 0; i < TRIES; i++) {
-        /* half of the failures in the last tenth of the calls, where frames are decoded */
+        /* half of the failures are in the last tenth of the calls, which decode frames */
         operators_fail_at(i % 2 ? 1 + n * i / TRIES : n - 2 - n / 10 * i / TRIES);
         struct result r = run(rig, &request);
         if (r.code == SLUICE_OK) same(want, &r, "an operator runs out of memory");
@@ -306,7 +308,8 @@ static void test_plan_and_report_stages(struct rig *rig, const struct sluice_req
     for (size_t i = 0; i < n; i++)
         check(!strcmp(json_string_value(json_object_get(json_array_get(planned, i), "name")), stages[i]),
               "stage %zu is not %s", i, stages[i]);
-    /* In two steps the first denoiser has 2 + 2 evaluations, the second 2 + 1: the last step has one. */
+    /* In two steps each, the first denoiser has 2 + 2 evaluations, the second has 2 + 1: the last step has
+     * one evaluation. */
     check(number(stage_of(r->plan, "denoise"), "evaluations") == 4 &&
               number(stage_of(r->plan, "denoise_2"), "evaluations") == 3 &&
               number(stage_of(r->plan, "decode"), "evaluations") == 3 * request->batch &&

@@ -1,6 +1,6 @@
 /* Tiny video decoders (--taesd with TAEHV files): frames equal the reference's, alone and with each model
- * whose latents they decode; the same bits for every budget and plan; other files are refused. Tiny decoders
- * in general: test_taesd.c. */
+ * whose latents they decode; the same bits for every budget and plan; other files are refused. test_taesd.c
+ * tests tiny decoders in general. */
 #include "engine/sluice_bench.h"
 #include "models/models.h"
 #include "test/lib/residency.h"
@@ -82,7 +82,8 @@ static void test_light_tae_by_file_name(void) {
     tensor_set_free(p);
 }
 
-/* The latent equals that of the run with the full decoder; the frames do not, and no plan changes them. */
+/* The latent equals the latent of a run with the full decoder. The frames differ from those of the full
+ * decoder, but no plan changes the frames. */
 static void test_plan_does_not_change_frames(const char *model, const char *tiny, int frames) {
     struct rig rig;
     const options with = {.model = model, .taesd = tiny}, without = {.model = model};

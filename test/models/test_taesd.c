@@ -125,7 +125,7 @@ static void test_not_used_without_flag(void) {
     expect_same_result((options){.model = folder, .taesd = place}, "one of them by flag");
 }
 
-/* Without the flag a folder is decoded by its VAE, also if a tiny decoder is found first. */
+/* Without the flag a folder is decoded by its VAE, even if a tiny decoder is found first. */
 static void test_vae_preferred_without_flag(void) {
     char place[TENSOR_SET_PATH];
     snprintf(place, sizeof place, "mkdir '%s'", temporary_path("flat"));

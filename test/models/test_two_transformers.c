@@ -44,7 +44,7 @@ static options flags(void) {
                      .tokenizer = current_model.tokenizer};
 }
 
-/* Checks the recipe and, in order, the ends of its transformers' paths. */
+/* Checks the opened model's recipe and, in order, the ends of the transformers' paths. */
 static void opens_as(options from, const char *recipe, const char *const *paths, const char *what) {
     struct sluice_model *m = NULL;
     struct error e = {0};

@@ -287,7 +287,7 @@ static void test_operator_without_memory_recomputed(void **state) {
     if (!golden_state.device->memory) each_half(check_recomputed);
 }
 
-/* 5 frames need as much memory as hundreds. */
+/* Checks that 5 frames need as much memory as hundreds of frames. */
 static void check_memory_bound(struct half *h) {
     uint64_t bytes = 0;
     const struct component *c = &h->component;
@@ -310,7 +310,7 @@ static void test_memory_independent_of_length(void **state) {
     each_half(check_memory_bound);
 }
 
-/* Channel counts for which the mean or repeat shortcut is undefined. */
+/* Refuses channel counts for which the mean or repeat shortcut is undefined. */
 static void test_channels_without_shortcut_refused(void **state) {
     static const char *const names[] = {"decoder.up_blocks.1.resnets.0.conv1.bias",
                                         "encoder.down_blocks.1.resnets.0.conv1.bias"};

@@ -1,5 +1,5 @@
 /* Qwen2.5-VL's language model and vision encoder give the same bits under the names of transformers 4 and 5,
- * ComfyUI and llama.cpp, in one file or two. */
+ * ComfyUI and llama.cpp, in one file or in two files. */
 #include "test/lib/block_runner.h"
 #include "test/lib/tensor_set.h"
 
@@ -118,8 +118,10 @@ static void with_others(struct tensor_set *p) {
 
 static const struct {
     const char *what;
-    void (*together)(struct tensor_set *p); /* edits the file with both encoders; NULL: only text in it */
-    void (*apart)(struct tensor_set *p);    /* edits the vision encoder's own file; NULL: none */
+    void (*together)(struct tensor_set *p); /* function that edits the file with text and vision encoder;
+                                               NULL: the file has only the text encoder */
+    void (*apart)(struct tensor_set *p); /* function that edits the separate file of the vision encoder; NULL:
+                                            there is no such file */
 } layouts[] = {
     {"one file", as_they_are, NULL},
     {"transformers 5", as_in_memory, NULL},

@@ -1,6 +1,6 @@
 /* Text and image encoders of Wan models from files with other names: umT5 with an embedded tokenizer, CLIP's
- * vision encoder from OpenCLIP and from Wan's authors; its image preprocessing; and encoders that do not fit.
- * (The authors' names of umT5: test_layouts.c.) */
+ * vision encoder from OpenCLIP and from Wan's authors; the image preprocessing of CLIP; and encoders that do
+ * not fit. test_layouts.c tests the authors' names of umT5. */
 #include "test/lib/random_models.h"
 #include "test/lib/model_paths.h"
 #include "test/lib/tensor_set.h"
@@ -165,8 +165,8 @@ static void name_embedding_tied(struct tensor_set *p) {
     rename_all(p, names);
 }
 
-/* Converted files give the same latent: safetensors with the embedded tokenizer; GGUF cannot hold it and
- * needs --tokenizer. */
+/* Converted files give the same latent: safetensors with the embedded tokenizer; GGUF cannot hold the
+ * tokenizer and needs --tokenizer. */
 static void test_converted_text_encoder(struct model_paths from, const char *wanted) {
     static const char *const ends[] = {".converted.safetensors", ".gguf"};
     char path[TENSOR_SET_PATH + 32], tokenizer[TENSOR_SET_PATH];
@@ -257,7 +257,7 @@ static void test_resize_and_crop_sizes(void) {
     expect_vision_grid(vision_grid_of(NULL, 57, 56), 57, 56, 0, 0, "half a pixel");
 }
 
-/* Writes a vision encoder's folder with this preprocessor_config.json. */
+/* Writes a vision encoder's folder with the given preprocessor_config.json. */
 static const char *with_processor(const char *text) {
     const char *at = temporary_path("eyes");
     char path[TENSOR_SET_PATH];

@@ -1,6 +1,6 @@
 /* Products in bf16: rounding of operands, errors compared with PyTorch, other operators unchanged in f32, no
  * whole converted copies of weights. test_blocks.c and test_golden.c cover blocks and models in bf16,
- * test_residency.c their bits under budgets. */
+ * test_residency.c covers bit equality under budgets. */
 #include "test/ops/ops_checker.h"
 
 #include <jansson.h>
@@ -48,7 +48,7 @@ static float edge(int i) {
     return (union float_bits){.bits = heads[i / n % 9] << 16 | tails[i % n]}.value;
 }
 
-/* A row with one nonzero value times a weight of 1 gives the value rounded to bf16. */
+/* The product of a row with one nonzero value and a weight of 1 is the value rounded to bf16. */
 static void test_operands_are_rounded_to_nearest(void **state) {
     (void)state;
     enum { VALUES = 54 };
@@ -83,7 +83,7 @@ struct linear_case {
     bool bias, residual;
 };
 
-/* Returns the error against f64 sums of the rounded operands, which leaves the error of the f32 sum. Bias and
+/* Returns the error against f64 sums of the rounded operands, that is, the error of summing in f32. Bias and
  * residual are not rounded. */
 static double product_error(struct linear_case c) {
     pool_used = 0;

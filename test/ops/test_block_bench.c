@@ -91,7 +91,7 @@ static const json_t *row_of(const struct bench *bench, const char *what) {
     return NULL;
 }
 
-/* Checks that the report has each of these rows, with a time above 0 and its share of the total time. */
+/* Checks that the report has each of the given rows, with a time above 0 and a share of the total time. */
 static void check_rows(const struct bench *bench, const char *const *whats, int n) {
     assert_int_equal(json_array_size(bench->rows), n);
     for (int i = 0; i < n; i++) {

@@ -1,6 +1,6 @@
-/* Convolutions and group statistics computed in pieces give the bits of the whole. A convolution may
- * overwrite its own input if its output starts conv_lead bytes before the input; a smaller distance is
- * rejected. The environment variable SEED changes all random cases. */
+/* Convolutions and group statistics computed in pieces give the bits of the computation in one piece. A
+ * convolution may overwrite its own input if its output starts conv_lead bytes before the input; a smaller
+ * distance is rejected. The environment variable SEED changes all random cases. */
 #include "engine/base/random.h"
 #include "test/lib/block_runner.h"
 
@@ -185,7 +185,8 @@ static struct conv make_strided(void) {
     return c;
 }
 
-/* Pieces of a strided convolution give the bits of the whole, except in the row next to the padded side. */
+/* Pieces of a strided convolution give the bits of the whole result, except in the row next to the padded
+ * side. */
 static void test_strided_pieces_equal_whole(void **state) {
     (void)state;
     for (int i = 0; i < CASES; i++) {

@@ -38,7 +38,7 @@ static const struct adapted_case cases[] = {
      {{8, 0, 200, DTYPE_F32, 2}, {1, 0, 200, DTYPE_F32, 1}},
      0,
      0},
-    /* Adapters of parts of a fused weight start and end within panels; rows 300 to 320 have no adapter. */
+    /* Adapters on parts of a fused weight start and end within panels; rows 300 to 320 have no adapter. */
     {{19, 400, 64, DTYPE_F32, 2, true, false, ACTIVATION_SILU, RESIDUAL_NONE},
      {{5, 0, 150, DTYPE_F32, 1}, {3, 150, 150, DTYPE_BF16, 0.7f}, {16, 320, 80, DTYPE_F32, 1}},
      0,

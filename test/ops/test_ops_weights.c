@@ -1,5 +1,5 @@
-/* CPU operators with weights of every stored type give the bits of the same weights as f32; test_ops.c
- * compares f32 with f64 arithmetic. */
+/* CPU operators with weights of every stored type give the same bits as with the dequantised f32 weights.
+ * test_ops.c compares f32 with f64 arithmetic. */
 #include "test/ops/ops_checker.h"
 
 #include "test/lib/quantised_ops.h"

@@ -119,7 +119,7 @@ decode x --json|--report - for JSON
 generate -b3 -b4|given twice
 generate --tensors|other commands: inspect
 inspect --steps 3|other commands: generate, plan
--m model -p fox|no command is given.*found -m, expected sluice generate -m
+-m model -p fox|no command is given.*found -m, expected a command before the flags, such as sluice generate -m
 --steps 3|no command is given.*sluice generate --steps
 END
 

@@ -49,7 +49,7 @@ static const struct flag {
     const char *name;
     void (*with)(struct sluice_request *r);
     bool needs_guidance;  /* the flag is accepted without guidance, but then has no effect */
-    const char *needs[2]; /* the flag requires one of these flags */
+    const char *needs[2]; /* other flags, one of which this flag requires */
 } flags[] = {{.name = "--negative-prompt", .with = with_negative, .needs_guidance = true},
              {.name = "--guidance", .with = with_guidance},
              {.name = "--init-img", .with = with_input_image},
@@ -76,7 +76,8 @@ static const json_t *find_take(const json_t *family, const char *flag) {
     return NULL;
 }
 
-/* Adds the inputs that the model requires, the flag, and the flag that this flag requires. */
+/* Adds to a request: the inputs that the model requires, the tested flag, and a flag that the tested flag
+ * requires. */
 static void fill(struct sluice_request *r, const json_t *family, const struct flag *flag) {
     size_t i;
     json_t *take;

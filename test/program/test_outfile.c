@@ -1,5 +1,5 @@
-/* Output files of killed processes, as the program and the library write them: no partial file, an older file
- * is unchanged, and temporary files are removed by the next writer. With and without O_TMPFILE. */
+/* When the program or the library is killed while writing an output file, no partial file remains, an older
+ * file is unchanged, and the next writer removes temporary files. Tested with and without O_TMPFILE. */
 #include "cli/outfile.h"
 #include "loaders/output.h"
 #include "test/lib/check.h"
@@ -18,7 +18,7 @@
 
 static bool names_only; /* simulates a file system without O_TMPFILE */
 
-/* Replaces open of the C library, which both writers call. */
+/* Replaces open of the C library, which program and library call. */
 int open(const char *path, int flags, ...) {
     va_list list;
     va_start(list, flags);
@@ -102,7 +102,8 @@ static void test_killed(const struct writer *w) {
     }
 }
 
-/* Without O_TMPFILE a killed process leaves a temporary file, which the next writer of that name removes. */
+/* Without O_TMPFILE a killed process leaves a temporary file, which the next writer of a file with this name
+ * removes. */
 static void test_killed_with_named_file(const struct writer *w) {
     char other[128];
     names_only = true;

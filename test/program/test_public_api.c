@@ -273,7 +273,7 @@ static void free_stack(char *stack, size_t bytes) {
     munmap(stack - guard, bytes + guard);
 }
 
-/* Returns the number of stack bytes used: all from the first byte that is not 0xA5 on. */
+/* Returns the number of stack bytes used, counted from the first byte that is not 0xA5. */
 static size_t depth(const char *stack, size_t bytes) {
     size_t untouched = 0;
     while (untouched < bytes && (unsigned char)stack[untouched] == 0xA5) untouched++;

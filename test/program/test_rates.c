@@ -1,5 +1,5 @@
 /* Rates (disk and bus bandwidth, arithmetic throughput): valid and invalid files, defaults, names of links,
- * effect on plans, and the benches that measure them. */
+ * effect on plans, and the benches that measure rates. */
 #include "engine/api/job.h"
 #include "engine/bench/bus.h"
 #include "engine/bench/ops.h"
@@ -56,7 +56,7 @@ static void fewer_threads_are_slower(void **state) {
     }
 }
 
-/* The bf16 rate is half of the f32 rate, unless the file has one. */
+/* The bf16 rate is half of the f32 rate, unless the rates file has a bf16 rate. */
 static void bf16_is_assumed_from_f32(void **state) {
     (void)state;
     struct rates r;
@@ -333,7 +333,7 @@ static void plans_name_their_rates(void **state) {
     close_planning(&p);
 }
 
-/* Checks for a finite number above 0. */
+/* Checks that a number is finite and above 0. */
 static void assert_seconds(const json_t *json, const char *key) {
     const json_t *value = json_object_get(json, key);
     assert_true(json_is_number(value) && json_number_value(value) > 0);
@@ -450,7 +450,7 @@ static bool on_progress(void *user, double fraction, const char *what) {
 typedef int benching(const struct sluice_bench_options *options, char **json, char **rates,
                      struct sluice_error *error);
 
-/* Runs a bench that must fail with this code, and must set no output. */
+/* Runs a bench that must fail with the given code and set no output. */
 static void bench_fails(benching *bench, struct sluice_bench_options options, int code, int exit_code) {
     struct sluice_error error;
     char *json, *rates;
@@ -486,7 +486,7 @@ static void bus_measures_and_leaves_nothing(void **state) {
     sluice_free(json), sluice_free(rates);
     options.saved = NULL;
     options.on_progress = on_progress;
-    for (int stop = 0; stop < 3; stop++) { /* cancels at three points of progress */
+    for (int stop = 0; stop < 3; stop++) { /* cancels a bench at three points of its progress */
         stop_at = (double[]){0, 0.05, 0.25}[stop];
         bench_fails(sluice_bench_bus, options, SLUICE_CANCELLED, 130);
         assert_int_equal(n_files(folder), 0);
@@ -519,7 +519,8 @@ static void ops_can_be_stopped(void **state) {
 
 static void slower_thread_counts_are_reported(void **state) {
     (void)state;
-    /* Two threads relative to one: faster, equal, slower, only two measured, only one measured. */
+    /* Tests rates of two threads relative to one: faster, equal, slower, only the rate of two measured, only
+     * the rate of one measured. */
     struct op_rates one = {.per_second = {[CLASS_LINEAR] = 100, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 80}};
     struct op_rates all = {.per_second = {[CLASS_LINEAR] = 190, [CLASS_ATTENTION] = 80, [CLASS_CONV] = 60}};
     all.per_second[CLASS_BYTES] = 5;

@@ -1,5 +1,5 @@
 /* stderr of the program, on a terminal and in a file: progress line, preview images, sanitized text, summary.
- * The functions of the library are replaced here. */
+ * This test replaces the functions of the library. */
 #include "cli/sanitize.h"
 #include "cli/progress.h"
 #include "cli/messages.h"
@@ -333,7 +333,7 @@ static void terminal_is_recognised_by_environment(void) {
     capture_end(other);
 }
 
-/* A preview replaces the last one, unless a message was printed in between. */
+/* A preview replaces the last preview, unless a message was printed in between. */
 static void next_preview_replaces_the_last(void) {
     uint8_t bytes[8000];
     size_t n = kitty_bytes(previews_on("xterm-kitty", "", 3, NULL), bytes, sizeof bytes);

@@ -1,5 +1,5 @@
 /* Video files, checked with ffprobe and ffmpeg: size, rate, length, text and colours; fallback encoders; full
- * disks; files that are complete or absent. */
+ * disks; a video file is complete or absent. */
 #include "cli/video.h"
 #include "cli/video_library.h"
 #include "test/lib/check.h"
@@ -20,8 +20,8 @@ static const char text[] = "a fox, \"red\"; \xC3\xA9\nNegative prompt: snow=1\nS
 static uint8_t put[FRAMES][FRAME_BYTES], got[FRAMES + 2][FRAME_BYTES];
 static char folder[64], printed[4096];
 
-/* Smooth frames with saturated colours: lossy coding changes them little, a wrong colour matrix or range
- * much. */
+/* Draws smooth frames with saturated colours: lossy coding changes them little, a wrong colour matrix or
+ * range changes them much. */
 static void draw(void) {
     for (int f = 0; f < FRAMES; f++)
         for (int y = 0; y < HEIGHT; y++)
