@@ -1,4 +1,5 @@
-/* Parses the command line by the table of flags; independent of what each flag means. */
+/* Parses the command line by the tables of flags and commands (flags.h). Does not check combinations of
+ * flags. */
 #include "cli/args.h"
 
 #include "cli/fail.h"

@@ -235,7 +235,7 @@ int bench_block(const struct args *args, struct sluice_error *e) {
     fail(e, SLUICE_USAGE,
          args->predict ? "predictions are for the GPU that --predict names"
                        : "this bench measures the CPU; `make bench-gpu` measures a GPU");
-    fail_where(e, "sluice bench block --device");
+    fail_where(e, "--device of sluice bench block");
     fail_found(e, "%s", args->device);
     if (!args->predict) return fail_expected(e, "cpu, or --predict CARD");
     return fail_expected(e, "cuda, or cuda:%s", args->predict);

@@ -15,7 +15,7 @@
 struct converting {
     const struct args *args;
     double began;
-    int shown; /* last printed progress: elapsed 0.1 s units on a terminal, tenths of the work in a log */
+    int shown; /* last printed progress: on a terminal in units of 0.1 s, in a log in tenths of the work */
 };
 
 static void show(struct converting *converting, double fraction, const char *what) {

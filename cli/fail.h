@@ -7,8 +7,8 @@
 /* Starts an error with its code, exit code and what failed, and empties the other parts. Returns code. */
 int fail(struct sluice_error *e, int code, const char *what, ...) __attribute__((format(printf, 3, 4)));
 
-/* Each function fills one further part of the error (where, found or expected). A text that is too long loses
- * its middle. Returns e->code. */
+/* Fill one further part of the error each: where, found or expected. A text that is too long loses its
+ * middle. Return e->code. */
 int fail_where(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_found(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_expected(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

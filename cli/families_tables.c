@@ -188,8 +188,7 @@ static bool is_first_with(const json_t *families, size_t of, phrase *what) {
     return true;
 }
 
-/* matching: prints the names of the families whose phrase equals text; else the names of all other families.
- */
+/* Prints the names of the families whose phrase equals text (matching), or of all other families. */
 static void put_names(int *column, const json_t *families, phrase *what, const char *text, bool matching) {
     const json_t *last = NULL;
     char other[CELL];
@@ -235,8 +234,8 @@ static bool same_denoiser(const json_t *a, const json_t *b) {
     return json_equal(json_object_get(a, "denoiser"), json_object_get(b, "denoiser"));
 }
 
-/* Prints the families that use the source, or "all `NAME` families" if every family with the denoiser NAME
- * uses the source. */
+/* Prints the families that use a source of files, or "all `NAME` families" if every family with the denoiser
+ * NAME uses the source. */
 static void print_of(const json_t *families, const json_t *family, const json_t *source) {
     const json_t *with[FAMILIES_OF_ONE], *other;
     int n = 0, all = 0;

@@ -1,4 +1,4 @@
-/* Flags of other programs: see flag_synonyms.h. No flag in these tables is also a flag of sluice. */
+/* Tables of flags of other programs: see flag_synonyms.h. No flag of sluice is in these tables. */
 #include "cli/flag_synonyms.h"
 
 #include <stdbool.h>

@@ -85,7 +85,7 @@ static const struct flag static_flags[] = {
      "discrete, karras, exponential, ays, sgm_uniform, simple, smoothstep, kl_optimal, lcm, bong_tangent and "
      "beta are as in stable-diffusion.cpp; default: the model's"},
     {NULL, RUNS, NULL, "--prediction", "WHAT", FLAG_CHOICE, AT(prediction), 0, 0, "eps|v|flow",
-     "prediction type of the model: noise, velocity, or noise minus image; default: as its files say"},
+     "prediction type of the model: eps (noise), v (velocity) or flow; default: from the model's files"},
     {NULL, RUNS, NULL, "--flow-shift", "S", FLAG_REAL, AT(flow_shift), SLUICE_FLOW_SHIFT_LEAST,
      SLUICE_FLOW_SHIFT_MAX, NULL, "timestep shift of flow models, S*u/(1+(S-1)*u); default: the model's"},
     {NULL, RUNS, NULL, "--init-latent", "FILE", FLAG_STRING, AT(init_latent), 0, 0, NULL,

@@ -39,7 +39,7 @@ static int release_lock(struct frames *frames) {
     return problem;
 }
 
-/* Renames all frames to their final names; on failure removes the frames that are already renamed. */
+/* Renames all frames to their final names. On failure removes the frames that already have final names. */
 static int rename_all(struct frames *frames, struct sluice_error *e) {
     char name[PATH_MAX], temporary[PATH_MAX];
     struct sluice_error ignored;

@@ -86,7 +86,7 @@ static int save_image(struct generation *generation, const struct sluice_image *
     char name[PATH_MAX];
     const char *pattern = output_pattern(generation->args, image->frames);
     bool is_frames = output_is_frames(pattern, image->frames), silent = generation->args->no_metadata;
-    /* Images beyond the planned number, which a latent file may hold, get distinct names. */
+    /* A latent file may hold more images than planned; further numbers give these images distinct names. */
     int n = image->index < generation->n_images ? generation->n_images : image->index + 1;
     struct output_item item = {image->index + 1, n, generation->seed, image->frames,
                                is_frames ? image->frame + 1 : 0};

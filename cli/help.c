@@ -49,7 +49,8 @@ const char *help_value(const struct flag *flag) {
     return several ? flag->choices : flag->value;
 }
 
-/* A clause ends at a semicolon, or if it is long at a colon after the first NAME bytes ("bench bus: ..."). */
+/* A clause ends at a semicolon. A long clause ends at a colon, unless the colon is in the first NAME bytes
+ * ("bench bus: ..."). */
 char *help_clause(const struct flag *flag, char *out, size_t out_bytes) {
     enum { LONG = WIDTH - FLAG_COLUMN, NAME = 16 };
     size_t length = strcspn(flag->help, ";");

@@ -173,7 +173,7 @@ static void print_completeness(const json_t *root) {
     printf("incomplete: ");
     json_array_foreach(missing, i, part) {
         const char *text = json_string_value(part);
-        bool is_name = text && !strchr(text, ' '); /* false: a whole error message */
+        bool is_name = text && !strchr(text, ' '); /* true: a tensor or part name; false: an error message */
         printf("%s%s%s", i ? "; " : "", text ? text : "?", is_name ? " is missing" : "");
     }
     putchar('\n');

@@ -99,7 +99,8 @@ void message_failure(const struct sluice_error *error) {
 
 bool message_cancelled_in_handler(void) {
     if (atomic_flag_test_and_set(&last_line_taken)) return false;
-    if (atomic_load(&in_picture)) message_put("\033\\\n", 3); /* ends the escape sequence of an image */
+    if (atomic_load(&in_picture))
+        message_put("\033\\\n", 3); /* ends the escape sequence that draws an image */
     if (atomic_exchange(&live, false)) message_put("\n", 1);
     message_put("sluice: cancelled\n", 18);
     return true;

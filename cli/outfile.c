@@ -17,7 +17,7 @@
 #include <time.h>
 #include <unistd.h>
 
-/* Paths that the signal handler removes. The flag of a path is set after the path is complete. */
+/* Paths that the signal handler removes. A path's flag is set only when the path is completely written. */
 static char pending_path[PATH_MAX], library_path[PATH_MAX];
 static atomic_bool pending, library_pending;
 

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Bytes of the signature and IHDR: up to the colour type, and up to the interlace method. */
+/* Bytes of signature and IHDR: the first up to the colour type, the second up to the interlace method. */
 enum { LEAST_HEADER_BYTES = 26, HEADER_BYTES = 29 };
 
 enum { LIBRARY_BYTES = 256 << 10 }; /* memory of libpng and zlib, without pixel rows */

@@ -21,7 +21,7 @@ static void print_request(FILE *to, json_t *request) {
     const char *key, *separator = "request  ";
     json_t *value;
     json_object_foreach(request, key, value) {
-        bool elsewhere = strcmp(key, "loras") == 0; /* members that print_adapters prints */
+        bool elsewhere = strcmp(key, "loras") == 0; /* the LoRAs, which print_adapters prints */
         char *text = json_is_null(value) || elsewhere
                          ? NULL
                          : json_dumps(value, JSON_ENCODE_ANY | JSON_COMPACT | JSON_REAL_PRECISION(6));
@@ -238,7 +238,7 @@ static void print_stages(FILE *to, const json_t *plan) {
     }
 }
 
-/* Prints the limit of pinned memory, and the bytes of weights in RAM above the limit. */
+/* Prints the limit of pinned memory, and how many bytes of the weights in RAM exceed the limit. */
 static void print_pins(FILE *to, const json_t *plan) {
     size_t i;
     double most = 0;

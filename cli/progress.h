@@ -10,11 +10,12 @@ struct progress {
     bool silent, live; /* set by progress_start; live: stderr is a terminal */
     int n_pictures;    /* images or videos of the run */
     bool are_videos;
-    char stage[32]; /* stage and step of the last printed line */
+    char stage[32]; /* stage and step of the last progress line */
     int step;
     double shown_seconds;
-    double checked_seconds, checked_stall; /* seconds and stall_seconds at the last update of is_waiting */
-    bool is_waiting;                       /* over a quarter of the last second went to waiting for weights */
+    double checked_seconds,
+        checked_stall; /* run time and waiting time, in seconds, at the last update of is_waiting */
+    bool is_waiting;   /* over a quarter of the last second went to waiting for weights */
 };
 
 /* Seconds of a monotonic clock. */

@@ -1,4 +1,4 @@
-/* Turns flags into a request of the library. Combinations that cannot work are refused, never ignored. */
+/* Converts flags to a request of the library. Combinations that cannot work are errors. */
 #ifndef SLUICE_CLI_REQUEST_H
 #define SLUICE_CLI_REQUEST_H
 

@@ -8,7 +8,8 @@ enum { NAME_MAX_BYTES = 64 };
 
 struct name {
     const char *ours;
-    const char *webui, *comfy; /* NULL: the program lacks the sampler or uses the name in `ours` */
+    const char *webui,
+        *comfy; /* ComfyUI's name; NULL: the program lacks the sampler, or its name equals `ours` */
 };
 
 static const struct name samplers[] = {

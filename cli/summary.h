@@ -7,7 +7,7 @@
 #include <stdbool.h>
 
 struct summary {
-    sluice_session *session; /* session whose last run succeeded */
+    sluice_session *session; /* session of the last run, which succeeded */
     int n_pictures;          /* images or videos written */
     bool are_videos;
     double seconds; /* duration of the program */

@@ -29,7 +29,8 @@ static bool is_pipe(int file) {
     return fstat(file, &s) == 0 && S_ISFIFO(s.st_mode);
 }
 
-/* Reads the next bytes; 0 at the end. begun: bytes came before, so an empty read means a closed pipe. */
+/* Reads the next bytes; 0 at the end. begun: earlier reads returned bytes, so an empty read means a closed
+ * pipe. */
 static ssize_t read_some(int file, char *to, size_t bytes, bool begun) {
     enum { WRITER_MS = 1000, LOOK_MS = 100 };
     struct pollfd wait = {.fd = file, .events = POLLIN};

@@ -14,7 +14,9 @@ enum { LOADER_CONFIG_BYTES_MAX = 1 << 20 };
 enum { LOADER_TENSORS_MAX = 100000, LOADER_NAME_MAX = 1023, LOADER_NAMES_BYTES_MAX = 16 << 20 };
 
 /* Reads a small file completely and appends a NUL, which *bytes does not count. Free *text with sys->release;
- * NULL on failure. LIMIT if the file exceeds limit_bytes; MISSING, IO, TRUNC, CHANGED, MEMORY. */
+ * NULL on failure. Fails with LIMIT if the file exceeds limit_bytes, or with MISSING, IO, TRUNC, CHANGED or
+ * MEMORY.
+ */
 enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_bytes, char **text,
                            uint64_t *bytes, struct error *e);
 
@@ -91,8 +93,8 @@ enum status safetensors_write_made(struct sys *sys, const char *path, const stru
  * A file that starts like a GGUF file is read as GGUF, whatever its name. Shards can only be opened through
  * their shard index. MISSING: nothing found, a missing shard, or a tensor missing from its shard.
  * UNSUPPORTED: several files without a standard name. BOUNDS: a shard path leaves the folder (symlinks may).
- * DUP: a tensor in two shards. META. LIMIT: more than 256 shards, or too many tensors or name bytes in all
- * shards together. Also all errors of safetensors_open and gguf_open. */
+ * DUP: a tensor in two shards. META: an invalid shard index. LIMIT: more than 256 shards, or too many tensors
+ * or name bytes in all shards together. Also all errors of safetensors_open and gguf_open. */
 enum status component_open(struct sys *sys, const char *path, struct tensor_index *index, struct error *e);
 
 /* True if a file of the given name may hold weights. True for shard indexes but not for shards; true also for

@@ -15,7 +15,7 @@ struct quantised_format {
 };
 
 /* Fills form[i] (zeroed by the caller) with the quantisation of index entry i, from the metadata and from
- * `comfy_quant` tensors, which take precedence. META, LIMIT, DUP, MISSING, UNSUPPORTED. */
+ * `comfy_quant` tensors, which take precedence. Fails with META, LIMIT, DUP, MISSING or UNSUPPORTED. */
 enum status quantised_read_formats(const struct tensor_index *index, struct quantised_format *form,
                                    struct error *e);
 

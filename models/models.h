@@ -268,7 +268,8 @@ struct recipe {
     double shift_terminal;  /* end of the shifted schedule (engine/sample/schedule.h); 0: none */
     bool samples_posterior; /* encode input images to a sample of the VAE posterior; false: to the mode */
     int references_min, references_max; /* allowed number of reference images (-r) */
-    bool references_if_unnamed;         /* reference images only if no model_index.json names a pipeline */
+    bool references_if_unnamed;         /* -r is allowed only if neither --edit nor model_index.json names the
+                                           pipeline */
     struct picture_areas areas;
     const char *edit; /* value of --edit that selects this recipe; NULL: none */
     /* Default generation settings for models without a sluice.json. */

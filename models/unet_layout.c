@@ -26,16 +26,16 @@ struct block_ref unet_layer_ref(const struct unet_settings *s, struct unet_posit
 }
 
 struct unet_position unet_position_of(int number) {
-    int within = number % BLOCK_ROW_STEP;
+    int offset = number % BLOCK_ROW_STEP;
     return (struct unet_position){.side = (enum unet_side)(number / BLOCK_ROW_STEP),
-                                  .level = within / BLOCK_NUMBER_STEP,
-                                  .resnet = within % BLOCK_NUMBER_STEP};
+                                  .level = offset / BLOCK_NUMBER_STEP,
+                                  .resnet = offset % BLOCK_NUMBER_STEP};
 }
 
 struct unet_position unet_layer_position_of(int number) {
-    int side = number / BLOCK_ROW_STEP * BLOCK_ROW_STEP, within = number - side;
-    struct unet_position position = unet_position_of(side + within / BLOCK_NUMBER_STEP);
-    position.layer = within % BLOCK_NUMBER_STEP;
+    int side = number / BLOCK_ROW_STEP * BLOCK_ROW_STEP, offset = number - side;
+    struct unet_position position = unet_position_of(side + offset / BLOCK_NUMBER_STEP);
+    position.layer = offset % BLOCK_NUMBER_STEP;
     return position;
 }
 

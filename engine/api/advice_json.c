@@ -5,7 +5,7 @@
 
 #include "engine/run/advice.h"
 
-/* Largest predicted time, as a share of the plan's time, of advice worth listing. Smaller savings are within
+/* Advice is listed if the predicted time is at most this share of the plan's time. Smaller savings are within
  * the error of the measured rates. */
 static const double HELPS = 0.98;
 

@@ -28,7 +28,7 @@ bool check_struct_size(const void *pointer, const char *name, struct error *e) {
     return false;
 }
 
-/* Bytes left on the thread's own stack; SIZE_MAX if the thread runs on a coroutine's stack. */
+/* Bytes left on the thread's stack; SIZE_MAX on a coroutine's stack, whose size is unknown. */
 static size_t stack_left(void) {
     pthread_attr_t attributes;
     void *lowest = NULL;

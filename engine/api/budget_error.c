@@ -28,7 +28,7 @@ static bool fits_without(const struct job *job) {
 enum status budget_error_suggest(const struct job *job, struct error *e) {
     const struct error plain = *e;
     if (job->request.plan || job->request.no_decode)
-        return e->code; /* nothing to suggest: --plan is fixed, --no-decode is already set */
+        return e->code; /* no suggestion: a --plan file is fixed, or --no-decode is already set */
     bool tiled = fits_tiled(job), without = fits_without(job);
     if (!tiled && !without) return e->code;
     *e = (struct error){0};

@@ -179,8 +179,8 @@ static uint64_t candidates_picture_bytes(const struct job *job, struct layout_ch
     return bytes;
 }
 
-/* True if VAE tiling shrinks the full-frame buffers; false for small images, which take less than one band of
- * a tiled VAE. */
+/* True if VAE tiling changes the bytes of the full-frame buffers: less for large images, more or equal for
+ * small ones. */
 static bool candidates_tiling_matters(const struct job *job, unsigned hoisted, struct error *e) {
     struct layout_choice whole = {1, false, hoisted}, tiled = {1, true, hoisted};
     return candidates_picture_bytes(job, whole, e) != candidates_picture_bytes(job, tiled, e);
@@ -244,14 +244,14 @@ static void candidates_add_groups(struct candidates *c, struct layout_choice cho
         candidates_add(c, choice, e);
 }
 
-/* Allocates job->needs and job->choices; n_needs is set before the dry runs, because they count the memory of
- * job->needs and job->choices. */
+/* Allocates job->needs and job->choices. Sets n_needs before the dry runs, which count the memory of both
+ * arrays. */
 static enum status candidates_begin(struct candidates *c, int n_ways, struct error *e) {
     struct job *job = c->job;
     int most = job->decode_only ? 1 : job->batch;
     job->n_needs = 0;
     for (int groups = 1; groups; groups = candidates_next_groups(most, groups)) job->n_needs += n_ways;
-    size_t n_max = (size_t)job->n_needs + 1; /* plus one: candidates_add_tiled compares two layouts */
+    size_t n_max = (size_t)job->n_needs + 1; /* plus one, because candidates_add_tiled compares two layouts */
     job->needs = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->needs);
     job->choices = job->sys->alloc(job->sys, LINE_HOST, n_max * sizeof *job->choices);
     return job->needs && job->choices ? OK : error_set(e, MEMORY, "no memory to plan the run");

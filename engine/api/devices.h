@@ -16,7 +16,7 @@ bool device_skipped(char *why, size_t why_bytes);
 
 /* Writes a text of everything that can change a bit of the device's results: processor, instruction set,
  * library versions. The prompt cache's key includes it. name: the device's name as opened. Returns false for
- * a planning device. */
+ * a planning device or a GPU that the driver cannot describe. */
 bool device_fingerprint(const struct device *device, const char *name, char *out, size_t out_bytes);
 
 /* Default device memory budget: free memory less a reserve (a twentieth of the memory, at least 512 MiB, at

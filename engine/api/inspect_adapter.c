@@ -72,8 +72,8 @@ static json_t *part_of(json_t *parts, const char *name) {
     return json_array_get(parts, json_array_size(parts) - 1);
 }
 
-/* Counts modules per pipeline component. recipe: a recipe that the adapter fits, else the recipe with the
- * most components. */
+/* Counts an adapter's modules per pipeline component. recipe: a recipe that the adapter fits; if none fits,
+ * the recipe with the most components. */
 static json_t *parts_json(const struct adapter *a, const struct recipe *recipe) {
     struct adapter_prefixes prefixes;
     json_t *parts = json_array();

@@ -137,7 +137,8 @@ static void job_fill_grid(struct job *job) {
     job->n_steps -= first;
 }
 
-/* Index of a step's denoiser: 1 below the boundary timestep of a two-denoiser model (Wan 2.2), else 0. */
+/* Index of the denoiser that computes a step: in models with two denoisers (Wan 2.2) 1 for timesteps below
+ * the boundary timestep; else 0. */
 static int job_span_of(const struct sluice_model *m, float timestep) {
     return m->boundary > 0 && (double)timestep < m->boundary * TRAINED_TIMESTEPS;
 }
@@ -230,8 +231,8 @@ static void job_set_decode_only(struct job *job, const int32_t *latent_dim) {
     r->steps = 1;
 }
 
-/* True if the sizes of the latent and of a chunk's frames fit 32 bits, and the numbers of chunks fit the
- * arrays for them. */
+/* True if the sizes of the latent and of a chunk's frames fit 32 bits, and the chunks fit the arrays n_chunks
+ * and n_encoded_chunks. */
 static bool job_within_limits(const struct job *job, const struct component *decoder) {
     int64_t latent = (int64_t)job->F * job->Y * job->X;
     int64_t chunk = (int64_t)job->request.width * job->request.height * component_frame_factor(decoder);

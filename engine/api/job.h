@@ -171,8 +171,8 @@ void job_copy_pictures(struct job *job);
 void job_assume_pictures(struct job *job);
 void job_fit_pictures(struct job *job, enum fit fit);
 void job_list_encoded(struct job *job);
-/* The input image from which an encoded picture is made: job_fitted_picture after fitting, job_input_picture
- * before. A masked image is made from the mask and a video from the first frame; these are returned. */
+/* The input image of an encoded picture, after fitting (job_fitted_picture) or before (job_input_picture).
+ * For a masked image returns the mask, for a video the first frame. */
 const struct sluice_picture *job_fitted_picture(const struct job *job, const struct encoded *encoded);
 const struct sluice_picture *job_input_picture(const struct job *job, const struct encoded *encoded);
 /* True if the vision encoder resizes the fitted picture once more. */
@@ -181,8 +181,8 @@ bool job_resizes(const struct job *job, const struct encoded *encoded);
 uint64_t job_reading_bytes(const struct job *job);
 /* Bytes of the control video during the run: the caller's pixels, and buffers for reading one frame. */
 uint64_t job_control_bytes(const struct job *job);
-/* Reads and fits the input images, after the plan is known to fit. Returns the status of the image-reading
- * callback, or MEMORY. */
+/* Reads and fits the input images. Call when the plan fits the budget. Returns the status of the
+ * image-reading callback, or MEMORY. */
 enum status job_read_pictures(struct job *job, struct error *e);
 /* Writes the position and token grid of each picture in a prompt of the text encoder in this slot; does not
  * set vision_span.rows. */
@@ -190,7 +190,7 @@ void job_list_vision_spans(const struct job *job, int slot, int prompt,
                            struct vision_span vision_spans[LANE_REFERENCES_MAX]);
 /* Number of rows that the encoder in this slot contributes to a prompt's prompt_embeds. */
 int32_t job_text_rows(const struct job *job, int slot, int prompt);
-/* Allocates the inter-stage buffers; MEMORY. */
+/* Allocates the inter-stage buffers. Fails with MEMORY. */
 enum status job_allocate(struct job *job, struct error *e);
 /* Frees the inter-stage buffers before the job is closed. job_allocate can be called again. */
 void job_release(struct job *job);

@@ -64,7 +64,7 @@ struct layout {
      * repainted; the latent of the input image; the initial noise. */
     struct tensor mask, inpaint_latent[BATCH_MAX], inpaint_noise[BATCH_MAX];
     struct tensor reference[LANE_REFERENCES_MAX];       /* latents of reference images */
-    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* at branch * images_per_group + image */
+    struct tensor prediction[BATCH_MAX * BRANCHES_MAX]; /* denoiser output of each lane */
     struct tensor denoised;    /* predicted clean latent [C, F, Y, X] for previews; rank 0: no previews */
     struct tensor preview;     /* preview image, RGB [Y, X, 3] U8; rank 0: no previews */
     struct tensor control_rgb; /* a frame of the control video [Y, X, 3] U8; rank 0: none */
@@ -80,8 +80,8 @@ enum status layout_open(const struct job *job, struct layout_choice choice, void
                         struct layout *layout, struct error *e);
 void layout_close(struct sys *sys, struct layout *layout);
 
-/* Index in job->encoded of the picture that lane `number` encodes in the stage with the given slot and number
- * of chunks; -1: the stage has fewer lanes. */
+/* Index in job->encoded of the picture that lane `number` encodes, in a stage with the given slot and number
+ * of chunks; -1: the stage has no such lane. */
 int layout_find_encoded(const struct job *job, int slot, int n_chunks, int number);
 
 /* Where each condition of the recipe is placed in prompt_embeds [rows, columns] or pooled_projections

@@ -157,8 +157,8 @@ static void put_times(json_t *json, double seconds, double floor_seconds, int bo
     json_put(json, "bound", known ? json_string(names[bound]) : json_null());
 }
 
-/* Optional limits on the threads that read a stage's weights, only for edited plans: how far they read ahead,
- * whether blocks may wrap around the ring's end, when they wait. */
+/* Limits on the threads that read a stage's weights, which a user may add to a plan file: how far to read
+ * ahead, whether blocks may wrap around the ring's end, when to wait. */
 static const struct {
     const char *key;
     size_t offset;

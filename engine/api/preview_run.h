@@ -15,7 +15,7 @@ uint64_t preview_run_host_bytes(const struct job *job);
 /* Adds the preview job's memory and time to the need of a stage. A stage without previews (runs_previews
  * false) only gets the memory that libraries hold for the whole run. */
 void preview_run_add_need(const struct job *job, bool runs_previews, struct stage_need *need);
-/* Decodes a latent frame [C, Y X], whose rows may be any distance apart, to *rgb [Y, X, 3] U8. The device
+/* Decodes one latent frame [C, Y, X] to *rgb [Y, X, 3] U8. Channels may be any distance apart. The device
  * must be idle. job_release(job->preview_job) frees the memory of *rgb, also after failure. */
 enum status preview_run(struct running *r, struct tensor frame, struct tensor *rgb, struct error *e);
 

@@ -203,7 +203,8 @@ static double progress_flops_at(const struct running *r, int i, int *width, int 
  * quarter of this job's FLOPs; 0x0: none. */
 static void progress_quarter_size(const struct running *r, int *width, int *height) {
     double quarter = job_flops(r->job) / 4 * 1.05;
-    int low = 0, high = 16; /* sizes in sixteenths: `low` needs at most a quarter of the FLOPs, `high` more */
+    int low = 0, high = 16; /* sizes in sixteenths of the job's width and height: `low` needs at most a
+                               quarter of the FLOPs, `high` more */
     *width = *height = 0;
     while (high - low > 1) {
         int w, h, middle = (low + high) / 2;

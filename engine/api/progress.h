@@ -12,12 +12,12 @@ void progress_evicted(void *user, const struct visit *first, uint64_t bytes, enu
 
 /* Ends the current stall measurement. Call before the stage callback of an evaluation. */
 void progress_evaluation_ends(struct running *r);
-/* Call progress_evaluation_ended after the stage callback of each evaluation, and progress_step_ended after
- * the last evaluation of a step. */
+/* Call progress_evaluation_ended after each evaluation's stage callback, and progress_step_ended after the
+ * last evaluation of a step. */
 void progress_evaluation_ended(struct running *r, const struct visit *visit);
 void progress_step_ended(struct running *r, int step);
-/* progress_stage_begins resets the timers; progress_stage_ended records the stage's times, after the stage's
- * callback. */
+/* progress_stage_begins resets the timers. progress_stage_ended records the stage's times; call it after the
+ * stage's callback. */
 void progress_stage_ended(struct running *r, int stage);
 void progress_stage_begins(struct running *r);
 

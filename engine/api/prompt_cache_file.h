@@ -25,7 +25,7 @@ bool prompt_cache_file_open(const struct prompt_cache_location *place, const str
 /* Reads the tensors. IO; CHANGED if the file was written to after prompt_cache_file_open. */
 enum status prompt_cache_file_read(const struct tensor_index *index, const struct prompt_embeds *to,
                                    struct error *e);
-/* Writes the tensors, replacing an existing file. OUTPUT, MEMORY. */
+/* Writes the tensors, replacing an existing file. Fails with OUTPUT or MEMORY. */
 enum status prompt_cache_file_write(const struct prompt_cache_location *place,
                                     const struct prompt_embeds *tensors, struct error *e);
 

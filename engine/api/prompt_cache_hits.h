@@ -26,7 +26,8 @@ uint64_t prompt_cache_peak_bytes(const struct job *job);
 bool prompt_cache_hit(const struct job *job, int slot, int prompt);
 /* Number of hits over all prompts and encoders. */
 int prompt_cache_count_hits(const struct job *job);
-/* Copies cached embeddings into the layout's tensors that the encoder would have written. IO, CHANGED. */
+/* Copies cached embeddings into the layout's tensors that the encoder would have written. Fails with IO or
+ * CHANGED. */
 enum status prompt_cache_copy(const struct job *job, int slot, int prompt, struct error *e);
 /* Stores the embeddings that an encoder has just written, if cacheable. *e is set if the cache file
  * could not be written. */

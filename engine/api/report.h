@@ -36,7 +36,7 @@ struct step_record {
 
 struct evicted {
     const char *stage;
-    int step; /* first step without the evicted residents */
+    int step; /* first step that runs without the evicted residents */
     uint64_t bytes;
 };
 
@@ -57,7 +57,8 @@ struct report {
     struct step_record *step; /* a record for each step; owned, from sys */
     float *sigma;             /* sigma of each step; owned, from sys */
     uint64_t base_bytes, peak_bytes, library_bytes;
-    uint64_t device_bytes;  /* allocated device memory; 0: the device uses host memory */
+    uint64_t
+        device_bytes; /* device memory that the run allocated, in bytes; 0: the device uses host memory */
     uint64_t context_bytes; /* part of device_bytes that the driver's context takes, measured; 0: unknown */
     json_t *algorithms;     /* algorithms that cuBLASLt or cuDNN chose; NULL: none to report */
     struct error error;

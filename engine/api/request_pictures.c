@@ -100,7 +100,7 @@ struct picture_size request_vision_size(const struct recipe *recipe, const struc
     return areas->vision ? picture_area_size(size, areas->vision, areas->multiple) : size;
 }
 
-/* True unless the model has a vision encoder that cannot read a picture of the given size. */
+/* True if the model has no vision encoder, or its vision encoder can read a picture of the given size. */
 static bool vision_can_read(const struct sluice_model *model, struct picture_size size) {
     const struct component *vision = model_component(model, FAMILY_VISION);
     if (!size.width || !size.height) return false;
@@ -230,7 +230,7 @@ enum status request_check_pictures(struct request_resolver *s, struct error *e) 
     bool control = s->model->recipe->concat == CONCAT_CONTROL;
     if (!(r->init_image || refers || control) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
     const struct component *decoder = model_component(s->model, FAMILY_DECODER);
-    bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is loaded without an encoder */
+    bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is in use, and no VAE encoder is loaded */
     error_set(e, MISSING, "the %s has no %s, which is needed to read %s", tiny ? "model" : "autoencoder",
               tiny ? "autoencoder" : "encoder",
               control ? "a control video (grey without --control)" : "input images");

@@ -109,7 +109,7 @@ static void open_direct(struct sluice_session *s, struct job *job) {
     for (int i = 0; i < job->layout.n_stages; i++) {
         const struct tensor_index *index = &stages[i].component->index;
         if (i && stages[i].component == stages[i - 1].component)
-            continue; /* the component of the last stage is open already */
+            continue; /* skipped: the last stage has the same component, whose files are open */
         for (int k = 0; k < index->n_sources; k++) open_source_direct(&index->sources[k], &refused);
     }
     for (int i = 0; i < s->adapters.n_files; i++)

@@ -12,7 +12,7 @@ struct stage_kind {
     bool default_precision; /* computes in the device's most exact precision, whatever the request asks for */
     bool full_frames;       /* has full-frame buffers, which --vae-tiling makes smaller */
     bool encodes_prompts;   /* a text or vision stage, whose time is not predicted */
-    /* Connects the lanes of stage s to the layout's tensors. */
+    /* Connects the lanes of stage s to the tensors of the layout. */
     void (*connect)(const struct job *job, const struct layout *layout, int s, struct lane *lanes);
     /* Host callbacks, or NULL. If an evaluation is repeated, evaluation_begins is called again. */
     enum status (*evaluation_begins)(struct running *r, int stage, int evaluation, struct error *e);

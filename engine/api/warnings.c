@@ -92,7 +92,7 @@ static void warn_of_truncation(struct sluice_session *s, const struct job *job) 
     }
     for (int i = 0; i < SLOTS_MAX; i++) {
         const struct component *c = &s->model->component[i];
-        if (c->family && c->family->kind != FAMILY_ENCODER) /* a VAE encoder shares the decoder's files */
+        if (c->family && c->family->kind != FAMILY_ENCODER) /* The VAE encoder is in the decoder's files. */
             warn_of_component(s, c);
     }
 }

@@ -7,7 +7,7 @@
 
 void warn_session(struct sluice_session *s);
 void warn_plan(struct sluice_session *s, const struct job *job);
-/* requested_scale: cfg_scale as the caller set it; the job may use another scale. */
+/* requested_scale: the caller's cfg_scale, which the job may have replaced. */
 void warn_run(struct sluice_session *s, const struct job *job, double requested_scale);
 
 #endif

@@ -8,7 +8,7 @@
 
 #include <stdint.h>
 
-/* Memory limit in bytes; UINT64_MAX for none. */
+/* Memory limit in bytes; UINT64_MAX: no limit. */
 uint64_t control_groups_memory(const char *root);
 /* Bytes left below the memory limits; the page cache counts as free. UINT64_MAX for no limit. */
 uint64_t control_groups_memory_left(const char *root);

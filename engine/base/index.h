@@ -10,7 +10,7 @@
 #include "engine/base/source.h"
 #include "engine/base/tensor.h"
 
-/* Scales of a quantised tensor that the file stores as another tensor, in the layout of tensor.scales. */
+/* Scales of a quantised tensor, which the file stores as another tensor; in the layout of tensor.scales. */
 struct index_scales {
     int source;
     uint64_t offset, bytes; /* bytes 0: no scales */
@@ -18,7 +18,7 @@ struct index_scales {
 
 struct index_entry {
     const char *name;
-    enum dtype dtype;      /* element type; for packed types the file may name another */
+    enum dtype dtype;      /* element type in values; a packed tensor may have another type in the file */
     const char *type_name; /* type name in the file if dtype is DTYPE_OTHER (unsupported), or NULL */
     int rank;              /* number of dimensions; families use at most TENSOR_RANK_MAX */
     int32_t dim[8]; /* shape in values, outermost first, even if one file element packs several values */

@@ -180,7 +180,7 @@ enum status source_read_direct(const struct byte_source *source, const struct bo
         struct direct_read rest = {(char *)to + done, offset + done, bytes - done};
         int64_t n = read_blocks(source, file, bounce, &rest);
         if (n < 0) return read_failed(source, rest.offset, n, e);
-        /* No byte was read, so the file ends here; source_read determines the error. */
+        /* Zero bytes were read, so the file ends here; source_read chooses the error code. */
         if (!n) return source_read(source, rest.to, rest.bytes, rest.offset, e);
         done += (uint64_t)n;
     }

@@ -108,7 +108,8 @@ static void watch_reset(struct watch *watch) {
 enum { LIBRARY = N_OP_CLASSES, ALL, PLAIN, N_TIMES };
 
 struct round_times {
-    double seconds[N_TIMES]; /* of operator classes, oneDNN's products, forward, compared forward */
+    double seconds[N_TIMES]; /* seconds of each round: per operator class, oneDNN's products, the forward, and
+                                the forward's part that oneDNN is compared with */
 };
 
 struct block_bench {

@@ -7,8 +7,8 @@
 
 struct stored_type;
 
-/* STORED_TYPES_MAX: largest number of types that a checkpoint's matrices use in rotation; usually one type is
- * used. */
+/* STORED_TYPES_MAX: largest number of types that a checkpoint's matrices alternate between ("q4_k/q6_k");
+ * most checkpoints have one type. */
 enum { STORED_TYPES_MAX = 8, TENSORS_OF_WEIGHT_MAX = 4 };
 struct stored_types {
     const struct stored_type *type[STORED_TYPES_MAX];
@@ -34,8 +34,8 @@ struct synthetic_tensor {
 };
 
 /* Lists the tensors of a weight, the weight itself first. end[]: name ending that replaces ".weight" (NULL:
- * the name unchanged). Uses the next type of the rotation if the weight is of a quantised kind. Returns the
- * number of tensors. */
+ * the name unchanged). If the checkpoint alternates between types, each quantised weight takes the next type.
+ * Returns the number of tensors. */
 struct weight_tensors {
     const char *end[TENSORS_OF_WEIGHT_MAX];
     struct tensor tensor[TENSORS_OF_WEIGHT_MAX]; /* tensor as declared in the file's header */

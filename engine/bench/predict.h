@@ -31,7 +31,7 @@ struct predict_rows {
     int n;
 };
 
-/* Predicts a block. cuda provides only the properties that forwards read. MEMORY, INTERNAL. */
+/* Predicts a block. cuda provides only the properties that forwards read. Fails with MEMORY or INTERNAL. */
 enum status predict_block(struct sys *sys, const struct device *cuda, const struct cuda_card *card,
                           const struct predict_case *c, struct predict_rows *rows, struct error *e);
 

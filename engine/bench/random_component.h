@@ -43,12 +43,12 @@ struct random_component {
 
 /* True if ref is the last block to run (sizes->last). */
 bool random_component_at_last(const struct random_component_sizes *sizes, const struct block_ref *ref);
-/* Allocates, fills and prepares a component on the device. MEMORY. The component must not move, and must be
- * destroyed even after a failure. */
+/* Allocates, fills and prepares a component on the device. Fails with MEMORY. The component must not move,
+ * and must be destroyed even after a failure. */
 enum status random_component_make(struct random_component *c, struct sys *sys, struct device *device,
                                   const struct random_component_sizes *sizes, struct error *e);
 /* Like random_component_make, but allocates no memory for weights and state: for devices that only count.
- * MEMORY. */
+ * Fails with MEMORY. */
 enum status random_component_count(struct random_component *c, struct sys *sys, struct device *device,
                                    const struct random_component_sizes *sizes, struct error *e);
 /* Runs every block once, on the component's device or on another one with equal results. */

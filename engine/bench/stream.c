@@ -98,8 +98,8 @@ static void plan_layout(const struct run_need *need, enum stream_layout layout, 
     plan_by_hand(need, layout, share_of(need, resident_percent), plan);
 }
 
-/* Bytes that one pass over the blocks must stream: at most the bytes beyond the residents' share, so that a
- * layout that wastes memory gets no easier bound. */
+/* Bytes that one pass over the blocks must stream, at most the bytes beyond the residents' share: layouts
+ * that waste memory are measured against the same bound. */
 static double least_bytes(const struct run_need *need, const struct plan *plan, int resident_percent) {
     double rest = (double)(all_bytes(&need->stage[0]) - share_of(need, resident_percent));
     double own = (double)plan->stage[0].streamed_bytes_per_evaluation;

@@ -13,7 +13,7 @@
  *   "CLIP BPE"  49,408 ids, at least 514; no tokenizer.json, as released
  *   "OpenCLIP BPE"  the same as "CLIP BPE", padded with "!", which is id 0 and therefore an added token
  *   "unigram"   T5's 32,100 ids (its embedding has 32,128 rows), at least 256; no normalisation table
- * Never more ids than n_ids. USAGE: n_ids too small or kind unknown; MEMORY. */
+ * Never more ids than n_ids. Fails with USAGE (n_ids too small or kind unknown) or MEMORY. */
 struct synthetic_file {
     const char *name;
     char *text; /* text of the file, allocated with malloc */

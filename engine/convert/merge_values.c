@@ -30,7 +30,7 @@ static enum status load_product(const struct adapter *a, const struct adapter_mo
     return e->code;
 }
 
-/* Loads the factors of a LoRA with a middle factor. */
+/* Loads the factors of a LoRA with a middle factor (lora_mid). */
 static enum status load_middle(const struct adapter *a, const struct adapter_module *m,
                                struct derived_half *half, struct error *e) {
     struct derived_size size;

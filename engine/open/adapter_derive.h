@@ -20,12 +20,12 @@ struct derived_size {
 /* True if the module must be converted to LoRA form: LoHa, LoKr, lora_mid or a matrix difference. */
 bool adapter_is_derived(const struct adapter_module *module);
 /* Computes the sizes of a module's two factors in LoRA form. SHAPE: inconsistent tensors of the module.
- * OVERFLOW. */
+ * OVERFLOW: a size exceeds the type. */
 enum status adapter_derived_size(const struct adapter *adapter, const struct adapter_module *module,
                                  struct derived_size *size, struct error *e);
 /* One of a module's two matrices, as up [rows, rank] times down [rank, columns]. LoHa multiplies the two
- * matrices elementwise, LoKr forms their Kronecker product. Errors of reading; MEMORY. Free with
- * adapter_drop_halves in any case. */
+ * matrices elementwise, LoKr forms their Kronecker product. Fails with MEMORY or an error of reading. Free
+ * with adapter_drop_halves in any case. */
 struct derived_half {
     float *up, *down;
     int64_t rows, rank, columns;
@@ -33,7 +33,8 @@ struct derived_half {
 enum status adapter_read_halves(const struct adapter *adapter, const struct adapter_module *module,
                                 struct derived_half halves[2], struct error *e);
 void adapter_drop_halves(const struct adapter *adapter, struct derived_half halves[2]);
-/* Computes the factors up and down, with the sizes of adapter_derived_size. Errors of reading; MEMORY. */
+/* Computes the factors up and down, with the sizes of adapter_derived_size. Fails with MEMORY or an error of
+ * reading. */
 enum status adapter_derive(const struct adapter *adapter, const struct adapter_module *module, float *up,
                            float *down, struct error *e);
 

@@ -42,7 +42,7 @@ struct weight_names {
     uint64_t bytes; /* bytes allocated for the list */
 };
 
-/* Lists the weight names of the model's text encoders and denoisers. MEMORY. */
+/* Lists the weight names of the model's text encoders and denoisers. Fails with MEMORY. */
 enum status weight_names_list(const struct sluice_model *model, struct weight_names *names, struct error *e);
 void weight_names_destroy(struct weight_names *names);
 

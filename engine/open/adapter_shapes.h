@@ -5,8 +5,9 @@
 #include "engine/open/adapter_changes.h"
 #include "engine/open/adapter_derive.h"
 
-/* Checks the shapes of one change. *size: sizes of the factors in LoRA form, zeros if the module needs no
- * conversion. SHAPE: the error has the shapes found and expected. OVERFLOW. */
+/* Checks that the tensors of one change fit the weight. *size: sizes of the factors in LoRA form; all 0 if
+ * the module is a plain LoRA, which needs no conversion. Fails with SHAPE, or with OVERFLOW if a size exceeds
+ * 2^31. */
 enum status change_check_shape(const struct adapter *adapter, const struct change *change,
                                struct derived_size *size, struct error *e);
 

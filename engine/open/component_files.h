@@ -25,10 +25,10 @@ bool part_disabled(const struct sluice_model_options *options, const struct slot
 
 struct component_file {
     const struct family *family; /* NULL: no family recognises the file's tensors */
-    int opened, view;            /* index in component_files.opened, and of the component in the file */
-    const char *prefix;          /* prefix of the component's tensor names; NULL: none */
-    const char *flag;            /* the flag that chose the file, or NULL */
-    bool bundled;                /* `flag` chose the file for another component in the same file */
+    int opened, view; /* index of the file in component_files.opened, and of the component within the file */
+    const char *prefix; /* prefix of the component's tensor names; NULL: none */
+    const char *flag;   /* the flag that chose the file, or NULL */
+    bool bundled;       /* `flag` chose the file for another component in the same file */
     const char *folder; /* the component folder of Hugging Face's layout that holds the file, or NULL */
     bool misplaced;     /* `flag` or `folder` is meant for another family */
 };
@@ -109,7 +109,8 @@ const char *component_files_path(const struct component_files *files, const stru
 /* The part of the file's index that belongs to the component (a view); borrowed. */
 struct tensor_index parts_view(const struct component_files *files, const struct component_file *file);
 
-/* Adds an opened file. Takes ownership of the index, also on failure. LIMIT: too many files. MEMORY. */
+/* Adds an opened file. Takes ownership of the index, also on failure. Fails with LIMIT (too many files) or
+ * MEMORY. */
 enum status component_files_add_file(struct sys *sys, struct component_files *files, const char *path,
                                      struct tensor_index *index, struct error *e);
 /* Adds a component of the file that was added last. LIMIT: too many components. */

@@ -26,8 +26,8 @@ struct emphasis {
 /* Limits: number of opening brackets in a prompt, and magnitude of a weight. */
 enum { EMPHASIS_BRACKETS_MAX = 1000, EMPHASIS_WEIGHT_MAX = 1000 };
 
-/* Parses the emphasis in a prompt. USAGE: too many brackets, or a weight out of range. MEMORY. Destroy also
- * after failure. */
+/* Parses the emphasis in a prompt. Fails with USAGE (too many brackets, or a weight out of range) or MEMORY.
+ * Destroy also after failure. */
 enum status emphasis_read(struct sys *sys, const char *text, size_t bytes, struct emphasis *emphasis,
                           struct error *e);
 /* True if the text has emphasis with a number, "(word:1.3)", and so probably expects emphasis to work. */

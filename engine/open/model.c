@@ -327,10 +327,10 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     m->recipe = sizes_find_recipe(o->family, e);
     if (!m->recipe || sizes_read(&sizes, m->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     if (o->model || has_parts(o) || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
-        error_set(e, USAGE, "--family plans without files; it excludes the flags for a model's files");
+        error_set(e, USAGE, "--family plans a published model; flags that name files do not apply");
         error_where(e, "--family %s", o->family);
         return error_expected(
-            e, "no --model, --tokenizer, --edit, latent or dtype, and component flags only with \"none\"");
+            e, "no --model, --tokenizer or --edit; --vae and other component flags only with the value none");
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);

@@ -65,9 +65,9 @@ const struct component *model_decoder(const struct sluice_model *model);
 /* The component in the first slot of a kind (text encoder, denoiser, ...); family NULL: absent. */
 const struct component *model_component(const struct sluice_model *model, enum family_kind kind);
 
-/* Number of columns of prompt_embeds or pooled_projections that the encoder of a condition fills. If encoders
- * are absent, the first absent encoder gets the remaining columns of pooled_projections, further absent
- * encoders 0. */
+/* Number of columns that the text encoder of a condition fills in prompt_embeds or pooled_projections.
+ * Without the encoders of pooled_projections, the first absent one counts with all remaining columns, the
+ * others with 0. */
 int32_t model_condition_columns(const struct sluice_model *model, int condition);
 
 /* Writes one line about an absent text encoder, for the log: the shape of the zeros that replace the

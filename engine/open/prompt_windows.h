@@ -10,7 +10,8 @@
 enum { WINDOW_BACKTRACK = 20 };
 
 /* Encodes a prompt in windows. use_emphasis: parse emphasis and BREAK (emphasis.h), else treat them as text.
- * Fills all fields of tokens except pooled_row. Errors of emphasis_read and tokenizer_encode; MEMORY. */
+ * Fills all fields of tokens except pooled_row. Fails with MEMORY, or like emphasis_read and
+ * tokenizer_encode. */
 enum status windows_encode(struct sys *sys, const struct text_recipe *recipe,
                            const struct tokenizer *tokenizer, const char *text, size_t bytes,
                            bool use_emphasis, struct prompt_tokens *tokens, struct error *e);

@@ -64,7 +64,7 @@ struct adaptation {
  * adapters apply. Several adapters of one weight add up. Reads factors that lie in memory. `from` must
  * outlive the result; free it with component_destroy.
  * SHAPE: factors do not fit the weight. UNSUPPORTED: their type is not a weight type. MISSING: a block lacks
- * the weight. MEMORY. */
+ * the weight. Fails with MEMORY. */
 enum status component_adapt(const struct component *from, const struct adaptation *adaptation,
                             struct component *adapted, struct error *e);
 /* Updates an adapted component: copies the per-tensor scales that requantise_set_scale set after

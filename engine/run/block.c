@@ -211,7 +211,7 @@ static enum status missing_weight(const struct block_ref *ref, const struct weig
                           block_weight_name(other, ref->number + ref->number_offset, name));
 }
 
-/* Rows of a fused tensor before part number `part`. Returns -1, which matches no shape, on overflow. */
+/* Rows of a fused tensor before part number `part`; -1 on overflow, which matches no shape. */
 static int32_t rows_above(const struct weight_slice *slice, const int32_t *dims, int part) {
     int64_t rows = 0;
     for (int i = 0; i < part; i++) rows += dims[slice->rows[i]];

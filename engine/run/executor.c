@@ -21,7 +21,7 @@ struct execution {
     const struct residents *residents;
     const struct plan *plan;  /* current plan */
     struct plan reduced[2];   /* two buffers for the plans after evictions, used alternately */
-    int n_evicted, n_retries; /* evictions: in the run; in this stage after failed allocations */
+    int n_evicted, n_retries; /* number of evictions: in the run; in this stage after failed allocations */
     bool operator_failed;     /* an operator of the last visit found no memory */
 };
 
@@ -166,9 +166,9 @@ static enum status measure_visit(struct context *x, struct dry *dry, const struc
     return x->error->code;
 }
 
-/* Adds the measurement of a visit to the stage's needs. The measurement stands for n_alike of `of` distinct
- * evaluations, and counts for all evaluations of the phase (consecutive evaluations that compute the same
- * lanes). */
+/* Adds the measurement of a visit to the stage's needs, for all evaluations of its phase (consecutive
+ * evaluations that compute the same lanes). The phase has `of` distinct evaluations; the measurement stands
+ * for n_alike of them. */
 static void add_measurement(const struct stage *stage, const struct visit *visit, const struct measured *m,
                             int n_alike, int of, struct stage_need *need) {
     int evaluations = visit->evaluation < 0 ? 1 : phase_of(stage, visit->evaluation).n;

@@ -216,7 +216,7 @@ void component_block_dims(const struct component *c, const struct block_ref *ref
  * destroys the component. */
 enum status component_bind(struct component *c, const struct config *config, struct error *e);
 /* After a failed binding of a configured component: marks all tensors that blocks use, and calls report with
- * the name of each missing one. MEMORY. */
+ * the name of each missing one. Fails with MEMORY. */
 enum status component_list_missing(struct component *c, void (*report)(void *user, const char *name),
                                    void *user, struct error *e);
 void component_destroy(struct component *c);

@@ -5,8 +5,8 @@
 /* Plans whose times differ by less than this factor count as equally fast; the plan tried first wins. */
 static const double TIE = 1 + 1e-9;
 
-/* Minimum over groupings of lanes: lowers *ram and *vram to the least budgets of one more solved plan. Skips
- * a least budget that does not work with the other budget unchanged. */
+/* Lowers *ram and *vram to the least budgets of one more solved plan. A least budget counts only if it works
+ * while the other budget stays as requested. */
 static void collect_least(const struct run_need *need, const struct plan *found, uint64_t *ram,
                           uint64_t *vram) {
     bool ram_does = plan_exists(need, found->ram_budget_bytes, found->vram_least_bytes);

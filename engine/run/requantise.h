@@ -10,7 +10,7 @@
 
 /* Makes a component that borrows everything from `from` except the blocks, whose weights have type `wanted`.
  * Per-tensor scales (F8) are 1 until requantise_set_scale. `from` must outlive the result; free it with
- * component_destroy. MEMORY. */
+ * component_destroy. Fails with MEMORY. */
 enum status component_requantise(const struct component *from, enum dtype wanted, struct component *to,
                                  struct error *e);
 

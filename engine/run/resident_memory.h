@@ -72,7 +72,7 @@ void resident_memory_set_ready(struct resident_memory *memory, int block);
  * blocks occupy are returned for good. A part without memory is only laid out again. */
 void resident_memory_reduce(struct resident_memory *memory, struct sys *sys, struct device *device,
                             const struct store_stage *stage, const uint64_t *member);
-/* Allocates the memory of all parts unless allocated. MEMORY. */
+/* Allocates the memory of all parts unless allocated. Fails with MEMORY. */
 enum status resident_memory_begin(struct resident_memory *memory, struct sys *sys, struct device *device,
                                   struct error *e);
 /* Frees the memory and clears the ready bits; keeps the layout. */

@@ -42,8 +42,8 @@ struct run_hooks {
     bool (*tick)(void *user, const struct visit *visit, double done, struct error *e);
     /* Called between evaluations: returns the bytes of residents to free for other programs. May be NULL. */
     uint64_t (*bytes_needed)(void *user);
-    /* Called when at least `bytes` of residents were freed, or will not be allocated, before the evaluation
-     * that starts with `first`. May be NULL. */
+    /* Called after at least `bytes` bytes of residents were evicted, or could not be allocated, during a run.
+     * first: first visit of the evaluation that runs next. May be NULL. */
     void (*evicted)(void *user, const struct visit *first, uint64_t bytes, enum evict_reason reason);
 };
 

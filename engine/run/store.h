@@ -80,7 +80,7 @@ enum status store_open(const struct store_options *options, struct store **store
 void store_close(struct store *store);
 
 /* store_begin_stage allocates and store_end_stage frees the weight memory of a stage. Between them its visits
- * are acquired in order. Call store_end_stage also if store_begin_stage fails. MEMORY. */
+ * are acquired in order. Call store_end_stage also if store_begin_stage fails. Fails with MEMORY. */
 enum status store_begin_stage(struct store *store, int stage, struct error *e);
 void store_end_stage(struct store *store, int stage);
 
@@ -99,7 +99,7 @@ void store_release(struct store *store, int visit);
  * visits must be released. The new plan has fewer residents, whose pages are returned at once, and may have a
  * larger ring. Visits from `visit` on run again if they ran already; prefetched blocks are read again.
  * Between two stages pass the next stage's first visit: the ring's pages are returned until that stage
- * begins. The plan must outlive the store. MEMORY. */
+ * begins. The plan must outlive the store. Fails with MEMORY. */
 enum status store_replan(struct store *store, const struct plan *plan, int visit, struct error *e);
 
 /* Adds seconds that operators waited for copies on the device, which the device reports afterwards. */

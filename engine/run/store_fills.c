@@ -123,7 +123,8 @@ static void wrap_ring(struct store *s) {
  * leave the list ring_older. */
 static bool place_in_ring(struct store *s, struct fill *f) {
     uint64_t here = s->o.plan->stage[s->stage].ring_bytes, there = s->o.plan->stage[f->stage].ring_bytes;
-    uint64_t limit = here < there ? here : there /* end of ring bytes of this and the fill's stage (I7) */;
+    uint64_t limit =
+        here < there ? here : there; /* the place lies in the rings of both stages (invariant I7) */
     if (f->block->bytes > limit) return false;
     if (s->ring_head + f->block->bytes > limit) wrap_ring(s);
     f->place = packed_contiguous(f->block, s->ring + s->ring_head);

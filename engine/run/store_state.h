@@ -28,7 +28,7 @@ struct fill {
     bool reads_pool; /* the fill also copies the block into the host pool */
     enum fill_state state;
     struct packed_place place;
-    struct fill *over;  /* oldest fill in the ring with space that this fill must wait for */
+    struct fill *over;  /* oldest fill that still occupies this fill's place in the ring; NULL: none */
     struct fill *above; /* next fill of the list ring_older */
     uint64_t event;     /* device event that all copies of this fill wait for */
     uint64_t released;  /* device event of the fill's last release */
@@ -131,7 +131,7 @@ void fills_skip_ready(const struct store *store, struct fill *fill);
 /* Ends a fill; the fill's place is free after `event`. */
 void fills_empty(struct fill *fill, uint64_t event);
 
-/* Reserves address space for the plan's largest ring. MEMORY. */
+/* Reserves address space for the plan's largest ring. Fails with MEMORY. */
 enum status ring_reserve(struct store *store, struct error *e);
 /* Grows or shrinks the committed bytes of the ring. Returns 0 or a negative errno. */
 int ring_commit(struct store *store, uint64_t bytes);
@@ -139,9 +139,10 @@ int ring_commit(struct store *store, uint64_t bytes);
  * and must be empty. */
 int ring_renew(struct store *store, uint64_t bytes);
 
-/* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. MEMORY. */
+/* Divides the bounce memory among the readers; a reader with less than a page uses the page cache. Fails with
+ * MEMORY. */
 enum status pieces_take_bounces(struct store *store, struct error *e);
-/* Allocates the buffers in which readers convert element types, if the run converts. MEMORY. */
+/* Allocates the buffers in which readers convert element types, if the run converts. Fails with MEMORY. */
 enum status pieces_take_work(struct store *store, struct error *e);
 /* Starts the reader threads. DEVICE if the system refuses a thread. */
 enum status pieces_start_readers(struct store *store, struct error *e);
@@ -159,7 +160,7 @@ void pieces_cancel(struct store *store, struct fill *fill);
 /* Cancels all unfinished fills of a stage that ends early. */
 void pieces_abandon(struct store *store, int stage);
 /* Allocates and pins staging buffers, at least two if `bytes` is two pages or more. Releases the lock
- * meanwhile. MEMORY. */
+ * meanwhile. Fails with MEMORY. */
 enum status pieces_open_staging(struct store *store, uint64_t bytes, struct error *e);
 /* Frees the staging buffers after all pieces in flight, including the next stage's. No piece starts without
  * staging. Releases the lock meanwhile. */

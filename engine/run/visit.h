@@ -69,8 +69,8 @@ static inline bool lane_is_of(const struct lane *lane, int evaluation) {
     return !lane->evaluations.n || (after >= 0 && after < lane->evaluations.n);
 }
 
-/* Reshapes a latent [C, F, Y, X] to planes [C, F Y, X]. Patches never cross frames, because each frame is
- * whole rows of patches. */
+/* Reshapes a latent [C, F, Y, X] to planes [C, F Y, X]: frames become rows of one image. A patch never
+ * crosses frames, because a frame is a whole number of rows of patches. */
 static inline struct tensor latent_planes(struct tensor latent) {
     return tensor_reshape(latent, 3,
                           (int32_t[]){latent.dim[0], latent.dim[1] * latent.dim[2], latent.dim[3]});
@@ -127,7 +127,7 @@ struct visit_list {
     int n_visits, capacity;
 };
 
-/* Appends a visit; MEMORY. */
+/* Appends a visit. Fails with MEMORY. */
 enum status visit_add(struct visit_list *list, struct visit visit, struct error *e);
 /* Appends a visit for the first lane of each prompt: for values that depend on the prompt alone. */
 enum status visit_add_prompts(struct visit_list *list, struct visit visit, const struct lane *lanes,

@@ -240,9 +240,9 @@ enum status products_run(struct products *p, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e) {
     struct product *product = hash_table_find(&p->table, key);
     if (product) return cublaslt_run(p, product, operands, stream, e);
-    error_set(e, INTERNAL, "a matrix product was not prepared");
-    return error_found(e, "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n, key->k,
-                       key->bias, key->residual, key->rounded, key->wide);
+    error_set(e, INTERNAL, "internal error: no cuBLASLt matrix product was prepared for these sizes");
+    return error_found(e, "m %d, n %d, k %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n,
+                       key->k, key->bias, key->residual, key->rounded, key->wide);
 }
 
 /* The residual differs from out: for in-place products the library accepts only equal layouts. */

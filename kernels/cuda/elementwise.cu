@@ -30,10 +30,10 @@ static const void *const glu_kernels[] = {ROWS_KERNELS(glu_rows), NULL};
 
 const struct cuda_operator cuda_glu = {NULL, glu_run, glu_kernels};
 
-/* out = a + b. b has any weight type, f32 where all rows are aligned; with a stride of 0 one row is added to
- * all. Grid: rows_grid_of; no shared memory; 32 registers, unaligned plain rows 26, quantised 40. Bytes: 8
- * per value plus b; FLOPs: 1. Bound by memory; share of peak: not measured yet. `out` may alias `a` or `b`,
- * as in glu_rows. */
+/* out = a + b. ROWS_F32: aligned rows, b and out in f32; ROWS_ANY: all else, b of any weight type. A stride
+ * of 0 adds one row of b to every row of a. Grid: rows_grid_of; no shared memory; registers: 32 (ROWS_F32),
+ * 26 (ROWS_ANY, plain b), 40 (ROWS_ANY, quantised b). Bytes: 8 per value plus b; FLOPs: 1. Bound by memory;
+ * share of peak: not measured yet. `out` may alias `a` or `b`, as in glu_rows. */
 template <enum rows_kind K, bool PLAIN>
 static __global__ void __launch_bounds__(ROWS_THREADS)
     add_rows(struct rows out, struct rows a, struct rows b, int64_t rows, int64_t columns) {

@@ -2,7 +2,7 @@
  *
  * Three kinds: out of memory (no side effect; a smaller request may work), a lost GPU (the CUDA context is
  * destroyed and every later call fails), and the rest. After a lost GPU no CUDA function is called any more;
- * every request returns the first error at once. */
+ * every request returns the error of the loss at once. */
 #ifndef SLUICE_CUDA_GPU_ERRORS_H
 #define SLUICE_CUDA_GPU_ERRORS_H
 

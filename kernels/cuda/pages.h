@@ -31,7 +31,7 @@ int pages_commit(struct pages *pages, void *memory, uint64_t bytes);
 void pages_decommit(struct pages *pages, void *memory, uint64_t bytes);
 void pages_unreserve(struct pages *pages, void *memory);
 
-/* Allocates this many bytes of chunks. On failure the old allocation remains. MEMORY, DEVICE. */
+/* Allocates this many bytes of chunks. On failure the old allocation remains. Fails with MEMORY or DEVICE. */
 enum status pages_preallocate(struct pages *pages, uint64_t bytes, struct error *e);
 
 /* Bytes of all physical chunks (taken), and of the physical chunks that are not mapped (unmapped). */

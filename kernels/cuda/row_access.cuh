@@ -263,7 +263,7 @@ __device__ static inline void rows_store_kind(struct rows rows, int64_t row, int
         rows_store(rows, row, i, n, v);
 }
 
-/* Launches the kernel variant for the row kind (its last template argument). */
+/* Launches the kernel's template instance for the row kind. */
 #define LAUNCH_ROWS(kernel, kind, g, stream, ...)                                                            \
     do {                                                                                                     \
         if ((kind) == ROWS_F32)                                                                              \

@@ -68,7 +68,7 @@ uint64_t gguf_at(const struct gguf_place *place, struct gguf_text text);
 /* Bytes of the file from the current position on. */
 uint64_t gguf_left(const struct gguf_place *place);
 enum status gguf_begin(struct gguf_place *place, struct error *e);
-/* Ensures that the next n bytes are in memory. TRUNC, LIMIT, IO, CHANGED, MEMORY. */
+/* Ensures that the next n bytes are in memory. Fails with TRUNC, LIMIT, IO, CHANGED or MEMORY. */
 enum status gguf_need(struct gguf_place *place, uint64_t n, struct error *e);
 /* A little-endian number of at most 8 bytes. Inline for speed: the metadata of a tokenizer has 300,000 string
  * lengths. */
