@@ -20,8 +20,8 @@ struct textfile_kind {
     int too_large; /* error code for a file above bytes_max; a regular file is then not read */
 };
 
-/* Reads a text file into *text, NUL-terminated; the caller frees it. Refuses NUL bytes in the file. Other
- * failures exit with 3, lack of memory with 5. */
+/* Reads a text file into *text, NUL-terminated; the caller frees it. NUL bytes are an
+ * error. Exit codes: 5 if out of memory, else 3. */
 int textfile_read(const char *path, const struct textfile_kind *kind, char **text, struct sluice_error *e);
 
 #endif

@@ -12,7 +12,7 @@
 /* Limits of values in the configuration. Some files store a UNet's 2 KB configuration as one string. */
 enum { ARRAY_MAX = 64, TEXT_MAX = 8191, KEY_MAX = 240, NUMBER_BYTES = 26 };
 
-static const char shapes[] = "comfy.gguf.orig_shape."; /* omitted from the configuration */
+static const char shapes[] = "comfy.gguf.orig_shape."; /* not copied to the configuration */
 
 static bool gguf_json_belongs(const struct gguf_pair *pair) {
     const struct gguf_value *value = &pair->value;

@@ -20,7 +20,7 @@ void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to);
 void quantise_q5_k(const float *from, int64_t n_blocks, unsigned char *to);
 void quantise_q6_k(const float *from, int64_t n_blocks, unsigned char *to);
 
-/* Quantises a row to a rotated type (ConvRot) with the scale quantise_row_scale. */
+/* Quantises a row to a rotated type (ConvRot), with the scale that quantise_row_scale returns. */
 void quantise_rotated(enum dtype dtype, const float *row, int64_t columns, int8_t *to);
 
 #endif

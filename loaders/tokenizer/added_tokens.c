@@ -156,11 +156,11 @@ bool added_next(struct added_search *s) {
         if (!found) continue;
         s->start = i;
         s->end = i + found->pattern.bytes;
-        s->from = s->end; /* skips shorter matches inside the match, even if it is rejected */
+        s->from = s->end; /* shorter matches inside a rejected match do not count */
         if (found->single_word && !stands_alone(s->text, s->start, s->end)) continue;
         if (found->lstrip) strip_left(s);
         if (found->rstrip) strip_right(s);
-        bool swallowed = s->start >= s->end; /* the previous match already includes the whole match */
+        bool swallowed = s->start >= s->end; /* skipped: the previous match already includes this match */
         s->taken = s->end;
         s->id = found->id;
         if (!swallowed) return true;

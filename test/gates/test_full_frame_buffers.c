@@ -360,7 +360,7 @@ static void test_unified_memory_counts_buffers_as_state(void **state) {
     }
 }
 
-/* Declares the synthetic family's hidden states in the full-frame arena. */
+/* Allocates the synthetic family's hidden states in the arena of full-frame activation buffers. */
 static void declare_full_frames(const struct component *c, struct lane *lanes, int n_lanes,
                                 struct arena *arena, struct arena *pictures, bool *ok) {
     for (int i = 0; i < n_lanes; i++) {

@@ -1,6 +1,6 @@
-/* Hoisting computes modulation rows that depend only on the timestep before the loop, bit-identical to
- * computing them in each step, and reads the modulation weights once per run. Only the request decides
- * whether modulation is hoisted. Blocks that depend only on the prompt are always read once per run.
+/* Hoisting: modulation rows that depend only on the timestep are computed before the loop, with the same bits
+ * as in each step, and the modulation weights are read once per run. Budgets do not influence hoisting.
+ * Blocks that depend only on the prompt are always read once per run.
  *
  * sluice_model.no_hoist (engine/open/model.h) turns hoisting off for this program. */
 #include "test/lib/rig.h"
