@@ -295,7 +295,8 @@ static void causal_downsample_time(struct context *x, struct tensor out, struct 
     causal_add_slice(x, out, two[1], w->weight[2], &parts);
 }
 
-/* Adds the level shortcut: means of pairs of the level's input frames; an absent frame counts as zeros. */
+/* Adds the level shortcut: means over two input frames of the level or, without halve_time, over one frame.
+ */
 static void causal_add_mean_shortcut(struct context *x, struct tensor out, struct tensor level, int32_t times,
                                      bool halve_time) {
     for (int32_t k = 0; k < out.dim[0]; k++) {
