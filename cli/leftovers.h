@@ -1,4 +1,4 @@
-/* Removes files and folders named NAME.tmp.PID that killed processes left behind. A process that is still
+/* Removes files and folders named NAME.tmp.PID of killed processes. A process that is still
  * writing holds a lock (flock), which also works between machines that share a file system. */
 #ifndef SLUICE_CLI_LEFTOVERS_H
 #define SLUICE_CLI_LEFTOVERS_H

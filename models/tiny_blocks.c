@@ -32,8 +32,8 @@ int32_t strip_row_above(int32_t row) {
     return row ? row - 1 : 0;
 }
 
-int32_t strip_reach(int32_t end, int32_t behind, int32_t Y) {
-    return end < Y ? end - behind : Y;
+int32_t strip_reach(int32_t end, int32_t distance, int32_t Y) {
+    return end < Y ? end - distance : Y;
 }
 
 void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,

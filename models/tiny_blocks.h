@@ -32,9 +32,9 @@ struct strip strip_begin(struct context *x, int32_t Y, int32_t X, int32_t C);
 struct tensor strip_advance(struct context *x, struct strip *s, int32_t keep_from, int32_t end);
 /* First input row that a 3x3 convolution reads for `row`: the row above. */
 int32_t strip_row_above(int32_t row);
-/* End of the rows that a convolution can compute when the convolution `behind` places earlier in the block
+/* End of the rows that a convolution can compute when the convolution `distance` places earlier in the block
  * has reached row `end`. Y: height of the feature map. */
-int32_t strip_reach(int32_t end, int32_t behind, int32_t Y);
+int32_t strip_reach(int32_t end, int32_t distance, int32_t Y);
 /* Convolves a strip; `out` holds the output rows from row `first` of the feature map. */
 void strip_convolve(struct context *x, struct tensor out, int32_t first, const struct strip *in,
                     struct tensor weight, struct epilogue epilogue, struct conv_options options);

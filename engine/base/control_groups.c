@@ -88,9 +88,9 @@ static double group_memory_left(const struct group *g, const struct version *v) 
 /* Reads a CPU quota and the quota's period from one file ("150000 100000") or from two files. A quota of -1
  * or "max" means no limit. */
 static double group_processors(const struct group *g, const struct version *v) {
-    char text[CONTROL_GROUPS_TEXT], *behind;
-    double quota = strtod(group_text(g, v->limit, text), &behind);
-    double period = v->usage ? (double)group_number(g, v->usage) : strtod(behind, NULL);
+    char text[CONTROL_GROUPS_TEXT], *after;
+    double quota = strtod(group_text(g, v->limit, text), &after);
+    double period = v->usage ? (double)group_number(g, v->usage) : strtod(after, NULL);
     return quota > 0 && period > 0 ? quota / period : HUGE_VAL;
 }
 

@@ -250,9 +250,9 @@ static const char *after_any_prefix(const struct finding *f, const char *name, i
     *slot = -1;
     for (int i = 0; i < SLOTS_MAX; i++)
         for (const char *const *prefix = f->prefixes.of[i]; *prefix; prefix++) {
-            const char *behind = adapter_after_prefix(name, *prefix);
-            if (!behind || behind <= rest) continue;
-            rest = behind;
+            const char *after = adapter_after_prefix(name, *prefix);
+            if (!after || after <= rest) continue;
+            rest = after;
             *slot = i;
         }
     return rest;

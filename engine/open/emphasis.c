@@ -67,17 +67,17 @@ static void close_bracket(struct reading *r, struct brackets *of, double weight)
     r->divided = true;
 }
 
-/* Finds the next keyword BREAK at or after `from`, with the white space around it. *behind: end of the white
+/* Finds the next keyword BREAK at or after `from`, with the white space around it. *after: end of the white
  * space. NULL: no BREAK. */
-static const char *find_break(const char *from, const char *begin, const char *end, const char **behind) {
+static const char *find_break(const char *from, const char *begin, const char *end, const char **after) {
     static const char word[] = "BREAK";
     const size_t n = sizeof word - 1;
     for (const char *at = from; at + n <= end; at++) {
         if (memcmp(at, word, n) != 0 || (at > begin && is_word_char(at[-1])) ||
             (at + n < end && is_word_char(at[n])))
             continue;
-        *behind = at + n;
-        while (*behind < end && is_space(**behind)) ++*behind;
+        *after = at + n;
+        while (*after < end && is_space(**after)) ++*after;
         while (at > from && is_space(at[-1])) at--;
         return at;
     }
@@ -86,8 +86,8 @@ static const char *find_break(const char *from, const char *begin, const char *e
 
 /* Reads text without brackets up to `end`, and the BREAKs in it. */
 static void read_run(struct reading *r, const char *end) {
-    const char *begin = r->at, *behind;
-    for (const char *at; (at = find_break(r->at, begin, end, &behind)); r->at = behind) {
+    const char *begin = r->at, *after;
+    for (const char *at; (at = find_break(r->at, begin, end, &after)); r->at = after) {
         add_text(r, r->at, (size_t)(at - r->at));
         add_piece(r, true);
     }
@@ -121,7 +121,7 @@ static bool is_escaped(const char *at, const char *end) {
 
 static void read_bracket(struct reading *r) {
     double weight = 0;
-    const char *at = r->at, *behind = *at == ':' && r->round.n ? read_weight(at, r->end, &weight) : NULL;
+    const char *at = r->at, *after = *at == ':' && r->round.n ? read_weight(at, r->end, &weight) : NULL;
     r->at++;
     if (*at == '\\') {
         bool escaped = is_escaped(at, r->end);
@@ -131,9 +131,9 @@ static void read_bracket(struct reading *r) {
         open_bracket(r, &r->round);
     } else if (*at == '[') {
         open_bracket(r, &r->square);
-    } else if (behind) {
+    } else if (after) {
         close_bracket(r, &r->round, weight);
-        r->at = behind;
+        r->at = after;
     } else if (*at == ')' && r->round.n) {
         close_bracket(r, &r->round, round_weight);
     } else if (*at == ']' && r->square.n) {

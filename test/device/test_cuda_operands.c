@@ -232,8 +232,8 @@ static void expect_refused(const char *what) {
     problem = (struct error){0};
 }
 
-/* The inputs of GLU are the halves of wide rows, and the output lies directly behind the last row. The output
- * must not count as overlapping the inputs.. */
+/* The inputs of GLU are the halves of wide rows, and the output starts directly after the last row. The
+ * output must not count as overlapping the inputs. */
 static void test_wide_rows_stay_in_bounds(void **state) {
     (void)state;
     case_begin();

@@ -313,9 +313,9 @@ static void test_failed_pin_loses_one_chunk(void **state) {
         assert_int_equal(ends, end);
         assert_int_equal(pins_refuse(&pins), i >= 2);
     }
-    uint64_t behind = CHUNKS * (uint64_t)PINS_CHUNK - 1;
-    assert_int_equal(pins_state(&pins, behind, &ends), PIN_REFUSED);
-    assert_false(pins_claim(&pins, behind));
+    uint64_t last_byte = CHUNKS * (uint64_t)PINS_CHUNK - 1;
+    assert_int_equal(pins_state(&pins, last_byte, &ends), PIN_REFUSED);
+    assert_false(pins_claim(&pins, last_byte));
     assert_int_equal(emu_read_counts().registered_bytes, (CHUNKS - 1) * (uint64_t)PINS_CHUNK - PLAN_PAGE);
     pins_end(&pins);
     assert_int_equal(emu_read_counts().registered_bytes, 0);

@@ -31,7 +31,7 @@ static void expect_bits(enum dtype dtype, const struct tensor *found, const floa
     }
 }
 
-/* Returns a copy of the weights whose bytes (and tiled scales) start `shift` bytes behind a multiple of 256,
+/* Returns a copy of the weights whose bytes (and tiled scales) start `shift` bytes after a multiple of 256,
  * with `gap` blocks between rows. */
 static struct tensor moved(const struct tensor *w, int shift, int gap) {
     struct tensor t = *w;

@@ -132,17 +132,17 @@ void refuse(const char *format, ...) {
 }
 
 static struct {
-    void (*behind)(void *user, const char *kernel);
+    void (*after_kernel)(void *user, const char *kernel);
     void *user;
 } watcher;
 
-void emu_set_watcher(void (*behind)(void *user, const char *kernel), void *user) {
-    watcher.behind = behind;
+void emu_set_watcher(void (*after_kernel)(void *user, const char *kernel), void *user) {
+    watcher.after_kernel = after_kernel;
     watcher.user = user;
 }
 
 void tell_watcher(const char *kernel) {
-    if (watcher.behind) watcher.behind(watcher.user, kernel);
+    if (watcher.after_kernel) watcher.after_kernel(watcher.user, kernel);
 }
 
 void count_copy(size_t bytes, bool pageable) {

@@ -62,7 +62,7 @@ void emu_fail(enum emu_call call, uint64_t n, int error);
 
 /* Sets a callback (NULL: none) that the stream's thread calls after each kernel or library call with its
  * source name, before the next operation. */
-void emu_set_watcher(void (*behind)(void *user, const char *kernel), void *user);
+void emu_set_watcher(void (*after_kernel)(void *user, const char *kernel), void *user);
 
 struct emu_counts {
     uint64_t calls[EMU_CALLS];

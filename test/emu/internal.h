@@ -36,7 +36,7 @@ static inline void before(void *place) {
 }
 enum { WITH_TSAN = 1 };
 #else
-/* TSan annotations: code behind `after(place)` is ordered behind code in front of `before(place)`. */
+/* TSan annotations: code after `after(place)` runs after all code that precedes `before(place)`. */
 static inline void after(void *) {
 }
 static inline void before(void *) {
@@ -170,7 +170,7 @@ struct launch {
 };
 
 struct worker;
-/* Creates the state of a stream's host thread, which runs blocks. The thread itself must call this function..
+/* Creates the state of a stream's host thread, which runs blocks. The thread itself must call this function.
  */
 worker *worker_create();
 void worker_destroy(worker *worker);

@@ -17,7 +17,7 @@ static quiet_lock ranges_lock;
 static range *ranges;
 static size_t n_ranges, capacity;
 
-/* Returns the index of the first memory range that ends behind the address. */
+/* Returns the index of the first memory range that ends after the address. */
 static size_t find(const char *address) {
     size_t low = 0, high = n_ranges;
     while (low < high) {

@@ -110,8 +110,8 @@ static const struct row_of_gguf gguf_rows[] = {
     {"G08 a key more", HEAD(0, 2) U32("x", 1), TRUNC, "2 keys", 0},
     /* Header with wrong counts: a tensor is parsed as a metadata key, or a key as a tensor, until some field
        has an impossible value. */
-    {"G08 a key more, a tensor behind", HEAD(1, 2) U32("x", 1) INFO("a", "8 4000:8 1:8 1:8 1:8", 0, 0),
-     BOUNDS, "byte 54", 0},
+    {"G08 a key more, then a tensor", HEAD(1, 2) U32("x", 1) INFO("a", "8 4000:8 1:8 1:8 1:8", 0, 0), BOUNDS,
+     "byte 54", 0},
     {"G08 a key fewer", HEAD(1, 1) U32("x", 1) "$y 8 $text " FOUR("a", 0) "/ .16", LIMIT, "byte 62", 0},
     {"G09 key of 2^64-1", HEAD(0, 1) "-1:8 'general 4 1", BOUNDS, "18446744073709551615", 0},
     {"G09 key of 2^63", HEAD(0, 1) "0x8000000000000000:8 'general 4 1", BOUNDS, "9223372036854775808", 0},
@@ -175,7 +175,8 @@ static const struct row_of_gguf gguf_rows[] = {
      "63 bits", 0},
     {"G28 bytes overflow", ONE_FILE(INFO("a", "3 0x7fffffff:8 0x7fffffff:8 2:8", 28, 0)), OVERFLOW, "63 bits",
      0},
-    {"G28 behind a 0", ONE_FILE(INFO("a", "5 65537:8 65537:8 65537:8 65537:8 0:8", 0, 0)), OK, NULL, 23},
+    {"G28 an overflowing product with a 0",
+     ONE_FILE(INFO("a", "5 65537:8 65537:8 65537:8 65537:8 0:8", 0, 0)), OK, NULL, 23},
     {"G30 100 columns of Q4_K", ONE_FILE(INFO("a", "2 100:8 2:8", 12, 0)), SHAPE,
      "multiple of the block size 256", 0},
     {"G30 16 columns of Q4_0", ONE_FILE(INFO("a", "2 16:8 2:8", 2, 0)), SHAPE,

@@ -1,4 +1,4 @@
-/* LoRA-style adapters packed behind a block's base weights: results, bytes read, residents, rejected shapes.
+/* LoRA-style adapters, packed before a block's base weights: results, bytes read, residents, rejected shapes.
  * Builds without oneDNN, so that ThreadSanitizer can check it. */
 #include "engine/run/adapt.h"
 #include "test/lib/synthetic_run.h"

@@ -1,5 +1,5 @@
 /* File layouts of a family's models: the Hugging Face folder, one file per part, everything in one file
- * behind prefixes; with diffusers' tensor names or those of the authors' checkpoints. layouts_FAMILY.c and
+ * under prefixes; with diffusers' tensor names or those of the authors' checkpoints. layouts_FAMILY.c and
  * invalid_models_FAMILY.c hold the rows of one family; test_layouts.c and test_invalid_models.c loop over
  * them. */
 #ifndef SLUICE_TEST_LAYOUTS_H
