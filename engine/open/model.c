@@ -330,7 +330,8 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
         error_set(e, USAGE, "--family plans a published model; flags that name files do not apply");
         error_where(e, "--family %s", o->family);
         return error_expected(
-            e, "no --model, --tokenizer or --edit; --vae and other component flags only with the value none");
+            e, "no --model, --tokenizer, --edit, latent file or dtype in --dims; --vae and other "
+               "component flags only with the value none");
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);
