@@ -49,9 +49,7 @@ static int unknown_flag(const struct args *args, const char *typed, struct sluic
 }
 
 static int missing_value(const struct flag *flag, const char *found, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "a value is missing");
-    fail_where(e, "%s", flag->name);
-    fail_found(e, "%s", found ? found : "nothing");
+    fail(e, SLUICE_USAGE, "a value is missing" WHERE "%s" FOUND "%s", flag->name, found ? found : "nothing");
     char clause[256];
     if (flag->kind == FLAG_CHOICE) return fail_expected(e, "%s", flag->choices);
     if (flag->kind == FLAG_SAMPLER) return fail_expected(e, "%s", sampler_list(clause, sizeof clause));
@@ -62,10 +60,10 @@ static int missing_value(const struct flag *flag, const char *found, struct slui
 /* Error for a flag that is repeated with another value. Repeating a flag with an equal value is accepted. */
 static int repeated_with_other_value(const struct flag *flag, const char *first, const char *second,
                                      struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "flag given twice with different values");
-    fail_where(e, "%s", flag->name);
-    fail_found(e, "\"%s\" and \"%s\"", first, second);
-    return fail_expected(e, "one value");
+    return fail(e, SLUICE_USAGE,
+                "flag given twice with different values" WHERE "%s" FOUND "\"%s\" and \"%s\"" EXPECTED
+                "one value",
+                flag->name, first, second);
 }
 
 static int store_string(const struct flag *flag, const char *text, const char **out, struct sluice_error *e) {
@@ -75,10 +73,9 @@ static int store_string(const struct flag *flag, const char *text, const char **
 }
 
 static int too_often(const struct flag *flag, const char *text, int most, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "flag given too many times");
-    fail_where(e, "%s", flag->name);
-    fail_found(e, "\"%s\"", text);
-    return fail_expected(e, "at most %d times", most);
+    return fail(e, SLUICE_USAGE,
+                "flag given too many times" WHERE "%s" FOUND "\"%s\"" EXPECTED "at most %d times", flag->name,
+                text, most);
 }
 
 static int store_another(const struct flag *flag, const char *text, struct strings *out,
@@ -185,11 +182,9 @@ static int read_operand(struct args *args, const char *text, struct sluice_error
         args->operands[args->n_operands++] = text;
         return SLUICE_OK;
     }
-    fail(e, SLUICE_USAGE, "unexpected argument");
-    fail_where(e, "sluice %s", args->command->name);
-    fail_found(e, "\"%s\"", text);
-    return fail_expected(e, "flags%s%s", args->command->operands ? " and " : " only",
-                         args->command->operands ? args->command->operands : "");
+    return fail(e, SLUICE_USAGE, "unexpected argument" WHERE "sluice %s" FOUND "\"%s\"" EXPECTED "flags%s%s",
+                args->command->name, text, args->command->operands ? " and " : " only",
+                args->command->operands ? args->command->operands : "");
 }
 
 static int read_word(struct args *args, int argc, char **argv, int *i, bool *only_operands,
@@ -213,21 +208,19 @@ static int read_word(struct args *args, int argc, char **argv, int *i, bool *onl
 
 static int check_together(const struct args *args, struct sluice_error *e) {
     if (args->quiet && args->verbose) {
-        fail(e, SLUICE_USAGE, "-q and -v contradict each other");
-        fail_where(e, "sluice %s", args->command->name);
-        return fail_expected(e, "one of them");
+        return fail(e, SLUICE_USAGE,
+                    "-q and -v contradict each other" WHERE "sluice %s" EXPECTED "one of them",
+                    args->command->name);
     }
     if (args->n_operands >= args->command->n_operands_least) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "an argument is missing");
-    fail_where(e, "sluice %s", args->command->name);
-    return fail_expected(e, "%s", args->command->operands);
+    return fail(e, SLUICE_USAGE, "an argument is missing" WHERE "sluice %s" EXPECTED "%s",
+                args->command->name, args->command->operands);
 }
 
 static int two_from_stdin(struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "both prompts are read from stdin");
-    fail_where(e, "--prompt, --negative-prompt");
-    fail_found(e, "\"@-\" twice");
-    return fail_expected(e, "a file for one of them");
+    return fail(e, SLUICE_USAGE,
+                "both prompts are read from stdin" WHERE "--prompt, --negative-prompt" FOUND
+                "\"@-\" twice" EXPECTED "a file for one of them");
 }
 
 static bool from_stdin(const struct prompt_text *prompt) {

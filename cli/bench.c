@@ -60,16 +60,14 @@ static int bench_check_flags(const struct args *args, int bench, struct sluice_e
         if (!args->is_set[i] || lists(benches[bench].flags, flags[i].name) ||
             lists(shared_flags, flags[i].name))
             continue;
-        fail(e, SLUICE_USAGE, "this flag belongs to other benches");
-        fail_where(e, "sluice bench %s", benches[bench].name);
-        fail_found(e, "%s", flags[i].name);
-        return fail_expected(e, "%s", benches[bench].flags + 1);
+        return fail(e, SLUICE_USAGE,
+                    "this flag belongs to other benches" WHERE "sluice bench %s" FOUND "%s" EXPECTED "%s",
+                    benches[bench].name, flags[i].name, benches[bench].flags + 1);
     }
     if (args->n_operands <= benches[bench].n_operands) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "unexpected argument");
-    fail_where(e, "sluice bench %s", benches[bench].name);
-    fail_found(e, "\"%s\"", args->operands[benches[bench].n_operands]);
-    return fail_expected(e, "flags only");
+    return fail(e, SLUICE_USAGE,
+                "unexpected argument" WHERE "sluice bench %s" FOUND "\"%s\"" EXPECTED "flags only",
+                benches[bench].name, args->operands[benches[bench].n_operands]);
 }
 
 int bench_command(const struct args *args, struct sluice_error *e) {

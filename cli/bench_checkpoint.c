@@ -123,9 +123,9 @@ static int cli_write_adapter(const struct args *args, uint64_t seed, struct slui
 
 static int check_adapter_flags(const struct args *args, struct sluice_error *e) {
     if (args->adapter || (!args->rank && !args->text_encoders)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "--rank and --text-encoders need --adapter");
-    fail_where(e, "sluice bench checkpoint");
-    return fail_expected(e, "--adapter DIALECT too");
+    return fail(e, SLUICE_USAGE,
+                "--rank and --text-encoders need --adapter" WHERE "sluice bench checkpoint" EXPECTED
+                "--adapter DIALECT too");
 }
 
 static void print_family(const json_t *family) {
@@ -157,9 +157,9 @@ int bench_checkpoint(const struct args *args, struct sluice_error *e) {
     bool help = args->n_operands == 2 && strcmp(args->operands[1], "help") == 0;
     if (help) return print_families(e);
     if (args->n_operands < 3) {
-        fail(e, SLUICE_USAGE, "family and folder are missing");
-        fail_where(e, "sluice bench checkpoint");
-        return fail_expected(e, "FAMILY DIR (sluice bench checkpoint help lists families and dimensions)");
+        return fail(e, SLUICE_USAGE,
+                    "family and folder are missing" WHERE "sluice bench checkpoint" EXPECTED
+                    "FAMILY DIR (sluice bench checkpoint help lists families and dimensions)");
     }
     int status = check_adapter_flags(args, e);
     if (!status) status = request_seed(args, &seed, e);

@@ -34,8 +34,7 @@ static int find_file(const char *model, struct sluice_error *e) {
     largest[0] = 0;
     largest_bytes = 0;
     if (!nftw(model, look_at_file, 16, 0) && largest[0]) return SLUICE_OK;
-    fail(e, SLUICE_MISSING, "the model has no files");
-    return fail_where(e, "%s", model);
+    return fail(e, SLUICE_MISSING, "the model has no files" WHERE "%s", model);
 }
 
 static void print_bus(json_t *root) {
@@ -133,9 +132,9 @@ static int measure_rates(const struct args *args, measuring *measure, void (*pri
 
 int bench_bus(const struct args *args, struct sluice_error *e) {
     if (args->model.model && args->folder) {
-        fail(e, SLUICE_USAGE, "--dir and --model contradict each other");
-        fail_where(e, "sluice bench bus");
-        return fail_expected(e, "one of them");
+        return fail(e, SLUICE_USAGE,
+                    "--dir and --model contradict each other" WHERE "sluice bench bus" EXPECTED
+                    "one of them");
     }
     int status = inputs_check_output(args, "--save", args->save, e);
     if (!status && args->model.model) status = find_file(args->model.model, e);

@@ -211,9 +211,7 @@ static int measure_table(const struct args *args, void (*print)(json_t *),
 int bench_load(const struct args *args, struct sluice_error *e) {
     if (args->model.model || args->model.n_parts)
         return measure_table(args, print_load, sluice_bench_load, e);
-    fail(e, SLUICE_USAGE, "no model is given");
-    fail_where(e, "sluice bench load");
-    return fail_expected(e, "-m DIR");
+    return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice bench load" EXPECTED "-m DIR");
 }
 
 int bench_stream(const struct args *args, struct sluice_error *e) {
@@ -232,11 +230,10 @@ static bool block_device_fits(const struct args *args) {
 int bench_block(const struct args *args, struct sluice_error *e) {
     if (!args->device || block_device_fits(args))
         return measure_table(args, args->predict ? print_prediction : print_block, sluice_bench_block, e);
-    fail(e, SLUICE_USAGE,
+    fail(e, SLUICE_USAGE, "%s" WHERE "--device of sluice bench block" FOUND "%s",
          args->predict ? "predictions are for the GPU that --predict names"
-                       : "this bench measures the CPU; `make bench-gpu` measures a GPU");
-    fail_where(e, "--device of sluice bench block");
-    fail_found(e, "%s", args->device);
+                       : "this bench measures the CPU; `make bench-gpu` measures a GPU",
+         args->device);
     if (!args->predict) return fail_expected(e, "cpu, or --predict CARD");
     return fail_expected(e, "cuda, or cuda:%s", args->predict);
 }

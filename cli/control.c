@@ -16,9 +16,8 @@ static int is_frame(const struct dirent *entry) {
 
 static int refuse_folder(const char *folder, const char *problem, const char *expected,
                          struct sluice_error *e) {
-    fail(e, SLUICE_IO, "cannot use the control video: %s", problem);
-    fail_where(e, "%s", folder);
-    return fail_expected(e, "%s", expected);
+    return fail(e, SLUICE_IO, "cannot use the control video: %s" WHERE "%s" EXPECTED "%s", problem, folder,
+                expected);
 }
 
 static int take_names(const char *folder, struct dirent **entries, int n, struct control *control,

@@ -84,9 +84,9 @@ int convert_command(const struct args *args, struct sluice_error *e) {
     };
     char *json = NULL;
     if (!args->output) {
-        fail(e, SLUICE_USAGE, "no output is given");
-        fail_where(e, "sluice convert");
-        return fail_expected(e, "--output FILE.gguf or FILE.safetensors");
+        return fail(e, SLUICE_USAGE,
+                    "no output is given" WHERE "sluice convert" EXPECTED
+                    "--output FILE.gguf or FILE.safetensors");
     }
     converting.began = progress_clock();
     interrupt_gracefully();

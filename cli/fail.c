@@ -45,49 +45,56 @@ static void keep_ends(char *out, size_t out_bytes, const char *text) {
     memcpy(out + head + 3, text + length - tail, tail + 1);
 }
 
-static void print(char *out, size_t out_bytes, const char *format, va_list list) {
-    char *text = NULL;
-    if (vasprintf(&text, format, list) < 0) {
-        out[0] = 0;
-        return;
-    }
-    keep_ends(out, out_bytes, text);
-    free(text);
-}
-
-int fail(struct sluice_error *e, int code, const char *what, ...) {
-    va_list list;
+int fail(struct sluice_error *e, int code, const char *format, ...) {
     memset(e, 0, sizeof *e);
     e->code = code;
     e->exit_code = fail_exit_of(code);
-    va_start(list, what);
-    print(e->what, sizeof e->what, what, list);
+    struct {
+        char *text;
+        size_t bytes;
+    } part[] = {{e->what, sizeof e->what},
+                {e->where, sizeof e->where},
+                {e->found, sizeof e->found},
+                {e->expected, sizeof e->expected}};
+    va_list list;
+    va_start(list, format);
+    char *text = NULL, *from;
+    if (vasprintf(&text, format, list) < 0) text = NULL;
     va_end(list);
+    if (!(from = text)) return code;
+    for (int i = 0; from;) {
+        char *to = from + strcspn(from, WHERE FOUND EXPECTED), next = *to;
+        *to = 0;
+        keep_ends(part[i].text, part[i].bytes, from);
+        i = next;
+        from = next ? to + 1 : NULL;
+    }
+    free(text);
     return code;
 }
 
+#define REPLACE_PART(part)                                                                                   \
+    do {                                                                                                     \
+        char *text = NULL;                                                                                   \
+        va_list list;                                                                                        \
+        va_start(list, format);                                                                              \
+        if (vasprintf(&text, format, list) < 0) text = NULL;                                                 \
+        va_end(list);                                                                                        \
+        keep_ends(e->part, sizeof e->part, text ? text : "");                                                \
+        free(text);                                                                                          \
+        return e->code;                                                                                      \
+    } while (0)
+
 int fail_where(struct sluice_error *e, const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    print(e->where, sizeof e->where, format, list);
-    va_end(list);
-    return e->code;
+    REPLACE_PART(where);
 }
 
 int fail_found(struct sluice_error *e, const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    print(e->found, sizeof e->found, format, list);
-    va_end(list);
-    return e->code;
+    REPLACE_PART(found);
 }
 
 int fail_expected(struct sluice_error *e, const char *format, ...) {
-    va_list list;
-    va_start(list, format);
-    print(e->expected, sizeof e->expected, format, list);
-    va_end(list);
-    return e->code;
+    REPLACE_PART(expected);
 }
 
 /* Returns strerror(problem), or a clearer text if the folder of `path` is missing or deleted. */
@@ -105,13 +112,11 @@ static const char *output_problem(const char *path, int problem, char text[PATH_
 
 int fail_output(struct sluice_error *e, const char *path, int error_number) {
     char text[PATH_MAX + 64];
-    fail(e, SLUICE_OUTPUT, "cannot write the output: %s", output_problem(path, error_number, text));
-    return fail_where(e, "%s", path);
+    return fail(e, SLUICE_OUTPUT, "cannot write the output: %s" WHERE "%s",
+                output_problem(path, error_number, text), path);
 }
 
 int fail_value(struct sluice_error *e, const char *flag, const char *found, const char *expected) {
-    fail(e, SLUICE_USAGE, "invalid value");
-    fail_where(e, "%s", flag);
-    fail_found(e, "\"%s\"", found);
-    return fail_expected(e, "%s", expected);
+    return fail(e, SLUICE_USAGE, "invalid value" WHERE "%s" FOUND "\"%s\"" EXPECTED "%s", flag, found,
+                expected);
 }

@@ -4,11 +4,16 @@
 
 #include "engine/sluice.h"
 
-/* Starts an error with its code, exit code and what failed, and empties the other parts. Returns code. */
-int fail(struct sluice_error *e, int code, const char *what, ...) __attribute__((format(printf, 3, 4)));
+/* Separators of the parts in the format of fail(). */
+#define WHERE    "\1"
+#define FOUND    "\2"
+#define EXPECTED "\3"
 
-/* Fill one further part of the error each: where, found or expected. A text that is too long loses its
- * middle. Return e->code. */
+/* Replaces *e with an error of up to four parts: fail(e, SLUICE_USAGE, "unknown command" FOUND "\"%s\"",
+ * name). The exit code follows from the code. A part that is too long loses its middle. Returns code. */
+int fail(struct sluice_error *e, int code, const char *format, ...) __attribute__((format(printf, 3, 4)));
+
+/* Replace one part of an error of another function. Return e->code. */
 int fail_where(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_found(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 int fail_expected(struct sluice_error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

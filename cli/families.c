@@ -109,9 +109,8 @@ static int keep_named(json_t *families, const char *name, struct sluice_error *e
         if (strcmp(field_string(json_array_get(families, i), "name"), name) != 0)
             json_array_remove(families, i);
     if (json_array_size(families)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "unknown family");
-    fail_found(e, "%s", name);
-    return fail_expected(e, "one that `sluice families` lists");
+    return fail(e, SLUICE_USAGE, "unknown family" FOUND "%s" EXPECTED "one that `sluice families` lists",
+                name);
 }
 
 /* Selects the families that were asked for, adds plans if needed, and converts the list to text. */

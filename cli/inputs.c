@@ -36,10 +36,8 @@ static const char *const companions[] = {
 
 static int inputs_refuse(struct sluice_error *e, const char *flag, const char *name, const char *what,
                          const char *reader) {
-    fail(e, SLUICE_USAGE, "%s would overwrite %s %s", flag, what, reader);
-    fail_where(e, "%s", flag);
-    fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "another name");
+    return fail(e, SLUICE_USAGE, "%s would overwrite %s %s" WHERE "%s" FOUND "\"%s\"" EXPECTED "another name",
+                flag, what, reader, flag, name);
 }
 
 static bool same_file(const struct stat *output, const char *input) {

@@ -207,9 +207,8 @@ static int check_operands(const struct args *args, struct sluice_error *e) {
     bool parts = m->model || m->n_parts || m->tokenizer;
     bool twice = m->model && args->n_operands;
     if ((parts || args->n_operands) && !twice) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, twice ? "two models are given" : "no model is given");
-    fail_where(e, "sluice inspect");
-    return fail_expected(e, "sluice inspect PATH, or -m PATH");
+    return fail(e, SLUICE_USAGE, "%s" WHERE "sluice inspect" EXPECTED "sluice inspect PATH, or -m PATH",
+                twice ? "two models are given" : "no model is given");
 }
 
 int inspect_command(const struct args *args, struct sluice_error *e) {

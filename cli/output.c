@@ -163,10 +163,9 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
     canonical(name, one);
     canonical(other, two);
     if (strcmp(one, two) != 0) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "%s and %s name the same file", flag, other_flag);
-    fail_where(e, "%s", flag);
-    fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "two different names");
+    return fail(e, SLUICE_USAGE,
+                "%s and %s name the same file" WHERE "%s" FOUND "\"%s\"" EXPECTED "two different names", flag,
+                other_flag, flag, name);
 }
 
 /* All frames go into one folder, because they are renamed together from a temporary folder beside it. */
@@ -190,10 +189,10 @@ static int check_video(const struct args *args, const char *pattern, int frames,
 }
 
 static int refuse_folder(const char *pattern, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "the output is a folder");
-    fail_where(e, "--output");
-    fail_found(e, "\"%s\"", pattern);
-    return fail_expected(e, "a file name, such as %s%soutput.png", pattern, *base_name(pattern) ? "/" : "");
+    return fail(e, SLUICE_USAGE,
+                "the output is a folder" WHERE "--output" FOUND "\"%s\"" EXPECTED
+                "a file name, such as %s%soutput.png",
+                pattern, pattern, *base_name(pattern) ? "/" : "");
 }
 
 static int check_pattern(const struct args *args, const char *pattern, struct output_item item,
@@ -346,10 +345,10 @@ int output_check_size(const struct args *args, const struct sluice_request *requ
     int width = request->width || !init ? request->width : init->width;
     int height = request->height || !init ? request->height : init->height, most = picture_max_side(name);
     if (args->no_decode || (width <= most && height <= most)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "the image is too large for its file format");
-    fail_where(e, "%s", name);
-    fail_found(e, "%dx%d", width, height);
-    return fail_expected(e, "at most %d pixels per side, or a .png file", most);
+    return fail(e, SLUICE_USAGE,
+                "the image is too large for its file format" WHERE "%s" FOUND "%dx%d" EXPECTED
+                "at most %d pixels per side, or a .png file",
+                name, width, height, most);
 }
 
 void output_count_memory(const struct args *args, int frames, struct sluice_request *request) {

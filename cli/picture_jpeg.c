@@ -88,21 +88,21 @@ static int jpeg_damaged(const struct jpeg *j, const struct picture_source *sourc
     int code = j->too_many_scans ? SLUICE_LIMIT : picture_jpeg_code_of(j);
     if (j->no_memory || code == SLUICE_MEMORY) return picture_no_memory(source->name, e);
     if (ferror(source->from)) return picture_unreadable(source->name, errno ? errno : EIO, e);
-    fail(e, code,
+    fail(e, code, "%s" WHERE "%s",
          code == SLUICE_TRUNC         ? "the image file ends too early, maybe an incomplete download"
          : code == SLUICE_UNSUPPORTED ? "unsupported JPEG variant"
-                                      : "the image is damaged");
-    fail_where(e, "%s", source->name);
+                                      : "the image is damaged",
+         source->name);
     if (!j->too_many_scans) return fail_found(e, "%s", j->message);
     fail_found(e, "more than %d scans", SCANS_MAX);
     return fail_expected(e, "at most %d", SCANS_MAX);
 }
 
 static int refuse_cmyk(const struct picture_source *source, struct sluice_error *e) {
-    fail(e, SLUICE_UNSUPPORTED, "CMYK images are not supported");
-    fail_where(e, "%s", source->name);
-    fail_found(e, "a JPEG with 4 components");
-    return fail_expected(e, "RGB or grey; convert the image first");
+    return fail(e, SLUICE_UNSUPPORTED,
+                "CMYK images are not supported" WHERE "%s" FOUND "a JPEG with 4 components" EXPECTED
+                "RGB or grey; convert the image first",
+                source->name);
 }
 
 /* Reads the orientation from the EXIF segment before the first scan; 1 if there is none. */

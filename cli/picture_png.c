@@ -41,16 +41,17 @@ static bool is_legal(int depth, int colours) {
 static int check_header(struct decoder *d, const unsigned char *h, struct sluice_error *e) {
     png_uint_32 width = png_get_uint_32(h + 16), height = png_get_uint_32(h + 20);
     if (memcmp(h + 8, "\0\0\0\15IHDR", 8) != 0) {
-        fail(e, SLUICE_TYPE, "invalid PNG: the first chunk is not IHDR");
-        fail_where(e, "%s, byte 8", d->name);
-        return fail_expected(e, "a chunk IHDR of 13 bytes");
+        return fail(e, SLUICE_TYPE,
+                    "invalid PNG: the first chunk is not IHDR" WHERE "%s, byte 8" EXPECTED
+                    "a chunk IHDR of 13 bytes",
+                    d->name);
     }
     if (picture_check_sides(d->name, width, height, e)) return e->code;
     if (!is_legal(h[24], h[25])) {
-        fail(e, SLUICE_TYPE, "invalid PNG: unknown pixel format");
-        fail_where(e, "%s, byte 24", d->name);
-        fail_found(e, "%d bits, colour type %d", h[24], h[25]);
-        return fail_expected(e, "1 to 16 bits and colour type 0, 2, 3, 4 or 6");
+        return fail(e, SLUICE_TYPE,
+                    "invalid PNG: unknown pixel format" WHERE "%s, byte 24" FOUND
+                    "%d bits, colour type %d" EXPECTED "1 to 16 bits and colour type 0, 2, 3, 4 or 6",
+                    d->name, h[24], h[25]);
     }
     d->width = (int)width;
     d->height = (int)height;
@@ -202,9 +203,9 @@ static int damaged(const struct decoder *d, struct sluice_error *e) {
     int code = d->excessive ? SLUICE_LIMIT : picture_png_code_of(d->message);
     if (d->ended) return picture_too_short(d->name, d->at, e);
     if (d->failed) return picture_unreadable(d->name, EIO, e);
-    fail(e, code, code == SLUICE_MEMORY ? "no memory to read the image" : "the image is damaged");
-    fail_where(e, "%s, before byte %lld", d->name, d->at);
-    return fail_found(e, "%s", d->message);
+    return fail(e, code, "%s" WHERE "%s, before byte %lld" FOUND "%s",
+                code == SLUICE_MEMORY ? "no memory to read the image" : "the image is damaged", d->name,
+                d->at, d->message);
 }
 
 static uint64_t buffer_bytes(const struct decoder *d) {

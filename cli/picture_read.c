@@ -13,8 +13,8 @@
 #include <unistd.h>
 
 int picture_unreadable(const char *name, int problem, struct sluice_error *e) {
-    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "cannot read the image: %s", strerror(problem));
-    return fail_where(e, "%s", name);
+    return fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "cannot read the image: %s" WHERE "%s",
+                strerror(problem), name);
 }
 
 /* Opens a regular file. Pipes and devices are refused, because they may block or never end. */
@@ -28,8 +28,7 @@ static FILE *open_regular(const char *name, struct sluice_error *e) {
     bool regular = fstat(file, &info) == 0 && S_ISREG(info.st_mode);
     FILE *from = regular ? fdopen(file, "rb") : NULL;
     if (from) return from;
-    fail(e, regular ? SLUICE_MEMORY : SLUICE_IO, "cannot read the image");
-    fail_where(e, "%s", name);
+    fail(e, regular ? SLUICE_MEMORY : SLUICE_IO, "cannot read the image" WHERE "%s", name);
     if (!regular) fail_found(e, S_ISDIR(info.st_mode) ? "a folder" : "a pipe or a device");
     if (!regular) fail_expected(e, "a file");
     close(file);
@@ -60,9 +59,7 @@ static const struct {
 };
 
 static int fail_unsupported(const char *name, const unsigned char *header, struct sluice_error *e) {
-    fail(e, SLUICE_BADMAGIC, "unsupported image format");
-    fail_where(e, "%s, byte 0", name);
-    fail_found(e, "an unknown format");
+    fail(e, SLUICE_BADMAGIC, "unsupported image format" WHERE "%s, byte 0" FOUND "an unknown format", name);
     for (size_t i = 0; i < sizeof foreign / sizeof *foreign; i++) {
         if (memcmp(header + foreign[i].offset, foreign[i].start, foreign[i].bytes) == 0) {
             fail_found(e, "%s", foreign[i].kind);
@@ -73,23 +70,21 @@ static int fail_unsupported(const char *name, const unsigned char *header, struc
 }
 
 int picture_too_short(const char *name, long long bytes, struct sluice_error *e) {
-    fail(e, SLUICE_TRUNC, "the image file ends too early, maybe an incomplete download");
-    fail_where(e, "%s", name);
-    return fail_found(e, "%lld bytes", bytes);
+    return fail(e, SLUICE_TRUNC,
+                "the image file ends too early, maybe an incomplete download" WHERE "%s" FOUND "%lld bytes",
+                name, bytes);
 }
 
 int picture_no_memory(const char *name, struct sluice_error *e) {
-    fail(e, SLUICE_MEMORY, "no memory to read the image");
-    return fail_where(e, "%s", name);
+    return fail(e, SLUICE_MEMORY, "no memory to read the image" WHERE "%s", name);
 }
 
 int picture_check_sides(const char *name, long long width, long long height, struct sluice_error *e) {
     enum { MOST = PICTURE_READ_SIDE_MAX };
     if (width >= 1 && width <= MOST && height >= 1 && height <= MOST) return SLUICE_OK;
-    fail(e, SLUICE_LIMIT, "unsupported image size");
-    fail_where(e, "%s", name);
-    fail_found(e, "%lldx%lld", width, height);
-    return fail_expected(e, "sides of 1 to %d pixels", MOST);
+    return fail(e, SLUICE_LIMIT,
+                "unsupported image size" WHERE "%s" FOUND "%lldx%lld" EXPECTED "sides of 1 to %d pixels",
+                name, width, height, MOST);
 }
 
 enum { HEAD_BYTES = 16 };
@@ -206,10 +201,9 @@ int picture_open(const char *name, struct sluice_picture *picture, unsigned *not
 
 static int picture_changed(const struct picture_source *source, const struct sluice_picture *then,
                            struct sluice_error *e) {
-    fail(e, SLUICE_CHANGED, "the image file changed during the run");
-    fail_where(e, "%s", source->name);
-    fail_found(e, "%dx%d", source->width, source->height);
-    return fail_expected(e, "%dx%d", then->width, then->height);
+    return fail(e, SLUICE_CHANGED,
+                "the image file changed during the run" WHERE "%s" FOUND "%dx%d" EXPECTED "%dx%d",
+                source->name, source->width, source->height, then->width, then->height);
 }
 
 int picture_read(const struct sluice_picture *picture, const struct row_sink *rows, unsigned *notes,

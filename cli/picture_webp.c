@@ -86,10 +86,10 @@ static long webp_file_bytes(FILE *from) {
 static int webp_damaged(const char *name, VP8StatusCode why, struct sluice_error *e) {
     if (why == VP8_STATUS_OUT_OF_MEMORY) return picture_no_memory(name, e);
     bool early = why == VP8_STATUS_NOT_ENOUGH_DATA || why == VP8_STATUS_SUSPENDED;
-    fail(e, early ? SLUICE_TRUNC : SLUICE_IO,
-         early ? "the image file ends too early, maybe an incomplete download"
-               : "the image is damaged: invalid WebP");
-    return fail_where(e, "%s", name);
+    return fail(e, early ? SLUICE_TRUNC : SLUICE_IO, "%s" WHERE "%s",
+                early ? "the image file ends too early, maybe an incomplete download"
+                      : "the image is damaged: invalid WebP",
+                name);
 }
 
 int picture_webp_read_info(struct picture_source *source, struct sluice_error *e) {

@@ -51,11 +51,10 @@ int picture_check_name(const char *name, struct sluice_error *e) {
     if (!format)
         return fail_value(e, "--output", name,
                           "a file name ending in .png, .jpg, .jpeg or .webp; for videos .mp4, .webm or .gif");
-    fail(e, SLUICE_USAGE, "this program was built without %s and cannot write this image format",
-         format->library);
-    fail_where(e, "--output");
-    fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "a .png file");
+    return fail(e, SLUICE_USAGE,
+                "this program was built without %s and cannot write this image format" WHERE "--output" FOUND
+                "\"%s\"" EXPECTED "a .png file",
+                format->library, name);
 }
 
 int picture_write_bytes_a_pixel(const char *name) {
@@ -74,8 +73,7 @@ bool picture_takes_quality(const char *name) {
 }
 
 int picture_unencodable(const char *name, const char *message, struct sluice_error *e) {
-    fail(e, SLUICE_OUTPUT, "cannot encode the image: %s", message);
-    return fail_where(e, "%s", name);
+    return fail(e, SLUICE_OUTPUT, "cannot encode the image: %s" WHERE "%s", message, name);
 }
 
 int picture_write(const char *name, const struct picture_content *content, struct sluice_error *e) {

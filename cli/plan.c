@@ -24,13 +24,12 @@ static int does_not_fit(const char *json, struct sluice_error *e) {
     char text[32];
     if (!ram && !vram) { /* a plan within both budgets that does not fit came from --plan FILE */
         fail(e, SLUICE_BUDGET,
-             "this plan cannot run the request: a block does not fit the ring or staging buffer");
-        fail_where(e, "--plan");
+             "this plan cannot run the request: a block does not fit the ring or staging buffer" WHERE
+             "--plan");
         json_decref(plan);
         return fail_expected(e, "a plan that was made for this request");
     }
-    fail(e, SLUICE_BUDGET, "this request does not fit the budget");
-    fail_where(e, "%s", flag);
+    fail(e, SLUICE_BUDGET, "this request does not fit the budget" WHERE "%s", flag);
     double needed = field_number(least, key);
     fail_found(e, "%s", progress_bytes(field_number(budget, key), text));
     fail_expected(e, "at least %s (%s %.0fB)", progress_bytes(needed, text), flag, needed);

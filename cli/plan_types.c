@@ -84,9 +84,8 @@ int plan_types_check(const struct args *args, struct sluice_error *e) {
                            : args->operands[0] ? "a latent"
                                                : NULL;
     if (!args->types || !conflict) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "--types cannot be combined with %s", conflict);
-    fail_where(e, "--types");
-    return fail_expected(e, "one of the two");
+    return fail(e, SLUICE_USAGE,
+                "--types cannot be combined with %s" WHERE "--types" EXPECTED "one of the two", conflict);
 }
 
 int plan_types_add(struct generation *generation, char **json, struct sluice_error *e) {

@@ -15,10 +15,9 @@ static int check_text(const struct prompt_text *prompt, const char *flag, bool a
     for (size_t i = 0; i < prompt->bytes;) {
         size_t length = sanitize_utf8_length(text + i, prompt->bytes - i);
         if (length == 0 || (text[i] == 0 && !as_bytes)) {
-            fail(e, SLUICE_USAGE, "the prompt is not UTF-8 text");
-            fail_where(e, "%s, byte %zu", flag, i);
-            fail_found(e, "byte 0x%02X", (unsigned char)text[i]);
-            return fail_expected(e, length ? "text without NUL bytes" : "UTF-8");
+            return fail(e, SLUICE_USAGE,
+                        "the prompt is not UTF-8 text" WHERE "%s, byte %zu" FOUND "byte 0x%02X" EXPECTED "%s",
+                        flag, i, (unsigned char)text[i], length ? "text without NUL bytes" : "UTF-8");
         }
         i += length;
     }
@@ -26,9 +25,8 @@ static int check_text(const struct prompt_text *prompt, const char *flag, bool a
 }
 
 static int too_long(const char *flag, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "the prompt is too long");
-    fail_where(e, "%s", flag);
-    return fail_expected(e, "at most %d bytes", SLUICE_TEXT_BYTES_MAX);
+    return fail(e, SLUICE_USAGE, "the prompt is too long" WHERE "%s" EXPECTED "at most %d bytes", flag,
+                SLUICE_TEXT_BYTES_MAX);
 }
 
 /* Removes what editors add: a byte order mark, CR before LF, and one final newline. */
@@ -48,9 +46,8 @@ static int read_file(struct prompt_text *prompt, const char *flag, struct sluice
     int problem = textfile_read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
     if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
     if (!problem) return prompt->bytes > SLUICE_TEXT_BYTES_MAX ? too_long(flag, e) : SLUICE_OK;
-    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "the file of %s cannot be read: %s", flag,
-         textfile_problem(problem));
-    return fail_where(e, "%s", path);
+    return fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO,
+                "the file of %s cannot be read: %s" WHERE "%s", flag, textfile_problem(problem), path);
 }
 
 static int copy_typed(struct prompt_text *prompt, struct sluice_error *e) {

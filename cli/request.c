@@ -13,10 +13,7 @@
 
 static int cli_request_refuse(const char *flag, const char *why, const char *found, const char *expected,
                               struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "%s", why);
-    fail_where(e, "%s", flag);
-    fail_found(e, "\"%s\"", found);
-    return fail_expected(e, "%s", expected);
+    return fail(e, SLUICE_USAGE, "%s" WHERE "%s" FOUND "\"%s\"" EXPECTED "%s", why, flag, found, expected);
 }
 
 static int cli_request_check_parts(const struct args *args, struct sluice_error *e) {
@@ -26,10 +23,8 @@ static int cli_request_check_parts(const struct args *args, struct sluice_error 
     if (m->model || m->family || args_has_flag(args, "--vae") || args_has_flag(args, "--taesd"))
         return SLUICE_OK;
     if (!decodes && (m->n_parts || m->tokenizer)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "no model is given");
-    fail_where(e, "sluice %s", args->command->name);
-    return fail_expected(e, decodes ? "-m PATH, --vae PATH or --taesd PATH"
-                                    : "-m PATH, or a flag for every part");
+    return fail(e, SLUICE_USAGE, "no model is given" WHERE "sluice %s" EXPECTED "%s", args->command->name,
+                decodes ? "-m PATH, --vae PATH or --taesd PATH" : "-m PATH, or a flag for every part");
 }
 
 static int check_dimensions(const struct args *args, struct sluice_error *e) {
@@ -40,9 +35,7 @@ static int check_dimensions(const struct args *args, struct sluice_error *e) {
 
 static int cli_request_check_prompt(const struct args *args, struct sluice_error *e) {
     if (args->command->bit != GENERATE || args->prompt.text) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "no prompt is given");
-    fail_where(e, "sluice generate");
-    return fail_expected(e, "-p TEXT or -p @FILE");
+    return fail(e, SLUICE_USAGE, "no prompt is given" WHERE "sluice generate" EXPECTED "-p TEXT or -p @FILE");
 }
 
 static int check_seeds(const struct args *args, struct sluice_error *e) {
@@ -111,8 +104,7 @@ int request_seed(const struct args *args, uint64_t *seed, struct sluice_error *e
     *seed = args->seed.value;
     if (!args->seed.random) return SLUICE_OK;
     if (getrandom(&drawn, sizeof drawn, 0) != sizeof drawn) {
-        fail(e, SLUICE_INTERNAL, "the system gives no random number");
-        return fail_found(e, "%s", strerror(errno));
+        return fail(e, SLUICE_INTERNAL, "the system gives no random number" FOUND "%s", strerror(errno));
     }
     *seed = drawn;
     return SLUICE_OK;

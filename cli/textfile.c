@@ -19,9 +19,8 @@ const char *textfile_problem(int problem) {
 
 static int textfile_unreadable(const char *path, const char *what, int problem, struct sluice_error *e) {
     if (problem == EINTR) return interrupt_error(e);
-    fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read: %s", what,
-         textfile_problem(problem));
-    return fail_where(e, "%s", path);
+    return fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO, "%s cannot be read: %s" WHERE "%s", what,
+                textfile_problem(problem), path);
 }
 
 static bool is_pipe(int file) {
@@ -82,8 +81,7 @@ int textfile_read_bytes(const char *path, size_t bytes_max, char **text, size_t 
 /* Error for a file that is too large for its kind and thus probably the wrong file. */
 static int textfile_too_large(const char *path, const struct textfile_kind *kind, struct sluice_error *e) {
     struct stat s;
-    fail(e, kind->too_large, "%s is too large", kind->what);
-    fail_where(e, "%s", path);
+    fail(e, kind->too_large, "%s is too large" WHERE "%s", kind->what, path);
     char size[32];
     if (stat(path, &s) == 0 && S_ISREG(s.st_mode))
         fail_found(e, "%s", progress_bytes((double)s.st_size, size));

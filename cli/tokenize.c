@@ -49,9 +49,9 @@ static void print_tokens(json_t *root) {
 static int tokenize_check_flags(const struct args *args, struct sluice_error *e) {
     bool model = args->model.model || args->model.n_parts || args->model.tokenizer;
     if (model && args->prompt.text) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, model ? "no prompt is given" : "no model or tokenizer is given");
-    fail_where(e, "sluice tokenize");
-    return fail_expected(e, model ? "-p TEXT or -p @FILE" : "-m DIR or --tokenizer PATH");
+    return fail(e, SLUICE_USAGE, "%s" WHERE "sluice tokenize" EXPECTED "%s",
+                model ? "no prompt is given" : "no model or tokenizer is given",
+                model ? "-p TEXT or -p @FILE" : "-m DIR or --tokenizer PATH");
 }
 
 int tokenize_command(const struct args *args, struct sluice_error *e) {

@@ -126,10 +126,10 @@ static long double unit_bytes(const char *suffix, int64_t machine) {
 
 int value_above_memory(const struct flag *flag, const char *text, struct sluice_error *e) {
     int64_t machine = sluice_memory_bytes();
-    fail(e, SLUICE_USAGE, "the budget is above the memory of this machine");
-    fail_where(e, "%s", flag->name);
-    fail_found(e, "\"%s\"", text);
-    return fail_expected(e, "at most %" PRId64 "B (%.2fG)", machine, (double)machine / 1073741824);
+    return fail(e, SLUICE_USAGE,
+                "the budget is above the memory of this machine" WHERE "%s" FOUND "\"%s\"" EXPECTED
+                "at most %" PRId64 "B (%.2fG)",
+                flag->name, text, machine, (double)machine / 1073741824);
 }
 
 /* Parses a size into *number and returns the bytes per unit; 0 if text is not a size. */

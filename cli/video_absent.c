@@ -6,10 +6,10 @@
 #include <stddef.h>
 
 static int refuse(const char *name, struct sluice_error *e) {
-    fail(e, SLUICE_USAGE, "this program was built without FFmpeg and cannot write videos");
-    fail_where(e, "--output");
-    fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "one image per frame: a .png file name or a folder");
+    return fail(e, SLUICE_USAGE,
+                "this program was built without FFmpeg and cannot write videos" WHERE "--output" FOUND
+                "\"%s\"" EXPECTED "one image per frame: a .png file name or a folder",
+                name);
 }
 
 int video_check_name(const char *name, struct sluice_error *e) {

@@ -43,11 +43,10 @@ int video_check_name(const char *name, struct sluice_error *e) {
     const struct ffmpeg *f;
     if (video_library_load(&f, e)) return e->code;
     if (find_codec(f, format)) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "the installed FFmpeg has no encoder for this video format");
-    fail_where(e, "--output");
-    fail_found(e, "\"%s\"", name);
-    return fail_expected(e, "an FFmpeg with %s, or a .png file name for one image per frame",
-                         format->codecs[0].name);
+    return fail(e, SLUICE_USAGE,
+                "the installed FFmpeg has no encoder for this video format" WHERE "--output" FOUND
+                "\"%s\"" EXPECTED "an FFmpeg with %s, or a .png file name for one image per frame",
+                name, format->codecs[0].name);
 }
 
 const char *video_encoder(const char *name, bool *is_fallback) {
@@ -114,18 +113,18 @@ int video_check_settings(const char *name, const struct video_settings *settings
     int problem = 0;
     if (video_library_load(&f, e)) return e->code;
     if (settings->fps > format->fps_most) {
-        fail(e, SLUICE_USAGE, "the frame rate is too high for the video format");
-        fail_where(e, "%s", name);
-        fail_found(e, "--fps %d", settings->fps);
-        return fail_expected(e, "at most %d", format->fps_most);
+        return fail(e, SLUICE_USAGE,
+                    "the frame rate is too high for the video format" WHERE "%s" FOUND "--fps %d" EXPECTED
+                    "at most %d",
+                    name, settings->fps, format->fps_most);
     }
     AVCodecContext *encoder = open_encoder(f, find_codec(f, format), settings, &problem);
     f->avcodec_free_context(&encoder);
     if (problem >= 0) return SLUICE_OK;
-    fail(e, SLUICE_USAGE, "the video encoder refuses these settings: %s", video_library_reason(f, problem));
-    fail_where(e, "%s", name);
-    fail_found(e, "%dx%d, %d fps", settings->width, settings->height, settings->fps);
-    return fail_expected(e, "another size, or a .png file name for one image per frame");
+    return fail(e, SLUICE_USAGE,
+                "the video encoder refuses these settings: %s" WHERE "%s" FOUND "%dx%d, %d fps" EXPECTED
+                "another size, or a .png file name for one image per frame",
+                video_library_reason(f, problem), name, settings->width, settings->height, settings->fps);
 }
 
 #if LIBAVFORMAT_VERSION_MAJOR < 61
@@ -152,8 +151,8 @@ static int fail_encoding(struct video *video, int problem, struct sluice_error *
     const char *name = video->out.name;
     if (problem == AVERROR(ENOMEM)) return fail(e, SLUICE_MEMORY, "no memory for writing the video");
     if (video->io && video->io->error < 0) return fail_output(e, name, AVUNERROR(video->io->error));
-    fail(e, SLUICE_OUTPUT, "cannot encode the video: %s", video_library_reason(video->f, problem));
-    return fail_where(e, "%s", name);
+    return fail(e, SLUICE_OUTPUT, "cannot encode the video: %s" WHERE "%s",
+                video_library_reason(video->f, problem), name);
 }
 
 /* MP4 to a pipe or device is fragmented, because the muxer cannot seek back to write sizes. */

@@ -47,11 +47,10 @@ const char *video_library_reason(const struct ffmpeg *ffmpeg, int problem) {
 
 static int fail_to_load(struct sluice_error *e) {
     const char *reason = dlerror();
-    fail(e, SLUICE_USAGE, "cannot load FFmpeg's libraries, which write videos");
-    fail_where(e, "--output");
-    fail_found(e, "%s", reason ? reason : "an unknown reason");
-    return fail_expected(
-        e, "the FFmpeg version of this program's build, or a .png file name for one image per frame");
+    return fail(e, SLUICE_USAGE,
+                "cannot load FFmpeg's libraries, which write videos" WHERE "--output" FOUND "%s" EXPECTED
+                "the FFmpeg version of this program's build, or a .png file name for one image per frame",
+                reason ? reason : "an unknown reason");
 }
 
 int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e) {

@@ -81,9 +81,8 @@ static void format_tensor(const struct tensor *t, char *out, size_t out_bytes) {
 static void check_fail(struct check *c, const char *what, const struct tensor *found, const char *expected) {
     char shape[140];
     format_tensor(found, shape, sizeof shape);
-    error_set(c->x->error, INTERNAL, "operator %s: invalid %s", names[c->kind], what);
-    error_found(c->x->error, "%s", shape);
-    error_expected(c->x->error, "%s", expected);
+    error_set(c->x->error, INTERNAL, "operator %s: invalid %s" FOUND "%s" EXPECTED "%s", names[c->kind], what,
+              shape, expected);
     c->ok = false;
 }
 
@@ -234,9 +233,10 @@ static void ops_dispatch(struct check *c, const struct op *op) {
     struct op_cost cost = {0};
     x->device->cost(x->device, op, &cost);
     if (cost.workspace_bytes > x->workspace_bytes) {
-        error_set(x->error, INTERNAL, "operator %s: the workspace is too small", names[op->kind]);
-        error_found(x->error, "%llu bytes", (unsigned long long)x->workspace_bytes);
-        error_expected(x->error, "%llu bytes", (unsigned long long)cost.workspace_bytes);
+        error_set(x->error, INTERNAL,
+                  "operator %s: the workspace is too small" FOUND "%llu bytes" EXPECTED "%llu bytes",
+                  names[op->kind], (unsigned long long)x->workspace_bytes,
+                  (unsigned long long)cost.workspace_bytes);
         return;
     }
     if (!await_operands(x, op)) return;
@@ -253,10 +253,10 @@ struct tensor context_tensor(struct context *x, enum dtype dtype, int rank, cons
     if (ok) return t;
     char shape[140];
     format_tensor(&t, shape, sizeof shape);
-    error_set(x->error, INTERNAL, "scratch memory of the visit is too small");
-    error_found(x->error, "%llu of %llu bytes used", (unsigned long long)x->scratch->used,
-                (unsigned long long)x->scratch->bytes);
-    error_expected(x->error, "space for %s", shape);
+    error_set(x->error, INTERNAL,
+              "scratch memory of the visit is too small" FOUND "%llu of %llu bytes used" EXPECTED
+              "space for %s",
+              (unsigned long long)x->scratch->used, (unsigned long long)x->scratch->bytes, shape);
     return t;
 }
 

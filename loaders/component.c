@@ -31,13 +31,11 @@ struct sharding {
 
 static enum status component_fail_at(const struct json_text *at, enum status code, const char *what,
                                      struct error *e) {
-    error_set(e, code, "%s", what);
-    return error_where(e, "%s, byte %" PRIu64, at->path, at->offset);
+    return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, at->path, at->offset);
 }
 
 static enum status component_fail_memory(const char *path, struct error *e) {
-    error_set(e, MEMORY, "no memory for a tensor index");
-    return error_where(e, "%s", path);
+    return error_set(e, MEMORY, "no memory for a tensor index" WHERE "%s", path);
 }
 
 /* True if a shard name leaves the folder of the index. Symlinks may lead anywhere: the Hugging Face cache
@@ -195,11 +193,11 @@ static enum status check_mapping(const struct sharding *s, const struct json_mem
     *shard = find_shard(s, json_string_value(file), *shard);
     const struct index_entry *entry = index_find(index, json_string_value(name));
     if (!entry || entry->source != *shard) {
-        error_set(e, MISSING, "tensor '%s' is not in the shard that the index names",
-                  json_string_value(name));
-        error_where(e, "%s, byte %" PRIu64, s->path, member->name.offset);
-        error_found(e, "%s", entry ? s->name[entry->source] : "no shard");
-        error_expected(e, "%s", json_string_value(file));
+        error_set(e, MISSING,
+                  "tensor '%s' is not in the shard that the index names" WHERE "%s, byte %" PRIu64 FOUND
+                  "%s" EXPECTED "%s",
+                  json_string_value(name), s->path, member->name.offset,
+                  entry ? s->name[entry->source] : "no shard", json_string_value(file));
     } else if (mapped[entry - index->entries]) {
         component_fail_at(&member->name, DUP, "tensor occurs twice in weight_map", e);
         error_found(e, "'%s'", entry->name);
@@ -332,23 +330,23 @@ static void consider(struct choice *choice, const char *name) {
 
 static enum status component_check_choice(const struct choice *choice, const char *folder, struct error *e) {
     if (choice->place == NO_WEIGHTS) {
-        error_set(e, MISSING, "the folder contains no weights");
-        error_where(e, "%s", folder);
-        return error_expected(
-            e, "diffusion_pytorch_model or model with .safetensors or .safetensors.index.json, or "
-               "one *.safetensors or *.gguf");
+        return error_set(e, MISSING,
+                         "the folder contains no weights" WHERE "%s" EXPECTED
+                         "diffusion_pytorch_model or model with .safetensors or .safetensors.index.json, or "
+                         "one *.safetensors or *.gguf",
+                         folder);
     }
     if (choice->place == LONE_SHARD) {
-        error_set(e, MISSING, "the folder contains shards without their index file or first part");
-        error_where(e, "%s", folder);
-        error_found(e, "%s", choice->name);
-        return error_expected(e, "*.safetensors.index.json, or *-00001-of-*.gguf");
+        return error_set(e, MISSING,
+                         "the folder contains shards without their index file or first part" WHERE "%s" FOUND
+                         "%s" EXPECTED "*.safetensors.index.json, or *-00001-of-*.gguf",
+                         folder, choice->name);
     }
     if (!choice->other[0]) return OK;
-    error_set(e, UNSUPPORTED, "the folder contains several weight files and none has a standard name");
-    error_where(e, "%s", folder);
-    error_found(e, "%s and %s", choice->name, choice->other);
-    return error_expected(e, "one file, or the path of the file to use");
+    return error_set(e, UNSUPPORTED,
+                     "the folder contains several weight files and none has a standard name" WHERE "%s" FOUND
+                     "%s and %s" EXPECTED "one file, or the path of the file to use",
+                     folder, choice->name, choice->other);
 }
 
 bool component_is_candidate(const char *name) {
@@ -392,9 +390,8 @@ enum status component_open(struct sys *sys, const char *path, struct tensor_inde
     int failed = folder ? 0 : errno;
     if (failed == ENOTDIR) return open_file(sys, path, index, e);
     if (failed) {
-        error_set(e, failed == ENOENT ? MISSING : IO, "cannot open model file or folder");
-        error_where(e, "%s", path);
-        return error_found(e, "%s", strerror(failed));
+        return error_set(e, failed == ENOENT ? MISSING : IO,
+                         "cannot open model file or folder" WHERE "%s" FOUND "%s", path, strerror(failed));
     }
     open_folder(sys, path, folder, index, e);
     closedir(folder);

@@ -31,8 +31,7 @@ struct flattening {
 
 static enum status config_file_fail(const struct flattening *f, enum status code, const char *what,
                                     struct error *e) {
-    error_set(e, code, "%s", what);
-    return error_where(e, "%s", f->config->path);
+    return error_set(e, code, "%s" WHERE "%s", what, f->config->path);
 }
 
 static char *copy_text(struct sys *sys, const char *text) {

@@ -46,8 +46,6 @@ enum status file_check_text(struct sys *sys, const char *path, const char *expec
     const char *kind = json ? NULL : file_kind_of(first);
     if (!kind && first[FILE_KIND_BYTES] == '{' && !first[FILE_KIND_BYTES - 1]) kind = "a safetensors file";
     if (!kind) return OK;
-    error_set(e, BADMAGIC, "unexpected file format");
-    error_where(e, "%s, byte 0", path);
-    error_found(e, "%s", kind);
-    return error_expected(e, "%s", expected);
+    return error_set(e, BADMAGIC, "unexpected file format" WHERE "%s, byte 0" FOUND "%s" EXPECTED "%s", path,
+                     kind, expected);
 }

@@ -9,8 +9,7 @@
 enum { QUANTISATION_BYTES_MAX = 16 << 20 };
 
 static enum status merge_fail_memory(const char *path, struct error *e) {
-    error_set(e, MEMORY, "no memory for a tensor index");
-    return error_where(e, "%s", path);
+    return error_set(e, MEMORY, "no memory for a tensor index" WHERE "%s", path);
 }
 
 static uint64_t names_bytes(const struct tensor_index *part) {
@@ -24,10 +23,10 @@ enum status index_add_size(struct index_size *size, const struct tensor_index *p
     size->n_entries += part->n_entries;
     size->name_bytes += names_bytes(part);
     if (size->n_entries <= LOADER_TENSORS_MAX && size->name_bytes <= LOADER_NAMES_BYTES_MAX) return OK;
-    error_set(e, LIMIT, "too many tensors in all shards");
-    error_where(e, "%s", path);
-    return error_expected(e, "at most %d tensors, with %d bytes of names in total", LOADER_TENSORS_MAX,
-                          LOADER_NAMES_BYTES_MAX);
+    return error_set(e, LIMIT,
+                     "too many tensors in all shards" WHERE "%s" EXPECTED
+                     "at most %d tensors, with %d bytes of names in total",
+                     path, LOADER_TENSORS_MAX, LOADER_NAMES_BYTES_MAX);
 }
 
 /* Moves the sources of one index (part) to the merged index and appends copies of the part's entries. Returns
@@ -64,9 +63,10 @@ static enum status join_quantisations(const char *path, const struct tensor_inde
     uint64_t bytes = 0, at = 0; /* the sum cannot overflow: at most 256 texts from headers of up to 100 MB */
     for (int i = 0; i < n_parts; i++) bytes += parts[i].quantisation_bytes;
     if (bytes > QUANTISATION_BYTES_MAX) {
-        error_set(e, LIMIT, "_quantization_metadata of all shards is too long");
-        error_where(e, "%s", path);
-        return error_expected(e, "at most %d bytes", QUANTISATION_BYTES_MAX);
+        return error_set(e, LIMIT,
+                         "_quantization_metadata of all shards is too long" WHERE "%s" EXPECTED
+                         "at most %d bytes",
+                         path, QUANTISATION_BYTES_MAX);
     }
     if (!bytes) return OK;
     index->quantisation = index->sys->alloc(index->sys, LINE_HOST, bytes);
@@ -89,9 +89,8 @@ static enum status merge_sort_names(const char *path, struct tensor_index *index
         sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
     const struct index_entry *one = &index->entries[twice - 1], *other = &index->entries[twice];
-    error_set(e, DUP, "tensor '%s' is in two shards", one->name);
-    error_where(e, "%s", path);
-    return error_found(e, "%s and %s", file_of(index, one), file_of(index, other));
+    return error_set(e, DUP, "tensor '%s' is in two shards" WHERE "%s" FOUND "%s and %s", one->name, path,
+                     file_of(index, one), file_of(index, other));
 }
 
 enum status index_merge(struct sys *sys, const char *path, struct tensor_index *parts, int n_parts,

@@ -19,8 +19,7 @@ static const uint64_t document_bytes_max = 256000000;
 
 static enum status loaders_json_fail_at(const struct json_text *t, uint64_t at, enum status code,
                                         const char *what, struct error *e) {
-    error_set(e, code, "%s", what);
-    return error_where(e, "%s, byte %" PRIu64, t->path, t->offset + at);
+    return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, t->path, t->offset + at);
 }
 
 /* Position of the quote that ends the string starting at `at`, or the end of the text. */

@@ -13,19 +13,17 @@
 enum { PIECE_BYTES = 4 << 20, ALIGN_MAX = 64 };
 
 static enum status output_fail(const char *path, const char *what, int failed, struct error *e) {
-    error_set(e, OUTPUT, "%s", what);
-    error_where(e, "%s", path);
-    return error_found(e, "%s", strerror(-failed));
+    return error_set(e, OUTPUT, "%s" WHERE "%s" FOUND "%s", what, path, strerror(-failed));
 }
 
 /* Rejects devices and pipes, which a rename would replace. */
 static enum status check_target(const char *path, struct error *e) {
     struct stat s;
     if (stat(path, &s) || S_ISREG(s.st_mode)) return OK;
-    error_set(e, OUTPUT, "cannot write file");
-    error_where(e, "%s", path);
-    error_found(e, "a folder, pipe or device");
-    return error_expected(e, "a regular file, or a new file name");
+    return error_set(e, OUTPUT,
+                     "cannot write file" WHERE "%s" FOUND "a folder, pipe or device" EXPECTED
+                     "a regular file, or a new file name",
+                     path);
 }
 
 /* Creates an unnamed file in the output's folder; output->temporary temporarily holds the folder's name. */

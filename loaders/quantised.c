@@ -37,8 +37,8 @@ static struct index_entry *quantised_sibling(const struct pairing *p, const char
 
 static enum status quantised_fail(const struct pairing *p, const struct index_entry *entry, enum status code,
                                   const char *what, struct error *e) {
-    error_set(e, code, "tensor '%s' %s", entry->name, what);
-    return error_where(e, "%s, byte %" PRIu64, path_of(p, entry), entry->offset);
+    return error_set(e, code, "tensor '%s' %s" WHERE "%s, byte %" PRIu64, entry->name, what,
+                     path_of(p, entry), entry->offset);
 }
 
 static void quantised_print_shape(const struct index_entry *entry, char *out, size_t bytes) {
@@ -58,9 +58,8 @@ static enum status fail_shape(const struct pairing *p, const struct index_entry 
 }
 
 static enum status fail_missing(const struct pairing *p, const char *name, struct error *e) {
-    error_set(e, MISSING, "tensor '%.*s.%s' is missing", p->layer_bytes, p->weight->name, name);
-    error_where(e, "%s", path_of(p, p->weight));
-    return error_expected(e, "the scale of '%s'", p->weight->name);
+    return error_set(e, MISSING, "tensor '%.*s.%s' is missing" WHERE "%s" EXPECTED "the scale of '%s'",
+                     p->layer_bytes, p->weight->name, name, path_of(p, p->weight), p->weight->name);
 }
 
 static struct index_entry *find_scale(const struct pairing *p, struct error *e) {
@@ -316,8 +315,8 @@ enum status quantised_pair(struct tensor_index *index, struct error *e) {
     uint64_t bytes = ((uint64_t)index->n_entries + 1) * sizeof(struct quantised_format);
     struct quantised_format *forms = sys->alloc(sys, LINE_HOST, bytes);
     if (!forms) {
-        error_set(e, MEMORY, "no memory for the quantisation formats of %d tensors", index->n_entries);
-        return error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
+        return error_set(e, MEMORY, "no memory for the quantisation formats of %d tensors" WHERE "%s",
+                         index->n_entries, index->n_sources ? index->sources[0].path : "no file");
     }
     memset(forms, 0, bytes);
     quantised_read_formats(index, forms, e);

@@ -56,8 +56,8 @@ enum status index_check_quantised(const struct tensor_index *index, struct error
                 form = pass ? format_by_type(found) : format_by_name(index, found);
         }
     if (!form && !index->quantised) return OK;
-    error_set(e, UNSUPPORTED, "unsupported quantisation format");
-    error_where(e, "%s", index->sources[form ? found->source : 0].path);
+    error_set(e, UNSUPPORTED, "unsupported quantisation format" WHERE "%s",
+              index->sources[form ? found->source : 0].path);
     if (form)
         error_found(e, "%s: tensor '%s'", form, found->name);
     else

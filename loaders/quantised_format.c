@@ -27,8 +27,8 @@ struct described {
 
 static enum status quantised_format_fail(const struct described *at, enum status code, const char *what,
                                          struct error *e) {
-    error_set(e, code, "the quantisation description of '%s' %s", at->tensor, what);
-    return error_where(e, "%s", at->path);
+    return error_set(e, code, "the quantisation description of '%s' %s" WHERE "%s", at->tensor, what,
+                     at->path);
 }
 
 /* Reports a JSON error as an error of the description; MEMORY stays MEMORY. */

@@ -44,25 +44,23 @@ static const struct {
 static enum status check_header_bytes(const char *path, const unsigned char *first, uint64_t header_bytes,
                                       uint64_t file_bytes, struct error *e) {
     if (!header_bytes) {
-        error_set(e, JSON, "file begins with zeros, maybe an incomplete download");
-        error_where(e, "%s, byte 0", path);
-        return error_expected(e, "the length of the safetensors header");
+        return error_set(e, JSON,
+                         "file begins with zeros, maybe an incomplete download" WHERE "%s, byte 0" EXPECTED
+                         "the length of the safetensors header",
+                         path);
     }
     if (header_bytes <= header_bytes_max && header_bytes <= file_bytes - LENGTH_BYTES) return OK;
     const char *kind = file_kind_of(first);
     if (kind) {
-        error_set(e, BADMAGIC, "not a safetensors file");
-        error_where(e, "%s, byte 0", path);
-        error_found(e, "%s", kind);
-        return error_expected(e, "%s", READABLE_WEIGHTS);
+        return error_set(e, BADMAGIC, "not a safetensors file" WHERE "%s, byte 0" FOUND "%s" EXPECTED "%s",
+                         path, kind, READABLE_WEIGHTS);
     }
     bool too_long = header_bytes > header_bytes_max;
-    error_set(e, too_long ? LIMIT : BOUNDS,
-              too_long ? "header is too long"
-                       : "header extends past the end of the file, maybe an incomplete download");
-    error_where(e, "%s, byte 0", path);
-    error_found(e, "%" PRIu64 " bytes of header", header_bytes);
-    return error_expected(e, "at most %" PRIu64, too_long ? header_bytes_max : file_bytes - LENGTH_BYTES);
+    return error_set(e, too_long ? LIMIT : BOUNDS,
+                     "%s" WHERE "%s, byte 0" FOUND "%" PRIu64 " bytes of header" EXPECTED "at most %" PRIu64,
+                     too_long ? "header is too long"
+                              : "header extends past the end of the file, maybe an incomplete download",
+                     path, header_bytes, too_long ? header_bytes_max : file_bytes - LENGTH_BYTES);
 }
 
 /* Reads the header into header->text, which the caller frees with sys->release. */
@@ -71,10 +69,10 @@ static enum status safetensors_read_header(const struct byte_source *source, str
     struct sys *sys = source->sys;
     uint64_t file_bytes = (uint64_t)source->identity.bytes;
     if (file_bytes < LENGTH_BYTES) {
-        error_set(e, TRUNC, "file is too short for a safetensors header, maybe an incomplete download");
-        error_where(e, "%s, byte 0", source->path);
-        error_found(e, "%" PRIu64 " bytes", file_bytes);
-        return error_expected(e, "at least %d", LENGTH_BYTES);
+        return error_set(e, TRUNC,
+                         "file is too short for a safetensors header, maybe an incomplete download" WHERE
+                         "%s, byte 0" FOUND "%" PRIu64 " bytes" EXPECTED "at least %d",
+                         source->path, file_bytes, LENGTH_BYTES);
     }
     unsigned char first[LENGTH_BYTES];
     if (source_read(source, first, LENGTH_BYTES, 0, e) != OK) return e->code;
@@ -85,8 +83,8 @@ static enum status safetensors_read_header(const struct byte_source *source, str
     if (header_limit_check(sys, source->path, header_bytes, e) != OK) return e->code;
     char *text = sys->alloc(sys, LINE_HOST, header_bytes);
     if (!text) {
-        error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes", header_bytes);
-        return error_where(e, "%s", source->path);
+        return error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes" WHERE "%s", header_bytes,
+                         source->path);
     }
     *header =
         (struct json_text){.path = source->path, .text = text, .bytes = header_bytes, .offset = LENGTH_BYTES};
@@ -94,9 +92,8 @@ static enum status safetensors_read_header(const struct byte_source *source, str
 }
 
 static enum status fail_limit(const struct json_text *at, const char *what, uint64_t most, struct error *e) {
-    error_set(e, LIMIT, "%s", what);
-    error_where(e, "%s, byte %" PRIu64, at->path, at->offset);
-    return error_expected(e, "at most %" PRIu64, most);
+    return error_set(e, LIMIT, "%s" WHERE "%s, byte %" PRIu64 EXPECTED "at most %" PRIu64, what, at->path,
+                     at->offset, most);
 }
 
 /* First pass over the header. name_bytes is an upper bound: it counts names in escaped form. */
@@ -128,8 +125,8 @@ struct entry_text {
 
 static enum status safetensors_fail(const struct entry_text *at, enum status code, const char *what,
                                     struct error *e) {
-    error_set(e, code, "tensor '%s': %s", at->name, what);
-    return error_where(e, "%s, byte %" PRIu64, at->value.path, at->value.offset);
+    return error_set(e, code, "tensor '%s': %s" WHERE "%s, byte %" PRIu64, at->name, what, at->value.path,
+                     at->value.offset);
 }
 
 static enum status read_dtype(const struct entry_text *at, const json_t *json, struct index_entry *entry,
@@ -360,8 +357,7 @@ static enum status read_name(const struct json_text *text, char **to, struct err
     if (json_decode(text, 0, &name, e) != OK) return error_expected(e, "the name of a tensor");
     size_t bytes = json_string_length(name);
     if (!bytes) {
-        error_set(e, META, "a tensor name is empty");
-        error_where(e, "%s, byte %" PRIu64, text->path, text->offset);
+        error_set(e, META, "a tensor name is empty" WHERE "%s, byte %" PRIu64, text->path, text->offset);
     } else if (bytes > LOADER_NAME_MAX) {
         fail_limit(text, "a tensor name is too long", LOADER_NAME_MAX, e);
     } else {
@@ -408,8 +404,8 @@ static int safetensors_compare_places(const void *a, const void *b) {
 /* Reports a byte of the file's data that belongs to no tensor or to two tensors. */
 static enum status safetensors_fail_layout(const struct json_text *header, uint64_t at, enum status code,
                                            const char *what, struct error *e) {
-    error_set(e, code, "%s", what);
-    return error_where(e, "%s, byte %" PRIu64, header->path, header->offset + header->bytes + at);
+    return error_set(e, code, "%s" WHERE "%s, byte %" PRIu64, what, header->path,
+                     header->offset + header->bytes + at);
 }
 
 /* Checks that every data byte belongs to exactly one tensor. */
@@ -443,9 +439,9 @@ static enum status safetensors_sort_names(const struct json_text *header, struct
     int twice =
         sort_find_duplicate(index->entries, index->n_entries, sizeof *index->entries, index_compare_names);
     if (!twice) return OK;
-    error_set(e, DUP, "two tensors have the same name");
-    error_where(e, "%s, header of %" PRIu64 " bytes", header->path, header->bytes);
-    return error_found(e, "'%s'", index->entries[twice].name);
+    return error_set(e, DUP,
+                     "two tensors have the same name" WHERE "%s, header of %" PRIu64 " bytes" FOUND "'%s'",
+                     header->path, header->bytes, index->entries[twice].name);
 }
 
 static enum status read_index(const struct json_text *header, uint64_t data_bytes, struct tensor_index *index,
@@ -459,8 +455,8 @@ static enum status read_index(const struct json_text *header, uint64_t data_byte
     index->entries = sys->alloc(sys, LINE_HOST, entry_bytes);
     index->names = sys->alloc(sys, LINE_HOST, name_bytes);
     if (!index->entries || !index->names) {
-        error_set(e, MEMORY, "no memory for an index of %d tensors", n_members);
-        return error_where(e, "%s", header->path);
+        return error_set(e, MEMORY, "no memory for an index of %d tensors" WHERE "%s", n_members,
+                         header->path);
     }
     index->host_bytes += entry_bytes + name_bytes;
     if (read_members(header, data_bytes, index, e) != OK) return e->code;

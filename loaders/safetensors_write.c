@@ -57,8 +57,7 @@ static enum status make_header(struct sys *sys, const char *path, const json_t *
     *bytes = 8 + padded;
     *text = json_bytes ? sys->alloc(sys, LINE_HOST, *bytes) : NULL;
     if (!*text) {
-        error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes", *bytes);
-        return error_where(e, "%s", path);
+        return error_set(e, MEMORY, "no memory for a header of %" PRIu64 " bytes" WHERE "%s", *bytes, path);
     }
     for (int i = 0; i < 8; i++) (*text)[i] = (char)(padded >> 8 * i);
     memset(*text + 8, ' ', padded);

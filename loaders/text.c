@@ -12,17 +12,15 @@ enum status file_read_text(struct sys *sys, const char *path, uint64_t limit_byt
     if (source_open(sys, path, &source, e) != OK) return e->code;
     *bytes = (uint64_t)source.identity.bytes;
     if (*bytes > limit_bytes) {
-        error_set(e, LIMIT, "file is too long");
-        error_where(e, "%s", path);
-        error_found(e, "%" PRIu64 " bytes", *bytes);
-        error_expected(e, "at most %" PRIu64, limit_bytes);
+        error_set(e, LIMIT,
+                  "file is too long" WHERE "%s" FOUND "%" PRIu64 " bytes" EXPECTED "at most %" PRIu64, path,
+                  *bytes, limit_bytes);
         goto out;
     }
     if (header_limit_check(sys, path, *bytes, e) != OK) goto out;
     *text = sys->alloc(sys, LINE_HOST, *bytes + 1);
     if (!*text) {
-        error_set(e, MEMORY, "no memory for a file of %" PRIu64 " bytes", *bytes);
-        error_where(e, "%s", path);
+        error_set(e, MEMORY, "no memory for a file of %" PRIu64 " bytes" WHERE "%s", *bytes, path);
         goto out;
     }
     source_read(&source, *text, *bytes, 0, e);

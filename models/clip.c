@@ -243,11 +243,11 @@ static enum status clip_check_dims(const struct component *c, struct error *e) {
     if (s->layer.heads >= 1 && d[CLIP_WIDTH] % s->layer.heads == 0 && d[CLIP_WIDTH] / s->layer.heads <= 512 &&
         d[CLIP_LAYERS] > c->reads.hidden_state_from_end && d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 4)
         return OK;
-    error_set(e, SHAPE, "inconsistent CLIP text encoder sizes");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, %d heads, %d layers", d[CLIP_WIDTH], s->layer.heads, d[CLIP_LAYERS]);
-    return error_expected(
-        e, "a width that is a multiple of num_attention_heads (config.json; default: heads of 64)");
+    return error_set(e, SHAPE,
+                     "inconsistent CLIP text encoder sizes" WHERE "%s" FOUND
+                     "width %d, %d heads, %d layers" EXPECTED
+                     "a width that is a multiple of num_attention_heads (config.json; default: heads of 64)",
+                     c->index.sources[0].path, d[CLIP_WIDTH], s->layer.heads, d[CLIP_LAYERS]);
 }
 
 /* Returns the text_projection tensor or NULL; sets *transposed for OpenCLIP's layout. */
@@ -314,10 +314,10 @@ static enum status clip_check_lanes(const struct component *c, const struct lane
     for (int i = 0; i < n_lanes; i++) {
         int tokens = lanes[i].window ? lanes[i].window : lanes[i].n_tokens;
         if (tokens <= c->dims[POSITIONS]) continue;
-        error_set(e, SHAPE, "the prompt is longer than the CLIP text encoder's position table");
-        error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "%d positions", c->dims[POSITIONS]);
-        return error_expected(e, "%d, one for each token", tokens);
+        return error_set(e, SHAPE,
+                         "the prompt is longer than the CLIP text encoder's position table" WHERE "%s" FOUND
+                         "%d positions" EXPECTED "%d, one for each token",
+                         c->index.sources[0].path, c->dims[POSITIONS], tokens);
     }
     return OK;
 }

@@ -129,15 +129,13 @@ static enum status clip_vision_check_dims(const struct component *c, struct erro
     if (heads && d[SIDE] > 0 && d[COLOURS] == 3 && d[CLIP_LAYERS] > HIDDEN_STATE_FROM_END &&
         d[CLIP_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    error_set(e, SHAPE, "inconsistent CLIP vision encoder sizes");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, %d heads, %d layers, %d positions, patches [%d, %d, %d]", d[CLIP_WIDTH],
-                s->layer.heads, d[CLIP_LAYERS], d[POSITIONS], d[COLOURS], d[PATCH], d[PATCH]);
-    return error_expected(
-        e,
-        "a width that is a multiple of num_attention_heads (config.json; default: heads of "
-        "%d), at least %d layers, 3 colours, and one position more than a square of patches",
-        HEAD_PUBLISHED, HIDDEN_STATE_FROM_END + 1);
+    return error_set(e, SHAPE,
+                     "inconsistent CLIP vision encoder sizes" WHERE "%s" FOUND
+                     "width %d, %d heads, %d layers, %d positions, patches [%d, %d, %d]" EXPECTED
+                     "a width that is a multiple of num_attention_heads (config.json; default: heads of "
+                     "%d), at least %d layers, 3 colours, and one position more than a square of patches",
+                     c->index.sources[0].path, d[CLIP_WIDTH], s->layer.heads, d[CLIP_LAYERS], d[POSITIONS],
+                     d[COLOURS], d[PATCH], d[PATCH], HEAD_PUBLISHED, HIDDEN_STATE_FROM_END + 1);
 }
 
 /* Refuses processor configurations whose resized image does not cover the crop, or whose crop is not the
@@ -154,8 +152,8 @@ static enum status clip_vision_check_pictures(const struct component *c, const s
     bool both = s->width || s->height;
     bool large = both ? s->width >= side && s->height >= side : s->shortest >= side;
     if (crops && large && s->crop_width == side && s->crop_height == side) return OK;
-    error_set(e, META, "the image processor's crop size is not the vision encoder's input size");
-    error_where(e, "%s", pictures->path);
+    error_set(e, META, "the image processor's crop size is not the vision encoder's input size" WHERE "%s",
+              pictures->path);
     if (both)
         error_found(e, "resized to %dx%d", s->width, s->height);
     else

@@ -383,12 +383,11 @@ static enum status flux_check_inputs(const struct component *c, struct error *e)
     while (side < 2 * MASK_SIDE && side * side < mask) side++;
     bool fills = mask && side * side == mask;
     if (d[IN] == d[PATCH] || (fills && d[IN] == d[PATCH] + MMDIT_PATCH * MMDIT_PATCH * extra)) return OK;
-    error_set(e, UNSUPPORTED, "unsupported Flux variant");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "x_embedder with %d input channels", d[IN]);
-    return error_expected(
-        e, "%d (dev, schnell, Kontext) or %d (Fill); Canny and Depth (%d) are not supported", d[PATCH],
-        MMDIT_PATCH * MMDIT_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
+    return error_set(e, UNSUPPORTED,
+                     "unsupported Flux variant" WHERE "%s" FOUND "x_embedder with %d input channels" EXPECTED
+                     "%d (dev, schnell, Kontext) or %d (Fill); Canny and Depth (%d) are not supported",
+                     c->index.sources[0].path, d[IN], d[PATCH],
+                     MMDIT_PATCH * MMDIT_PATCH * (2 * latent + MASK_SIDE * MASK_SIDE), 2 * d[PATCH]);
 }
 
 static enum status flux_configure(struct component *c, const struct config *config, struct error *e) {

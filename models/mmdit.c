@@ -19,8 +19,7 @@ enum status mmdit_check_sizes(const struct component *c, const struct mmdit_size
         mmdit_axes_fit(s->axis, s->head) && !odd && s->head <= MMDIT_HEAD_MAX && s->layers >= 1 &&
         s->n_blocks <= FAMILY_BLOCKS_MAX)
         return OK;
-    error_set(e, SHAPE, "inconsistent transformer sizes");
-    error_where(e, "%s", c->index.sources[0].path);
+    error_set(e, SHAPE, "inconsistent transformer sizes" WHERE "%s", c->index.sources[0].path);
     if (!s->axis) {
         error_found(e, "width %d, head %d, %d blocks", s->dim, s->head, s->layers);
         return error_expected(e, "a width that is a multiple of attention_head_dim (config.json)");

@@ -38,10 +38,10 @@ static enum status qwen25vl_refuse(const struct component *c, struct error *e) {
 static enum status qwen25vl_check_model(const struct config *config, struct error *e) {
     const char *model = config_string(config, "model_type", "");
     if (!*model || !strcmp(model, "qwen2_5_vl") || !strcmp(model, "qwen2_5_vl_text")) return OK;
-    error_set(e, UNSUPPORTED, "unsupported text encoder");
-    error_where(e, "%s", config->path);
-    error_found(e, "model_type \"%s\"", model);
-    return error_expected(e, "\"qwen2_5_vl\"");
+    return error_set(e, UNSUPPORTED,
+                     "unsupported text encoder" WHERE "%s" FOUND "model_type \"%s\"" EXPECTED
+                     "\"qwen2_5_vl\"",
+                     config->path, model);
 }
 
 /* Accepts the rope type "mrope" of older files and "default". */
@@ -65,10 +65,10 @@ static enum status qwen25vl_check_sections(const struct component *c, struct err
     const struct qwen_settings *s = (const struct qwen_settings *)c->settings;
     const int *n = s->mrope_section;
     if (n[0] > 0 && n[1] > 0 && n[2] > 0 && n[0] + n[1] + n[2] == c->dims[QWEN_HEAD] / 2) return OK;
-    error_set(e, META, "'mrope_section' does not match the head size");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d, %d, %d", n[0], n[1], n[2]);
-    return error_expected(e, "three positive numbers with a sum of %d", c->dims[QWEN_HEAD] / 2);
+    return error_set(e, META,
+                     "'mrope_section' does not match the head size" WHERE "%s" FOUND "%d, %d, %d" EXPECTED
+                     "three positive numbers with a sum of %d",
+                     c->index.sources[0].path, n[0], n[1], n[2], c->dims[QWEN_HEAD] / 2);
 }
 
 /* Published head size, used if the configuration has no head count, because tensor shapes do not determine

@@ -315,13 +315,13 @@ static enum status vision_check_dims(const struct component *c, struct error *e)
     if (heads && merges && windows && d[COLOURS] == 3 && d[FRAMES] == 2 && d[LAYERS] > 0 &&
         d[LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    error_set(e, SHAPE, "inconsistent vision encoder sizes");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, heads %d, %d layers, patches [%d, %d, %d, %d], %d merged to %d, windows %d",
-                d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH], s->merge_size,
-                d[MERGED_WIDTH], s->window);
-    return error_expected(
-        e, "a head size that is a multiple of 4, patches [3, 2, n, n], merge blocks within windows");
+    return error_set(
+        e, SHAPE,
+        "inconsistent vision encoder sizes" WHERE "%s" FOUND
+        "width %d, heads %d, %d layers, patches [%d, %d, %d, %d], %d merged to %d, windows %d" EXPECTED
+        "a head size that is a multiple of 4, patches [3, 2, n, n], merge blocks within windows",
+        c->index.sources[0].path, d[WIDTH], s->heads, d[LAYERS], d[COLOURS], d[FRAMES], d[PATCH], d[PATCH],
+        s->merge_size, d[MERGED_WIDTH], s->window);
 }
 
 /* Checks preprocessor_config.json against the encoder (patch size, merge size, min_pixels), and the lengths
@@ -339,10 +339,11 @@ static enum status vision_check_config(const struct component *c, const struct c
     for (int i = 0; i < COUNT_OF(lists); i++)
         if (config_find(config, lists[i])) config_refuse(config, lists[i], e);
     if (s->min_pixels > s->max_pixels) {
-        error_set(e, META, "min_pixels is above max_pixels");
-        error_where(e, "%s", config->pictures ? config->pictures->path : c->index.sources[0].path);
-        error_found(e, "min_pixels %d, max_pixels %d", s->min_pixels, s->max_pixels);
-        return error_expected(e, "min_pixels at most max_pixels");
+        return error_set(e, META,
+                         "min_pixels is above max_pixels" WHERE "%s" FOUND
+                         "min_pixels %d, max_pixels %d" EXPECTED "min_pixels at most max_pixels",
+                         config->pictures ? config->pictures->path : c->index.sources[0].path, s->min_pixels,
+                         s->max_pixels);
     }
     for (int i = 0; i < COUNT_OF(colours) && config->pictures; i++)
         config_check_list(config->pictures, colours[i], 3, e);

@@ -327,12 +327,13 @@ static enum status qwen_image_check_patch(const struct component *c, struct erro
     enum { MAGE_FLOW = 128 };
     bool whole = d[IN] == d[PATCH] && !(d[IN] % (MMDIT_PATCH * MMDIT_PATCH));
     if (whole && d[IN] != MAGE_FLOW) return OK;
-    error_set(e, UNSUPPORTED,
-              whole ? "unsupported model: Mage-Flow, whose latents differ from Qwen-Image's"
-                    : "unsupported Qwen-Image variant");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "img_in with %d input channels, proj_out with %d output channels", d[IN], d[PATCH]);
-    return error_expected(e, "64 for both: %d for each of 16 latent channels", MMDIT_PATCH * MMDIT_PATCH);
+    return error_set(e, UNSUPPORTED,
+                     "%s" WHERE "%s" FOUND
+                     "img_in with %d input channels, proj_out with %d output channels" EXPECTED
+                     "64 for both: %d for each of 16 latent channels",
+                     whole ? "unsupported model: Mage-Flow, whose latents differ from Qwen-Image's"
+                           : "unsupported Qwen-Image variant",
+                     c->index.sources[0].path, d[IN], d[PATCH], MMDIT_PATCH * MMDIT_PATCH);
 }
 
 static enum status qwen_image_configure(struct component *c, const struct config *config, struct error *e) {

@@ -227,12 +227,12 @@ static enum status qwen_check_dims(const struct component *c, struct error *e) {
         head % 2 == 0 && head <= 512 && d[QWEN_LAYERS] > c->reads.hidden_state_from_end &&
         d[QWEN_LAYERS] <= FAMILY_BLOCKS_MAX - 1)
         return OK;
-    error_set(e, SHAPE, "inconsistent text encoder sizes");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "queries %d, keys %d, head %d, layers %d", d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS]);
-    return error_expected(
-        e, "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
-        c->reads.hidden_state_from_end + 1);
+    return error_set(e, SHAPE,
+                     "inconsistent text encoder sizes" WHERE "%s" FOUND
+                     "queries %d, keys %d, head %d, layers %d" EXPECTED
+                     "queries a multiple of keys, keys a multiple of an even head size, at least %d layers",
+                     c->index.sources[0].path, d[QWEN_Q], d[QWEN_KV], head, d[QWEN_LAYERS],
+                     c->reads.hidden_state_from_end + 1);
 }
 
 enum status qwen_configure(struct component *c, const struct config *config, struct error *e) {

@@ -362,10 +362,11 @@ static enum status sd3_check_lanes(const struct component *c, const struct lane 
     int32_t h = lanes[0].latent.dim[2] / MMDIT_PATCH, w = lanes[0].latent.dim[3] / MMDIT_PATCH;
     (void)n_lanes; /* all lanes have the same image size */
     if (h <= side && w <= side) return OK;
-    error_set(e, USAGE, "the image is larger than the transformer's position table");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d x %d tokens of 16x16 pixels", w, h);
-    return error_expected(e, "at most %d tokens on each side: reduce the width or height", side);
+    return error_set(e, USAGE,
+                     "the image is larger than the transformer's position table" WHERE "%s" FOUND
+                     "%d x %d tokens of 16x16 pixels" EXPECTED
+                     "at most %d tokens on each side: reduce the width or height",
+                     c->index.sources[0].path, w, h, side);
 }
 
 static void sd3_declare_prompt(const struct component *c, const struct lane *lane, struct arena *arena,

@@ -16,10 +16,9 @@ enum status sd3_refuse(const struct component *c, struct error *e) {
 
 static enum status sd3_mismatch(const struct component *c, const char *key, double found, int expected,
                                 const struct config *config, struct error *e) {
-    error_set(e, META, "'%s' contradicts the transformer's tensors", key);
-    error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-    error_found(e, "%g", found);
-    return error_expected(e, "%d", expected);
+    return error_set(e, META,
+                     "'%s' contradicts the transformer's tensors" WHERE "%s" FOUND "%g" EXPECTED "%d", key,
+                     config->path ? config->path : c->index.sources[0].path, found, expected);
 }
 
 /* Returns META if config.json has another value under this key. */
@@ -78,10 +77,10 @@ static enum status sd3_read_positions(struct component *c, struct error *e) {
     if (e->code != OK) return e->code;
     d[TABLE_SIDE] = (int32_t)lround(sqrt(d[POSITIONS]));
     if (d[TABLE_SIDE] <= TABLE_SIDE_MAX && d[TABLE_SIDE] * d[TABLE_SIDE] == d[POSITIONS]) return OK;
-    error_set(e, SHAPE, "the position table is not square");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d rows", d[POSITIONS]);
-    return error_expected(e, "a square number of rows, one for each token of the largest image");
+    return error_set(e, SHAPE,
+                     "the position table is not square" WHERE "%s" FOUND "%d rows" EXPECTED
+                     "a square number of rows, one for each token of the largest image",
+                     c->index.sources[0].path, d[POSITIONS]);
 }
 
 /* Refuses inpainting models, which also read a mask and the latent of the masked image. */
@@ -89,11 +88,11 @@ static enum status sd3_check_inputs(const struct component *c, struct error *e) 
     const int32_t *d = c->dims;
     int32_t latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH);
     if (d[IN] == latent) return OK;
-    error_set(e, UNSUPPORTED, "unsupported Stable Diffusion 3 variant");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "pos_embed.proj with %d input channels, %d output channels", d[IN], latent);
-    return error_expected(e, "%d input channels; inpainting models (%d) are not supported", latent,
-                          2 * latent + 1);
+    return error_set(e, UNSUPPORTED,
+                     "unsupported Stable Diffusion 3 variant" WHERE "%s" FOUND
+                     "pos_embed.proj with %d input channels, %d output channels" EXPECTED
+                     "%d input channels; inpainting models (%d) are not supported",
+                     c->index.sources[0].path, d[IN], latent, latent, 2 * latent + 1);
 }
 
 static enum status sd3_check_dims(const struct component *c, struct error *e) {
@@ -114,12 +113,12 @@ static enum status sd3_check_norms(const struct component *c, const struct confi
     bool normed = value && value->kind != CONFIG_NULL;
     if (config_expect(config, "qk_norm", "rms_norm", e) != OK) return e->code;
     if (!value || normed == (c->dims[NORMED] > 0)) return OK;
-    error_set(e, META, "'qk_norm' contradicts the transformer's tensors");
-    error_where(e, "%s", config->path);
-    error_found(e, normed ? "\"rms_norm\", but no norm tensors for queries and keys"
-                          : "null, but norm tensors for queries and keys");
-    return error_expected(e, normed ? "null, or attn.norm_q and attn.norm_k tensors in each block"
-                                    : "\"rms_norm\"");
+    return error_set(e, META,
+                     "'qk_norm' contradicts the transformer's tensors" WHERE "%s" FOUND "%s" EXPECTED "%s",
+                     config->path,
+                     normed ? "\"rms_norm\", but no norm tensors for queries and keys"
+                            : "null, but norm tensors for queries and keys",
+                     normed ? "null, or attn.norm_q and attn.norm_k tensors in each block" : "\"rms_norm\"");
 }
 
 static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {

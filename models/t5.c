@@ -14,11 +14,11 @@ static bool t5_probe(const struct tensor_index *index) {
 static enum status t5_refuse(const struct component *c, struct error *e) {
     bool gated = t5_is_gated(&c->index);
     if (gated && !t5_has_bias(&c->index, 1)) return OK;
-    error_set(e, UNSUPPORTED, "unsupported text encoder: not T5 1.1");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, gated ? "a relative_attention_bias in the second layer, as in umT5"
-                         : "a feed-forward without a gate (wi_0), as in T5 1.0");
-    return error_expected(e, "T5 1.1 (t5xxl)");
+    return error_set(e, UNSUPPORTED,
+                     "unsupported text encoder: not T5 1.1" WHERE "%s" FOUND "%s" EXPECTED "T5 1.1 (t5xxl)",
+                     c->index.sources[0].path,
+                     gated ? "a relative_attention_bias in the second layer, as in umT5"
+                           : "a feed-forward without a gate (wi_0), as in T5 1.0");
 }
 
 static int t5_blocks(const struct component *c, struct block_ref *refs) {

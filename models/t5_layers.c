@@ -205,12 +205,12 @@ static enum status t5_check_dims(const struct component *c, struct error *e) {
         d[T5_BUCKETS] <= T5_BUCKETS_MAX && d[T5_LAYERS] > c->reads.hidden_state_from_end &&
         2 * d[T5_LAYERS] <= FAMILY_BLOCKS_MAX - 2)
         return OK;
-    error_set(e, SHAPE, "inconsistent %s sizes", c->family->display_name);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "queries %d, heads %d, position buckets %d, layers %d", d[T5_Q], d[T5_HEADS],
-                d[T5_BUCKETS], d[T5_LAYERS]);
-    return error_expected(
-        e, "queries a multiple of heads, heads of at most 512, and at most %d buckets, a multiple of 4",
+    return error_set(
+        e, SHAPE,
+        "inconsistent %s sizes" WHERE "%s" FOUND
+        "queries %d, heads %d, position buckets %d, layers %d" EXPECTED
+        "queries a multiple of heads, heads of at most 512, and at most %d buckets, a multiple of 4",
+        c->family->display_name, c->index.sources[0].path, d[T5_Q], d[T5_HEADS], d[T5_BUCKETS], d[T5_LAYERS],
         T5_BUCKETS_MAX);
 }
 

@@ -322,19 +322,18 @@ static enum status taehv_configure(struct component *c, const struct config *con
     d[TAEHV_PATCH] = 1;
     for (int i = 0; i <= TAEHV_LEVELS; i++) {
         if (d[TAEHV_WIDTHS + i] <= TAEHV_WIDTH_MAX) continue;
-        error_set(e, SHAPE, "unsupported tiny video decoder: too many channels");
-        error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "%d channels", d[TAEHV_WIDTHS + i]);
-        return error_expected(e, "at most %d channels", TAEHV_WIDTH_MAX);
+        return error_set(e, SHAPE,
+                         "unsupported tiny video decoder: too many channels" WHERE "%s" FOUND
+                         "%d channels" EXPECTED "at most %d channels",
+                         c->index.sources[0].path, d[TAEHV_WIDTHS + i], TAEHV_WIDTH_MAX);
     }
     while (d[TAEHV_PATCH] < TAEHV_PATCH_MAX && d[TAEHV_PIXELS] != taehv_pixels(d[TAEHV_PATCH]))
         d[TAEHV_PATCH]++;
     if (d[TAEHV_PIXELS] == taehv_pixels(d[TAEHV_PATCH])) return OK;
-    error_set(e, UNSUPPORTED, "unsupported tiny video decoder: patch size");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d output channels", d[TAEHV_PIXELS]);
-    return error_expected(e, "%d output channels as in TAEW 2.1, or %d as in TAEW 2.2", taehv_pixels(1),
-                          taehv_pixels(2));
+    return error_set(e, UNSUPPORTED,
+                     "unsupported tiny video decoder: patch size" WHERE "%s" FOUND
+                     "%d output channels" EXPECTED "%d output channels as in TAEW 2.1, or %d as in TAEW 2.2",
+                     c->index.sources[0].path, d[TAEHV_PIXELS], taehv_pixels(1), taehv_pixels(2));
 }
 
 static void taehv_derive(struct component *c) {

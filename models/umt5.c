@@ -11,11 +11,11 @@ static bool umt5_probe(const struct tensor_index *index) {
 
 static enum status umt5_refuse(const struct component *c, struct error *e) {
     if (t5_is_gated(&c->index) && t5_has_bias(&c->index, 1)) return OK;
-    error_set(e, UNSUPPORTED, "unsupported text encoder: not umT5");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, t5_is_gated(&c->index) ? "no relative_attention_bias in the second layer, as in T5"
-                                          : "a feed-forward without a gate (wi_0)");
-    return error_expected(e, "umT5 (umt5-xxl)");
+    return error_set(e, UNSUPPORTED,
+                     "unsupported text encoder: not umT5" WHERE "%s" FOUND "%s" EXPECTED "umT5 (umt5-xxl)",
+                     c->index.sources[0].path,
+                     t5_is_gated(&c->index) ? "no relative_attention_bias in the second layer, as in T5"
+                                            : "a feed-forward without a gate (wi_0)");
 }
 
 static int umt5_blocks(const struct component *c, struct block_ref *refs) {

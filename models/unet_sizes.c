@@ -62,10 +62,10 @@ static void unet_count_levels(const struct component *c, struct unet_settings *s
 
 static enum status unet_refuse_levels(const struct component *c, struct error *e) {
     const struct unet_settings *s = (const struct unet_settings *)c->settings;
-    error_set(e, SHAPE, "unsupported UNet: number of levels or resnets");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d levels with %d resnets each", s->levels, s->resnets);
-    return error_expected(e, "1 to %d levels with 1 to %d resnets each", UNET_LEVELS_MAX, UNET_RESNETS_MAX);
+    return error_set(e, SHAPE,
+                     "unsupported UNet: number of levels or resnets" WHERE "%s" FOUND
+                     "%d levels with %d resnets each" EXPECTED "1 to %d levels with 1 to %d resnets each",
+                     c->index.sources[0].path, s->levels, s->resnets, UNET_LEVELS_MAX, UNET_RESNETS_MAX);
 }
 
 static void unet_read_channels(struct component *c, struct error *e) {
@@ -101,10 +101,10 @@ static void unet_read_layers(struct component *c, struct error *e) {
                 ? 0
                 : index_last_block(&c->index, unet_name(c, position, true, ".transformer_blocks.", name)) + 1;
         if (layers > UNET_LAYERS_MAX) {
-            error_set(e, SHAPE, "unsupported UNet: a transformer has too many layers");
-            error_where(e, "%s", c->index.sources[0].path);
-            error_found(e, "%d layers under '%s'", layers, name);
-            error_expected(e, "at most %d layers", UNET_LAYERS_MAX);
+            error_set(e, SHAPE,
+                      "unsupported UNet: a transformer has too many layers" WHERE "%s" FOUND
+                      "%d layers under '%s'" EXPECTED "at most %d layers",
+                      c->index.sources[0].path, layers, name, UNET_LAYERS_MAX);
         }
         s->layers[i] = (unsigned char)layers;
         if (layers && e->code == OK) unet_read_transformer(c, position, e);
@@ -198,10 +198,10 @@ static void unet_check_constants(const struct config *config, struct error *e) {
     for (size_t i = 0; i < sizeof only / sizeof *only; i++)
         config_float(config, only[i].key, only[i].value, only[i].value, &value, e);
     if (config_bool(config, "flip_sin_to_cos", &cos_first, e) != OK || cos_first) return;
-    error_set(e, UNSUPPORTED, "unsupported UNet: timestep sinusoids with sine first");
-    error_where(e, "%s", config->path);
-    error_found(e, "\"flip_sin_to_cos\": false");
-    error_expected(e, "\"flip_sin_to_cos\": true");
+    error_set(e, UNSUPPORTED,
+              "unsupported UNet: timestep sinusoids with sine first" WHERE "%s" FOUND
+              "\"flip_sin_to_cos\": false" EXPECTED "\"flip_sin_to_cos\": true",
+              config->path);
 }
 
 /* Refuses unsupported block types, which compute differently under the same tensor names. */
@@ -231,24 +231,23 @@ static enum status unet_check_dims(const struct component *c, struct error *e) {
     if (!bad && blocks <= FAMILY_BLOCKS_MAX && d[CONTEXT] && d[FREQUENCIES] % 2 == 0 &&
         (!d[ADDED] || d[POOLED] > 0) && s->time_id_columns % 2 == 0 && d[TIME] <= DIM_MAX)
         return OK;
-    error_set(e, SHAPE, "unsupported UNet: channels, heads or embedding widths");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels in %d groups, %d blocks, cross_attention_dim %d, add_embedding of %d columns",
-                bad, s->groups, blocks, d[CONTEXT], d[ADDED]);
-    return error_expected(
-        e, "channels divisible into groups and into whole heads of at most %d channels, at most %d blocks",
-        HEAD_MAX, FAMILY_BLOCKS_MAX);
+    return error_set(
+        e, SHAPE,
+        "unsupported UNet: channels, heads or embedding widths" WHERE "%s" FOUND
+        "%d channels in %d groups, %d blocks, cross_attention_dim %d, add_embedding of %d columns" EXPECTED
+        "channels divisible into groups and into whole heads of at most %d channels, at most %d blocks",
+        c->index.sources[0].path, bad, s->groups, blocks, d[CONTEXT], d[ADDED], HEAD_MAX, FAMILY_BLOCKS_MAX);
 }
 
 /* Accepts UNets that read the latent alone or, for inpainting, also mask and latent of the masked image. */
 static enum status unet_check_inputs(const struct component *c, struct error *e) {
     const int32_t *d = c->dims;
     if (d[IN_CHANNELS] == d[LATENT] || d[IN_CHANNELS] == 2 * d[LATENT] + 1) return OK;
-    error_set(e, UNSUPPORTED, "unsupported UNet: number of input channels");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels in conv_in", d[IN_CHANNELS]);
-    return error_expected(e, "%d, or %d (inpainting); %d (InstructPix2Pix, pix2pix) is not supported",
-                          d[LATENT], 2 * d[LATENT] + 1, 2 * d[LATENT]);
+    return error_set(e, UNSUPPORTED,
+                     "unsupported UNet: number of input channels" WHERE "%s" FOUND
+                     "%d channels in conv_in" EXPECTED
+                     "%d, or %d (inpainting); %d (InstructPix2Pix, pix2pix) is not supported",
+                     c->index.sources[0].path, d[IN_CHANNELS], d[LATENT], 2 * d[LATENT] + 1, 2 * d[LATENT]);
 }
 
 /* True for SDXL's refiner: the UNet with add_time_ids whose smallest level has no transformers. The refiner
@@ -263,11 +262,11 @@ static enum status unet_check_guidance(const struct component *c, struct error *
     const int32_t *d = c->dims;
     bool has_recipe = d[IN_CHANNELS] == d[LATENT] && (d[ADDED] ? !unet_is_refiner(c) : d[CONV_AXES]);
     if (!d[GUIDANCE] || (has_recipe && d[GUIDANCE] > 2 && d[GUIDANCE] % 2 == 0)) return OK;
-    error_set(e, UNSUPPORTED, "unsupported UNet: guidance embedding (LCM) on another base model");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "guidance embedding of %d columns, %d input channels, cross_attention_dim %d", d[GUIDANCE],
-                d[IN_CHANNELS], d[CONTEXT]);
-    return error_expected(e, "an LCM of Stable Diffusion 1 or SDXL that reads the latent alone");
+    return error_set(e, UNSUPPORTED,
+                     "unsupported UNet: guidance embedding (LCM) on another base model" WHERE "%s" FOUND
+                     "guidance embedding of %d columns, %d input channels, cross_attention_dim %d" EXPECTED
+                     "an LCM of Stable Diffusion 1 or SDXL that reads the latent alone",
+                     c->index.sources[0].path, d[GUIDANCE], d[IN_CHANNELS], d[CONTEXT]);
 }
 
 enum status unet_configure(struct component *c, const struct config *config, struct error *e) {

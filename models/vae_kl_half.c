@@ -38,13 +38,14 @@ static enum status vae_check_dims(const struct component *c, const struct vae_ha
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] % s->groups) bad = c->dims[CHANNELS + i];
     if (!bad && (!s->attention || c->dims[CHANNELS + deepest] <= 512) && s->scale != 0) return OK;
-    error_set(e, SHAPE, "unsupported VAE %s: channels, groups or attention width", half->word);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d channels in %d groups, mid-block attention over %d channels, scaling_factor %g",
-                bad ? bad : c->dims[CHANNELS + deepest], s->groups, c->dims[CHANNELS + deepest],
-                (double)s->scale);
-    return error_expected(e, "channels divisible by norm_num_groups, attention over at most 512 channels, a "
-                             "scaling_factor other than 0");
+    return error_set(
+        e, SHAPE,
+        "unsupported VAE %s: channels, groups or attention width" WHERE "%s" FOUND
+        "%d channels in %d groups, mid-block attention over %d channels, scaling_factor %g" EXPECTED
+        "channels divisible by norm_num_groups, attention over at most 512 channels, a "
+        "scaling_factor other than 0",
+        half->word, c->index.sources[0].path, bad ? bad : c->dims[CHANNELS + deepest], s->groups,
+        c->dims[CHANNELS + deepest], (double)s->scale);
 }
 
 enum status vae_configure(struct component *c, const struct vae_half *half, const struct config *config,
@@ -54,10 +55,10 @@ enum status vae_configure(struct component *c, const struct vae_half *half, cons
     d[LEVELS] = vae_last_block_either(c, half->level, half->level_checkpoint) + 1;
     d[RESNETS] = vae_resnets(c, half);
     if (d[LEVELS] < 1 || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
-        error_set(e, SHAPE, "unsupported VAE %s: %d levels with %d resnets each", half->word, d[LEVELS],
-                  d[RESNETS]);
-        error_where(e, "%s", c->index.sources[0].path);
-        return error_expected(e, "1 to %d levels with 1 to 8 resnets each", VAE_LEVELS_MAX);
+        return error_set(e, SHAPE,
+                         "unsupported VAE %s: %d levels with %d resnets each" WHERE "%s" EXPECTED
+                         "1 to %d levels with 1 to 8 resnets each",
+                         half->word, d[LEVELS], d[RESNETS], c->index.sources[0].path, VAE_LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_level_channels(c, half, i, e);
     s->attention = vae_has_attention(c, half);

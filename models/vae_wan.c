@@ -153,10 +153,10 @@ static enum status vae_wan_refuse(const struct component *c, struct error *e) {
     int32_t colours = component_dim(c, name, 1, 0, e);
     if (e->code != OK || colours == 3) return e->code;
     if (colours == COLOURS_OF_LAYERS) model = " (this is Qwen-Image-Layered's VAE)";
-    error_set(e, UNSUPPORTED, "unsupported VAE: its images are not RGB%s", model);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d image channels", colours);
-    return error_expected(e, "3 image channels, as in Qwen-Image's and Wan 2.1's VAE");
+    return error_set(e, UNSUPPORTED,
+                     "unsupported VAE: its images are not RGB%s" WHERE "%s" FOUND "%d image channels" EXPECTED
+                     "3 image channels, as in Qwen-Image's and Wan 2.1's VAE",
+                     model, c->index.sources[0].path, colours);
 }
 
 static enum status vae_wan_decoder_configure(struct component *c, const struct config *config,

@@ -132,11 +132,11 @@ static enum status vae_wan_check_shortcuts(const struct component *c, const stru
         int32_t values = !steps ? 1 : vae_wan_resamples_time(c, half, i) ? 8 : 4;
         bool adds_up = half->from_deepest ? !steps || out * values % in == 0 : in * values % out == 0;
         if (adds_up) continue;
-        error_set(e, SHAPE, "unsupported VAE %s: the shortcut of level %d does not fit its channels",
-                  half->word, i);
-        error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "%d input and %d output channels", in, out);
-        return error_expected(e, "channel counts where one divides the other");
+        return error_set(e, SHAPE,
+                         "unsupported VAE %s: the shortcut of level %d does not fit its channels" WHERE
+                         "%s" FOUND "%d input and %d output channels" EXPECTED
+                         "channel counts where one divides the other",
+                         half->word, i, c->index.sources[0].path, in, out);
     }
     return OK;
 }
@@ -148,10 +148,11 @@ static enum status vae_wan_check_dims(const struct component *c, const struct va
     for (int i = 0; i < c->dims[LEVELS]; i++)
         if (c->dims[CHANNELS + i] > widest) widest = c->dims[CHANNELS + i];
     if (deepest <= ATTENTION_MAX && widest <= WIDTH_MAX) return OK;
-    error_set(e, SHAPE, "unsupported VAE %s: too many channels", half->word);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "mid-block attention over %d channels, widest level %d channels", deepest, widest);
-    return error_expected(e, "at most %d channels of attention and %d per level", ATTENTION_MAX, WIDTH_MAX);
+    return error_set(e, SHAPE,
+                     "unsupported VAE %s: too many channels" WHERE "%s" FOUND
+                     "mid-block attention over %d channels, widest level %d channels" EXPECTED
+                     "at most %d channels of attention and %d per level",
+                     half->word, c->index.sources[0].path, deepest, widest, ATTENTION_MAX, WIDTH_MAX);
 }
 
 /* Checks that frames are doubled or halved between all levels but the two nearest to the image, as published.
@@ -164,20 +165,21 @@ static enum status vae_wan_check_time_convs(const struct component *c, const str
         found += !strncmp(name, half->word, strlen(half->word)) && strstr(name, ".time_conv.weight");
     }
     if (found == expected) return OK;
-    error_set(e, UNSUPPORTED, "unsupported VAE %s: wrong number of temporal resampling layers", half->word);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d tensors 'time_conv.weight'", found);
-    return error_expected(e, "%d tensors, one per resampling except the one nearest to the image", expected);
+    return error_set(e, UNSUPPORTED,
+                     "unsupported VAE %s: wrong number of temporal resampling layers" WHERE "%s" FOUND
+                     "%d tensors 'time_conv.weight'" EXPECTED
+                     "%d tensors, one per resampling except the one nearest to the image",
+                     half->word, c->index.sources[0].path, found, expected);
 }
 
 enum status vae_wan_configure(struct component *c, const struct vae_wan_half *half, struct error *e) {
     int32_t *d = c->dims, least = c->video || half->is_residual ? CAUSAL_LEVELS_MIN : 1;
     vae_wan_count(c, half);
     if (d[LEVELS] < least || d[LEVELS] > VAE_LEVELS_MAX || d[RESNETS] < 1 || d[RESNETS] > 8) {
-        error_set(e, SHAPE, "unsupported VAE %s: %d levels with %d resnets each", half->word, d[LEVELS],
-                  d[RESNETS]);
-        error_where(e, "%s", c->index.sources[0].path);
-        return error_expected(e, "%d to %d levels with 1 to 8 resnets each", least, VAE_LEVELS_MAX);
+        return error_set(e, SHAPE,
+                         "unsupported VAE %s: %d levels with %d resnets each" WHERE "%s" EXPECTED
+                         "%d to %d levels with 1 to 8 resnets each",
+                         half->word, d[LEVELS], d[RESNETS], c->index.sources[0].path, least, VAE_LEVELS_MAX);
     }
     for (int i = 0; i < d[LEVELS]; i++) d[CHANNELS + i] = vae_wan_level_channels(c, half, i, e);
     if (e->code != OK || vae_wan_check_dims(c, half, e) != OK) return e->code;

@@ -43,12 +43,11 @@ static enum status wan_check_dims(const struct component *c, struct error *e) {
                 d[HINTS] <= d[LAYERS] && d[PATCH] % SQUARE == 0 && d[FREQUENCIES] % 2 == 0 &&
                 !(d[HINTS] && d[IMAGE]) && 2 * (d[LAYERS] + d[HINTS]) + 8 <= FAMILY_BLOCKS_MAX;
     if (fits) return OK;
-    error_set(e, SHAPE, "unsupported WAN transformer: width, heads or number of blocks");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, head size %d, %d blocks, %d values per output token", d[DIM], d[HEAD],
-                d[LAYERS], d[PATCH]);
-    return error_expected(
-        e, "a width that is a multiple of an even head size (attention_head_dim in config.json)");
+    return error_set(e, SHAPE,
+                     "unsupported WAN transformer: width, heads or number of blocks" WHERE "%s" FOUND
+                     "width %d, head size %d, %d blocks, %d values per output token" EXPECTED
+                     "a width that is a multiple of an even head size (attention_head_dim in config.json)",
+                     c->index.sources[0].path, d[DIM], d[HEAD], d[LAYERS], d[PATCH]);
 }
 
 /* Accepts the input channels of T2V (latent) and I2V (latent, mask, conditioning image's latent). */
@@ -56,10 +55,10 @@ static enum status wan_check_inputs(const struct component *c, struct error *e) 
     const int32_t *d = c->dims;
     int32_t latent = d[PATCH] / (MMDIT_PATCH * MMDIT_PATCH), more = 2 * latent + WAN_MASK;
     if (d[IN] == latent || (d[IN] == more && !d[HINTS])) return OK;
-    error_set(e, UNSUPPORTED, "unsupported WAN variant: number of input channels (as in Fun-Control)");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d input channels, %d output channels", d[IN], latent);
-    return error_expected(e, "%d (T2V), or %d (I2V) input channels", latent, more);
+    return error_set(e, UNSUPPORTED,
+                     "unsupported WAN variant: number of input channels (as in Fun-Control)" WHERE "%s" FOUND
+                     "%d input channels, %d output channels" EXPECTED "%d (T2V), or %d (I2V) input channels",
+                     c->index.sources[0].path, d[IN], latent, latent, more);
 }
 
 /* Reads or derives the block after which each hint is added: increasing, from block 0. */
@@ -72,8 +71,8 @@ static enum status wan_read_vace_layers(struct component *c, const struct config
     for (int i = 0; i < n; i++) {
         int at = (int)s->vace_layers[i], before = i ? (int)s->vace_layers[i - 1] : -1;
         if (at > before && at < layers && (i || !at)) continue;
-        error_set(e, META, "invalid 'vace_layers'");
-        error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
+        error_set(e, META, "invalid 'vace_layers'" WHERE "%s",
+                  config->path ? config->path : c->index.sources[0].path);
         if (i)
             error_found(e, "block %d after block %d", at, before);
         else

@@ -407,13 +407,14 @@ static enum status zimage_check_dims(const struct component *c, struct error *e)
         !(d[PATCH] % (PATCH_SIDE * PATCH_SIDE)) && d[LAYERS] >= 1 &&
         2 * d[LAYERS] + 3 * d[REFINERS] + 5 <= FAMILY_BLOCKS_MAX && d[FREQUENCIES] % 2 == 0)
         return OK;
-    error_set(e, SHAPE, "inconsistent transformer sizes");
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "width %d, head %d, rope axes %d+%d+%d, %d layers", d[DIM], d[HEAD], s->axis_dim[0],
-                s->axis_dim[1], s->axis_dim[2], d[LAYERS]);
-    return error_expected(e, "a width that is a multiple of the head size, and even rope axes (axes_dims in "
-                             "config.json) that sum to the "
-                             "head size");
+    return error_set(e, SHAPE,
+                     "inconsistent transformer sizes" WHERE "%s" FOUND
+                     "width %d, head %d, rope axes %d+%d+%d, %d layers" EXPECTED
+                     "a width that is a multiple of the head size, and even rope axes (axes_dims in "
+                     "config.json) that sum to the "
+                     "head size",
+                     c->index.sources[0].path, d[DIM], d[HEAD], s->axis_dim[0], s->axis_dim[1],
+                     s->axis_dim[2], d[LAYERS]);
 }
 
 static enum status zimage_configure(struct component *c, const struct config *config, struct error *e) {

@@ -9,10 +9,8 @@
 
 bool check_not_null(const void *pointer, const char *name, struct error *e) {
     if (pointer) return true;
-    error_set(e, USAGE, "a required argument is NULL");
-    error_where(e, "%s", name);
-    error_found(e, "NULL");
-    error_expected(e, "a valid pointer");
+    error_set(e, USAGE, "a required argument is NULL" WHERE "%s" FOUND "NULL" EXPECTED "a valid pointer",
+              name);
     return false;
 }
 
@@ -21,10 +19,9 @@ bool check_struct_size(const void *pointer, const char *name, struct error *e) {
     if (!check_not_null(pointer, name, e)) return false;
     memcpy(&bytes, pointer, sizeof bytes); /* struct_size is the first member of every public struct */
     if (bytes >= sizeof bytes) return true;
-    error_set(e, USAGE, "struct_size is not set");
-    error_where(e, "%s->struct_size", name);
-    error_found(e, "%zu", bytes);
-    error_expected(e, "sizeof the struct");
+    error_set(e, USAGE,
+              "struct_size is not set" WHERE "%s->struct_size" FOUND "%zu" EXPECTED "sizeof the struct", name,
+              bytes);
     return false;
 }
 
@@ -45,17 +42,16 @@ bool check_stack(size_t bytes, struct error *e) {
     char size[SIZE_TEXT_BYTES];
     size_t left = stack_left();
     if (left >= bytes) return true;
-    error_set(e, USAGE, "the calling thread's stack is too small");
-    error_found(e, "%s left", size_text(left, size));
-    error_expected(e, "at least %s (raise ulimit -s, or set the thread's stack size)",
-                   size_text(bytes, size));
+    error_set(e, USAGE,
+              "the calling thread's stack is too small" FOUND "%s left" EXPECTED
+              "at least %s (raise ulimit -s, or set the thread's stack size)",
+              size_text(left, size), size_text(bytes, size));
     return false;
 }
 
 bool check_threads(int threads, struct error *e) {
     if (threads >= 1 && threads <= SLUICE_THREADS_MAX) return true;
-    error_set(e, USAGE, "invalid number of threads (--threads, -t)");
-    error_found(e, "%d", threads);
-    error_expected(e, "1 to %d", SLUICE_THREADS_MAX);
+    error_set(e, USAGE, "invalid number of threads (--threads, -t)" FOUND "%d" EXPECTED "1 to %d", threads,
+              SLUICE_THREADS_MAX);
     return false;
 }

@@ -32,10 +32,8 @@ enum status budget_error_suggest(const struct job *job, struct error *e) {
     bool tiled = fits_tiled(job), without = fits_without(job);
     if (!tiled && !without) return e->code;
     *e = (struct error){0};
-    error_set(e, BUDGET, "%s is too large: %s", without ? "only the decode" : "the decode", plain.what);
-    error_where(e, "%s", plain.where);
-    error_found(e, "%s", plain.found);
-    return error_expected(e, "%s%s%s", plain.expected, tiled ? "; or --vae-tiling on" : "",
-                          without ? "; or --no-decode --save-latent FILE, then `sluice decode` elsewhere"
-                                  : "");
+    return error_set(e, BUDGET, "%s is too large: %s" WHERE "%s" FOUND "%s" EXPECTED "%s%s%s",
+                     without ? "only the decode" : "the decode", plain.what, plain.where, plain.found,
+                     plain.expected, tiled ? "; or --vae-tiling on" : "",
+                     without ? "; or --no-decode --save-latent FILE, then `sluice decode` elsewhere" : "");
 }

@@ -52,13 +52,12 @@ struct device *device_open(struct sys *sys, const char *name, int threads, bool 
     int ordinal = ordinal_of(name);
     if (ordinal >= 0) return open_cuda(sys, ordinal, plans_only, e);
     bool named = !strncmp(name, "cuda:", 5) && plans_only;
-    error_set(e, USAGE,
+    error_set(e, USAGE, "%s" WHERE "--device" FOUND "%.100s",
               strchr(name, ',') ? "several devices are not supported: a run uses one"
               : card_of(name)   ? "a card by name can be planned for (`sluice plan`), not run on"
               : named ? "unknown card: plan with the nearest known one and set its memory with --max-vram"
-                      : "unknown device");
-    error_where(e, "--device");
-    error_found(e, "%.100s", name);
+                      : "unknown device",
+              name);
     char cards[112];
     if (!plans_only) return error_expected(e, "cpu, cuda or cuda:N (`sluice devices` lists them)"), NULL;
     cuda_card_names(cards, sizeof cards);

@@ -39,8 +39,7 @@ static enum status load_latents(struct job *job, const char *path, struct error 
     if (latent_open(job->sys, path, &index, dim, e) == OK) {
         struct tensor *latent = job->layout.latent;
         if (dim[0] != job->batch || memcmp(dim + 1, latent->dim, 4 * sizeof *dim) != 0) {
-            error_set(e, SHAPE, "the tensor 'latent' has the wrong shape");
-            error_where(e, "%s", path);
+            error_set(e, SHAPE, "the tensor 'latent' has the wrong shape" WHERE "%s", path);
             latent_found(index_find(&index, "latent"), e);
             if (job->F == 1)
                 error_expected(e, "[%d, %d, %d, %d]", job->batch, job->C, job->Y, job->X);

@@ -377,9 +377,10 @@ static enum status inspect_all(struct sys *sys, const struct sluice_model_option
     if (e->code == OK && to->recipe) pipeline_check_disabled_parts(o, to->recipe, o->model, e);
     if (e->code != OK || inspect_component_files(sys, files, to, e) != OK) return e->code;
     if (!json_array_size(to->components)) {
-        error_set(e, MISSING, "no model found");
-        error_where(e, "%s", o->model ? o->model : "the given components");
-        error_expected(e, "a folder or file with a transformer, text encoder or VAE");
+        error_set(e, MISSING,
+                  "no model found" WHERE "%s" EXPECTED
+                  "a folder or file with a transformer, text encoder or VAE",
+                  o->model ? o->model : "the given components");
         if (files->failure.code != OK) *e = files->failure;
         return e->code;
     }

@@ -275,9 +275,10 @@ static enum status job_set_sizes(struct job *job, struct error *e) {
         job->n_encoded_chunks = component_frame_chunks(encoder, frames, job->encoded_chunks);
     if (gives && job->model->recipe->concat == CONCAT_NONE) job->n_clean_frames = 1;
     if (job_within_limits(job, decoder)) return OK;
-    error_set(e, USAGE, "the video is too large to encode or decode");
-    error_found(e, "%d frames of %dx%d", r->frames, r->width, r->height);
-    return error_expected(e, "fewer frames (--frames) or a smaller size (-W, -H)");
+    return error_set(e, USAGE,
+                     "the video is too large to encode or decode" FOUND "%d frames of %dx%d" EXPECTED
+                     "fewer frames (--frames) or a smaller size (-W, -H)",
+                     r->frames, r->width, r->height);
 }
 
 enum status job_open(struct job *job, const struct job_context *place, const struct sluice_request *request,
@@ -285,10 +286,11 @@ enum status job_open(struct job *job, const struct job_context *place, const str
     const struct sluice_model *model = place->model;
     *job = (struct job){.sys = model->sys, .context = *place, .model = model, .device = place->device};
     if (model->decodes_only && !latent_dim) {
-        error_set(e, USAGE,
-                  "only the VAE of this model was opened: it can decode latents, not generate images");
-        error_where(e, "%s", model->name);
-        return error_expected(e, "sluice_decode, or the model opened without decodes_only");
+        return error_set(
+            e, USAGE,
+            "only the VAE of this model was opened: it can decode latents, not generate images" WHERE
+            "%s" EXPECTED "sluice_decode, or the model opened without decodes_only",
+            model->name);
     }
     for (int i = 0; i < SLOTS_MAX; i++)
         if (model->component[i].family && model->component[i].family->kind == FAMILY_TEXT)
@@ -350,9 +352,11 @@ enum status job_lay_out(struct job *job, int groups, bool tiled, struct error *e
         layout_close(job->sys, &job->layout);
         return layout_open(job, job->choices[i], NULL, &job->layout, e);
     }
-    error_set(e, BUDGET, "this request cannot run with the image groups and VAE tiling of the plan file");
-    error_found(e, "%d groups of %d images, vae_tiling %s", groups, job->batch, tiled ? "on" : "off");
-    return error_expected(e, "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request");
+    return error_set(e, BUDGET,
+                     "this request cannot run with the image groups and VAE tiling of the plan file" FOUND
+                     "%d groups of %d images, vae_tiling %s" EXPECTED
+                     "\"groups\" as `sluice plan` chooses, \"vae_tiling\" as in the request",
+                     groups, job->batch, tiled ? "on" : "off");
 }
 
 /* Clears a prompt embedding: parts that no encoder writes must be zero. */

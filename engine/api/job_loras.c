@@ -9,9 +9,10 @@ enum status job_extract_lora_tags(struct job *job, struct error *e) {
     static const char *const names[PROMPTS_MAX] = {"prompt", "negative prompt"};
     if (job->decode_only || !r->lora_dir) return OK;
     if (!path_is_folder(r->lora_dir)) {
-        error_set(e, MISSING, "the folder of --lora-dir does not exist");
-        error_where(e, "%s", r->lora_dir);
-        return error_expected(e, "the folder that holds the LoRA files of <lora:NAME> tags");
+        return error_set(e, MISSING,
+                         "the folder of --lora-dir does not exist" WHERE "%s" EXPECTED
+                         "the folder that holds the LoRA files of <lora:NAME> tags",
+                         r->lora_dir);
     }
     for (int i = 0; i < PROMPTS_MAX && e->code == OK; i++) {
         if (!*texts[i] || lora_tags_read(job->sys, names[i], *texts[i], &job->tags[i], e) != OK) continue;

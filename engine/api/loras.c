@@ -25,8 +25,8 @@ static enum status identify_both(struct sys *sys, struct lora *lora, struct erro
     if (identify(sys, lora->path, &lora->identity, e) != OK) {
         if (e->code != IO || !path_is_folder(lora->path)) return e->code;
         *e = (struct error){0};
-        error_set(e, IO, "this LoRA is a folder: name the file, or use --lora-dir");
-        return error_where(e, "%s", lora->path);
+        return error_set(e, IO, "this LoRA is a folder: name the file, or use --lora-dir" WHERE "%s",
+                         lora->path);
     }
     char *config = adapter_config_path(sys, lora->path, e);
     if (config) identify(sys, config, &lora->config, e);
@@ -51,8 +51,8 @@ static enum status add_lora(struct loras *l, char *path, double strength, struct
         l->at[l->n++] = lora;
     } else {
         l->sys->release(l->sys, path);
-        error_set(e, USAGE, "too many LoRA files (--lora and <lora:...>)");
-        error_expected(e, "at most %d", SLUICE_LORAS_MAX);
+        error_set(e, USAGE, "too many LoRA files (--lora and <lora:...>)" EXPECTED "at most %d",
+                  SLUICE_LORAS_MAX);
     }
     return e->code;
 }

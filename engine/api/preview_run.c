@@ -46,8 +46,7 @@ static bool preview_run_tick(void *user, const struct visit *visit, double done,
     struct running *r = user;
     (void)visit, (void)done;
     if (!atomic_load_explicit(&r->session->cancelled, memory_order_relaxed)) return true;
-    error_set(e, CANCELLED, "cancelled");
-    error_where(e, "a preview");
+    error_set(e, CANCELLED, "cancelled" WHERE "a preview");
     return false;
 }
 

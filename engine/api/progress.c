@@ -103,8 +103,7 @@ bool progress_tick(void *user, const struct visit *visit, double done, struct er
     r->done = done;
     progress_note_stall(r, visit);
     if (atomic_load_explicit(&r->session->cancelled, memory_order_relaxed)) {
-        error_set(e, CANCELLED, "cancelled");
-        error_where(e, "stage %s", r->job->layout.stages[visit->stage].name);
+        error_set(e, CANCELLED, "cancelled" WHERE "stage %s", r->job->layout.stages[visit->stage].name);
         return false;
     }
     progress_report_throttled(r, visit);

@@ -69,9 +69,8 @@ struct place {
 };
 
 static enum status bad_file(struct error *e, struct place at, const char *expected) {
-    error_set(e, META, "invalid rates file");
-    error_where(e, "%s, key '%s'", at.file, at.key);
-    return error_expected(e, "%s", expected);
+    return error_set(e, META, "invalid rates file" WHERE "%s, key '%s'" EXPECTED "%s", at.file, at.key,
+                     expected);
 }
 
 static enum status read_rate(struct place at, const json_t *value, double *rate, struct error *e) {
@@ -81,10 +80,9 @@ static enum status read_rate(struct place at, const json_t *value, double *rate,
         *rate = number;
         return OK;
     }
-    error_set(e, USAGE, "a rate is out of range");
-    error_where(e, "%s, key '%s'", at.file, at.key);
-    error_found(e, "%g", number);
-    return error_expected(e, "1 to %g per second", most_per_second);
+    return error_set(e, USAGE,
+                     "a rate is out of range" WHERE "%s, key '%s'" FOUND "%g" EXPECTED "1 to %g per second",
+                     at.file, at.key, number, most_per_second);
 }
 
 static enum status read_ops(struct place parent, json_t *ops, struct op_rates *rates, struct error *e) {

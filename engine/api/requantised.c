@@ -16,10 +16,9 @@
 enum status requantised_type(const char *name, bool converted, enum dtype *type, struct error *e) {
     *type = name ? quantise_type(name) : N_DTYPES;
     if (!name || (*type != N_DTYPES && (converted || !dtype_is_rotated(*type)))) return OK;
-    error_set(e, USAGE, "unknown weight type (--type)");
-    error_found(e, "%s", name);
-    return error_expected(e, "%s%s%s", converted ? "int8_convrot, " : "", REQUANTISED_TYPES,
-                          *type == N_DTYPES ? "" : " (this type needs a file written by `sluice convert`)");
+    return error_set(e, USAGE, "unknown weight type (--type)" FOUND "%s" EXPECTED "%s%s%s", name,
+                     converted ? "int8_convrot, " : "", REQUANTISED_TYPES,
+                     *type == N_DTYPES ? "" : " (this type needs a file written by `sluice convert`)");
 }
 
 /* Buffers for finding the largest magnitude of a weight. */

@@ -7,9 +7,7 @@
 #include <string.h>
 
 enum status request_bad_value(struct error *e, const char *flag, double found, const char *expected) {
-    error_set(e, USAGE, "invalid value for %s", flag);
-    error_found(e, "%g", found);
-    return error_expected(e, "%s", expected);
+    return error_set(e, USAGE, "invalid value for %s" FOUND "%g" EXPECTED "%s", flag, found, expected);
 }
 
 enum status request_check_range(const char *flag, double found, double least, double most, struct error *e) {
@@ -37,9 +35,7 @@ bool choice_is(const char *choice, const char *how) {
 
 static enum status request_check_choice(const char *flag, const char *how, struct error *e) {
     if (!how || choice_is(how, "on") || choice_is(how, "off") || choice_is(how, "auto")) return OK;
-    error_set(e, USAGE, "invalid value for %s", flag);
-    error_found(e, "%s", how);
-    return error_expected(e, "auto, on or off");
+    return error_set(e, USAGE, "invalid value for %s" FOUND "%s" EXPECTED "auto, on or off", flag, how);
 }
 
 static enum status find_device_budget(struct request_resolver *s, struct error *e) {
@@ -47,9 +43,10 @@ static enum status find_device_budget(struct request_resolver *s, struct error *
     uint64_t all = s->device->memory_bytes;
     if (!s->device->memory || r->max_vram_percent == 0 || r->max_vram_bytes) return OK;
     if (!all) {
-        error_set(e, USAGE, "--max-vram as a percentage needs a GPU of known memory size");
-        error_found(e, "%g%%", r->max_vram_percent);
-        return error_expected(e, "a size such as 8G");
+        return error_set(e, USAGE,
+                         "--max-vram as a percentage needs a GPU of known memory size" FOUND "%g%%" EXPECTED
+                         "a size such as 8G",
+                         r->max_vram_percent);
     }
     if (!(r->max_vram_percent > 0 && r->max_vram_percent <= 100))
         return request_bad_value(e, "the percentage of --max-vram", r->max_vram_percent,
@@ -62,8 +59,7 @@ static enum status check_device_budget(const struct request_resolver *s, struct 
     int64_t budget = s->request->max_vram_bytes;
     uint64_t all = s->device->memory_bytes;
     if (budget >= 0 && (!all || (uint64_t)budget <= all)) return OK;
-    error_set(e, USAGE, "invalid device memory budget (--max-vram)");
-    error_where(e, "%s", s->device->name);
+    error_set(e, USAGE, "invalid device memory budget (--max-vram)" WHERE "%s", s->device->name);
     char size[SIZE_TEXT_BYTES];
     if (budget < 0)
         error_found(e, "%lld bytes", (long long)budget);
@@ -91,10 +87,8 @@ static enum status check_guidance(const struct request_resolver *s, struct error
 
 enum status request_not_for_model(const struct request_resolver *s, const char *flag, const char *expected,
                                   struct error *e) {
-    error_set(e, USAGE, "%s cannot be used with this model", flag);
-    error_where(e, "%s", s->model->name);
-    error_found(e, "%s", s->model->recipe->name);
-    return error_expected(e, "%s", expected);
+    return error_set(e, USAGE, "%s cannot be used with this model" WHERE "%s" FOUND "%s" EXPECTED "%s", flag,
+                     s->model->name, s->model->recipe->name, expected);
 }
 
 /* True if skip-layer guidance can skip block number `layer` of the denoiser. */
@@ -160,9 +154,7 @@ static enum status check_frames(const struct request_resolver *s, struct error *
     int frames = s->request->frames, most = s->model->recipe->frames_max;
     int factor = component_frame_factor(model_decoder(s->model));
     if (frames >= 1 && frames <= (most ? most : 1) && (frames - 1) % factor == 0) return OK;
-    error_set(e, USAGE, "invalid number of frames (--frames)");
-    error_where(e, "%s", s->model->name);
-    error_found(e, "%d", frames);
+    error_set(e, USAGE, "invalid number of frames (--frames)" WHERE "%s" FOUND "%d", s->model->name, frames);
     return most ? error_expected(e, "1 to %d, one more than a multiple of %d", most, factor)
                 : error_expected(e, "no --frames: this model makes images, not videos");
 }
@@ -188,9 +180,8 @@ static enum status check_text_options(const struct request_resolver *s, struct e
         if (c->skip_most < most) most = c->skip_most;
     }
     if (r->prompt_weights && !choice_is(r->prompt_weights, "on") && !choice_is(r->prompt_weights, "off")) {
-        error_set(e, USAGE, "invalid value for --prompt-weights");
-        error_found(e, "%s", r->prompt_weights);
-        return error_expected(e, "on or off");
+        return error_set(e, USAGE, "invalid value for --prompt-weights" FOUND "%s" EXPECTED "on or off",
+                         r->prompt_weights);
     }
     if (choice_is(r->prompt_weights, "on") && !weighs)
         return request_not_for_model(s, "--prompt-weights on",
@@ -207,9 +198,10 @@ static enum status check_preview_colours(const struct request_resolver *s, struc
     const struct latent_colours *colours = s->model->recipe->colours;
     int channels = model_component(s->model, FAMILY_DECODER)->latent_channels;
     if (colours && colours->n == channels) return OK;
-    error_set(e, USAGE, "--preview latent has no colour table for this model's latents (use --preview vae)");
-    error_where(e, "%s", s->model->name);
-    error_found(e, "%d latent channels", channels);
+    error_set(e, USAGE,
+              "--preview latent has no colour table for this model's latents (use --preview vae)" WHERE
+              "%s" FOUND "%d latent channels",
+              s->model->name, channels);
     return colours ? error_expected(e, "%d, as in the published %s", colours->n, s->model->recipe->name)
                    : error_expected(e, "a model with a published VAE");
 }
@@ -219,11 +211,9 @@ static enum status check_preview_decoder(const struct request_resolver *s, struc
     int slot = model_decoder_slot(s->model, tiny);
     if (slot < SLOTS_MAX && (s->model->component[slot].family->kind == FAMILY_TINY_DECODER) == tiny)
         return OK;
-    error_set(e, USAGE, "--preview %s needs %s", s->request->preview,
-              tiny ? "a tiny autoencoder (TAESD)" : "a VAE");
-    error_where(e, "%s", s->model->name);
-    error_found(e, "none");
-    return error_expected(e, tiny ? "--taesd FILE" : "--vae FILE");
+    return error_set(e, USAGE, "--preview %s needs %s" WHERE "%s" FOUND "none" EXPECTED "%s",
+                     s->request->preview, tiny ? "a tiny autoencoder (TAESD)" : "a VAE", s->model->name,
+                     tiny ? "--taesd FILE" : "--vae FILE");
 }
 
 static enum status find_preview(struct request_resolver *s, struct error *e) {
@@ -235,9 +225,8 @@ static enum status find_preview(struct request_resolver *s, struct error *e) {
     if (!name || s->decode_only || e->code != OK) return e->code;
     while (preview < N_PREVIEWS && strcmp(name, names[preview])) preview++;
     if (preview == N_PREVIEWS) {
-        error_set(e, USAGE, "invalid value for --preview");
-        error_found(e, "%s", name);
-        return error_expected(e, "latent, taesd or vae");
+        return error_set(e, USAGE, "invalid value for --preview" FOUND "%s" EXPECTED "latent, taesd or vae",
+                         name);
     }
     s->preview = (enum preview)preview;
     return preview == PREVIEW_LATENT ? check_preview_colours(s, e) : check_preview_decoder(s, e);
@@ -293,8 +282,7 @@ static enum status find_precision(struct request_resolver *s, struct error *e) {
     const char *lacks = precision < N_PRECISIONS ? s->device->unsupported[precision] : "unknown precision";
     s->precision = (enum precision)precision;
     if (!lacks) return OK;
-    error_set(e, USAGE, "invalid value for --precision: %s", lacks);
-    error_found(e, "%s", name);
+    error_set(e, USAGE, "invalid value for --precision: %s" FOUND "%s", lacks, name);
     if (s->device->unsupported[PRECISION_F32]) return error_expected(e, "bf16, or --device cpu");
     return error_expected(e, s->device->unsupported[PRECISION_BF16] ? "f32" : "f32 or bf16");
 }

@@ -25,26 +25,28 @@ static enum status check_strength(const struct request_resolver *s, struct error
     if (!(r->strength > 0 && r->strength <= 1))
         return request_bad_value(e, "--strength", r->strength, "more than 0, up to 1");
     if (sampling_first_step(s->sampling, r->steps, r->strength) < r->steps) return OK;
-    error_set(e, USAGE, "--strength is too low: no step would run");
-    error_found(e, "%g of %d steps", r->strength, r->steps);
-    return error_expected(e, "--strength of at least %g, or more --steps", 1.0 / r->steps);
+    return error_set(e, USAGE,
+                     "--strength is too low: no step would run" FOUND "%g of %d steps" EXPECTED
+                     "--strength of at least %g, or more --steps",
+                     r->strength, r->steps, 1.0 / r->steps);
 }
 
 static enum status check_init(const struct request_resolver *s, struct error *e) {
     const struct sluice_request *r = s->request;
     const struct sluice_model *m = s->model;
     if (m->recipe->concat == CONCAT_I2V && !r->init_image) {
-        error_set(e, USAGE, "this image-to-video model needs a first frame");
-        error_where(e, "%s", m->name);
-        return error_expected(e, "--init-img FILE");
+        return error_set(
+            e, USAGE, "this image-to-video model needs a first frame" WHERE "%s" EXPECTED "--init-img FILE",
+            m->name);
     }
     if (!r->init_image) return OK;
     if (m->init == INIT_NONE)
         return request_not_for_model(s, "--init-img", "an image-to-video model, such as WAN I2V or TI2V", e);
     if (m->init == INIT_FIRST_FRAME && m->recipe->concat == CONCAT_NONE && r->frames == 1) {
-        error_set(e, USAGE,
-                  "an image-to-video request of one frame would only repeat the input image (--init-img)");
-        return error_expected(e, "more --frames");
+        return error_set(
+            e, USAGE,
+            "an image-to-video request of one frame would only repeat the input image (--init-img)" EXPECTED
+            "more --frames");
     }
     return picture_check(r->init_image, "--init-img", e) == OK ? check_strength(s, e) : e->code;
 }
@@ -56,16 +58,17 @@ static enum status check_end(const struct request_resolver *s, struct error *e) 
     bool takes_last = s->model->recipe->concat == CONCAT_I2V && vision_frames != 1;
     if (!r->end_image && vision_frames < 2) return OK;
     if (!r->end_image) {
-        error_set(e, USAGE, "this model needs a first and a last frame; the last one is missing");
-        error_where(e, "%s", s->model->name);
-        return error_expected(e, "--end-img FILE in addition to --init-img");
+        return error_set(e, USAGE,
+                         "this model needs a first and a last frame; the last one is missing" WHERE
+                         "%s" EXPECTED "--end-img FILE in addition to --init-img",
+                         s->model->name);
     }
     if (!takes_last)
         return request_not_for_model(
             s, "--end-img", "a model that takes a last frame, such as WAN 2.2 I2V or WAN 2.1 FLF2V", e);
     if (r->frames == 1) {
-        error_set(e, USAGE, "a video of one frame has no separate last frame (--end-img)");
-        return error_expected(e, "more --frames");
+        return error_set(
+            e, USAGE, "a video of one frame has no separate last frame (--end-img)" EXPECTED "more --frames");
     }
     return picture_check(r->end_image, "--end-img", e);
 }
@@ -75,21 +78,26 @@ static enum status check_mask(const struct request_resolver *s, struct error *e)
     enum concat_rule concat = s->model->recipe->concat;
     bool inpaints = concat == CONCAT_FILL || concat == CONCAT_INPAINT;
     if (r->mask && concat == CONCAT_CONTROL && !r->n_control) {
-        error_set(e, USAGE, "a mask (--mask) needs a control video to repaint, and there is none");
-        return error_expected(e, "--control FOLDER in addition");
+        return error_set(e, USAGE,
+                         "a mask (--mask) needs a control video to repaint, and there is none" EXPECTED
+                         "--control FOLDER in addition");
     }
     if (r->mask && concat == CONCAT_CONTROL) return picture_check(r->mask, "--mask", e);
     if (r->mask && s->model->init != INIT_IMG2IMG)
         return request_not_for_model(s, "--mask", "an image model, or WAN VACE", e);
     if (r->mask && !r->init_image && !inpaints) {
-        error_set(e, USAGE, "a mask (--mask) needs an input image to repaint, and there is none");
-        return error_expected(e, "--init-img FILE in addition");
+        return error_set(e, USAGE,
+                         "a mask (--mask) needs an input image to repaint, and there is none" EXPECTED
+                         "--init-img FILE in addition");
     }
     if (inpaints && !(r->mask && r->init_image)) {
-        error_set(e, USAGE, "this inpainting model needs an input image and a mask");
-        error_where(e, "%s", s->model->name);
-        error_found(e, "%s", r->init_image ? "no mask" : r->mask ? "no input image" : "neither");
-        return error_expected(e, "--init-img and --mask");
+        return error_set(e, USAGE,
+                         "this inpainting model needs an input image and a mask" WHERE "%s" FOUND
+                         "%s" EXPECTED "--init-img and --mask",
+                         s->model->name,
+                         r->init_image ? "no mask"
+                         : r->mask     ? "no input image"
+                                       : "neither");
     }
     return r->mask ? picture_check(r->mask, "--mask", e) : OK;
 }
@@ -210,9 +218,10 @@ static enum status check_control(const struct request_resolver *s, struct error 
         return request_bad_value(e, "n_control", r->n_control, "the number of frames in control");
     if (!r->n_control) return OK;
     if (r->n_control < r->frames) {
-        error_set(e, USAGE, "the control video (--control) has too few frames for --frames");
-        error_found(e, "%d frames for --frames %d", r->n_control, r->frames);
-        return error_expected(e, "as many frames or more");
+        return error_set(e, USAGE,
+                         "the control video (--control) has too few frames for --frames" FOUND
+                         "%d frames for --frames %d" EXPECTED "as many frames or more",
+                         r->n_control, r->frames);
     }
     for (int i = 0; i < r->n_control && e->code == OK; i++) check_control_frame(r, i, e);
     return e->code;
@@ -231,10 +240,10 @@ enum status request_check_pictures(struct request_resolver *s, struct error *e) 
     if (!(r->init_image || refers || control) || model_component(s->model, FAMILY_ENCODER)->family) return OK;
     const struct component *decoder = model_component(s->model, FAMILY_DECODER);
     bool tiny = !decoder->family; /* a tiny autoencoder (TAESD) is in use, and no VAE encoder is loaded */
-    error_set(e, MISSING, "the %s has no %s, which is needed to read %s", tiny ? "model" : "autoencoder",
-              tiny ? "autoencoder" : "encoder",
-              control ? "a control video (grey without --control)" : "input images");
-    error_where(e, "%s", tiny ? s->model->name : decoder->index.sources[0].path);
+    error_set(e, MISSING, "the %s has no %s, which is needed to read %s" WHERE "%s",
+              tiny ? "model" : "autoencoder", tiny ? "autoencoder" : "encoder",
+              control ? "a control video (grey without --control)" : "input images",
+              tiny ? s->model->name : decoder->index.sources[0].path);
     if (tiny) return error_expected(e, "--vae FILE of an autoencoder with 'encoder.' tensors");
     return error_expected(e, "'encoder.' tensors in that file, or --vae FILE of an autoencoder with them");
 }

@@ -208,23 +208,26 @@ static enum status execute(struct sluice_session *s, struct job *job, const char
 static enum status session_check_runnable(const struct sluice_session_options *options, const struct job *job,
                                           struct error *e) {
     if (job->model->published) {
-        error_set(e, USAGE, "--family opens no files: it can be planned, not run");
-        error_where(e, "%s", job->model->name);
-        return error_expected(e, "a model opened from its files (-m)");
+        return error_set(e, USAGE,
+                         "--family opens no files: it can be planned, not run" WHERE "%s" EXPECTED
+                         "a model opened from its files (-m)",
+                         job->model->name);
     }
     if (job->request.converted) {
-        error_set(e, USAGE,
-                  "a request with `converted` set can be planned, not run: its files do not exist yet");
-        return error_expected(e, "converted files, or a request without `converted`");
+        return error_set(
+            e, USAGE,
+            "a request with `converted` set can be planned, not run: its files do not exist yet" EXPECTED
+            "converted files, or a request without `converted`");
     }
     if (job->preview != PREVIEW_NONE && !options->on_preview) {
-        error_set(e, USAGE, "a request with previews needs the session's on_preview callback");
-        error_found(e, "preview \"%s\"", job->request.preview);
-        return error_expected(e, "a session opened with on_preview, or a request without preview");
+        return error_set(e, USAGE,
+                         "a request with previews needs the session's on_preview callback" FOUND
+                         "preview \"%s\"" EXPECTED
+                         "a session opened with on_preview, or a request without preview",
+                         job->request.preview);
     }
     if (job->decode_only || job->request.prompt) return OK;
-    error_set(e, USAGE, "no prompt was given");
-    return error_expected(e, "a prompt (-p TEXT; \"\" is an empty one)");
+    return error_set(e, USAGE, "no prompt was given" EXPECTED "a prompt (-p TEXT; \"\" is an empty one)");
 }
 
 static void put_algorithm(void *list, const char *op, const char *shape, const char *algorithm) {
@@ -366,8 +369,7 @@ static enum status decode_dims(struct sluice_session *s, const char *path, int32
         bool fits = dim[0] >= 1 && dim[0] <= BATCH_MAX && dim[1] == channels && dim[2] >= 1 && dim[2] <= most;
         for (int i = 3; i < 5; i++) fits &= dim[i] >= 1 && dim[i] <= LATENT_SIDE_MAX;
         if (!fits) {
-            error_set(e, SHAPE, "the latent's shape does not fit this model's VAE");
-            error_where(e, "%s", path);
+            error_set(e, SHAPE, "the latent's shape does not fit this model's VAE" WHERE "%s", path);
             latent_found(index_find(&index, "latent"), e);
             if (frames) snprintf(of_video, sizeof of_video, "1 to %d, ", most);
             error_expected(

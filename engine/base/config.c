@@ -27,8 +27,8 @@ static const struct config_value *find_value(const struct config *config, const 
 }
 
 static enum status bad_value(const struct config *config, const struct config_value *value, struct error *e) {
-    error_set(e, META, "invalid value of '%s' in the configuration", value->key);
-    error_where(e, "%s", config->path ? config->path : "configuration");
+    error_set(e, META, "invalid value of '%s' in the configuration" WHERE "%s", value->key,
+              config->path ? config->path : "configuration");
     if (value->kind == CONFIG_STRING)
         error_found(e, "\"%s\"", value->string);
     else
@@ -87,8 +87,8 @@ const char *config_string(const struct config *config, const char *key, const ch
 
 static enum status config_unsupported(const struct config *config, const struct config_value *value,
                                       struct error *e) {
-    error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration", value->key);
-    error_where(e, "%s", config->path ? config->path : "configuration");
+    error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration" WHERE "%s", value->key,
+              config->path ? config->path : "configuration");
     return value->kind == CONFIG_STRING ? error_found(e, "\"%s\"", value->string)
                                         : error_found(e, "%g", value->number);
 }
@@ -123,10 +123,9 @@ int config_list_length(const struct config *config, const char *key) {
 enum status config_check_list(const struct config *config, const char *key, int n, struct error *e) {
     int found = config_list_length(config, key);
     if (!found || found == n) return OK;
-    error_set(e, META, "configuration list '%s' has the wrong length", key);
-    error_where(e, "%s", config->path);
-    error_found(e, "%d", found);
-    return error_expected(e, "%d", n);
+    return error_set(e, META,
+                     "configuration list '%s' has the wrong length" WHERE "%s" FOUND "%d" EXPECTED "%d", key,
+                     config->path, found, n);
 }
 
 void config_destroy(struct config *config) {

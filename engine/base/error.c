@@ -91,32 +91,61 @@ static int error_exit_of(enum status code) {
     }
 }
 
-/* Formats into out. Long text loses its middle, because paths differ at their ends. Control characters become
- * '?': names come from files, and an error is one line. */
-static void print_shortened(char *out, size_t out_bytes, const char *format, va_list args) {
-    char whole[4096];
-    vsnprintf(whole, sizeof whole, format, args);
-    size_t n = strlen(whole);
+/* Copies a text of n bytes. Long text loses its middle, because paths differ at their ends. Control
+ * characters become '?': names come from files, and an error is one line. */
+static void copy_shortened(char *out, size_t out_bytes, const char *text, size_t n) {
     if (n < out_bytes) {
-        memcpy(out, whole, n + 1);
+        memcpy(out, text, n);
+        out[n] = 0;
     } else {
         size_t head = (out_bytes - 4) / 2, tail = out_bytes - 4 - head;
-        memcpy(out, whole, head);
+        memcpy(out, text, head);
         memcpy(out + head, "...", 3);
-        memcpy(out + head + 3, whole + n - tail, tail + 1);
+        memcpy(out + head + 3, text + n - tail, tail);
+        out[out_bytes - 1] = 0;
     }
     for (char *c = out; *c; c++)
         if ((unsigned char)*c < 0x20 || *c == 0x7f) *c = '?';
 }
 
-enum status error_set(struct error *e, enum status code, const char *what, ...) {
+enum status error_set(struct error *e, enum status code, const char *format, ...) {
     if (e->code != OK) return e->code;
     memset(e, 0, sizeof *e);
     e->code = code;
     e->exit = error_exit_of(code);
+    char whole[4 * 4096], head[1024];
+    struct {
+        char *text;
+        size_t bytes;
+    } part[] = {{e->what, sizeof e->what},
+                {e->where, sizeof e->where},
+                {e->found, sizeof e->found},
+                {e->expected, sizeof e->expected}};
     va_list args;
-    va_start(args, what);
-    print_shortened(e->what, sizeof e->what, what, args);
+    va_start(args, format);
+    va_list again;
+    va_copy(again, args);
+    vsnprintf(whole, sizeof whole, format, again);
+    va_end(again);
+    size_t n = strlen(whole), from = 0;
+    /* A part ends where the text of the format before the next separator ends. Separators are not searched in
+     * the text itself, because file names may contain any byte. */
+    for (size_t at = 0, part_index = 0; from <= n; at++) {
+        if (format[at] && (format[at] < 1 || format[at] > 3)) continue;
+        size_t to = n;
+        if (format[at] && at < sizeof head) {
+            memcpy(head, format, at);
+            head[at] = 0;
+            va_copy(again, args);
+            int bytes = vsnprintf(NULL, 0, head, again);
+            va_end(again);
+            if (bytes >= 0 && (size_t)bytes < n) to = (size_t)bytes;
+        }
+        copy_shortened(part[part_index].text, part[part_index].bytes, whole + from, to - from);
+        if (!format[at]) break;
+        part_index = (size_t)format[at];
+        from = to + 1;
+    }
     va_end(args);
     return code;
 }
@@ -125,10 +154,12 @@ enum status error_set(struct error *e, enum status code, const char *what, ...) 
 #define FILL_FIELD(field)                                                                                    \
     do {                                                                                                     \
         if (e->field[0]) return e->code;                                                                     \
+        char text[4096];                                                                                     \
         va_list args;                                                                                        \
         va_start(args, format);                                                                              \
-        print_shortened(e->field, sizeof e->field, format, args);                                            \
+        vsnprintf(text, sizeof text, format, args);                                                          \
         va_end(args);                                                                                        \
+        copy_shortened(e->field, sizeof e->field, text, strlen(text));                                       \
         return e->code;                                                                                      \
     } while (0)
 

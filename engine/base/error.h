@@ -50,13 +50,20 @@ struct error {
 /* Name of a code for scripts ("TRUNC"). Never NULL. */
 const char *status_name(enum status code);
 
-/* Starts an error with a code and a printf-style description. The exit class follows from the code; the other
- * fields are empty. If *e already holds an error, nothing changes: the first error stays. e may not be NULL.
- * Returns e->code. */
-enum status error_set(struct error *e, enum status code, const char *what, ...)
+/* Separators of the parts in the format of error_set(). */
+#define WHERE    "\1"
+#define FOUND    "\2"
+#define EXPECTED "\3"
+
+/* Fills an error: return error_set(e, DUP, "two tensors have the same name" WHERE "%s" FOUND "'%s'", path,
+ * name). The parts follow in this order, each at most once, and all but the first may be absent. The exit
+ * class follows from the code. If *e already holds an error, nothing changes: the first error stays. e may
+ * not be NULL. Returns e->code. */
+enum status error_set(struct error *e, enum status code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* error_where, error_found, error_expected: fill a part of the error unless already set. Return e->code. */
+/* error_where, error_found, error_expected: add a part to an error of another function, unless the part is
+ * set. Return e->code. */
 enum status error_where(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_found(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));
 enum status error_expected(struct error *e, const char *format, ...) __attribute__((format(printf, 2, 3)));

@@ -14,11 +14,9 @@ enum status header_limit_check(struct sys *sys, const char *path, uint64_t bytes
     char size[SIZE_TEXT_BYTES];
     if (!budget || least <= budget || least <= reserved + HEADER_LIMIT_MIN) return OK;
     least += DESCRIPTORS;
-    error_set(e, BUDGET,
-              "the model does not fit the memory budget; the smallest budget that works is --max-ram %" PRIu64
-              "B (%s)",
-              least, size_text(least, size));
-    error_where(e, "%s", path);
-    error_found(e, "a budget of %s", size_text(budget, size));
-    return error_expected(e, "at least %s for the header of this file", size_text(bytes, size));
+    return error_set(
+        e, BUDGET,
+        "the model does not fit the memory budget; the smallest budget that works is --max-ram %" PRIu64
+        "B (%s)" WHERE "%s" FOUND "a budget of %s" EXPECTED "at least %s for the header of this file",
+        least, size_text(least, size), path, size_text(budget, size), size_text(bytes, size));
 }

@@ -9,15 +9,13 @@ enum status source_open(struct sys *sys, const char *path, struct byte_source *s
     *source = (struct byte_source){.sys = sys, .file = -1, .direct = -1};
     int file = sys->open(sys, path);
     if (file < 0) {
-        error_set(e, file == -ENOENT || file == -ENOTDIR ? MISSING : IO, "cannot open file");
-        error_where(e, "%s", path);
-        return error_found(e, "%s", strerror(-file));
+        return error_set(e, file == -ENOENT || file == -ENOTDIR ? MISSING : IO,
+                         "cannot open file" WHERE "%s" FOUND "%s", path, strerror(-file));
     }
     source->file = file;
     int failed = sys->identify(sys, file, &source->identity);
     if (failed || !source->identity.regular) {
-        error_set(e, IO, "cannot read file");
-        error_where(e, "%s", path);
+        error_set(e, IO, "cannot read file" WHERE "%s", path);
         failed ? error_found(e, "%s", strerror(-failed)) : error_found(e, "a folder, pipe or device");
         error_expected(e, "a regular file");
         source_close(source);
@@ -90,8 +88,7 @@ static enum status check_unchanged(const struct byte_source *source, struct erro
     if (!failed && now.bytes == then->bytes && now.modified_ns == then->modified_ns &&
         source_is_inode(then, &now))
         return OK;
-    error_set(e, CHANGED, "file changed while it was in use");
-    error_where(e, "%s", source->path);
+    error_set(e, CHANGED, "file changed while it was in use" WHERE "%s", source->path);
     if (failed)
         error_found(e, "%s", strerror(-failed));
     else if (now.bytes == then->bytes)
@@ -103,17 +100,16 @@ static enum status check_unchanged(const struct byte_source *source, struct erro
 
 static enum status read_failed(const struct byte_source *source, uint64_t at, int64_t problem,
                                struct error *e) {
-    error_set(e, IO, "cannot read file");
-    error_where(e, "%s, byte %" PRIu64, source->path, at);
-    return error_found(e, "%s", strerror((int)-problem));
+    return error_set(e, IO, "cannot read file" WHERE "%s, byte %" PRIu64 FOUND "%s", source->path, at,
+                     strerror((int)-problem));
 }
 
 static enum status ends_early(const struct byte_source *source, uint64_t bytes, uint64_t offset,
                               uint64_t done, struct error *e) {
-    error_set(e, TRUNC, "file ends too early, maybe an incomplete download");
-    error_where(e, "%s, byte %" PRIu64, source->path, offset + done);
-    error_found(e, "%" PRIu64 " bytes", done);
-    return error_expected(e, "%" PRIu64 " bytes from byte %" PRIu64, bytes, offset);
+    return error_set(e, TRUNC,
+                     "file ends too early, maybe an incomplete download" WHERE "%s, byte %" PRIu64 FOUND
+                     "%" PRIu64 " bytes" EXPECTED "%" PRIu64 " bytes from byte %" PRIu64,
+                     source->path, offset + done, done, bytes, offset);
 }
 
 static enum status read_memory(const struct byte_source *source, void *to, uint64_t bytes, uint64_t offset,

@@ -1,6 +1,7 @@
 /* The functions of struct sys for POSIX systems. See sys.h. */
 #include "engine/base/sys.h"
 
+#include "engine/base/error.h"
 #include "engine/base/free_memory.h"
 
 #include <errno.h>
@@ -252,6 +253,14 @@ static int machine_thread_start(struct sys *sys, struct sys_thread **out, void (
     }
     *out = thread;
     return 0;
+}
+
+void *sys_new(struct sys *sys, size_t n, size_t element_bytes, const char *what, struct error *e) {
+    size_t bytes;
+    void *memory =
+        __builtin_mul_overflow(n, element_bytes, &bytes) ? NULL : sys->alloc(sys, LINE_HOST, bytes);
+    if (!memory) error_set(e, MEMORY, "no memory for %s", what);
+    return memory;
 }
 
 void sys_cond_init(pthread_cond_t *there) {

@@ -117,6 +117,11 @@ struct sys {
     struct memory_use use;                /* byte counters; read with sys_memory_use */
 };
 
+/* Allocates n zeroed elements of element_bytes each (LINE_HOST). Fails with MEMORY, "no memory for WHAT":
+ * then returns NULL. Freed with sys->release. */
+struct error;
+void *sys_new(struct sys *sys, size_t n, size_t element_bytes, const char *what, struct error *e);
+
 /* Initialises a condition for sys->wait on the monotonic clock (the C library's default: wall clock). */
 void sys_cond_init(pthread_cond_t *there);
 

@@ -171,10 +171,10 @@ enum status thread_pool_start(struct thread_pool *thread_pool, struct error *e) 
         struct sys_thread **thread = &thread_pool->thread[thread_pool->n_started];
         int failed = thread_pool->sys->thread_start(thread_pool->sys, thread, member_main, thread_pool);
         if (failed) {
-            error_set(e, MEMORY, "cannot start compute thread %d of %d", thread_pool->n_started + 1,
-                      thread_pool->n_members);
-            error_found(e, "%s", strerror(-failed));
-            return error_expected(e, "fewer threads: -t %d", thread_pool->n_started);
+            return error_set(
+                e, MEMORY, "cannot start compute thread %d of %d" FOUND "%s" EXPECTED "fewer threads: -t %d",
+                thread_pool->n_started + 1, thread_pool->n_members, strerror(-failed),
+                thread_pool->n_started);
         }
         thread_pool->n_started++;
     }

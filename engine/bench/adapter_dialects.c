@@ -89,9 +89,7 @@ const struct adapter_naming *adapter_naming_find(const char *name, struct error 
         if (!strcmp(dialects[i].name, name)) return &dialects[i];
     for (int i = 0; i < N_DIALECTS && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, "%s%s", i ? ", " : "", dialects[i].name);
-    error_set(e, USAGE, "unknown adapter dialect");
-    error_found(e, "'%s'", name);
-    error_expected(e, "%s", names);
+    error_set(e, USAGE, "unknown adapter dialect" FOUND "'%s'" EXPECTED "%s", name, names);
     return NULL;
 }
 

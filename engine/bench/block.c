@@ -331,9 +331,8 @@ static enum status find_type(const char *name, enum dtype *type, struct error *e
             *type = (enum dtype)i;
             return OK;
         }
-    error_set(e, USAGE, "unknown weight type");
-    error_found(e, "%s", name);
-    return error_expected(e, "f32, f16, q8_0, q4_k, f8_e4m3 ...");
+    return error_set(e, USAGE, "unknown weight type" FOUND "%s" EXPECTED "f32, f16, q8_0, q4_k, f8_e4m3 ...",
+                     name);
 }
 
 /* Measures block and decoder in bf16, or, with another type or an adapter, the block at two lengths. */

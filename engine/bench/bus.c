@@ -138,9 +138,8 @@ static void bus_add_row(struct bus *bus, const char *path, int64_t piece, double
 }
 
 static enum status bus_unreadable(struct error *e, const char *path, int problem) {
-    error_set(e, problem == ENOENT ? MISSING : IO, "cannot read the test file");
-    error_where(e, "%s", path);
-    return error_found(e, "%s", strerror(problem));
+    return error_set(e, problem == ENOENT ? MISSING : IO, "cannot read the test file" WHERE "%s" FOUND "%s",
+                     path, strerror(problem));
 }
 
 /* Measures one piece size, with or without O_DIRECT; no row if O_DIRECT is not supported. */
@@ -176,9 +175,8 @@ static enum status measure_disk(struct bus *bus, struct error *e) {
 }
 
 static enum status unwritable(struct error *e, const char *folder, int problem) {
-    error_set(e, OUTPUT, "cannot write the test file");
-    error_where(e, "%s", folder);
-    return error_found(e, "%s", strerror(-problem));
+    return error_set(e, OUTPUT, "cannot write the test file" WHERE "%s" FOUND "%s", folder,
+                     strerror(-problem));
 }
 
 /* Fills the buffer with incompressible bytes (xorshift generator). */
@@ -232,10 +230,11 @@ static enum status bus_open_file(struct bus *bus, const char *path, struct error
     int problem = bus->file < 0 ? bus->file : sys->identify(sys, bus->file, &identity);
     if (problem < 0) return bus_unreadable(e, path, -problem);
     if (!identity.regular || identity.bytes < piece_bytes[0]) {
-        error_set(e, LIMIT, "the test file is too small or not a regular file");
-        error_where(e, "%s", path);
-        error_found(e, "%lld bytes%s", (long long)identity.bytes, identity.regular ? "" : ", not regular");
-        return error_expected(e, "a file of at least %lld bytes", (long long)piece_bytes[0]);
+        return error_set(e, LIMIT,
+                         "the test file is too small or not a regular file" WHERE "%s" FOUND
+                         "%lld bytes%s" EXPECTED "a file of at least %lld bytes",
+                         path, (long long)identity.bytes, identity.regular ? "" : ", not regular",
+                         (long long)piece_bytes[0]);
     }
     /* Only the start of a large file is read, because reading more would only repeat the measurement. */
     bus->file_bytes = identity.bytes < 4ll * FILE_BYTES ? identity.bytes : 4ll * FILE_BYTES;

@@ -125,8 +125,7 @@ static enum status list_tensors(struct writer *w, const char *prefix, const stru
 
 static enum status make_folder(const char *path, struct error *e) {
     if (mkdir(path, 0777) == 0 || errno == EEXIST) return OK;
-    error_set(e, OUTPUT, "cannot create folder");
-    return error_where(e, "%s", path);
+    return error_set(e, OUTPUT, "cannot create folder" WHERE "%s", path);
 }
 
 /* Checks the free disk space before minutes of writing. */
@@ -135,10 +134,10 @@ static enum status checkpoint_check_disk(const struct writer *w, struct error *e
     if (statvfs(w->folder, &s)) return OK;
     uint64_t free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
     if (free_bytes >= w->all) return OK;
-    error_set(e, OUTPUT, "not enough disk space for the checkpoint");
-    error_where(e, "%s", w->folder);
-    error_found(e, "%.2f GB free", (double)free_bytes / 1e9);
-    return error_expected(e, "%.2f GB", (double)w->all / 1e9);
+    return error_set(e, OUTPUT,
+                     "not enough disk space for the checkpoint" WHERE "%s" FOUND "%.2f GB free" EXPECTED
+                     "%.2f GB",
+                     w->folder, (double)free_bytes / 1e9, (double)w->all / 1e9);
 }
 
 /* Returns a file's path in a subfolder of the checkpoint (NULL: the top folder), and creates the folder. NULL
@@ -166,9 +165,7 @@ static enum status write_small(struct writer *w, const char *folder, const char 
     for (; n_bytes && n > 0; n_bytes -= (uint64_t)n, bytes += n) n = sys_write(sys, out, bytes, n_bytes);
     if (out >= 0) sys->close(sys, out);
     if (n <= 0) {
-        error_set(e, OUTPUT, "cannot write file");
-        error_where(e, "%s", path);
-        error_found(e, "%s", strerror(n ? (int)-n : EIO));
+        error_set(e, OUTPUT, "cannot write file" WHERE "%s" FOUND "%s", path, strerror(n ? (int)-n : EIO));
     }
     sys->release(sys, path);
     return e->code;

@@ -136,9 +136,10 @@ static enum status list_component(struct adapter_writer *w, int slot, struct err
     struct component c;
     char prefix[BLOCK_NAME_MAX];
     if (!adapter_naming_prefix(w->dialect, w->recipe, slot, prefix)) {
-        error_set(e, USAGE, "this adapter dialect does not support text encoders");
-        error_found(e, "%s", w->dialect->name);
-        return error_expected(e, "another dialect, or the denoiser only");
+        return error_set(e, USAGE,
+                         "this adapter dialect does not support text encoders" FOUND "%s" EXPECTED
+                         "another dialect, or the denoiser only",
+                         w->dialect->name);
     }
     struct block_ref *refs = w->sys->alloc(w->sys, LINE_HOST, FAMILY_BLOCKS_MAX * sizeof *refs);
     if (!refs) return error_set(e, MEMORY, "no memory for a list of blocks");
@@ -289,9 +290,8 @@ static enum status read_options(struct adapter_writer *w, struct error *e) {
         return error_set(e, USAGE, "an adapter's dtype must be f32, f16 or bf16");
     w->dtype = stored_types_plain(&types);
     if (o->rank >= 1 && o->rank <= SLUICE_ADAPTER_RANK_MAX) return OK;
-    error_set(e, USAGE, "invalid adapter rank");
-    error_found(e, "%d", o->rank);
-    return error_expected(e, "1 to %d", SLUICE_ADAPTER_RANK_MAX);
+    return error_set(e, USAGE, "invalid adapter rank" FOUND "%d" EXPECTED "1 to %d", o->rank,
+                     SLUICE_ADAPTER_RANK_MAX);
 }
 
 static void adapter_writer_end(struct adapter_writer *w) {

@@ -67,9 +67,7 @@ static enum status stored_type_fail(const char *name, size_t length, const char 
     size_t n = 0;
     for (size_t i = 0; i < sizeof known / sizeof *known && n < sizeof names; i++)
         n += (size_t)snprintf(names + n, sizeof names - n, " %s", known[i].name);
-    error_set(e, USAGE, "%s", what);
-    error_where(e, "supported:%s", names);
-    return error_found(e, "'%.*s'", (int)length, name);
+    return error_set(e, USAGE, "%s" WHERE "supported:%s" FOUND "'%.*s'", what, names, (int)length, name);
 }
 
 static bool any_in(const struct stored_types *types, enum files files) {

@@ -123,9 +123,8 @@ static enum status dd_file(struct load *l, struct byte_source *source, void *arg
         if (n == -EINTR) continue;
         if (n == 0) break;
         if (n < 0) {
-            error_set(e, IO, "cannot read file");
-            error_where(e, "%s", source->path);
-            return error_found(e, "%s", strerror((int)-n));
+            return error_set(e, IO, "cannot read file" WHERE "%s" FOUND "%s", source->path,
+                             strerror((int)-n));
         }
         at += n;
         dd->left -= (uint64_t)n < dd->left ? (uint64_t)n : dd->left;

@@ -195,9 +195,8 @@ static enum status predict_families(struct bench *bench, const struct device *cu
 
 static enum status no_card(const char *name, struct error *e) {
     char known[128];
-    error_set(e, USAGE, "unknown GPU model");
-    error_found(e, "%.60s", name);
-    return error_expected(e, "%s", cuda_card_names(known, sizeof known));
+    return error_set(e, USAGE, "unknown GPU model" FOUND "%.60s" EXPECTED "%s", name,
+                     cuda_card_names(known, sizeof known));
 }
 
 enum status predict_bench(struct bench *bench, const char *name, enum dtype type, struct error *e) {

@@ -441,9 +441,8 @@ __attribute__((noinline)) static enum status fill_table(struct stream_bench *b, 
     if (is_clock(&b->bench, "timed"))
         return stream_timed(&b->table, watch, e) == OK ? stream_async(&b->async, watch, e) : e->code;
     if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
-    error_set(e, USAGE, "unknown clock of bench stream");
-    error_found(e, "\"%s\"", b->bench.options.clock);
-    return error_expected(e, "timed or paced");
+    return error_set(e, USAGE, "unknown clock of bench stream" FOUND "\"%s\"" EXPECTED "timed or paced",
+                     b->bench.options.clock);
 }
 
 int sluice_bench_stream(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {

@@ -140,8 +140,9 @@ void synthetic_tokenizer_add_file(struct synthetic_tokenizer *made, const char *
 }
 
 enum status vocabulary_too_small(int n_ids, int least, struct error *e) {
-    error_set(e, USAGE, "a vocabulary of %d tokens is too small for this tokenizer", n_ids);
-    return error_expected(e, "%d or more", least);
+    return error_set(e, USAGE,
+                     "a vocabulary of %d tokens is too small for this tokenizer" EXPECTED "%d or more", n_ids,
+                     least);
 }
 
 static enum status make_qwen(struct sys *sys, int n_ids, struct synthetic_tokenizer *made, struct error *e) {

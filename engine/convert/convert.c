@@ -23,9 +23,10 @@ static enum status convert_check_output(struct conversion *c, struct error *e) {
     const char *output = c->options->output ? c->options->output : "";
     c->to_gguf = convert_ends_with(output, ".gguf");
     if (c->to_gguf || convert_ends_with(output, ".safetensors")) return OK;
-    error_set(e, USAGE, "unknown output extension");
-    error_found(e, "\"%s\"", output);
-    return error_expected(e, "a name that ends in .gguf or .safetensors");
+    return error_set(e, USAGE,
+                     "unknown output extension" FOUND "\"%s\"" EXPECTED
+                     "a name that ends in .gguf or .safetensors",
+                     output);
 }
 
 /* Fails if the output would replace an input. */
@@ -38,9 +39,9 @@ static enum status check_inputs_spared(const struct conversion *c, struct error 
         read |= identity->device == (uint64_t)s.st_dev && identity->inode == (uint64_t)s.st_ino;
     }
     if (!read) return OK;
-    error_set(e, USAGE, "the output is one of the input files");
-    error_where(e, "%s", c->options->output);
-    return error_expected(e, "another output name");
+    return error_set(e, USAGE,
+                     "the output is one of the input files" WHERE "%s" EXPECTED "another output name",
+                     c->options->output);
 }
 
 static enum status convert_check_disk(const struct conversion *c, struct error *e) {
@@ -51,10 +52,9 @@ static enum status convert_check_disk(const struct conversion *c, struct error *
     if (!known) return e->code;
     uint64_t free_bytes = (uint64_t)s.f_bavail * s.f_frsize;
     if (free_bytes >= c->bytes) return OK;
-    error_set(e, OUTPUT, "not enough disk space for the output");
-    error_where(e, "%s", c->options->output);
-    error_found(e, "%.1f MB free", (double)free_bytes / 1e6);
-    return error_expected(e, "%.1f MB", (double)c->bytes / 1e6);
+    return error_set(
+        e, OUTPUT, "not enough disk space for the output" WHERE "%s" FOUND "%.1f MB free" EXPECTED "%.1f MB",
+        c->options->output, (double)free_bytes / 1e6, (double)c->bytes / 1e6);
 }
 
 /* True for GGUF keys that are not copied: keys that the output sets, and keys about the input's layout. */

@@ -65,14 +65,14 @@ static const struct weight_name *base_name(const struct weight_names *names, con
 
 /* Fails because the weight is a temporal slice of a larger kernel, which cannot be merged into. */
 static enum status fail_slice(const struct index_entry *entry, const struct component *c, struct error *e) {
-    error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'", entry->name);
-    return error_where(e, "%s", c->index.sources[entry->source].path);
+    return error_set(e, UNSUPPORTED, "an adapter cannot be merged into a slice of tensor '%s'" WHERE "%s",
+                     entry->name, c->index.sources[entry->source].path);
 }
 
 static enum status fail_scale(const struct adapter *a, const struct change *c, struct error *e) {
-    error_set(e, META, "the strength of an adapter times the scale of its module '%.*s' is too large",
-              c->module->name_bytes, c->module->name);
-    return error_where(e, "%s", a->index.sources[0].path);
+    return error_set(
+        e, META, "the strength of an adapter times the scale of its module '%.*s' is too large" WHERE "%s",
+        c->module->name_bytes, c->module->name, a->index.sources[0].path);
 }
 
 /* Adds one change of an adapter to merge.pieces. Skips layers that the base model's files lack. */
@@ -143,15 +143,16 @@ static enum status find_in_slot(const struct merge_subject *s, const struct adap
     for (int i = 0; i < r->changes.n && e->code == OK; i++)
         change_check_shape(a, &r->changes.at[i], &size, e);
     if (e->code != OK || r->changes.n) return e->code;
-    error_set(e, MISSING, "the adapter changes nothing in this component");
-    error_where(e, "%s", a->index.sources[0].path);
-    return error_expected(e, "modules for the %s", s->family->display_name);
+    return error_set(e, MISSING,
+                     "the adapter changes nothing in this component" WHERE "%s" EXPECTED "modules for the %s",
+                     a->index.sources[0].path, s->family->display_name);
 }
 
 static enum status fail_kind(const struct merge_subject *s, struct error *e) {
-    error_set(e, UNSUPPORTED, "adapters can be merged only into transformers, UNets and text encoders");
-    error_where(e, "%s", s->path);
-    return error_found(e, "%s", s->family->display_name);
+    return error_set(e, UNSUPPORTED,
+                     "adapters can be merged only into transformers, UNets and text encoders" WHERE "%s" FOUND
+                     "%s",
+                     s->path, s->family->display_name);
 }
 
 /* Finds the best pipeline for an adapter. If none fits, returns the error of the first, most common
@@ -194,8 +195,8 @@ static enum status find_changes(struct merge *m, const struct merge_subject *s, 
 static enum status open_adapter(struct merge *m, const struct merge_subject *s,
                                 const struct sluice_lora *lora, struct error *e) {
     if (!lora->path || !isfinite(lora->strength)) {
-        error_set(e, USAGE, "a LoRA needs a file and a finite strength");
-        return error_where(e, "%s", lora->path ? lora->path : "NULL");
+        return error_set(e, USAGE, "a LoRA needs a file and a finite strength" WHERE "%s",
+                         lora->path ? lora->path : "NULL");
     }
     if (lora->strength == 0) return OK;
     struct merged_adapter *a = &m->adapters[m->n_adapters++];

@@ -23,8 +23,7 @@ static char *input_path(struct conversion *c, const char *path, struct error *e)
     if (!is_pipeline) return path_copy(c->sys, path, e);
     char *part = c->options->part ? path_existing(c->sys, path, c->options->part, e) : NULL;
     if (part || e->code != OK) return part;
-    error_set(e, USAGE, "--part is needed to choose the component to convert");
-    error_where(e, "%s", path);
+    error_set(e, USAGE, "--part is needed to choose the component to convert" WHERE "%s", path);
     if (c->options->part) error_found(e, "%s", c->options->part);
     error_expected(e, "--part with the name of one of its folders, such as transformer");
     return NULL;
@@ -49,9 +48,10 @@ static enum status open_inputs(struct conversion *c, struct tensor_index *parts,
 static enum status open_files(struct conversion *c, struct error *e) {
     int n = c->options->n_inputs;
     if (n < 1 || n > INPUTS_MAX) {
-        error_set(e, USAGE, "wrong number of inputs to convert");
-        error_found(e, "%d inputs", n);
-        return error_expected(e, "1 to %d files or folders", INPUTS_MAX);
+        return error_set(e, USAGE,
+                         "wrong number of inputs to convert" FOUND "%d inputs" EXPECTED
+                         "1 to %d files or folders",
+                         n, INPUTS_MAX);
     }
     struct tensor_index *parts = c->sys->alloc(c->sys, LINE_HOST, (size_t)n * sizeof *parts);
     if (!parts) return error_set(e, MEMORY, "no memory for %d inputs", n);
@@ -98,8 +98,8 @@ static enum status fail_part(const struct conversion *c, const struct contents *
         n += (size_t)snprintf(
             names + n, sizeof names - n, "%s%s", i ? ", " : "",
             part_name(part_slot(c, contents->component[i].family, contents->component[i].prefix)));
-    error_set(e, USAGE, "--part is needed to choose the component of this file");
-    error_where(e, "%s", c->whole.sources[0].path);
+    error_set(e, USAGE, "--part is needed to choose the component of this file" WHERE "%s",
+              c->whole.sources[0].path);
     if (c->options->part) error_found(e, "%s", c->options->part);
     return error_expected(e, "--part with one of %s", names);
 }
@@ -206,9 +206,10 @@ static enum status bind_family(struct conversion *c, const char *prefix, struct 
 }
 
 static enum status fail_unknown(const struct conversion *c, struct error *e) {
-    error_set(e, UNSUPPORTED, "an adapter cannot be merged into weights of an unknown model");
-    error_where(e, "%s", c->whole.sources[0].path);
-    return error_expected(e, "a transformer, UNet or text encoder");
+    return error_set(e, UNSUPPORTED,
+                     "an adapter cannot be merged into weights of an unknown model" WHERE "%s" EXPECTED
+                     "a transformer, UNet or text encoder",
+                     c->whole.sources[0].path);
 }
 
 enum status convert_open(struct conversion *c, struct error *e) {

@@ -131,9 +131,9 @@ static float work(struct conversion *c, struct convert_work w) {
 static enum status convert_check_finite(const struct conversion *c, const struct index_entry *entry,
                                         float largest, struct error *e) {
     if (isfinite(largest)) return OK;
-    error_set(e, NONFINITE, "tensor '%s' has a value that is not finite", entry->name);
-    error_where(e, "%s", c->whole.sources[entry->source].path);
-    return error_expected(e, "finite values");
+    return error_set(e, NONFINITE,
+                     "tensor '%s' has a value that is not finite" WHERE "%s" EXPECTED "finite values",
+                     entry->name, c->whole.sources[entry->source].path);
 }
 
 /* Fails if the largest magnitude is beyond the output type's range. */
@@ -141,11 +141,11 @@ static enum status check_held(const struct conversion *c, const struct converted
                               struct error *e) {
     float most = quantise_most(item->dtype);
     if (convert_check_finite(c, item->entry, largest, e) != OK || largest <= most) return e->code;
-    error_set(e, LIMIT, "tensor '%s' has a value that %s cannot hold", item->entry->name,
-              dtype_name(item->dtype));
-    error_where(e, "%s", c->whole.sources[item->entry->source].path);
-    error_found(e, "%g", (double)largest);
-    return error_expected(e, "at most %g, or another --type", (double)most);
+    return error_set(e, LIMIT,
+                     "tensor '%s' has a value that %s cannot hold" WHERE "%s" FOUND "%g" EXPECTED
+                     "at most %g, or another --type",
+                     item->entry->name, dtype_name(item->dtype), c->whole.sources[item->entry->source].path,
+                     (double)largest, (double)most);
 }
 
 static enum status convert_report_progress(const struct conversion *c, const struct converted *item,

@@ -25,12 +25,12 @@ struct rules {
 };
 
 static enum status convert_fail_type(const char *where, const char *found, bool to_gguf, struct error *e) {
-    error_set(e, USAGE, "unknown type, or a type that this output format cannot store");
-    error_where(e, "%s", where);
-    error_found(e, "%s", found);
-    return error_expected(e, "%s",
-                          to_gguf ? "q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32 in .gguf"
-                                  : "int8_convrot, f8_e4m3, f8_e5m2, bf16, f16 or f32 in .safetensors");
+    return error_set(e, USAGE,
+                     "unknown type, or a type that this output format cannot store" WHERE "%s" FOUND
+                     "%s" EXPECTED "%s",
+                     where, found,
+                     to_gguf ? "q8_0, q6_k, q5_k, q5_0, q4_k, q4_0, bf16, f16 or f32 in .gguf"
+                             : "int8_convrot, f8_e4m3, f8_e5m2, bf16, f16 or f32 in .safetensors");
 }
 
 static bool is_f8(enum dtype dtype) {
@@ -56,10 +56,10 @@ static enum status read_type(const char *where, const char *name, bool to_gguf, 
 }
 
 static enum status fail_rule(const char *rule, const char *found, struct error *e) {
-    error_set(e, USAGE, "invalid --rule");
-    error_where(e, "--rule \"%s\"", rule);
-    error_found(e, "%s", found);
-    return error_expected(e, "regex=type, for instance 'attn.*weight=q8_0'");
+    return error_set(e, USAGE,
+                     "invalid --rule" WHERE "--rule \"%s\"" FOUND "%s" EXPECTED
+                     "regex=type, for instance 'attn.*weight=q8_0'",
+                     rule, found);
 }
 
 static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf, struct error *e) {
@@ -84,9 +84,7 @@ static enum status read_rule(struct rules *rules, const char *rule, bool to_gguf
 static enum status read_rules(struct rules *rules, const struct conversion *c, struct error *e) {
     int n = c->options->n_rules;
     if (n > RULES_MAX) {
-        error_set(e, USAGE, "too many --rule options");
-        error_found(e, "%d", n);
-        return error_expected(e, "at most %d", RULES_MAX);
+        return error_set(e, USAGE, "too many --rule options" FOUND "%d" EXPECTED "at most %d", n, RULES_MAX);
     }
     rules->data = pcre2_match_data_create(1, NULL);
     rules->context = pcre2_match_context_create(NULL);
@@ -103,9 +101,9 @@ static int find_rule(const struct rules *rules, const char *name, struct error *
         if (found >= 0) return i;
         if (found == PCRE2_ERROR_NOMATCH) continue;
         error_set(e, USAGE,
-                  "the regular expression of a rule takes too long to match a tensor name: simplify it");
-        error_where(e, "--rule \"%s\"", rules->text[i]);
-        error_found(e, "%s", name);
+                  "the regular expression of a rule takes too long to match a tensor name: simplify it" WHERE
+                  "--rule \"%s\"" FOUND "%s",
+                  rules->text[i], name);
         return -1;
     }
     return -1;
@@ -214,21 +212,19 @@ static enum status add_form(struct conversion *c, const struct index_entry *entr
 
 static enum status check_rank(const struct conversion *c, const struct index_entry *entry, struct error *e) {
     if (entry->rank <= TENSOR_RANK_MAX) return OK;
-    error_set(e, UNSUPPORTED, "tensor '%s' has too many dimensions", entry->name);
-    error_where(e, "%s", c->whole.sources[entry->source].path);
-    error_found(e, "%d", entry->rank);
-    return error_expected(e, "at most %d", TENSOR_RANK_MAX);
+    return error_set(e, UNSUPPORTED,
+                     "tensor '%s' has too many dimensions" WHERE "%s" FOUND "%d" EXPECTED "at most %d",
+                     entry->name, c->whole.sources[entry->source].path, entry->rank, TENSOR_RANK_MAX);
 }
 
 /* Fails if an adapter changes a tensor whose type cannot be written. */
 static enum status check_merged(const struct conversion *c, const struct index_entry *entry, enum dtype dtype,
                                 struct error *e) {
     if (!merge_changes(c->merge, entry) || quantise_can(dtype, dtype_block_values(dtype))) return OK;
-    error_set(e, UNSUPPORTED, "tensor '%s' cannot keep its type when an adapter is merged into it",
-              entry->name);
-    error_where(e, "%s", c->whole.sources[entry->source].path);
-    error_found(e, "%s", dtype_name(dtype));
-    return error_expected(e, "another type by --type");
+    return error_set(e, UNSUPPORTED,
+                     "tensor '%s' cannot keep its type when an adapter is merged into it" WHERE "%s" FOUND
+                     "%s" EXPECTED "another type by --type",
+                     entry->name, c->whole.sources[entry->source].path, dtype_name(dtype));
 }
 
 static enum status choose_one(struct conversion *c, const struct index_entry *entry,

@@ -42,8 +42,8 @@ static bool scalar_value(const struct index_entry *entry, const void *from, doub
 
 static enum status alpha_fail(const struct adapter *a, const struct index_entry *entry, enum status code,
                               const char *what, struct error *e) {
-    error_set(e, code, "tensor '%s' of an adapter %s", entry->name, what);
-    return error_where(e, "%s", a->index.sources[0].path);
+    return error_set(e, code, "tensor '%s' of an adapter %s" WHERE "%s", entry->name, what,
+                     a->index.sources[0].path);
 }
 
 static enum status read_scalar(const struct adapter *a, const struct index_entry *entry, double *value,
@@ -105,10 +105,10 @@ static enum status check_patterns(const struct config *config, struct error *e) 
     for (int i = 0; i < config->n_values; i++) {
         const char *at = strstr(config->values[i].key, "alpha_pattern.");
         if (!at || !strpbrk(at, "*+?[](){}|^$\\")) continue;
-        error_set(e, UNSUPPORTED, "the adapter's alpha_pattern is a regular expression");
-        error_where(e, "%s", config->path);
-        error_found(e, "%s", at);
-        return error_expected(e, "plain names of modules");
+        return error_set(e, UNSUPPORTED,
+                         "the adapter's alpha_pattern is a regular expression" WHERE "%s" FOUND "%s" EXPECTED
+                         "plain names of modules",
+                         config->path, at);
     }
     return OK;
 }
@@ -124,8 +124,8 @@ static enum status peft_alpha(const struct config *peft, struct adapter_module *
     const struct config_value *by_root = peft_find(peft, part, name, "use_rslora", "");
     if (!alpha || alpha->kind == CONFIG_NULL) return OK;
     if (alpha->kind != CONFIG_NUMBER || !isfinite((float)alpha->number)) {
-        error_set(e, META, "the adapter's configuration value '%s' is not a finite number", alpha->key);
-        return error_where(e, "%s", peft->path);
+        return error_set(e, META, "the adapter's configuration value '%s' is not a finite number" WHERE "%s",
+                         alpha->key, peft->path);
     }
     double divisor = by_root && by_root->number != 0 ? sqrt((double)m->rank) : (double)m->rank;
     m->alpha = (float)alpha->number;

@@ -59,11 +59,10 @@ static enum status refuse_change(const struct finding *f, const struct change *c
     if (!found && !c->vector && c->module->tensor[ADAPTER_DORA])
         found = "DoRA, which rescales the weight's rows";
     if (!found) return OK;
-    error_set(e, UNSUPPORTED, "module '%.*s' of the adapter cannot be added to '%s'", c->module->name_bytes,
-              c->module->name, c->name->name);
-    error_where(e, "%s", path_of(f));
-    error_found(e, "%s", found);
-    return error_expected(e, "a LoRA pair for the weight of a linear layer or a convolution");
+    return error_set(e, UNSUPPORTED,
+                     "module '%.*s' of the adapter cannot be added to '%s'" WHERE "%s" FOUND "%s" EXPECTED
+                     "a LoRA pair for the weight of a linear layer or a convolution",
+                     c->module->name_bytes, c->module->name, c->name->name, path_of(f), found);
 }
 
 /* Returns the tensor that a change adds to a weight; NULL for a matrix difference, which is treated as
@@ -219,9 +218,8 @@ static int compare_changes(const void *a, const void *b) {
 
 static enum status fail_duplicate_change(const struct finding *f, const struct change *x,
                                          const struct change *y, struct error *e) {
-    error_set(e, DUP, "two modules of the adapter change '%s'", x->name->name);
-    error_where(e, "%s", path_of(f));
-    return error_found(e, "'%s' and '%s'", first_tensor(x->module), first_tensor(y->module));
+    return error_set(e, DUP, "two modules of the adapter change '%s'" WHERE "%s" FOUND "'%s' and '%s'",
+                     x->name->name, path_of(f), first_tensor(x->module), first_tensor(y->module));
 }
 
 /* Sorts changes and drops duplicates. A weight may be found under two names. If the adapter file has a layer

@@ -135,8 +135,8 @@ static enum status begin_vector(struct combining *x, const struct vector_change 
 }
 
 static enum status fail_scale(const struct factor *f, struct error *e) {
-    error_set(e, META, "strength times scale is too large for tensor '%s' of the adapter", f->name);
-    return error_where(e, "%s", f->source->path);
+    return error_set(e, META, "strength times scale is too large for tensor '%s' of the adapter" WHERE "%s",
+                     f->name, f->source->path);
 }
 
 static enum status make_vectors(struct combining *x, struct error *e) {

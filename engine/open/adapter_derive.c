@@ -78,22 +78,21 @@ enum status adapter_derived_size(const struct adapter *a, const struct adapter_m
         size->rows = one.rows;
         size->columns = one.columns;
         if (one.rows != other.rows || one.columns != other.columns) {
-            error_set(e, SHAPE, "the two matrices of module '%.*s' of the adapter differ in shape",
-                      m->name_bytes, m->name);
-            error_where(e, "%s", path);
-            return error_found(e, "[%" PRId64 ", %" PRId64 "] and [%" PRId64 ", %" PRId64 "]", one.rows,
-                               one.columns, other.rows, other.columns);
+            return error_set(e, SHAPE,
+                             "the two matrices of module '%.*s' of the adapter differ in shape" WHERE
+                             "%s" FOUND "[%" PRId64 ", %" PRId64 "] and [%" PRId64 ", %" PRId64 "]",
+                             m->name_bytes, m->name, path, one.rows, one.columns, other.rows, other.columns);
         }
     } else {
         size->rows = times(one.rows, other.rows);
         size->columns = times(one.columns, other.columns);
     }
     if (size->rank <= INT32_MAX && size->rows <= INT32_MAX && size->columns <= INT32_MAX) return OK;
-    error_set(e, OVERFLOW,
-              "the weight change of module '%.*s' of the adapter is too large: more than 2^31 rows, columns "
-              "or ranks",
-              m->name_bytes, m->name);
-    return error_where(e, "%s", path);
+    return error_set(
+        e, OVERFLOW,
+        "the weight change of module '%.*s' of the adapter is too large: more than 2^31 rows, columns "
+        "or ranks" WHERE "%s",
+        m->name_bytes, m->name, path);
 }
 
 static struct matrix make(const struct adapter *a, int64_t rows, int64_t columns, struct error *e) {

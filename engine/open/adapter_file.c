@@ -38,8 +38,8 @@ enum { NAME_SHOWN = 160 };
 static enum status module_fail(const struct adapter *a, const struct adapter_module *m, enum status code,
                                const char *what, struct error *e) {
     int skip = m->name_bytes > NAME_SHOWN ? m->name_bytes - NAME_SHOWN : 0;
-    error_set(e, code, "module '%.*s' of the adapter %s", m->name_bytes - skip, m->name + skip, what);
-    return error_where(e, "%s", path_of(a));
+    return error_set(e, code, "module '%.*s' of the adapter %s" WHERE "%s", m->name_bytes - skip,
+                     m->name + skip, what, path_of(a));
 }
 
 struct keyed_entry {
@@ -75,10 +75,10 @@ static enum status read_keys(struct adapter *a, struct keyed_entry *keyed, int *
         }
         ++*n;
         if (!k->key.refused) continue;
-        error_set(e, UNSUPPORTED, "tensor '%s' of the adapter is of an unsupported kind", k->entry->name);
-        error_where(e, "%s", path_of(a));
-        error_found(e, "%s", k->key.refused);
-        return error_expected(e, "LoRA, LoHa, LoKr, or weight differences");
+        return error_set(e, UNSUPPORTED,
+                         "tensor '%s' of the adapter is of an unsupported kind" WHERE "%s" FOUND "%s" EXPECTED
+                         "LoRA, LoHa, LoKr, or weight differences",
+                         k->entry->name, path_of(a), k->key.refused);
     }
     return OK;
 }
@@ -87,9 +87,10 @@ static enum status add_to_module(struct adapter *a, const struct keyed_entry *ke
     struct adapter_module *m = &a->modules[a->n_modules - 1];
     const struct index_entry **place = &m->tensor[keyed->key.role];
     if (*place) {
-        error_set(e, DUP, "two tensors of the adapter have the same role in one module");
-        error_where(e, "%s", path_of(a));
-        return error_found(e, "'%s' and '%s'", (*place)->name, keyed->entry->name);
+        return error_set(e, DUP,
+                         "two tensors of the adapter have the same role in one module" WHERE "%s" FOUND
+                         "'%s' and '%s'",
+                         path_of(a), (*place)->name, keyed->entry->name);
     }
     *place = keyed->entry;
     if (keyed->key.role == ADAPTER_DOWN) m->dialect = keyed->key.dialect;
@@ -200,9 +201,8 @@ static const struct role_shape role_shapes[] = {
 static enum status tensor_fail(const struct adapter *a, const struct index_entry *entry, enum status code,
                                const char *what, struct error *e) {
     char shape[128];
-    error_set(e, code, "tensor '%s' of the adapter %s", entry->name, what);
-    error_where(e, "%s", path_of(a));
-    return error_found(e, "%s %s", index_type_name(entry), adapter_print_shape(entry, shape, sizeof shape));
+    return error_set(e, code, "tensor '%s' of the adapter %s" WHERE "%s" FOUND "%s %s", entry->name, what,
+                     path_of(a), index_type_name(entry), adapter_print_shape(entry, shape, sizeof shape));
 }
 
 static enum status check_shape(const struct adapter *a, const struct index_entry *entry,
@@ -279,8 +279,7 @@ static enum status fail_no_adapter(const struct adapter *a, struct error *e) {
     struct contents contents = {0};
     struct error ignored = {0};
     contents_find(a->sys, &a->index, &contents, &ignored);
-    error_set(e, UNSUPPORTED, "the file is not a LoRA or other adapter");
-    error_where(e, "%s", path_of(a));
+    error_set(e, UNSUPPORTED, "the file is not a LoRA or other adapter" WHERE "%s", path_of(a));
     if (contents.n)
         error_found(e, "the weights of a model: %s (%s)", contents.component[0].family->display_name,
                     contents.component[0].family->name);

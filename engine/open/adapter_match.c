@@ -70,11 +70,12 @@ static enum status place_derived(struct matching *m, const struct change *c, str
     d->down = d->up + matrix_bytes(d->size.rows, d->size.rank);
     m->derived_bytes = d->down + matrix_bytes(d->size.rank, d->size.columns);
     if (m->derived_bytes <= ADAPTER_DERIVED_BYTES_MAX) return OK;
-    error_set(e, UNSUPPORTED, "the adapter needs too much memory when its factors are multiplied out");
-    error_where(e, "%s", path);
-    error_found(e, "%s of rank %" PRId64 ", among others", adapter_form_name(c->module->form), d->size.rank);
-    return error_expected(e, "at most %d MiB; `sluice convert --lora` merges it into the weights instead",
-                          (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
+    return error_set(e, UNSUPPORTED,
+                     "the adapter needs too much memory when its factors are multiplied out" WHERE "%s" FOUND
+                     "%s of rank %" PRId64 ", among others" EXPECTED
+                     "at most %d MiB; `sluice convert --lora` merges it into the weights instead",
+                     path, adapter_form_name(c->module->form), d->size.rank,
+                     (int)(ADAPTER_DERIVED_BYTES_MAX >> 20));
 }
 
 /* Largest rank of a module with full rank (rank at least the weight's shorter side). Modules above the limit
@@ -85,11 +86,12 @@ static enum status check_rank(const struct matching *m, const struct change *c,
     const struct adapter_module *module = c->module;
     if (size->rank < (size->rows < size->columns ? size->rows : size->columns) || size->rank <= LOW_RANK)
         return OK;
-    error_set(e, UNSUPPORTED, "module '%.*s' of the adapter has full rank", module->name_bytes, module->name);
-    error_where(e, "%s", m->adapter->index.sources[0].path);
-    error_found(e, "%s of rank %" PRId64 " in [%" PRId64 ", %" PRId64 "]", adapter_form_name(module->form),
-                size->rank, size->rows, size->columns);
-    return error_expected(e, "a low rank; `sluice convert --lora` merges it into the weights instead");
+    return error_set(e, UNSUPPORTED,
+                     "module '%.*s' of the adapter has full rank" WHERE "%s" FOUND "%s of rank %" PRId64
+                     " in [%" PRId64 ", %" PRId64 "]" EXPECTED
+                     "a low rank; `sluice convert --lora` merges it into the weights instead",
+                     module->name_bytes, module->name, m->adapter->index.sources[0].path,
+                     adapter_form_name(module->form), size->rank, size->rows, size->columns);
 }
 
 static enum status add_derived(struct matching *m, const struct change *c, struct adapted_weight *w,

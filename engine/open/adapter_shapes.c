@@ -6,10 +6,10 @@
 static enum status shape_fail(const struct adapter *a, const struct change *c,
                               const struct index_entry *entry, const char *expected, struct error *e) {
     char shape[128];
-    error_set(e, SHAPE, "tensor '%s' of the adapter does not fit '%s'", entry->name, c->name->name);
-    error_where(e, "%s", a->index.sources[0].path);
-    error_found(e, "%s", adapter_print_shape(entry, shape, sizeof shape));
-    return error_expected(e, "%s", expected);
+    return error_set(e, SHAPE,
+                     "tensor '%s' of the adapter does not fit '%s'" WHERE "%s" FOUND "%s" EXPECTED "%s",
+                     entry->name, c->name->name, a->index.sources[0].path,
+                     adapter_print_shape(entry, shape, sizeof shape), expected);
 }
 
 /* True if two shapes agree, ignoring dimensions of 1. */
@@ -64,12 +64,12 @@ static enum status check_derived(const struct adapter *a, const struct change *c
     if (module->form == ADAPTER_DIFFERENCE)
         fits = fits && same_dims(diff->dim + 1, diff->rank - 1, name->dim + 1, name->rank - 1);
     if (fits) return OK;
-    error_set(e, SHAPE, "module '%.*s' of the adapter does not fit '%s'", module->name_bytes, module->name,
-              name->name);
-    error_where(e, "%s", a->index.sources[0].path);
-    error_found(e, "%s [%" PRId64 ", %" PRId64 "]%s", adapter_form_name(module->form), size->rows,
-                size->columns, size->rows == rows && size->columns == columns ? " with other axes" : "");
-    return error_expected(e, "[%" PRId64 ", %" PRId64 "]", rows, columns);
+    return error_set(e, SHAPE,
+                     "module '%.*s' of the adapter does not fit '%s'" WHERE "%s" FOUND "%s [%" PRId64
+                     ", %" PRId64 "]%s" EXPECTED "[%" PRId64 ", %" PRId64 "]",
+                     module->name_bytes, module->name, name->name, a->index.sources[0].path,
+                     adapter_form_name(module->form), size->rows, size->columns,
+                     size->rows == rows && size->columns == columns ? " with other axes" : "", rows, columns);
 }
 
 static enum status check_vector(const struct adapter *a, const struct change *c, struct error *e) {

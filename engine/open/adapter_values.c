@@ -18,10 +18,10 @@ enum status adapter_read_values(const struct byte_source *source, uint64_t offse
     uint64_t size = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
     char *from = (char *)to + (uint64_t)n * (sizeof(float) - size);
     if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
-        error_set(e, UNSUPPORTED, "a vector of the model or adapter has an unsupported element type");
-        error_where(e, "%s", source->path);
-        error_found(e, "%s", dtype_name(dtype));
-        return error_expected(e, "F32, F16 or BF16");
+        return error_set(e, UNSUPPORTED,
+                         "a vector of the model or adapter has an unsupported element type" WHERE "%s" FOUND
+                         "%s" EXPECTED "F32, F16 or BF16",
+                         source->path, dtype_name(dtype));
     }
     if (source_read(source, from, (uint64_t)n * size, offset + (uint64_t)first * size, e) != OK)
         return e->code;
@@ -43,9 +43,9 @@ static enum status check_tensor(const struct adapter *a, const struct index_entr
             return e->code;
         for (int64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;
         if (finite) continue;
-        error_set(e, NONFINITE, "tensor '%s' of the adapter has values that are NaN or infinite",
-                  entry->name);
-        return error_where(e, "%s", a->index.sources[0].path);
+        return error_set(e, NONFINITE,
+                         "tensor '%s' of the adapter has values that are NaN or infinite" WHERE "%s",
+                         entry->name, a->index.sources[0].path);
     }
     return OK;
 }

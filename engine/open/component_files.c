@@ -304,9 +304,8 @@ struct tensor_index parts_view(const struct component_files *files, const struct
 }
 
 static enum status too_many(const char *path, struct error *e) {
-    error_set(e, LIMIT, "too many components in the model's files");
-    error_where(e, "%s", path);
-    return error_expected(e, "at most %d", COMPONENT_FILES_MAX);
+    return error_set(e, LIMIT, "too many components in the model's files" WHERE "%s" EXPECTED "at most %d",
+                     path, COMPONENT_FILES_MAX);
 }
 
 enum status component_files_add_file(struct sys *sys, struct component_files *files, const char *path,

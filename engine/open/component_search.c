@@ -65,21 +65,21 @@ static enum status check_part_options(const struct sluice_model_options *o, stru
         for (int k = 0; (known = part_flag(k)) && strcmp(known, flag);) k++;
         any |= known && part_option_path(o, flag);
         if (known && part_is_none(&o->parts[i]) && !part_flag_optional(flag)) {
-            error_set(e, USAGE, "every model needs this component");
-            error_where(e, "%s", flag);
-            error_found(e, "\"none\"");
-            return error_expected(e, "the path of a file or folder");
+            return error_set(e, USAGE,
+                             "every model needs this component" WHERE "%s" FOUND "\"none\"" EXPECTED
+                             "the path of a file or folder",
+                             flag);
         }
         if (known && first_part_option(o, flag) == &o->parts[i]) continue;
-        error_set(e, USAGE, known ? "flag given twice" : "unknown component flag");
-        error_where(e, "%s", flag);
-        error_found(e, "\"%s\"", o->parts[i].path);
+        error_set(e, USAGE, "%s" WHERE "%s" FOUND "\"%s\"",
+                  known ? "flag given twice" : "unknown component flag", flag, o->parts[i].path);
         part_flag_list(list, sizeof list);
         return known ? error_expected(e, "one path") : error_expected(e, "one of %s", list);
     }
     if (any) return OK;
-    error_set(e, USAGE, "no model was given");
-    return error_expected(e, "-m with a model folder or file; `sluice families` lists where to download one");
+    return error_set(e, USAGE,
+                     "no model was given" EXPECTED
+                     "-m with a model folder or file; `sluice families` lists where to download one");
 }
 
 static bool is_last_part(const char *path, const char *name) {
@@ -91,8 +91,7 @@ static bool is_last_part(const char *path, const char *name) {
 /* Fails because the model path does not exist. If the path ends in the name of a published repository or of a
  * file in a published repository, the error includes the download command. */
 static enum status fail_no_model(const char *model, struct error *e) {
-    error_set(e, MISSING, "there is no such model file or folder");
-    error_where(e, "%s", model);
+    error_set(e, MISSING, "there is no such model file or folder" WHERE "%s", model);
     for (const struct hf_source *s = hf_sources; s->repository; s++) {
         if (s->flag) continue;
         if (!s->files && is_last_part(model, path_last_part(s->repository)))
@@ -114,9 +113,10 @@ enum status component_files_locate(struct sys *sys, const struct sluice_model_op
     if (check_part_options(o, e) != OK) return e->code;
     if (o->model && !path_exists(o->model)) return fail_no_model(o->model, e);
     if (o->model && path_same(o->model, "/")) {
-        error_set(e, USAGE, "the model is the root of the file system");
-        error_where(e, "%s", o->model);
-        return error_expected(e, "the folder of one model");
+        return error_set(e, USAGE,
+                         "the model is the root of the file system" WHERE "%s" EXPECTED
+                         "the folder of one model",
+                         o->model);
     }
     if (!o->model || !path_is_folder(o->model)) return OK;
     files->by_name = is_hugging_face(sys, o->model, e);
@@ -505,15 +505,16 @@ static enum status list_file(struct search *s, const char *folder, const char *n
         !is_unrelated(name, down) && !path_is_on_kernel_files(path))
         list_folder(s, path, down - 1, e);
     if (++s->n_entries > ENTRIES_MAX) {
-        error_set(e, LIMIT, "too many files to search for the model's components");
-        error_where(e, "%s", s->model);
-        error_found(e, "more than %d files and folders", ENTRIES_MAX);
-        error_expected(e, "the folder of one model, or a flag for each component");
+        error_set(e, LIMIT,
+                  "too many files to search for the model's components" WHERE "%s" FOUND
+                  "more than %d files and folders" EXPECTED
+                  "the folder of one model, or a flag for each component",
+                  s->model, ENTRIES_MAX);
     } else if (candidate && s->n_candidates == CANDIDATES_MAX) {
-        error_set(e, LIMIT, "too many weight files in the model's folder");
-        error_where(e, "%s", s->model);
-        error_found(e, "more than %d", CANDIDATES_MAX);
-        error_expected(e, "the folder of one model, or a flag for each component");
+        error_set(e, LIMIT,
+                  "too many weight files in the model's folder" WHERE "%s" FOUND "more than %d" EXPECTED
+                  "the folder of one model, or a flag for each component",
+                  s->model, CANDIDATES_MAX);
     } else if (candidate) {
         s->candidate[s->n_candidates++] = path;
         return OK;
@@ -525,9 +526,7 @@ static enum status list_file(struct search *s, const char *folder, const char *n
 static enum status note_unreadable(struct search *s, const char *path, int problem) {
     struct error *failure = &s->files->failure;
     if (failure->code != OK) return OK;
-    error_set(failure, IO, "the folder cannot be read");
-    error_where(failure, "%s", path);
-    error_found(failure, "%s", strerror(problem));
+    error_set(failure, IO, "the folder cannot be read" WHERE "%s" FOUND "%s", path, strerror(problem));
     return OK;
 }
 

@@ -148,10 +148,9 @@ static enum status check_pictures(const struct config *config, struct error *e) 
     for (size_t i = 0; i < sizeof done / sizeof *done; i++) {
         bool does = true;
         if (config_bool(config, done[i], &does, e) != OK || does) continue;
-        error_set(e, UNSUPPORTED, "unsupported image preprocessing");
-        error_where(e, "%s", config->path);
-        error_found(e, "%s false", done[i]);
-        return error_expected(e, "true");
+        return error_set(e, UNSUPPORTED,
+                         "unsupported image preprocessing" WHERE "%s" FOUND "%s false" EXPECTED "true",
+                         config->path, done[i]);
     }
     config_float(config, "rescale_factor", 0.00392, 0.00393, &factor, e); /* 1 / 255 */
     return config_int(config, "resample", PILLOWS_BICUBIC, PILLOWS_BICUBIC, &resample, e);

@@ -56,12 +56,12 @@ static enum status check_contents(const struct tensor_index *whole, const struct
             const char *prefix = contents->component[k].prefix, *second = contents->component[i].prefix;
             bool apart = !contents_exclusive(one, other) || can_coexist(one, prefix, other, second);
             if (apart && strcmp(prefix, second)) continue;
-            error_set(e, UNSUPPORTED, "the file holds two components that cannot be told apart");
-            error_where(e, "%s", whole->sources[0].path);
-            error_found(e, "%s with tensor prefix '%s' and %s with '%s'", one->display_name, prefix,
-                        other->display_name, second);
-            return error_expected(e, "one %s, or the tensor prefixes of a known checkpoint",
-                                  other->display_name);
+            return error_set(e, UNSUPPORTED,
+                             "the file holds two components that cannot be told apart" WHERE "%s" FOUND
+                             "%s with tensor prefix '%s' and %s with '%s'" EXPECTED
+                             "one %s, or the tensor prefixes of a known checkpoint",
+                             whole->sources[0].path, one->display_name, prefix, other->display_name, second,
+                             other->display_name);
         }
     return OK;
 }
@@ -138,10 +138,9 @@ static enum status check_architecture(struct sys *sys, const struct tensor_index
         is |= contents_is_architecture(*f, name);
     if (is) return OK;
     list_architectures(first, known, sizeof known);
-    error_set(e, UNSUPPORTED,
-              first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture");
-    error_where(e, "%s, general.architecture", whole->sources[0].path);
-    error_found(e, "\"%s\"", name);
+    error_set(e, UNSUPPORTED, "%s" WHERE "%s, general.architecture" FOUND "\"%s\"",
+              first ? "the GGUF architecture contradicts the tensors" : "unsupported GGUF architecture",
+              whole->sources[0].path, name);
     if (first && *known) return error_expected(e, "%s, as its tensors are, or no such key", known);
     return first ? error_expected(e, "no such key: the tensors are those of %s", first->name)
                  : error_expected(e, "%s, or no such key", known);

@@ -155,8 +155,10 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
         }
         r->n_brackets += *r->at == '(' || *r->at == '[';
         if (r->n_brackets > EMPHASIS_BRACKETS_MAX) {
-            error_set(e, USAGE, "the prompt has too many emphasis brackets");
-            return error_expected(e, "at most %d, or --prompt-weights off", EMPHASIS_BRACKETS_MAX);
+            return error_set(e, USAGE,
+                             "the prompt has too many emphasis brackets" EXPECTED
+                             "at most %d, or --prompt-weights off",
+                             EMPHASIS_BRACKETS_MAX);
         }
         read_bracket(r);
     }
@@ -182,11 +184,11 @@ static enum status check_weights(const struct emphasis *m, struct error *e) {
     for (int i = 0; i < m->n_pieces; i++) {
         if (m->piece[i].breaks || fabs(m->piece[i].weight) <= EMPHASIS_WEIGHT_MAX) continue;
         int bytes = m->piece[i].bytes < 40 ? (int)m->piece[i].bytes : 40;
-        error_set(e, USAGE, "emphasis weight out of range in the prompt");
-        error_where(e, "\"%.*s\"", bytes, m->text + m->piece[i].first);
-        error_found(e, "%g", m->piece[i].weight);
-        return error_expected(e, "%d to %d, or --prompt-weights off", -EMPHASIS_WEIGHT_MAX,
-                              EMPHASIS_WEIGHT_MAX);
+        return error_set(e, USAGE,
+                         "emphasis weight out of range in the prompt" WHERE "\"%.*s\"" FOUND "%g" EXPECTED
+                         "%d to %d, or --prompt-weights off",
+                         bytes, m->text + m->piece[i].first, m->piece[i].weight, -EMPHASIS_WEIGHT_MAX,
+                         EMPHASIS_WEIGHT_MAX);
     }
     return OK;
 }

@@ -12,9 +12,8 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
     if (safetensors_open(sys, path, index, e) != OK) return e->code;
     const struct index_entry *entry = index_find(index, "latent");
     if (!entry) {
-        error_set(e, MISSING, "the file has no tensor 'latent'");
-        error_where(e, "%s", path);
-        return error_found(e, "%d other tensors", index->n_entries);
+        return error_set(e, MISSING, "the file has no tensor 'latent'" WHERE "%s" FOUND "%d other tensors",
+                         path, index->n_entries);
     }
     if ((entry->rank == 4 || entry->rank == 5) && entry->dtype == DTYPE_F32 && entry->bytes) {
         int frames = entry->rank == 5;
@@ -23,11 +22,11 @@ enum status latent_open(struct sys *sys, const char *path, struct tensor_index *
         memcpy(dim + 3, entry->dim + 2 + frames, 2 * sizeof *dim);
         return OK;
     }
-    error_set(e, SHAPE, "unsupported type or shape of the tensor 'latent'");
-    error_where(e, "%s", path);
-    error_found(e, "%s of rank %d and %" PRIu64 " bytes", dtype_name(entry->dtype), entry->rank,
-                entry->bytes);
-    return error_expected(e, "F32 [N, C, h, w], or [N, C, F, h, w] for a video");
+    return error_set(e, SHAPE,
+                     "unsupported type or shape of the tensor 'latent'" WHERE "%s" FOUND
+                     "%s of rank %d and %" PRIu64 " bytes" EXPECTED
+                     "F32 [N, C, h, w], or [N, C, F, h, w] for a video",
+                     path, dtype_name(entry->dtype), entry->rank, entry->bytes);
 }
 
 struct latent_origin latent_read_origin(struct sys *sys, const char *path) {

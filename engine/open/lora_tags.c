@@ -23,8 +23,8 @@ static bool is_blank(char c) {
 
 static enum status refuse(struct error *e, const char *what, const char *why, const char *at,
                           const char *end) {
-    error_set(e, USAGE, "invalid LoRA tag in the %s: %s", what, why);
-    return error_found(e, "%.*s", (int)(end + 1 - at), at);
+    return error_set(e, USAGE, "invalid LoRA tag in the %s: %s" FOUND "%.*s", what, why, (int)(end + 1 - at),
+                     at);
 }
 
 /* True for a relative path without "..": the file is below --lora-dir (symbolic links may lead elsewhere). */

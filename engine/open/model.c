@@ -47,10 +47,10 @@ static enum status open_slot(struct sluice_model *m, int slot, struct component_
 
 static enum status mismatch(const struct component *c, const char *what, int a, const char *of_a, int b,
                             const char *of_b, struct error *e) {
-    error_set(e, SHAPE, "the components of this model do not fit together: %s", what);
-    error_where(e, "%s", c->index.sources[0].path);
-    error_found(e, "%d in the %s", a, of_a);
-    return error_expected(e, "%d as in the %s", b, of_b);
+    return error_set(e, SHAPE,
+                     "the components of this model do not fit together: %s" WHERE "%s" FOUND
+                     "%d in the %s" EXPECTED "%d as in the %s",
+                     what, c->index.sources[0].path, a, of_a, b, of_b);
 }
 
 /* Published embedding tables have unused rows at the end: 151,936 for Qwen3's 151,669 ids, 152,064 for
@@ -327,11 +327,12 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     m->recipe = sizes_find_recipe(o->family, e);
     if (!m->recipe || sizes_read(&sizes, m->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
     if (o->model || has_parts(o) || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
-        error_set(e, USAGE, "--family plans a published model; flags that name files do not apply");
-        error_where(e, "--family %s", o->family);
-        return error_expected(
-            e, "no --model, --tokenizer, --edit, latent file or dtype in --dims; --vae and other "
-               "component flags only with the value none");
+        return error_set(e, USAGE,
+                         "--family plans a published model; flags that name files do not apply" WHERE
+                         "--family %s" EXPECTED
+                         "no --model, --tokenizer, --edit, latent file or dtype in --dims; --vae and other "
+                         "component flags only with the value none",
+                         o->family);
     }
     if (pipeline_check_disabled_parts(o, m->recipe, o->family, e) == OK && name_model(m, o->family, e) == OK)
         published_bind(m->sys, m->recipe, &sizes, o, m->component, &m->tokenizer_bytes, e);

@@ -153,10 +153,9 @@ enum status pipeline_read(struct sys *sys, const char *path, char name[PIPELINE_
     for (const struct recipe *const *r = recipes; *r; r++) found |= has_pipeline(*r, named);
     if (*named && !found) {
         list_pipelines(NULL, known, sizeof known);
-        error_set(e, UNSUPPORTED, "unsupported pipeline in model_index.json");
-        error_where(e, "%s", path);
-        error_found(e, "\"%s\"", named);
-        error_expected(e, "%s", known);
+        error_set(e, UNSUPPORTED,
+                  "unsupported pipeline in model_index.json" WHERE "%s" FOUND "\"%s\"" EXPECTED "%s", path,
+                  named, known);
     }
     config_destroy(&config);
     return e->code;
@@ -190,10 +189,10 @@ enum status pipeline_choose(const struct component_files *files, const char *nam
     }
     if (most) return OK;
     list_pipelines(denoiser, known, sizeof known);
-    error_set(e, UNSUPPORTED, "the transformer does not belong to the pipeline in model_index.json");
-    error_where(e, "%s", denoiser->index.sources[0].path);
-    error_found(e, "\"%s\"", name);
-    return error_expected(e, "%s for these weights", known);
+    return error_set(e, UNSUPPORTED,
+                     "the transformer does not belong to the pipeline in model_index.json" WHERE "%s" FOUND
+                     "\"%s\"" EXPECTED "%s for these weights",
+                     denoiser->index.sources[0].path, name, known);
 }
 
 /* Among the recipes with the given denoiser, chooses the recipe whose `edit` name is the value of --edit. */
@@ -210,9 +209,8 @@ static enum status choose_edit(const char *edit, const struct component *denoise
         }
         if (n < most) known[n++] = (*r)->edit;
     }
-    error_set(e, USAGE, "--edit cannot be used with this model");
-    error_where(e, "%s", denoiser->index.sources[0].path);
-    error_found(e, "%s of %s", edit, denoiser->family->name);
+    error_set(e, USAGE, "--edit cannot be used with this model" WHERE "%s" FOUND "%s of %s",
+              denoiser->index.sources[0].path, edit, denoiser->family->name);
     if (!n) return error_expected(e, "no --edit: there is no editing pipeline for these weights");
     return error_expected(e, "%s%s%s%s%s", known[0], n > 2 ? ", " : "", n > 2 ? known[1] : "",
                           n > 1 ? " or " : "", n > 1 ? known[n - 1] : "");

@@ -22,9 +22,8 @@ static enum status fail_duplicate(const struct component_files *files, const str
     const char *names[2] = {component_files_path(files, one), component_files_path(files, other)};
     for (int i = 0; i < 2; i++)
         if (!strncmp(names[i], model, folder) && names[i][folder]) names[i] += folder;
-    error_set(e, UNSUPPORTED, "two files hold the %s", one->family->display_name);
-    error_where(e, "%s", model);
-    error_found(e, "%s and %s", names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
+    error_set(e, UNSUPPORTED, "two files hold the %s" WHERE "%s" FOUND "%s and %s", one->family->display_name,
+              model, names[0] + (*names[0] == '/'), names[1] + (*names[1] == '/'));
     const char *another = flag_of_another(one->family, flag);
     if (!another) return error_expected(e, "%s with the one to use", flag);
     return error_expected(e, "%s with the one to use; %s as well if both belong to one model", flag, another);
@@ -91,13 +90,12 @@ static enum status fail_misplaced(const struct component_files *files, const str
                                   const char *wanted, const char *flag, struct error *e) {
     struct tensor_index view = parts_view(files, file);
     if (!view.n_entries) {
-        error_set(e, MISSING, "the file has no tensors");
-        error_where(e, "%s", component_files_path(files, file));
-        return error_expected(e, "the weights of %s", wanted);
+        return error_set(e, MISSING, "the file has no tensors" WHERE "%s" EXPECTED "the weights of %s",
+                         component_files_path(files, file), wanted);
     }
     if (index_check_quantised(&view, e) != OK) return e->code;
-    error_set(e, UNSUPPORTED, "this file holds another component");
-    error_where(e, "%s", component_files_path(files, file));
+    error_set(e, UNSUPPORTED, "this file holds another component" WHERE "%s",
+              component_files_path(files, file));
     if (file->family)
         error_found(e, "%s (%s)", file->family->display_name, file->family->name);
     else
@@ -116,10 +114,9 @@ static const struct slot *slot_of_flag(const struct recipe *recipe, const struct
 }
 
 static enum status fail_required(const char *word, const char *flag, const char *model, struct error *e) {
-    error_set(e, USAGE, "this model needs its %s", word);
-    error_where(e, "%s", model ? model : "no model given");
-    error_found(e, "%s none", flag);
-    return error_expected(e, "%s with a path, or no %s", flag, flag);
+    return error_set(e, USAGE,
+                     "this model needs its %s" WHERE "%s" FOUND "%s none" EXPECTED "%s with a path, or no %s",
+                     word, model ? model : "no model given", flag, flag, flag);
 }
 
 static const struct slot *slot_of(const struct recipe *recipe, const char *flag) {
@@ -130,9 +127,8 @@ static const struct slot *slot_of(const struct recipe *recipe, const char *flag)
 
 static enum status fail_unused_flag(const struct recipe *recipe, const char *flag, const char *where,
                                     struct error *e) {
-    error_set(e, USAGE, "this model does not use %s", flag);
-    error_where(e, "%s", where);
-    return error_expected(e, "only components of %s", recipe_family(recipe, FAMILY_DENOISER)->name);
+    return error_set(e, USAGE, "this model does not use %s" WHERE "%s" EXPECTED "only components of %s", flag,
+                     where, recipe_family(recipe, FAMILY_DENOISER)->name);
 }
 
 enum status pipeline_check_disabled_parts(const struct sluice_model_options *o, const struct recipe *recipe,
@@ -288,8 +284,7 @@ static enum status fail_missing(const struct component_files *files, const struc
         pipeline_add_word(&flags, missing[i].flag, "", i, n);
         pipeline_add_word(&words, missing[i].word, "", i, n);
     }
-    error_set(e, MISSING, "the model has no %s", folders.text);
-    error_where(e, "%s", model ? model : "no model given");
+    error_set(e, MISSING, "the model has no %s" WHERE "%s", folders.text, model ? model : "no model given");
     const struct component_file *tiny = component_files_find_kind(files, FAMILY_TINY_DECODER);
     if (tiny && !tiny->flag) /* a tiny decoder is used only if the flag for tiny decoders chooses the file */
         error_found(e, "a %s (%s), which is used only with %s", tiny->family->display_name,

@@ -9,17 +9,18 @@
 
 static enum status check_special(const struct tokenizer *tokenizer, const char *token, struct error *e) {
     if (!token || tokenizer_special(tokenizer, token) >= 0) return e->code;
-    error_set(e, META, "the tokenizer lacks the token '%s'", token);
-    return error_expected(e, "the model's own tokenizer, whose added tokens include it");
+    return error_set(e, META,
+                     "the tokenizer lacks the token '%s'" EXPECTED
+                     "the model's own tokenizer, whose added tokens include it",
+                     token);
 }
 
 enum status prompt_check(const struct text_recipe *recipe, const struct tokenizer *tokenizer,
                          struct error *e) {
     const char *kind = tokenizer_kind(tokenizer);
     if (strcmp(kind, recipe->tokenizer) != 0) {
-        error_set(e, META, "wrong kind of tokenizer for this model");
-        error_found(e, "%s", kind);
-        return error_expected(e, "%s", recipe->tokenizer);
+        return error_set(e, META, "wrong kind of tokenizer for this model" FOUND "%s" EXPECTED "%s", kind,
+                         recipe->tokenizer);
     }
     for (int i = 0; recipe->special_tokens[i]; i++) check_special(tokenizer, recipe->special_tokens[i], e);
     check_special(tokenizer, recipe->bos, e);
@@ -157,8 +158,8 @@ static enum status insert_image_tokens(struct sys *sys, const char *token, int32
     int n_ids = tokens->n_ids, found = 0, n = 0, at = 0;
     for (int i = 0; i < tokens->n_ids; i++) found += tokens->ids[i] == pad;
     if (found < n_pictures) { /* a longer added token matched first */
-        error_set(e, META, "the tokenizer does not recognise its image token '%s'", token);
-        return error_found(e, "%d of %d", found, n_pictures);
+        return error_set(e, META, "the tokenizer does not recognise its image token '%s'" FOUND "%d of %d",
+                         token, found, n_pictures);
     }
     for (int i = 0; i < n_pictures; i++) n_ids += pictures[i] - 1;
     int32_t *ids = sys->alloc(sys, LINE_HOST, (size_t)n_ids * sizeof *ids);

@@ -15,10 +15,10 @@ static enum status read_shift_line(const struct config *config, struct flow_shif
     config_int(config, "base_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->base_tokens, e);
     config_int(config, "max_image_seq_len", 1, SHIFT_TOKENS_MAX, &line->max_tokens, e);
     if (e->code != OK || line->max_tokens > line->base_tokens) return e->code;
-    error_set(e, META, "'max_image_seq_len' is too small");
-    error_where(e, "%s", config->path);
-    error_found(e, "%d", line->max_tokens);
-    return error_expected(e, "more than 'base_image_seq_len', %d", line->base_tokens);
+    return error_set(e, META,
+                     "'max_image_seq_len' is too small" WHERE "%s" FOUND "%d" EXPECTED
+                     "more than 'base_image_seq_len', %d",
+                     config->path, line->max_tokens, line->base_tokens);
 }
 
 /* Returns the configuration key of the flow shift: the key of the scheduler's class, else the key of the

@@ -12,9 +12,7 @@ const struct recipe *sizes_find_recipe(const char *name, struct error *e) {
         size_t n = strlen(known);
         snprintf(known + n, sizeof known - n, " %s", (*r)->name);
     }
-    error_set(e, USAGE, "unknown family");
-    error_where(e, "known:%s", known);
-    error_found(e, "'%s'", name);
+    error_set(e, USAGE, "unknown family" WHERE "known:%s" FOUND "'%s'", known, name);
     return NULL;
 }
 
@@ -67,9 +65,9 @@ static enum status sizes_choose(struct sizes *sizes, const struct recipe *recipe
             if (!sizes_are_for(&recipe->slot[s], part, part_bytes)) continue;
             known = true;
             if (value < d->least || value > d->most) {
-                error_set(e, USAGE, "the dimension '%s' is out of range", d->name);
-                error_found(e, "%ld", value);
-                return error_expected(e, "%d to %d", d->least, d->most);
+                return error_set(e, USAGE,
+                                 "the dimension '%s' is out of range" FOUND "%ld" EXPECTED "%d to %d",
+                                 d->name, value, d->least, d->most);
             }
             sizes->of[s][i] = (int)value;
         }
@@ -83,9 +81,9 @@ static enum status read_choice(struct sizes *sizes, const struct recipe *recipe,
     const char *equals = memchr(text, '=', length);
     char *end = NULL;
     if (!equals) {
-        error_set(e, USAGE, "--dims has an entry without '='");
-        error_found(e, "'%.*s'", (int)length, text);
-        return error_expected(e, "name=value,name=value");
+        return error_set(e, USAGE,
+                         "--dims has an entry without '='" FOUND "'%.*s'" EXPECTED "name=value,name=value",
+                         (int)length, text);
     }
     size_t name = (size_t)(equals - text), bytes = length - name - 1;
     if (name == 5 && !strncmp(text, "dtype", name)) {
@@ -95,8 +93,8 @@ static enum status read_choice(struct sizes *sizes, const struct recipe *recipe,
     }
     long number = strtol(equals + 1, &end, 10);
     if (end == equals + 1 || end != text + length) {
-        error_set(e, USAGE, "the dimension '%.*s' is not a number", (int)name, text);
-        return error_found(e, "'%.*s'", (int)bytes, equals + 1);
+        return error_set(e, USAGE, "the dimension '%.*s' is not a number" FOUND "'%.*s'", (int)name, text,
+                         (int)bytes, equals + 1);
     }
     return sizes_choose(sizes, recipe, text, name, number, e);
 }
@@ -117,9 +115,9 @@ enum status sizes_read(struct sizes *sizes, const struct recipe *recipe, int onl
     for (const char *at = text; at && *at && e->code == OK;) {
         size_t length = strcspn(at, ",");
         if (read_choice(sizes, recipe, at, length, e) == OK && came_before(text, at)) {
-            error_set(e, USAGE, "--dims gives a dimension twice");
-            error_found(e, "'%.*s'", (int)length, at);
-            error_expected(e, "each dimension once");
+            error_set(e, USAGE,
+                      "--dims gives a dimension twice" FOUND "'%.*s'" EXPECTED "each dimension once",
+                      (int)length, at);
         }
         at += length + (at[length] == ',');
     }

@@ -180,13 +180,11 @@ static enum status fail_not_found(const struct lookup *l, const char *encoder, s
     const char *where = encoder ? encoder : o->model,
                *word = slot->display_name ? slot->display_name : slot->family->display_name;
     if (o->tokenizer && *l->other) {
-        error_set(e, META, "the %s needs a %s tokenizer", word, l->text->tokenizer);
-        error_where(e, "%s", o->tokenizer);
-        error_found(e, "%s", l->other);
+        error_set(e, META, "the %s needs a %s tokenizer" WHERE "%s" FOUND "%s", word, l->text->tokenizer,
+                  o->tokenizer, l->other);
         return expect_tokenizer(l, e);
     }
-    error_set(e, MISSING, "no tokenizer for the %s", word);
-    error_where(e, "%s", where ? where : "no model given");
+    error_set(e, MISSING, "no tokenizer for the %s" WHERE "%s", word, where ? where : "no model given");
     if (*l->other)
         error_found(e, "%s", l->other);
     else
@@ -266,7 +264,6 @@ enum status tokenizer_check_flag(const struct tokenizer_search *search, struct e
     for (const struct slot *s = search->recipe->slot; s->family && n < sizeof kinds; s++)
         if (s->text.tokenizer && !strstr(kinds, s->text.tokenizer))
             n += (size_t)snprintf(kinds + n, sizeof kinds - n, "%s%s", n ? " or " : "", s->text.tokenizer);
-    error_set(e, META, "--tokenizer is of the wrong kind for this model");
-    error_where(e, "%s", search->options->tokenizer);
-    return error_expected(e, "%s", kinds);
+    return error_set(e, META, "--tokenizer is of the wrong kind for this model" WHERE "%s" EXPECTED "%s",
+                     search->options->tokenizer, kinds);
 }

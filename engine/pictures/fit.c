@@ -14,9 +14,8 @@ enum status fit_find(const char *name, enum fit *fit, struct error *e) {
     for (*fit = FIT_CROP; name && *fit < N_FITS; ++*fit)
         if (!strcmp(name, fit_names[*fit])) break;
     if (*fit < N_FITS) return OK;
-    error_set(e, USAGE, "unknown way to resize pictures (--fit)");
-    error_found(e, "%s", name);
-    return error_expected(e, "crop, pad or stretch");
+    return error_set(
+        e, USAGE, "unknown way to resize pictures (--fit)" FOUND "%s" EXPECTED "crop, pad or stretch", name);
 }
 
 static int at_least_one(int64_t n) {

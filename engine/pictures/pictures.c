@@ -12,9 +12,8 @@ enum status picture_check(const struct sluice_picture *picture, const char *what
                  picture->height <= PICTURE_SIDE_MAX;
     if (sized && (picture->rgb || picture->read)) return OK;
     if (!picture->struct_size) {
-        error_set(e, USAGE, "%s: struct_size is not set", what);
-        error_found(e, "0");
-        return error_expected(e, "sizeof(struct sluice_picture)");
+        return error_set(
+            e, USAGE, "%s: struct_size is not set" FOUND "0" EXPECTED "sizeof(struct sluice_picture)", what);
     }
     if (sized) {
         error_set(e, USAGE, "%s has no pixels and no read function", what);

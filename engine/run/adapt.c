@@ -14,9 +14,8 @@ static enum status factor_mismatch(const struct factor *f, const struct packed_t
                                    struct error *e) {
     char found[128];
     block_print_shape(f->rank, f->dim, found, sizeof found);
-    error_set(e, status, "adapter tensor '%s' does not fit the weight '%s'", f->name, t->entry->name);
-    error_where(e, "%s", f->source->path);
-    return error_found(e, "%s %s", dtype_name(f->dtype), found);
+    return error_set(e, status, "adapter tensor '%s' does not fit the weight '%s'" WHERE "%s" FOUND "%s %s",
+                     f->name, t->entry->name, f->source->path, dtype_name(f->dtype), found);
 }
 
 /* Checks that an adapter tensor has no scales in other tensors, that rows are whole quantisation blocks, and
@@ -176,9 +175,8 @@ static struct packed_tensor *find_tensor(const struct block_adapter *x, int weig
     for (int i = 0; i < x->to->n_tensors && weight >= 0 && weight < kind->n_weights; i++)
         if (x->to->tensors[i].offset == kind->weights[weight].offset) t = &x->to->tensors[i];
     if (t) return t;
-    error_set(e, MISSING, "adapter tensor '%s' changes a weight that block '%s' does not have", f->name,
-              x->to->name);
-    error_where(e, "%s", f->source->path);
+    error_set(e, MISSING, "adapter tensor '%s' changes a weight that block '%s' does not have" WHERE "%s",
+              f->name, x->to->name, f->source->path);
     return NULL;
 }
 

@@ -203,9 +203,9 @@ static enum status missing_weight(const struct block_ref *ref, const struct weig
                                   const struct tensor_index *index, struct error *e) {
     const char *other = spec->checkpoint_name ? spec->checkpoint_name : spec->fused.name;
     char name[2 * BLOCK_NAME_MAX];
-    error_set(e, MISSING, "tensor '%s%s' is missing", index_prefix(index),
-              block_missing_name(ref, spec, index, name));
-    error_where(e, "%s", index->n_sources ? index->sources[0].path : "no file");
+    error_set(e, MISSING, "tensor '%s%s' is missing" WHERE "%s", index_prefix(index),
+              block_missing_name(ref, spec, index, name),
+              index->n_sources ? index->sources[0].path : "no file");
     if (!other) return e->code;
     return error_expected(e, "that tensor, or '%s%s'", index_prefix(index),
                           block_weight_name(other, ref->number + ref->number_offset, name));
@@ -270,11 +270,11 @@ static enum status lay_out_scales(struct block *block, const struct index_entry 
     for (int i = 0; i < n; i++) {
         int32_t from = parts[i].first / step, to = (parts[i].first + parts[i].rows + step - 1) / step;
         if ((i > 0 && parts[i].first % step) || (i + 1 < n && (parts[i].first + parts[i].rows) % step)) {
-            error_set(e, UNSUPPORTED, "fused tensor '%s' is split at a row where its scales cannot be split",
-                      entry->name);
-            error_where(e, "%s", block->index->sources[entry->source].path);
-            error_found(e, "rows %" PRId32 " to %" PRId32, parts[i].first, parts[i].first + parts[i].rows);
-            return error_expected(e, "multiples of %d rows", TILE_ROWS);
+            return error_set(e, UNSUPPORTED,
+                             "fused tensor '%s' is split at a row where its scales cannot be split" WHERE
+                             "%s" FOUND "rows %" PRId32 " to %" PRId32 EXPECTED "multiples of %d rows",
+                             entry->name, block->index->sources[entry->source].path, parts[i].first,
+                             parts[i].first + parts[i].rows, TILE_ROWS);
         }
         add_segment(block, source_of(block, entry->scales.source),
                     entry->scales.offset + (uint64_t)from * step_bytes, (uint64_t)(to - from) * step_bytes);
@@ -365,10 +365,10 @@ enum status block_bind(struct sys *sys, const struct block_ref *ref, const struc
 static enum status check_id(const struct block *table, int32_t id, struct error *e) {
     int32_t rows = table->tensors[0].shape.dim[0];
     if (id >= 0 && id < rows) return OK;
-    error_set(e, SHAPE, "token id outside of embedding table '%s'", table->name);
-    error_where(e, "%s", table->segments[0].source->path);
-    error_found(e, "id %" PRId32, id);
-    return error_expected(e, "an id below %" PRId32, rows);
+    return error_set(e, SHAPE,
+                     "token id outside of embedding table '%s'" WHERE "%s" FOUND "id %" PRId32 EXPECTED
+                     "an id below %" PRId32,
+                     table->name, table->segments[0].source->path, id, rows);
 }
 
 /* Number of leading token ids that are consecutive numbers, so that their embedding rows are read as one

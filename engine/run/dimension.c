@@ -74,10 +74,9 @@ static void setting_read_word(const struct setting *s, const struct config *conf
         *word = i - 1;
         return;
     }
-    error_set(e, UNSUPPORTED, "unsupported value of '%s' in the configuration", s->keys[0]);
-    error_where(e, "%s", config->path);
-    error_found(e, "\"%s\"", found);
-    error_expected(e, "%s", list);
+    error_set(e, UNSUPPORTED,
+              "unsupported value of '%s' in the configuration" WHERE "%s" FOUND "\"%s\"" EXPECTED "%s",
+              s->keys[0], config->path, found, list);
 }
 
 static double setting_published(const struct component *c, const struct setting *s) {
@@ -96,14 +95,12 @@ static void setting_mismatch(const struct component *c, const struct setting_lis
                              const struct config *config, int declared, struct error *e) {
     int n = c->dims[s->count];
     if (n > s->capacity) {
-        error_set(e, SHAPE, "configuration list '%s' is too long", s->key);
-        error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "%d", n);
-        error_expected(e, "at most %d", s->capacity);
+        error_set(e, SHAPE, "configuration list '%s' is too long" WHERE "%s" FOUND "%d" EXPECTED "at most %d",
+                  s->key, c->index.sources[0].path, n, s->capacity);
         return;
     }
-    error_set(e, META, "configuration list '%s' has the wrong length", s->key);
-    error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
+    error_set(e, META, "configuration list '%s' has the wrong length" WHERE "%s", s->key,
+              config->path ? config->path : c->index.sources[0].path);
     error_found(e, declared > n ? "more than %d" : "%d", declared > n ? n : declared);
     error_expected(e, "%d", n);
 }

@@ -212,9 +212,8 @@ static enum status measure_stage(const struct run *run, int i_stage, struct dry 
     if (stage_memory_open(run->sys, stage, &memory, e) != OK) goto out;
     need->picture_bytes = memory.pictures.peak;
     if (need->picture_bytes && stage->n_blocks > PLAN_PICTURE_BLOCKS_MAX) {
-        error_set(e, UNSUPPORTED, "the decoder has too many blocks");
-        error_found(e, "%d", stage->n_blocks);
-        error_expected(e, "at most %d", PLAN_PICTURE_BLOCKS_MAX);
+        error_set(e, UNSUPPORTED, "the decoder has too many blocks" FOUND "%d" EXPECTED "at most %d",
+                  stage->n_blocks, PLAN_PICTURE_BLOCKS_MAX);
         goto out;
     }
     measure_visits(run, i_stage, &x, dry, memory.weights, need);

@@ -22,10 +22,11 @@ enum status component_check_count(const struct component *c, const struct config
     int declared = found;
     if (config_int(config, key, 1, FAMILY_BLOCKS_MAX, &declared, e) != OK || declared == found)
         return e->code;
-    error_set(e, META, "configuration value '%s' differs from the number of blocks in the weights", key);
-    error_where(e, "%s", config->path ? config->path : c->index.sources[0].path);
-    error_found(e, "%d", declared);
-    return error_expected(e, "%d, as in %s", found, c->index.sources[0].path);
+    return error_set(e, META,
+                     "configuration value '%s' differs from the number of blocks in the weights" WHERE
+                     "%s" FOUND "%d" EXPECTED "%d, as in %s",
+                     key, config->path ? config->path : c->index.sources[0].path, declared, found,
+                     c->index.sources[0].path);
 }
 
 enum status component_check_blocks(const struct component *c, const struct config *config, int found,
@@ -45,9 +46,8 @@ bool component_has_block(const struct component *c, const char *const *names, in
 int32_t component_dim(const struct component *c, const char *name, int rank, int place, struct error *e) {
     const struct index_entry *entry = index_find(&c->index, name);
     if (entry && entry->rank == rank && entry->dim[place] > 0) return entry->dim[place];
-    error_set(e, entry ? SHAPE : MISSING, "tensor '%s%s' %s", index_prefix(&c->index), name,
-              entry ? "has the wrong shape" : "is missing");
-    error_where(e, "%s", c->index.sources[0].path);
+    error_set(e, entry ? SHAPE : MISSING, "tensor '%s%s' %s" WHERE "%s", index_prefix(&c->index), name,
+              entry ? "has the wrong shape" : "is missing", c->index.sources[0].path);
     return 1;
 }
 
@@ -65,10 +65,8 @@ enum status component_refuse_similar(const struct component *c, const struct sim
     for (const struct similar_architecture *r = relatives; r->prefix; r++) {
         const struct index_entry *entry = find_prefix(c, r->prefix);
         if (!entry) continue;
-        error_set(e, UNSUPPORTED, "unsupported model: %s", r->what);
-        error_where(e, "%s", c->index.sources[0].path);
-        error_found(e, "'%s'", entry->name);
-        return error_expected(e, "%s", expected);
+        return error_set(e, UNSUPPORTED, "unsupported model: %s" WHERE "%s" FOUND "'%s'" EXPECTED "%s",
+                         r->what, c->index.sources[0].path, entry->name, expected);
     }
     return OK;
 }
@@ -93,11 +91,11 @@ static enum status check_leftovers(struct component *c, struct error *e) {
         if (family_ignores(c->family, index_name(&c->index, entry))) continue;
         c->n_unknown++;
         if (!strstr(entry->name, "scale")) continue;
-        error_set(e, UNUSED,
-                  "tensor '%s' looks like a scale of quantised weights in an unsupported format; ignoring it "
-                  "would change the weights",
-                  entry->name);
-        return error_where(e, "%s", c->index.sources[entry->source].path);
+        return error_set(
+            e, UNUSED,
+            "tensor '%s' looks like a scale of quantised weights in an unsupported format; ignoring it "
+            "would change the weights" WHERE "%s",
+            entry->name, c->index.sources[entry->source].path);
     }
     return OK;
 }

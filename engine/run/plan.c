@@ -111,9 +111,8 @@ static enum status over_budget(const char *flag, uint64_t budget, uint64_t peak,
     char size[SIZE_TEXT_BYTES], expected[SIZE_TEXT_BYTES];
     error_set(e, BUDGET,
               "the run does not fit the memory budget; the smallest budget that works is %s %" PRIu64
-              "B (%s)",
+              "B (%s)" WHERE "memory",
               flag, least, size_text(least, size));
-    error_where(e, "memory");
     /* Prints sizes rounded, or exact if budget and peak would look the same. */
     if (!strcmp(size_text(budget, size), size_text(peak, expected))) {
         error_found(e, "a budget of %" PRIu64 " bytes", budget);
@@ -140,11 +139,11 @@ static enum status check_pinned(const struct run_need *need, const struct plan_s
     char size[SIZE_TEXT_BYTES];
     uint64_t bytes = always_pinned_bytes(need, stage, s), limit = need->pin_limit_bytes;
     if (!limit || bytes <= limit) return OK;
-    error_set(e, BUDGET, "the plan needs more pinned host memory than the system allows");
-    error_where(e, "stage '%s'", stage->name);
-    error_found(e, "%s", size_text(bytes, size));
-    return error_expected(e, "at most %s%s", size_text(limit, size),
-                          stage->pictures_on_host ? ", or --vae-tiling auto" : "");
+    return error_set(e, BUDGET,
+                     "the plan needs more pinned host memory than the system allows" WHERE "stage '%s'" FOUND
+                     "%s" EXPECTED "at most %s%s",
+                     stage->name, size_text(bytes, size), size_text(limit, size),
+                     stage->pictures_on_host ? ", or --vae-tiling auto" : "");
 }
 
 enum status plan_check(const struct run_need *need, const struct plan *plan, struct error *e) {

@@ -321,8 +321,7 @@ enum status pieces_start_readers(struct store *s, struct error *e) {
         r->store = s;
         int failed = s->o.sys->thread_start(s->o.sys, &r->thread, reader_main, r);
         if (failed) {
-            error_set(e, DEVICE, "cannot start a reader thread");
-            return error_found(e, "%s", strerror(-failed));
+            return error_set(e, DEVICE, "cannot start a reader thread" FOUND "%s", strerror(-failed));
         }
         s->n_threads++;
     }

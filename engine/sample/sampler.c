@@ -35,7 +35,5 @@ enum status sampler_find(const char *name, const struct sampler **sampler, struc
             length += (size_t)snprintf(names + length, sizeof names - length, "%s%s", length ? ", " : "",
                                        (*s)->name);
     }
-    error_set(e, USAGE, "unknown sampler (--sampler)");
-    error_found(e, "%s", name);
-    return error_expected(e, "%s", names);
+    return error_set(e, USAGE, "unknown sampler (--sampler)" FOUND "%s" EXPECTED "%s", name, names);
 }

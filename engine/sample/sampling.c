@@ -28,9 +28,9 @@ static enum status choose_prediction(const char *name, struct sampling *s, struc
     for (size_t i = 0; i < sizeof added / sizeof *added && !own->is_flow; i++)
         if (!strcmp(name, added[i]->name)) s->prediction = added[i];
     if (s->prediction == own) {
-        error_set(e, USAGE, "this model cannot use that prediction type (--prediction)");
-        error_found(e, "%s", name);
-        return error_expected(e, own->is_flow ? "flow: this is a flow model" : "eps, v or flow");
+        return error_set(e, USAGE,
+                         "this model cannot use that prediction type (--prediction)" FOUND "%s" EXPECTED "%s",
+                         name, own->is_flow ? "flow: this is a flow model" : "eps, v or flow");
     }
     if (!s->prediction->is_flow) return OK;
     s->schedule = &schedule_flow;
@@ -70,9 +70,8 @@ static enum status unknown_schedule(const struct sampling *s, const char *name, 
     for (const struct schedule *const *k = schedules; *k && length < sizeof names; k++)
         if (schedule_applies(*k, s))
             length += (size_t)snprintf(names + length, sizeof names - length, ", %s", (*k)->name);
-    error_set(e, USAGE, "unknown schedule for this model (--scheduler)");
-    error_found(e, "%s", name);
-    return error_expected(e, "%s", names);
+    return error_set(e, USAGE, "unknown schedule for this model (--scheduler)" FOUND "%s" EXPECTED "%s", name,
+                     names);
 }
 
 static enum status choose_schedule(const char *name, struct sampling *s, struct error *e) {
@@ -96,10 +95,10 @@ static enum status check_sampler(const struct sampling *s, struct error *e) {
     if (s->grid.continuous_timesteps && s->sampler->needs_timesteps)
         why = "it needs timesteps from 0 to 999, and this model (EDM) has none";
     if (!why) return OK;
-    error_set(e, USAGE, "the sampler cannot be used with this model: %s", why);
-    error_found(e, "%s", s->sampler->name);
-    return error_expected(e, s->prediction->is_flow ? "euler, or another sampler for flow models"
-                                                    : "ddim, euler_a, dpm++2m or lcm");
+    return error_set(e, USAGE, "the sampler cannot be used with this model: %s" FOUND "%s" EXPECTED "%s", why,
+                     s->sampler->name,
+                     s->prediction->is_flow ? "euler, or another sampler for flow models"
+                                            : "ddim, euler_a, dpm++2m or lcm");
 }
 
 static enum status check_steps(const struct sampling *s, int steps, struct error *e) {
@@ -107,9 +106,8 @@ static enum status check_steps(const struct sampling *s, int steps, struct error
     if (s->schedule == &schedule_diffusers_lcm && s->grid.original_steps < most)
         most = s->grid.original_steps;
     if (!most || steps <= most) return OK;
-    error_set(e, USAGE, "too many steps for this schedule (--steps)");
-    error_found(e, "%d", steps);
-    return error_expected(e, "at most %d", most);
+    return error_set(e, USAGE, "too many steps for this schedule (--steps)" FOUND "%d" EXPECTED "at most %d",
+                     steps, most);
 }
 
 enum status sampling_choose(const struct sampling_choice *choice, struct sampling *s, struct error *e) {
@@ -149,8 +147,9 @@ enum status sampling_detect(sampling_has_tensor *has, void *user, struct samplin
                             struct error *e) {
     bool edm = has(user, "edm_vpred.sigma_max");
     if (has(user, "edm_mean")) {
-        error_set(e, UNSUPPORTED, "unsupported model: its latents are scaled differently (Playground 2.5)");
-        return error_found(e, "the tensor edm_mean");
+        return error_set(e, UNSUPPORTED,
+                         "unsupported model: its latents are scaled differently (Playground 2.5)" FOUND
+                         "the tensor edm_mean");
     }
     if (!edm && !has(user, "v_pred")) return OK;
     sampling->prediction = &prediction_v;

@@ -130,9 +130,8 @@ static const char *const known_keys[] = {
 
 static enum status unsupported(const struct config *config, const char *what, const char *found,
                                const char *expected, struct error *e) {
-    error_set(e, UNSUPPORTED, "%s", what);
-    error_where(e, "%s", config->path ? config->path : "scheduler_config.json");
-    error_found(e, "%s", found);
+    error_set(e, UNSUPPORTED, "%s" WHERE "%s" FOUND "%s", what,
+              config->path ? config->path : "scheduler_config.json", found);
     return expected ? error_expected(e, "%s", expected) : e->code;
 }
 

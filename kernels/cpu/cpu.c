@@ -99,9 +99,8 @@ static const struct row_chunks row_chunks = {512, 1};
 
 struct device *cpu_open(struct sys *sys, int threads, struct error *e) {
     if (threads < 1 || threads > CPU_THREADS_MAX) {
-        error_set(e, USAGE, "the number of threads is out of range");
-        error_found(e, "%d", threads);
-        error_expected(e, "1 to %d", CPU_THREADS_MAX);
+        error_set(e, USAGE, "the number of threads is out of range" FOUND "%d" EXPECTED "1 to %d", threads,
+                  CPU_THREADS_MAX);
         return NULL;
     }
     struct cpu *cpu = sys->alloc(sys, LINE_HOST, sizeof *cpu);

@@ -333,10 +333,9 @@ static enum status onednn_failed(const struct onednn_key *key, const char *what,
         "product (transposed)", "bf16 product", "product",  "product (packed)",
         "product (added)",      "convolution",  "repacking"};
     const int32_t *n = key->number;
-    error_set(e, DEVICE, "oneDNN: %s failed", what);
-    error_found(e, "status %d", (int)s);
-    return error_expected(e, "a %s of sizes %d %d %d %d %d %d", kinds[key->kind], (int)n[0], (int)n[1],
-                          (int)n[2], (int)n[3], (int)n[4], (int)n[5]);
+    return error_set(
+        e, DEVICE, "oneDNN: %s failed" FOUND "status %d" EXPECTED "a %s of sizes %d %d %d %d %d %d", what,
+        (int)s, kinds[key->kind], (int)n[0], (int)n[1], (int)n[2], (int)n[3], (int)n[4], (int)n[5]);
 }
 
 /* Creates the arguments of one run of a primitive; concurrent runs of one primitive cannot share them.
@@ -398,10 +397,10 @@ enum status onednn_run(struct onednn *o, const struct onednn_key *key, struct on
                        struct error *e) {
     const struct entry *entry = entry_find(o, key);
     if (!entry->primitive) {
-        error_set(e, INTERNAL, "a oneDNN primitive was not prepared");
-        return error_found(e, "kind %d: %d %d %d %d %d %d", (int)key->kind, (int)key->number[0],
-                           (int)key->number[1], (int)key->number[2], (int)key->number[3], (int)key->number[4],
-                           (int)key->number[5]);
+        return error_set(e, INTERNAL,
+                         "a oneDNN primitive was not prepared" FOUND "kind %d: %d %d %d %d %d %d",
+                         (int)key->kind, (int)key->number[0], (int)key->number[1], (int)key->number[2],
+                         (int)key->number[3], (int)key->number[4], (int)key->number[5]);
     }
     dnnl_exec_arg_t arguments[N_OPERANDS];
     dnnl_status_t s = dnnl_success;

@@ -21,8 +21,8 @@ static struct convolution_key cuda_conv_key_of(const struct conv_layout *l, int3
 
 static enum status cuda_conv_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
     if (!cuda->convolutions) {
-        error_set(e, DEVICE, "convolutions need cuDNN 9, which is not installed");
-        return error_found(e, "%s", cuda->cudnn_missing);
+        return error_set(e, DEVICE, "convolutions need cuDNN 9, which is not installed" FOUND "%s",
+                         cuda->cudnn_missing);
     }
     struct conv_layout l = cuda_conv_layout(op);
     struct convolution_key key = cuda_conv_key_of(&l, l.band), last = cuda_conv_key_of(&l, l.rows % l.band);

@@ -59,8 +59,8 @@ struct products {
 
 static enum status cublaslt_failed(const struct products *p, const struct product_key *key, const char *what,
                                    cublasStatus_t s, struct error *e) {
-    error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt: %s failed", what);
-    error_found(e, "%s (%d)", p->api.cublasLtGetStatusString(s), (int)s);
+    error_set(e, s == CUBLAS_STATUS_ALLOC_FAILED ? MEMORY : DEVICE, "cuBLASLt: %s failed" FOUND "%s (%d)",
+              what, p->api.cublasLtGetStatusString(s), (int)s);
     if (key)
         error_expected(e, "a matrix product of %d x %d x %d%s%s%s, row strides %d, %lld and %lld", key->m,
                        key->n, key->k, key->bias ? ", bias" : "", key->residual ? ", residual" : "",
@@ -240,9 +240,10 @@ enum status products_run(struct products *p, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e) {
     struct product *product = hash_table_find(&p->table, key);
     if (product) return cublaslt_run(p, product, operands, stream, e);
-    error_set(e, INTERNAL, "internal error: no cuBLASLt matrix product was prepared for these sizes");
-    return error_found(e, "m %d, n %d, k %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n,
-                       key->k, key->bias, key->residual, key->rounded, key->wide);
+    return error_set(e, INTERNAL,
+                     "internal error: no cuBLASLt matrix product was prepared for these sizes" FOUND
+                     "m %d, n %d, k %d, bias %d, residual %d, rounded %d, wide %d",
+                     key->m, key->n, key->k, key->bias, key->residual, key->rounded, key->wide);
 }
 
 /* The residual differs from out: for in-place products the library accepts only equal layouts. */

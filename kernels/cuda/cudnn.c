@@ -71,8 +71,8 @@ static enum status cudnn_failed(const struct convolutions *c, const struct convo
                                 const char *what, cudnnStatus_t s, struct error *e) {
     bool memory = s == CUDNN_STATUS_INTERNAL_ERROR_HOST_ALLOCATION_FAILED ||
                   s == CUDNN_STATUS_INTERNAL_ERROR_DEVICE_ALLOCATION_FAILED;
-    error_set(e, memory ? MEMORY : DEVICE, "cuDNN: %s failed", what);
-    error_found(e, "%s (%d)", c->api.cudnnGetErrorString(s), (int)s);
+    error_set(e, memory ? MEMORY : DEVICE, "cuDNN: %s failed" FOUND "%s (%d)", what,
+              c->api.cudnnGetErrorString(s), (int)s);
     char shape[CONVOLUTION_SHAPE];
     if (key) error_expected(e, "a convolution of %s", convolution_shape(key, shape));
     return e->code;
@@ -210,8 +210,7 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
     struct convolution *convolution = hash_table_find(&c->table, key);
     if (convolution) return cudnn_run(c, convolution, operands, stream, e);
     char shape[CONVOLUTION_SHAPE];
-    error_set(e, INTERNAL, "a convolution was not prepared");
-    return error_found(e, "%s", convolution_shape(key, shape));
+    return error_set(e, INTERNAL, "a convolution was not prepared" FOUND "%s", convolution_shape(key, shape));
 }
 
 static enum status cudnn_warm_up(const struct convolutions *c, struct convolution *convolution, char *scratch,

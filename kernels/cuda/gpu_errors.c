@@ -68,10 +68,9 @@ static void store_error(struct gpu_errors *f, const struct error *e, const char 
     struct error later = *e;
     if (lost) {
         later = (struct error){0};
-        error_set(&later, DEVICE, "the GPU was lost after an earlier error");
-        error_where(&later, "%s", what);
-        error_found(&later, "%s", e->found);
-        error_expected(&later, "%s", e->expected);
+        error_set(&later, DEVICE,
+                  "the GPU was lost after an earlier error" WHERE "%s" FOUND "%s" EXPECTED "%s", what,
+                  e->found, e->expected);
     }
     pthread_mutex_lock(&f->lock);
     if (f->first.code == OK || (lost && !atomic_load(&f->lost))) f->first = later;

@@ -57,18 +57,18 @@ static enum status report_no_gpu(cudaError_t code, struct error *e) {
     (void)cudaDriverGetVersion(&driver);
     (void)cudaRuntimeGetVersion(&runtime);
     if (code == cudaErrorInsufficientDriver && driver > 0) {
-        error_set(e, DEVICE, "the NVIDIA driver is too old");
-        error_found(e, "a driver for CUDA %d.%d", major_of(driver), minor_of(driver));
-        return error_expected(
-            e, "a driver for CUDA %d.0 or later (release %s), or a build of Sluice with CUDA %d",
-            major_of(runtime), driver_release(major_of(runtime)), major_of(driver));
+        return error_set(e, DEVICE,
+                         "the NVIDIA driver is too old" FOUND "a driver for CUDA %d.%d" EXPECTED
+                         "a driver for CUDA %d.0 or later (release %s), or a build of Sluice with CUDA %d",
+                         major_of(driver), minor_of(driver), major_of(runtime),
+                         driver_release(major_of(runtime)), major_of(driver));
     }
     if (code == cudaErrorInsufficientDriver || code == cudaErrorStubLibrary)
         return error_set(e, DEVICE, "no NVIDIA driver found");
     if (code == cudaErrorNoDevice || code == cudaSuccess)
         return error_set(e, DEVICE, "the NVIDIA driver found no GPU");
-    error_set(e, DEVICE, "the NVIDIA driver cannot be used");
-    return error_found(e, "%s, %s", cudaGetErrorName(code), cudaGetErrorString(code));
+    return error_set(e, DEVICE, "the NVIDIA driver cannot be used" FOUND "%s, %s", cudaGetErrorName(code),
+                     cudaGetErrorString(code));
 }
 
 static int gpus_count(struct error *e) {
@@ -82,8 +82,7 @@ static int gpus_count(struct error *e) {
 static enum status check_ordinal(int ordinal, struct error *e) {
     int n = gpus_count(e);
     if (!n || (ordinal >= 0 && ordinal < n)) return e->code;
-    error_set(e, USAGE, "no such GPU: cuda:%d", ordinal);
-    error_found(e, "%d GPU%s", n, n > 1 ? "s" : "");
+    error_set(e, USAGE, "no such GPU: cuda:%d" FOUND "%d GPU%s", ordinal, n, n > 1 ? "s" : "");
     return n > 1 ? error_expected(e, "cuda:0 to cuda:%d", n - 1) : error_expected(e, "cuda:0");
 }
 
@@ -124,14 +123,16 @@ static enum status check_supported(int ordinal, struct cuda_info *info, struct e
     if (read_properties(ordinal, &gpu, e) != OK) return e->code;
     *info = gpu.info;
     if (info->major < OLDEST_MAJOR) {
-        error_set(e, DEVICE, "the GPU cuda:%d (%s) is too old", ordinal, info->name);
-        error_found(e, "compute capability %d.%d", info->major, info->minor);
-        return error_expected(e, "%d.0 or later", OLDEST_MAJOR);
+        return error_set(e, DEVICE,
+                         "the GPU cuda:%d (%s) is too old" FOUND "compute capability %d.%d" EXPECTED
+                         "%d.0 or later",
+                         ordinal, info->name, info->major, info->minor, OLDEST_MAJOR);
     }
     if (!gpu.integrated) return OK;
-    error_set(e, DEVICE, "GPUs that share the host's memory are not supported: cuda:%d (%s)", ordinal,
-              info->name);
-    return error_expected(e, "a GPU with its own memory, or --device cpu");
+    return error_set(e, DEVICE,
+                     "GPUs that share the host's memory are not supported: cuda:%d (%s)" EXPECTED
+                     "a GPU with its own memory, or --device cpu",
+                     ordinal, info->name);
 }
 
 enum status gpus_choose(int ordinal, struct cuda_info *info, struct error *e) {

@@ -26,9 +26,7 @@ static void *open_first(const char *what, const char *const *names, struct error
         if (!*first) snprintf(first, sizeof first, "%s", reason());
     }
     list(names, tried, sizeof tried);
-    error_set(e, DEVICE, "%s cannot be loaded", what);
-    error_found(e, "%s", first);
-    error_expected(e, "one of %s", tried);
+    error_set(e, DEVICE, "%s cannot be loaded" FOUND "%s" EXPECTED "one of %s", what, first, tried);
     return NULL;
 }
 
@@ -41,9 +39,8 @@ void *library_open(const char *what, const char *const *names, const struct libr
          * representation. */
         memcpy((char *)table + functions[i].offset, &address, sizeof address);
         if (address) continue;
-        error_set(e, DEVICE, "%s has an unsupported version", what);
-        error_found(e, "%s", reason());
-        error_expected(e, "a library with %s", functions[i].name);
+        error_set(e, DEVICE, "%s has an unsupported version" FOUND "%s" EXPECTED "a library with %s", what,
+                  reason(), functions[i].name);
         library_close(library);
         library = NULL;
     }

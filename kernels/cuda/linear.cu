@@ -79,8 +79,9 @@ static enum status prepare_panel(struct cuda *cuda, const struct op *op, int32_t
 
 static enum status cuda_linear_prepare(struct cuda *cuda, const struct op *op, struct error *e) {
     if (!cuda->products) {
-        error_set(e, DEVICE, "large matrix products need cuBLASLt 12 or 13, which is not installed");
-        return error_found(e, "%s", cuda->cublaslt_missing);
+        return error_set(e, DEVICE,
+                         "large matrix products need cuBLASLt 12 or 13, which is not installed" FOUND "%s",
+                         cuda->cublaslt_missing);
     }
     int32_t panel = linear_panel(op), n = op->in[1].dim[0];
     for (int32_t first = 0; first < n; first += panel)
@@ -187,8 +188,9 @@ static enum status run_panel(const struct call *c, int32_t first, struct error *
 static enum status cuda_linear_run(struct cuda *cuda, const struct op *op, char *workspace, struct error *e) {
     struct call c = {cuda, op, cuda_linear_layout(op), NULL, workspace};
     if (!c.l.converts && !is_aligned_16(op->in[1].data)) {
-        error_set(e, INTERNAL, "operator linear: the weight's address is not a multiple of 16");
-        return error_found(e, "%p", op->in[1].data);
+        return error_set(e, INTERNAL,
+                         "operator linear: the weight's address is not a multiple of 16" FOUND "%p",
+                         op->in[1].data);
     }
     const struct tensor *residual = &op->epilogue.residual;
     c.wide =

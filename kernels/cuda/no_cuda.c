@@ -17,9 +17,7 @@ bool cuda_usable(int ordinal) {
 
 enum status cuda_describe(int ordinal, struct cuda_info *info, struct error *e) {
     (void)info;
-    error_set(e, USAGE, "%s", reason);
-    error_found(e, "cuda:%d", ordinal);
-    return error_expected(e, "cpu");
+    return error_set(e, USAGE, "%s" FOUND "cuda:%d" EXPECTED "cpu", reason, ordinal);
 }
 
 const char *cuda_path_name(enum cuda_path path) {

@@ -265,10 +265,11 @@ enum status pages_preallocate(struct pages *p, uint64_t bytes, struct error *e) 
     size_t free_bytes = 0, all = 0;
     cudaError_t asked = cudaMemGetInfo(&free_bytes, &all);
     if (asked != cudaSuccess) return gpu_errors_check(p->errors, asked, "cudaMemGetInfo", e);
-    error_set(e, MEMORY, "not enough free GPU memory for this run");
-    error_where(e, "--max-vram");
-    return error_found(e, "%llu bytes free, %llu more bytes needed", (unsigned long long)free_bytes,
-                       (unsigned long long)((needed - before) * p->chunk_bytes));
+    return error_set(e, MEMORY,
+                     "not enough free GPU memory for this run" WHERE "--max-vram" FOUND
+                     "%llu bytes free, %llu more bytes needed",
+                     (unsigned long long)free_bytes,
+                     (unsigned long long)((needed - before) * p->chunk_bytes));
 }
 
 uint64_t pages_taken(struct pages *p) {
@@ -323,9 +324,10 @@ static enum status expect_mapping(struct pages *p, struct error *e) {
                                           p->kind.location.id);
     if (gpu_errors_check(p->errors, pages_code_of(result), "cuDeviceGetAttribute", e) != OK || maps)
         return e->code;
-    error_set(e, DEVICE, "this GPU does not support CUDA virtual memory management");
-    error_found(e, "a driver without support (some virtual machines)");
-    return error_expected(e, "another GPU, or --device cpu");
+    return error_set(e, DEVICE,
+                     "this GPU does not support CUDA virtual memory management" FOUND
+                     "a driver without support (some virtual machines)" EXPECTED
+                     "another GPU, or --device cpu");
 }
 
 /* Chunks are 2 MiB, or larger if the GPU's granularity is larger. */

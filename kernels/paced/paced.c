@@ -194,8 +194,7 @@ struct device *paced_open(struct sys *sys, struct device *compute, double bytes_
     pthread_cond_init(&p->changed, NULL);
     int failed = sys->thread_start(sys, &p->thread, copier_main, p);
     if (!failed) return &p->device;
-    error_set(e, DEVICE, "cannot start the copy thread");
-    error_found(e, "%s", strerror(-failed));
+    error_set(e, DEVICE, "cannot start the copy thread" FOUND "%s", strerror(-failed));
     p->thread = NULL;
     paced_destroy(&p->device);
     return NULL;

@@ -46,8 +46,8 @@ enum status gguf_begin(struct gguf_place *place, struct error *e) {
         header->text = header->sys->reserve(header->sys, header->reserved);
     }
     if (header->text) return OK;
-    error_set(e, MEMORY, "no memory for a header of up to %" PRIu64 " bytes", header->reserved);
-    return error_where(e, "%s", place->source->path);
+    return error_set(e, MEMORY, "no memory for a header of up to %" PRIu64 " bytes" WHERE "%s",
+                     header->reserved, place->source->path);
 }
 
 /* Reads the header at least up to `end`, in growing pieces, so that few calls are needed, and at most twice
@@ -63,8 +63,8 @@ static enum status read_on(struct gguf_place *place, uint64_t end, struct error 
     if (header_limit_check(header->sys, place->source->path, pages, e) != OK) return e->code;
     if (to < end ||
         (pages && header->sys->commit(header->sys, LINE_HOST, header->text + header->committed, pages))) {
-        error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a header", to);
-        return error_where(e, "%s", place->source->path);
+        return error_set(e, MEMORY, "no memory for %" PRIu64 " bytes of a header" WHERE "%s", to,
+                         place->source->path);
     }
     header->committed += pages;
     uint64_t from = header->bytes;

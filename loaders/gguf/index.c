@@ -62,9 +62,10 @@ static enum status gguf_index_read_split(const struct gguf *header, const char *
         if (!value.array && gguf_integer(&value, 0, keys[i].to) && *keys[i].to >= 0 &&
             *keys[i].to <= keys[i].most)
             continue;
-        error_set(e, META, "invalid value of key '%s'", keys[i].key);
-        error_where(e, "%s, byte %" PRIu64, path, value.at);
-        return error_expected(e, "an integer from 0 to %" PRId64, keys[i].most);
+        return error_set(e, META,
+                         "invalid value of key '%s'" WHERE "%s, byte %" PRIu64 EXPECTED
+                         "an integer from 0 to %" PRId64,
+                         keys[i].key, path, value.at, keys[i].most);
     }
     return OK;
 }
@@ -105,12 +106,13 @@ static enum status check_first(struct splitting *s, struct error *e) {
     size_t n = strlen(s->path);
     snprintf(ending, sizeof ending, "-00001-of-%05" PRId64 ".gguf", s->first.count);
     if (s->first.no) {
-        error_set(e, UNSUPPORTED, "the file is not the first part of a split GGUF file");
-        error_where(e, "%s", s->path);
-        error_found(e, "part %" PRId64 " of %" PRId64, s->first.no + 1, s->first.count);
+        error_set(e, UNSUPPORTED,
+                  "the file is not the first part of a split GGUF file" WHERE "%s" FOUND "part %" PRId64
+                  " of %" PRId64,
+                  s->path, s->first.no + 1, s->first.count);
     } else if (n < ENDING_BYTES || strcmp(s->path + n - ENDING_BYTES, ending)) {
-        error_set(e, MISSING, "the name of this split GGUF file does not lead to its other parts");
-        error_where(e, "%s", s->path);
+        error_set(e, MISSING, "the name of this split GGUF file does not lead to its other parts" WHERE "%s",
+                  s->path);
     } else {
         s->number_at = n - ENDING_BYTES + NUMBER_AT;
         s->name = copy_text(s->sys, s->path, n, e);
@@ -123,12 +125,11 @@ static enum status gguf_index_check_part(const struct splitting *s, const struct
                                          struct error *e) {
     if (of->no == s->n_parts && of->count == s->first.count) return OK;
     bool repeats = of->count == s->first.count && of->no < s->n_parts;
-    error_set(e, repeats ? DUP : META,
-              repeats ? "two parts of the split GGUF file have the same number"
-                      : "a part belongs to another split GGUF file");
-    error_where(e, "%s", s->name);
-    error_found(e, "part %" PRId64 " of %" PRId64, of->no + 1, of->count);
-    return error_expected(e, "part %d of %" PRId64, s->n_parts + 1, s->first.count);
+    return error_set(e, repeats ? DUP : META,
+                     "%s" WHERE "%s" FOUND "part %" PRId64 " of %" PRId64 EXPECTED "part %d of %" PRId64,
+                     repeats ? "two parts of the split GGUF file have the same number"
+                             : "a part belongs to another split GGUF file",
+                     s->name, of->no + 1, of->count, s->n_parts + 1, s->first.count);
 }
 
 static enum status open_others(struct splitting *s, struct error *e) {
@@ -146,11 +147,11 @@ static enum status open_others(struct splitting *s, struct error *e) {
         if (e->code != OK || index_add_size(&s->size, part, s->path, e) != OK) return e->code;
     }
     if (!s->first.n_tensors || s->size.n_entries == s->first.n_tensors) return OK;
-    error_set(e, MISSING,
-              "the parts of the split GGUF file hold more or fewer tensors than split.tensors.count");
-    error_where(e, "%s", s->path);
-    error_found(e, "%d", s->size.n_entries);
-    return error_expected(e, "%" PRId64 " tensors in all parts", s->first.n_tensors);
+    return error_set(
+        e, MISSING,
+        "the parts of the split GGUF file hold more or fewer tensors than split.tensors.count" WHERE
+        "%s" FOUND "%d" EXPECTED "%" PRId64 " tensors in all parts",
+        s->path, s->size.n_entries, s->first.n_tensors);
 }
 
 /* Opens the other parts of a split file and merges them with the index of the first part. Takes ownership of

@@ -153,8 +153,7 @@ static int gguf_write_compare_names(const void *a, const void *b) {
 static enum status check_unique(const struct writing *w, const char **names, int n, struct error *e) {
     int twice = sort_find_duplicate(names, n, sizeof *names, gguf_write_compare_names);
     if (!twice) return OK;
-    error_set(e, DUP, "two keys or two tensors have the name '%s'", names[twice]);
-    return error_where(e, "%s", w->path);
+    return error_set(e, DUP, "two keys or two tensors have the name '%s'" WHERE "%s", names[twice], w->path);
 }
 
 static enum status check_all(struct sys *sys, const struct writing *w, struct error *e) {

@@ -38,10 +38,10 @@ static enum status check_duplicates(struct tokenizer *t, struct added_token **so
     qsort(sorted, (size_t)t->n_added, sizeof(struct added_token *), compare_contents);
     for (int i = 1; i < t->n_added; i++) {
         if (compare_spans(sorted[i - 1]->content, sorted[i]->content)) continue;
-        error_set(e, DUP, "tokenizer: added token \"%s\" occurs twice", sorted[i]->content.at);
-        error_where(e, "%s, added tokens", t->path);
-        error_found(e, "ids %d and %d", sorted[i - 1]->id, sorted[i]->id);
-        return error_expected(e, "each added token once");
+        return error_set(e, DUP,
+                         "tokenizer: added token \"%s\" occurs twice" WHERE "%s, added tokens" FOUND
+                         "ids %d and %d" EXPECTED "each added token once",
+                         sorted[i]->content.at, t->path, sorted[i - 1]->id, sorted[i]->id);
     }
     return OK;
 }

@@ -14,10 +14,9 @@ enum { N_NAMES = sizeof names / sizeof *names };
 static enum status check_added_id(struct reading *r, const struct added_token *token, struct error *e) {
     int32_t in_vocab = reading_vocab_id(r, token->content);
     if (in_vocab == token->id || (in_vocab < 0 && reading_take_id(r, token->id))) return OK;
-    error_set(e, META, "tokenizer: the id of added token \"%s\" conflicts with another token",
-              token->content.at);
-    error_where(e, "%s", r->path);
-    error_found(e, "%d", token->id);
+    error_set(e, META,
+              "tokenizer: the id of added token \"%s\" conflicts with another token" WHERE "%s" FOUND "%d",
+              token->content.at, r->path, token->id);
     if (in_vocab >= 0) return error_expected(e, "%d, as in the vocabulary", in_vocab);
     return error_expected(e, "an id that no other token has");
 }
@@ -27,11 +26,10 @@ static enum status check_added_text(struct reading *r, const json_t *content, st
         return reading_wrong_kind(r, "an added token's content", content, "a string", e);
     uint64_t bytes = json_string_length(content);
     if (bytes >= 1 && bytes <= TOKENIZER_ADDED_BYTES) return OK;
-    error_set(e, bytes ? LIMIT : META, "tokenizer: the length of added token \"%.40s\" is invalid",
-              json_string_value(content));
-    error_where(e, "%s", r->path);
-    error_found(e, "%" PRIu64 " bytes", bytes);
-    return error_expected(e, "1 to %d bytes", TOKENIZER_ADDED_BYTES);
+    return error_set(e, bytes ? LIMIT : META,
+                     "tokenizer: the length of added token \"%.40s\" is invalid" WHERE "%s" FOUND "%" PRIu64
+                     " bytes" EXPECTED "1 to %d bytes",
+                     json_string_value(content), r->path, bytes, TOKENIZER_ADDED_BYTES);
 }
 
 /* Copies content and pattern of a token; tokenizer_close frees them. */

@@ -31,9 +31,8 @@ static uint32_t *make_slots(struct sys *sys, uint64_t n, uint32_t *mask, struct 
 
 static enum status check_count(uint64_t n, const char *of, struct error *e) {
     if (n < 1u << 28) return OK;
-    error_set(e, LIMIT, "tokenizer: too many %s", of);
-    error_found(e, "%llu", (unsigned long long)n);
-    return error_expected(e, "fewer than 2^28");
+    return error_set(e, LIMIT, "tokenizer: too many %s" FOUND "%llu" EXPECTED "fewer than 2^28", of,
+                     (unsigned long long)n);
 }
 
 enum status merge_table_make(struct sys *sys, struct merge_table *table, uint64_t n, struct error *e) {

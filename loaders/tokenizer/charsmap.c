@@ -28,8 +28,8 @@ static uint32_t charsmap_value_of(uint32_t unit) {
 }
 
 static enum status charsmap_fail(const char *problem, const char *path, struct error *e) {
-    error_set(e, BOUNDS, "tokenizer: the normalisation table (precompiled_charsmap) %s", problem);
-    return error_where(e, "%s", path);
+    return error_set(e, BOUNDS, "tokenizer: the normalisation table (precompiled_charsmap) %s" WHERE "%s",
+                     problem, path);
 }
 
 /* Checks that the children and the value of a unit (trie node) lie inside the table. */
@@ -70,10 +70,10 @@ static enum status charsmap_check_parts(struct span blob, uint32_t *trie_bytes, 
                                         struct error *e) {
     const unsigned char *b = (const unsigned char *)blob.at;
     if (blob.bytes > CHARSMAP_BYTES) {
-        error_set(e, LIMIT, "tokenizer: the normalisation table (precompiled_charsmap) is too long");
-        error_where(e, "%s", path);
-        error_found(e, "%" PRIu64 " bytes", blob.bytes);
-        return error_expected(e, "at most %d", CHARSMAP_BYTES);
+        return error_set(e, LIMIT,
+                         "tokenizer: the normalisation table (precompiled_charsmap) is too long" WHERE
+                         "%s" FOUND "%" PRIu64 " bytes" EXPECTED "at most %d",
+                         path, blob.bytes, CHARSMAP_BYTES);
     }
     if (blob.bytes < 4) return charsmap_fail("is shorter than its own length", path, e);
     *trie_bytes = (uint32_t)b[0] | (uint32_t)b[1] << 8 | (uint32_t)b[2] << 16 | (uint32_t)b[3] << 24;
@@ -193,8 +193,10 @@ enum status charsmap_apply(struct sys *sys, const struct charsmap *map, struct s
     struct output to = {0};
     *out = NULL;
     if (!apply(map, *text, limit, &to)) {
-        error_set(e, LIMIT, "the tokenizer's normalisation table makes the text too long");
-        return error_expected(e, "at most %" PRIu64 " bytes", limit);
+        return error_set(e, LIMIT,
+                         "the tokenizer's normalisation table makes the text too long" EXPECTED
+                         "at most %" PRIu64 " bytes",
+                         limit);
     }
     *out = alloc_array(sys, to.bytes, 1, e);
     if (!*out) return e->code;

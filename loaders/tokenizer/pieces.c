@@ -32,8 +32,8 @@ enum status pieces_make(struct reading *r, uint64_t n, uint64_t text_bytes, stru
 
 static enum status bad_piece(const struct reading *r, enum status code, const char *problem,
                              struct error *e) {
-    error_set(e, code, "tokenizer: piece %" PRIu32 " %s", r->t->words.n_words, problem);
-    return error_where(e, "%s", r->path);
+    return error_set(e, code, "tokenizer: piece %" PRIu32 " %s" WHERE "%s", r->t->words.n_words, problem,
+                     r->path);
 }
 
 enum status pieces_add(struct reading *r, struct span text, double score, struct error *e) {

@@ -13,8 +13,7 @@ enum { JSON_DEPTH = 64 };
 
 enum status reading_fail(const struct reading *r, enum status code, const char *object, const char *problem,
                          struct error *e) {
-    error_set(e, code, "tokenizer: %s %s", object, problem);
-    return error_where(e, "%s", r->path);
+    return error_set(e, code, "tokenizer: %s %s" WHERE "%s", object, problem, r->path);
 }
 
 const char *reading_kind(const json_t *value) {
@@ -64,8 +63,7 @@ enum status reading_check_id(const struct reading *r, const char *token, const j
     if (json_is_integer(value) && json_integer_value(value) >= 0 &&
         json_integer_value(value) <= TOKENIZER_ID_MAX)
         return OK;
-    error_set(e, META, "tokenizer: the id of token \"%s\" is invalid", token);
-    error_where(e, "%s", r->path);
+    error_set(e, META, "tokenizer: the id of token \"%s\" is invalid" WHERE "%s", token, r->path);
     if (json_is_integer(value))
         error_found(e, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
     else

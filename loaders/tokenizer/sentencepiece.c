@@ -35,8 +35,9 @@ static struct walk walk_into(const struct walk *from, struct span message) {
 }
 
 static enum status field_fail(const struct walk *w, enum status code, const char *problem, struct error *e) {
-    error_set(e, code, "tokenizer: a protobuf field of the SentencePiece model %s", problem);
-    return error_where(e, "%s, byte %lld", w->r->path, (long long)(w->at - w->base));
+    return error_set(e, code,
+                     "tokenizer: a protobuf field of the SentencePiece model %s" WHERE "%s, byte %lld",
+                     problem, w->r->path, (long long)(w->at - w->base));
 }
 
 static enum status read_varint(struct walk *w, uint64_t *value, struct error *e) {

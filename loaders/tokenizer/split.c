@@ -247,28 +247,31 @@ static enum status compile(struct tokenizer *t, pcre2_code **out, struct span pa
         return error_set(e, MEMORY, "no memory for the split pattern");
     PCRE2_UCHAR why[120] = "";
     pcre2_get_error_message(code, why, sizeof why);
-    error_set(e, UNSUPPORTED, "tokenizer: the split pattern does not compile");
-    return error_found(e, "%s", (const char *)why);
+    return error_set(e, UNSUPPORTED, "tokenizer: the split pattern does not compile" FOUND "%s",
+                     (const char *)why);
 }
 
 enum status split_compile(struct tokenizer *t, pcre2_code **code, struct span pattern, const char *member,
                           struct error *e) {
     struct translation tr = {.in = pattern.at, .bytes = pattern.bytes, .room = TRANSLATED_BYTES_MAX};
     if (pattern.bytes > TOKENIZER_PATTERN_BYTES) {
-        error_set(e, LIMIT, "tokenizer: the split pattern is too long");
-        error_found(e, "%llu bytes", (unsigned long long)pattern.bytes);
-        error_expected(e, "at most %d", TOKENIZER_PATTERN_BYTES);
-        return error_where(e, "%s, %s", t->path, member);
+        return error_set(e, LIMIT,
+                         "tokenizer: the split pattern is too long" WHERE "%s, %s" FOUND "%llu bytes" EXPECTED
+                         "at most %d",
+                         t->path, member, (unsigned long long)pattern.bytes, TOKENIZER_PATTERN_BYTES);
     }
     tr.out = alloc_array(t->sys, tr.room, 1, e);
     if (!tr.out) return e->code;
     translate(&tr);
     if (tr.refused[0]) {
-        error_set(e, UNSUPPORTED, "tokenizer: the split pattern uses an unsupported regular expression");
-        error_found(e, "\"%s\"", tr.refused);
+        error_set(e, UNSUPPORTED,
+                  "tokenizer: the split pattern uses an unsupported regular expression" FOUND "\"%s\"",
+                  tr.refused);
     } else if (tr.too_long) {
-        error_set(e, LIMIT, "tokenizer: the split pattern is too long when translated for PCRE2");
-        error_expected(e, "at most %d bytes", TRANSLATED_BYTES_MAX);
+        error_set(e, LIMIT,
+                  "tokenizer: the split pattern is too long when translated for PCRE2" EXPECTED
+                  "at most %d bytes",
+                  TRANSLATED_BYTES_MAX);
     } else {
         compile(t, code, (struct span){tr.out, tr.n_out}, e);
     }
@@ -282,10 +285,10 @@ static enum status match_failed(const struct split *s, int code, struct error *e
     if (code == PCRE2_ERROR_NOMEMORY) return error_set(e, MEMORY, "no memory to split a text");
     PCRE2_UCHAR why[120] = "";
     pcre2_get_error_message(code, why, sizeof why);
-    error_set(e, limit ? LIMIT : INTERNAL, "the tokenizer's split pattern takes too long on this text");
-    error_where(e, "%s, byte %llu of a piece of text", s->t->path, (unsigned long long)s->from);
-    error_found(e, "%s", (const char *)why);
-    return error_expected(e, "steps in proportion to the text");
+    return error_set(e, limit ? LIMIT : INTERNAL,
+                     "the tokenizer's split pattern takes too long on this text" WHERE
+                     "%s, byte %llu of a piece of text" FOUND "%s" EXPECTED "steps in proportion to the text",
+                     s->t->path, (unsigned long long)s->from, (const char *)why);
 }
 
 /* Finds the next match into start and end; false if there is none. Like Oniguruma's iterator, skips an empty

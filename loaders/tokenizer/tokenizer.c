@@ -90,17 +90,17 @@ static enum status encode_normalized(struct encoding *c, struct span text, struc
 enum status tokenizer_check_text(const char *name, const char *text, uint64_t bytes, uint64_t most,
                                  struct error *e) {
     if (bytes > most) {
-        error_set(e, LIMIT, "the %s is too long", name);
-        error_found(e, "%" PRIu64 " bytes", bytes);
-        error_expected(e, "at most %" PRIu64 " bytes", most);
+        error_set(e, LIMIT,
+                  "the %s is too long" FOUND "%" PRIu64 " bytes" EXPECTED "at most %" PRIu64 " bytes", name,
+                  bytes, most);
         return error_is_usage(e);
     }
     uint64_t valid = utf8_valid_bytes(text, bytes);
     if (valid == bytes) return OK;
-    error_set(e, UTF8, "the %s is not UTF-8", name);
-    error_where(e, "byte %" PRIu64 " of the %s", valid, name);
-    error_found(e, "byte 0x%02x", (unsigned char)text[valid]);
-    error_expected(e, "valid UTF-8");
+    error_set(e, UTF8,
+              "the %s is not UTF-8" WHERE "byte %" PRIu64 " of the %s" FOUND "byte 0x%02x" EXPECTED
+              "valid UTF-8",
+              name, valid, name, (unsigned char)text[valid]);
     return error_is_usage(e);
 }
 

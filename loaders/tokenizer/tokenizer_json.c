@@ -65,8 +65,8 @@ enum status bpe_read_vocab(struct reading *r, struct span suffix, struct error *
         const json_t *value = json_object_iter_value(at);
         if (reading_check_id(r, token, value, e)) return e->code;
         if (!reading_take_id(r, json_integer_value(value))) {
-            error_set(e, META, "tokenizer: two tokens have the same id, the second is \"%s\"", token);
-            error_where(e, "%s", r->path);
+            error_set(e, META, "tokenizer: two tokens have the same id, the second is \"%s\"" WHERE "%s",
+                      token, r->path);
             error_found(e, "%" JSON_INTEGER_FORMAT, json_integer_value(value));
             return error_expected(e, "unique ids");
         }
@@ -112,9 +112,8 @@ static enum status tokenizer_json_read_words(struct reading *r, struct error *e)
 
 static enum status bad_merge(const struct reading *r, uint64_t rank, const char *problem, struct span text,
                              struct error *e) {
-    error_set(e, META, "tokenizer: merge rule %" PRIu64 " %s", rank, problem);
-    error_where(e, "%s", r->path);
-    return error_found(e, "\"%.*s\"", text.bytes > 120 ? 120 : (int)text.bytes, text.at);
+    return error_set(e, META, "tokenizer: merge rule %" PRIu64 " %s" WHERE "%s" FOUND "\"%.*s\"", rank,
+                     problem, r->path, text.bytes > 120 ? 120 : (int)text.bytes, text.at);
 }
 
 static enum status tokenizer_json_add_merge(struct reading *r, uint64_t rank, struct span left,
@@ -152,10 +151,10 @@ static enum status add_merge_json(struct reading *r, uint64_t rank, const json_t
     const json_t *left = json_array_get(item, 0), *right = json_array_get(item, 1);
     if (json_array_size(item) == 2 && json_is_string(left) && json_is_string(right))
         return tokenizer_json_add_merge(r, rank, string_span(left), string_span(right), e);
-    error_set(e, META, "tokenizer: merge rule %" PRIu64 " does not have two parts", rank);
-    error_where(e, "%s", r->path);
-    error_found(e, "%s of %zu elements", reading_kind(item), json_array_size(item));
-    return error_expected(e, "\"a b\" or [\"a\", \"b\"]");
+    return error_set(e, META,
+                     "tokenizer: merge rule %" PRIu64 " does not have two parts" WHERE "%s" FOUND
+                     "%s of %zu elements" EXPECTED "\"a b\" or [\"a\", \"b\"]",
+                     rank, r->path, reading_kind(item), json_array_size(item));
 }
 
 static enum status read_merges_json(struct reading *r, const json_t *merges, struct error *e) {
@@ -189,9 +188,9 @@ enum status bpe_read_merges_text(struct reading *r, struct span text, struct err
     uint64_t n = 0, rank = 0;
     uint64_t valid = utf8_valid_bytes(text.at, text.bytes);
     if (valid < text.bytes) {
-        error_set(e, UTF8, "tokenizer: the merge rules are not UTF-8");
-        error_where(e, "%s, byte %" PRIu64, r->path, valid);
-        return error_found(e, "byte 0x%02x", (unsigned char)text.at[valid]);
+        return error_set(
+            e, UTF8, "tokenizer: the merge rules are not UTF-8" WHERE "%s, byte %" PRIu64 FOUND "byte 0x%02x",
+            r->path, valid, (unsigned char)text.at[valid]);
     }
     while (next_line(&rest, &line)) n += is_merge_line(line);
     if (merge_table_make(r->t->sys, &r->t->merges, n, e)) return e->code;

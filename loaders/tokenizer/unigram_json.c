@@ -89,10 +89,10 @@ static enum status read_vocab(struct reading *r, const json_t *vocab, struct err
         const json_t *entry = json_array_get(vocab, i), *text = json_array_get(entry, 0);
         const json_t *score = json_array_get(entry, 1);
         if (!json_is_string(text) || !json_is_number(score) || json_array_size(entry) != 2) {
-            error_set(e, META, "tokenizer: piece %llu is not a text with a score", (unsigned long long)i);
-            error_where(e, "%s, model.vocab", r->path);
-            error_found(e, "%s", reading_kind(entry));
-            return error_expected(e, "[text, score]");
+            return error_set(e, META,
+                             "tokenizer: piece %llu is not a text with a score" WHERE "%s, model.vocab" FOUND
+                             "%s" EXPECTED "[text, score]",
+                             (unsigned long long)i, r->path, reading_kind(entry));
         }
         if (pieces_add(r, string_span(text), json_number_value(score), e)) return e->code;
     }

@@ -149,9 +149,10 @@ static void check(const struct product_key *key, const struct product_operands *
 enum status products_run(struct products *p, const struct product_key *key,
                          const struct product_operands *operands, cudaStream_t stream, struct error *e) {
     if (!hash_table_find(&p->table, key)) {
-        error_set(e, INTERNAL, "a product was not prepared");
-        return error_found(e, "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d", key->m, key->n,
-                           key->k, key->bias, key->residual, key->rounded, key->wide);
+        return error_set(e, INTERNAL,
+                         "a product was not prepared" FOUND
+                         "%d x %d x %d, bias %d, residual %d, rounded %d, wide %d",
+                         key->m, key->n, key->k, key->bias, key->residual, key->rounded, key->wide);
     }
     check(key, operands);
     if (key->rounded && key->residual) emu_stop("a bf16 result cannot have a residual");

@@ -144,8 +144,8 @@ enum status convolutions_run(struct convolutions *c, const struct convolution_ke
                              struct error *e) {
     if (!hash_table_find(&c->table, key)) {
         char shape[CONVOLUTION_SHAPE];
-        error_set(e, INTERNAL, "a convolution was not prepared");
-        return error_found(e, "%s", convolution_shape(key, shape));
+        return error_set(e, INTERNAL, "a convolution was not prepared" FOUND "%s",
+                         convolution_shape(key, shape));
     }
     emu_require_aligned("in of a convolution", operands->in, 16);
     emu_require_aligned("weights of a convolution", operands->weights, 16);

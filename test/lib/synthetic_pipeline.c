@@ -456,8 +456,9 @@ static enum status denoiser_check_lanes(const struct component *c, const struct 
     const int32_t *dim = lanes->latent.dim;
     (void)c, (void)n_lanes;
     if (dim[2] <= SYNTHETIC_SIDE && dim[3] <= SYNTHETIC_SIDE) return OK;
-    error_set(e, SHAPE, "the latent is larger than the synthetic denoiser's position table");
-    return error_found(e, "%dx%d", dim[3], dim[2]);
+    return error_set(e, SHAPE,
+                     "the latent is larger than the synthetic denoiser's position table" FOUND "%dx%d",
+                     dim[3], dim[2]);
 }
 
 static void denoiser_declare(const struct component *c, struct lane *lanes, int n_lanes, struct arena *arena,
