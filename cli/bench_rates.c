@@ -4,7 +4,6 @@
 #include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/inputs.h"
-#include "cli/interrupt.h"
 #include "cli/outfile.h"
 #include "cli/progress.h"
 #include "cli/messages.h"

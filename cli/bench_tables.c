@@ -3,7 +3,7 @@
 
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/interrupt.h"
+#include "cli/outfile.h"
 #include "cli/progress.h"
 #include "cli/messages.h"
 

@@ -2,7 +2,6 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/interrupt.h"
 #include "cli/outfile.h"
 #include "cli/sanitize.h"
 #include "cli/progress.h"

@@ -1,7 +1,7 @@
 #include "cli/frames.h"
 
 #include "cli/fail.h"
-#include "cli/leftovers.h"
+#include "cli/outfile.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -3,7 +3,6 @@
 
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/interrupt.h"
 #include "cli/outfile.h"
 #include "cli/output.h"
 #include "cli/parameters.h"

@@ -1,7 +1,7 @@
 #include "cli/textfile.h"
 
 #include "cli/fail.h"
-#include "cli/interrupt.h"
+#include "cli/outfile.h"
 #include "cli/progress.h"
 
 #include <errno.h>
