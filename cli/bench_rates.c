@@ -5,7 +5,6 @@
 #include "cli/fields.h"
 #include "cli/inputs.h"
 #include "cli/outfile.h"
-#include "cli/progress.h"
 #include "cli/messages.h"
 #include "cli/textfile.h"
 

@@ -4,7 +4,6 @@
 #include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/outfile.h"
-#include "cli/progress.h"
 #include "cli/messages.h"
 
 #include <stdio.h>

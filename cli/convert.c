@@ -3,8 +3,6 @@
 #include "cli/fail.h"
 #include "cli/fields.h"
 #include "cli/outfile.h"
-#include "cli/sanitize.h"
-#include "cli/progress.h"
 #include "cli/messages.h"
 
 #include <stdio.h>

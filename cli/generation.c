@@ -11,7 +11,6 @@
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/messages.h"
-#include "cli/summary.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -5,7 +5,7 @@
 #include "cli/args.h"
 #include "cli/frames.h"
 #include "cli/previews.h"
-#include "cli/progress.h"
+#include "cli/messages.h"
 #include "cli/request.h"
 #include "cli/video.h"
 

@@ -2,7 +2,6 @@
 
 #include "cli/fail.h"
 #include "cli/messages.h"
-#include "cli/sanitize.h"
 
 #include <dirent.h>
 #include <errno.h>

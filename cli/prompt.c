@@ -1,7 +1,6 @@
 #include "cli/prompt.h"
 
 #include "cli/fail.h"
-#include "cli/sanitize.h"
 #include "cli/messages.h"
 #include "cli/textfile.h"
 

@@ -2,7 +2,7 @@
 
 #include "cli/fail.h"
 #include "cli/outfile.h"
-#include "cli/progress.h"
+#include "cli/messages.h"
 
 #include <errno.h>
 #include <fcntl.h>
