@@ -1,8 +1,7 @@
 #include "cli/control.h"
 
 #include "cli/fail.h"
-#include "cli/picture_read.h"
-#include "cli/picture_write.h"
+#include "cli/picture.h"
 
 #include <dirent.h>
 #include <errno.h>

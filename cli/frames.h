@@ -4,7 +4,7 @@
 #define SLUICE_CLI_FRAMES_H
 
 #include "cli/output.h"
-#include "cli/picture_write.h"
+#include "cli/picture.h"
 
 struct frames {
     const char *pattern;     /* file name pattern, as in output_name; NULL: no video is being written */

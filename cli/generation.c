@@ -7,7 +7,7 @@
 #include "cli/output.h"
 #include "cli/parameters.h"
 #include "cli/plan_table.h"
-#include "cli/picture_write.h"
+#include "cli/picture.h"
 #include "cli/report.h"
 #include "cli/request.h"
 #include "cli/messages.h"

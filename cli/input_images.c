@@ -1,6 +1,6 @@
 #include "cli/input_images.h"
 
-#include "cli/picture_read.h"
+#include "cli/picture.h"
 #include "cli/messages.h"
 
 #include <string.h>

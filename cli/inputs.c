@@ -2,7 +2,7 @@
 #include "cli/inputs.h"
 
 #include "cli/fail.h"
-#include "cli/picture_write.h"
+#include "cli/picture.h"
 #include "cli/video.h"
 #include "cli/prompt.h"
 

@@ -3,7 +3,7 @@
 #include "cli/fail.h"
 #include "cli/inputs.h"
 #include "cli/outfile.h"
-#include "cli/picture_write.h"
+#include "cli/picture.h"
 #include "cli/messages.h"
 
 #include <string.h>
