@@ -55,7 +55,7 @@ static int print_written(const struct generation *generation, struct output_item
     if (output_name(pattern, &item, name, e)) return e->code;
     if (!generation->latent) snprintf(seed, sizeof seed, "seed %llu, ", (unsigned long long)image->seed);
     if (item.frame) snprintf(frames, sizeof frames, "first of %d frames, ", image->frames);
-    if (output_is_video(name))
+    if (video_has_extension(name))
         snprintf(frames, sizeof frames, "%d frame%s at %d fps, ", image->frames,
                  image->frames == 1 ? "" : "s", generation->request.fps);
     message_note("wrote %s (%s%dx%d, %spixels sha256 %s)", strcmp(name, "-") ? name : "the image to stdout",
@@ -94,7 +94,7 @@ static int save_image(struct generation *generation, const struct sluice_image *
     if (!text && !silent) return fail(e, SLUICE_MEMORY, "no memory for the image's metadata");
     const struct picture_content content = {image, text, output_quality(generation)};
     status = is_frames                  ? frames_put(&generation->frames, pattern, item, &content, e)
-             : output_is_video(pattern) ? put_video(generation, name, image, &content, e)
+             : video_has_extension(pattern) ? put_video(generation, name, image, &content, e)
                                         : picture_write(name, &content, e);
     free(text);
     if (status || image->frame + 1 < image->frames) return status;
@@ -176,7 +176,7 @@ static int query_plan(struct generation *generation, struct sluice_error *e) {
     const struct args *args = generation->args;
     struct plan_table_size size = {0};
     char *json = NULL;
-    bool fits, is_video = !args->no_decode && output_is_video(output_pattern(args, generation->n_frames));
+    bool fits, is_video = !args->no_decode && video_has_extension(output_pattern(args, generation->n_frames));
     generation->progress.are_videos = generation->n_frames > 1;
     if (!generation->latent && !args->verbose && !is_video) return SLUICE_OK;
     int status =
@@ -204,7 +204,7 @@ static int check_outputs(const struct generation *generation, struct sluice_erro
                                       .quality = output_quality(generation)};
     int status = check_names(generation, e);
     if (status || args->no_decode) return status;
-    bool is_video = output_is_video(pattern), is_fallback;
+    bool is_video = video_has_extension(pattern), is_fallback;
     if (is_video && !settings.fps)
         return fail_value(e, "--output", pattern,
                           "--fps N too (this model has no default frame rate), or image files");

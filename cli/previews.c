@@ -1,7 +1,7 @@
 #include "cli/previews.h"
 
 #include "cli/fail.h"
-#include "cli/inputs.h"
+#include "cli/output.h"
 #include "cli/outfile.h"
 #include "cli/picture.h"
 #include "cli/messages.h"
@@ -59,7 +59,7 @@ int previews_check(const struct args *args, struct output_item item, struct slui
             status = output_check_distinct("--preview-path", name, "--save-latent", args->save_latent, e);
         if (!status) status = output_check_distinct("--preview-path", name, "--dump", args->dump, e);
         if (!status) status = check_outputs(args, item, name, e);
-        if (!status) status = inputs_check_output(args, "--preview-path", name, e);
+        if (!status) status = output_check_inputs(args, "--preview-path", name, e);
         if (!status) status = outfile_probe(name, e);
     } while (!status && output_next(&preview));
     return status;
