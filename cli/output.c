@@ -309,6 +309,20 @@ int output_check_distinct(const char *flag, const char *name, const char *other_
                 other_flag, flag, name);
 }
 
+int output_check_no_image(const struct args *args, struct output_item item, const char *flag,
+                          const char *name, struct sluice_error *e) {
+    char output[PATH_MAX];
+    const char *pattern = output_pattern(args, item.frames);
+    int status = SLUICE_OK;
+    if (!name) return SLUICE_OK;
+    item = output_first(item, pattern);
+    do {
+        status = output_name(pattern, &item, output, e);
+        if (!status) status = output_check_distinct(flag, name, "--output", output, e);
+    } while (!status && output_next(&item));
+    return status;
+}
+
 static int check_pattern(const struct args *args, const char *pattern, struct output_item item,
                          struct sluice_error *e) {
     bool is_stdout = strcmp(pattern, "-") == 0, is_frames = output_is_frames(pattern, item.frames);
@@ -399,42 +413,27 @@ static int check_dump(const struct args *args, struct sluice_error *e) {
 }
 
 int output_check_report(const struct args *args, struct output_item item, struct sluice_error *e) {
-    char name[PATH_MAX];
     bool pictures = args->command->bit != PLAN && !args->no_decode;
     int status = output_check_inputs(args, "--report", args->report, e);
     if (!status)
         status = output_check_distinct("--report", args->report, "--save-latent", args->save_latent, e);
     if (!status) status = output_check_distinct("--dump", args->dump, "--report", args->report, e);
-    const char *pattern = output_pattern(args, item.frames);
-    if (status || !pictures || !args->report) return status;
-    item = output_first(item, pattern);
-    do {
-        status = output_name(pattern, &item, name, e);
-        if (!status) status = output_check_distinct("--report", args->report, "--output", name, e);
-    } while (!status && output_next(&item));
-    return status;
-}
-
-static int check_latent(const struct args *args, struct output_item item, struct sluice_error *e) {
-    char name[PATH_MAX];
-    int status = SLUICE_OK;
-    const char *pattern = output_pattern(args, item.frames);
-    item = output_first(item, pattern);
-    while (!status && !args->no_decode) {
-        status = output_name(pattern, &item, name, e);
-        if (!status) status = output_check_distinct("--save-latent", args->save_latent, "--output", name, e);
-        if (!output_next(&item)) break;
-    }
-    if (!status) status = output_check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
-    if (!status) status = output_check_inputs(args, "--save-latent", args->save_latent, e);
-    return status ? status : outfile_probe(args->save_latent, e);
+    if (status || !pictures) return status;
+    return output_check_no_image(args, item, "--report", args->report, e);
 }
 
 int output_check(const struct args *args, struct output_item item, struct sluice_error *e) {
     int status = output_check_report(args, item, e);
     if (!status && !args->no_decode) status = check_images(args, item, e);
     if (!status && args->report && strcmp(args->report, "-") != 0) status = outfile_probe(args->report, e);
-    if (!status && args->save_latent) status = check_latent(args, item, e);
+    if (!status && args->save_latent) {
+        if (!args->no_decode)
+            status = output_check_no_image(args, item, "--save-latent", args->save_latent, e);
+        if (!status)
+            status = output_check_distinct("--dump", args->dump, "--save-latent", args->save_latent, e);
+        if (!status) status = output_check_inputs(args, "--save-latent", args->save_latent, e);
+        if (!status) status = outfile_probe(args->save_latent, e);
+    }
     if (!status && args->dump) status = check_dump(args, e);
     if (status || !args->prompt_cache) return status;
     /* The folder of --prompt-cache is created. It may be read-only: entries are then only read, with a

@@ -33,6 +33,9 @@ void output_check_pipes(const struct args *args, struct output_item item);
 int output_check_size(const struct args *args, const struct sluice_request *request, struct sluice_error *e);
 /* Checks that --report names neither another output nor an input. After failure no report may be written. */
 int output_check_report(const struct args *args, struct output_item item, struct sluice_error *e);
+/* USAGE if `name` of the given flag is one of the images or videos of the run. NULL is allowed. */
+int output_check_no_image(const struct args *args, struct output_item item, const char *flag,
+                          const char *name, struct sluice_error *e);
 /* USAGE if both names are the same file. Names may be NULL. */
 int output_check_distinct(const char *flag, const char *name, const char *other_flag, const char *other,
                           struct sluice_error *e);
