@@ -4,10 +4,9 @@
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/outfile.h"
-#include "cli/parameters.h"
+#include "cli/report.h"
 #include "cli/picture.h"
 #include "cli/plan_table.h"
-#include "cli/report.h"
 #include "cli/video.h"
 
 #include <errno.h>
