@@ -4,9 +4,8 @@
 
 #include "cli/fail.h"
 #include "cli/help.h"
-#include "cli/flag_synonyms.h"
+#include "cli/flags.h"
 #include "cli/prompt.h"
-#include "cli/sampler_names.h"
 #include "cli/values.h"
 
 #include <ctype.h>

@@ -1,7 +1,7 @@
 /* `sluice manual`: prints the man page from the tables of commands and flags. */
 #include "cli/commands.h"
 #include "cli/help.h"
-#include "cli/flag_synonyms.h"
+#include "cli/flags.h"
 
 #include <string.h>
 

@@ -1,7 +1,7 @@
 #include "cli/values.h"
 
 #include "cli/fail.h"
-#include "cli/sampler_names.h"
+#include "cli/flags.h"
 
 #include <ctype.h>
 #include <errno.h>
