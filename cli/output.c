@@ -4,7 +4,6 @@
 #include "cli/fail.h"
 #include "cli/outfile.h"
 #include "cli/picture.h"
-#include "cli/prompt.h"
 #include "cli/video.h"
 
 #include <dirent.h>

@@ -3,9 +3,7 @@
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/picture.h"
-#include "cli/prompt.h"
 #include "cli/textfile.h"
-#include "cli/values.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -272,10 +270,11 @@ void request_fill(struct sluice_request *request, const sluice_model *model, con
 }
 
 void request_warn(const struct sluice_request *request, const struct args *args) {
-    if (!args->lora_dir) {
-        prompt_warn(&args->prompt, "--prompt");
-        prompt_warn(&args->negative_prompt, "--negative-prompt");
-    }
+    const char *text[] = {args->prompt.text, args->negative_prompt.text};
+    for (int i = 0; i < 2 && !args->lora_dir; i++)
+        if (text[i] && strstr(text[i], "<lora:"))
+            message_note("warning: %s: <lora:...> loads no LoRA without --lora-dir; it is read as plain text",
+                         i ? "--negative-prompt" : "--prompt");
     bool guides_low = request->cfg_scale_low != 0 && request->cfg_scale_low != 1;
     if (args->negative_prompt.bytes && request->cfg_scale == 1 && !guides_low)
         message_note("warning: --negative-prompt has no effect: --cfg-scale is 1 (no guidance)");
