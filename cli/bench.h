@@ -2,7 +2,7 @@
 #ifndef SLUICE_CLI_BENCH_H
 #define SLUICE_CLI_BENCH_H
 
-#include "cli/answer.h"
+#include "cli/commands.h"
 #include "cli/args.h"
 #include "engine/sluice_bench.h"
 

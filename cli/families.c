@@ -1,5 +1,4 @@
 /* `sluice families`: lists the supported models as they are published. */
-#include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/families_plans.h"

@@ -1,7 +1,6 @@
-/* The tables of flags and commands: see flags.h. A row is all that parsing and help of a flag need. */
-#include "cli/flags.h"
-
+/* The tables of flags and commands: see args.h. A row is all that parsing and help of a flag need. */
 #include "cli/args.h"
+
 #include "engine/sluice_bench.h"
 
 #include <ctype.h>
@@ -355,6 +354,18 @@ const struct flag *flag_find(const char *typed) {
     for (int i = 0; i < N_SAME; i++)
         if (strcmp(synonyms[i].theirs, typed) == 0) return flag_find(synonyms[i].ours);
     return NULL;
+}
+
+/* The first clause of a help text. It ends at a semicolon. A long clause ends at a colon, unless the colon is
+ * in the first NAME bytes
+ * ("bench bus: ..."). */
+char *flag_clause(const struct flag *flag, char *out, size_t out_bytes) {
+    enum { LONG = 54, NAME = 16 }; /* LONG: columns of help text in --help */
+    size_t length = strcspn(flag->help, ";");
+    const char *colon = length > NAME ? strstr(flag->help + NAME, ": ") : NULL;
+    if (length > LONG && colon && colon < flag->help + length) length = (size_t)(colon - flag->help);
+    snprintf(out, out_bytes, "%.*s", (int)length, flag->help);
+    return out;
 }
 
 const struct command *command_find(const char *name) {

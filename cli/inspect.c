@@ -1,5 +1,4 @@
 /* `sluice inspect`: prints what model and adapter files contain. */
-#include "cli/answer.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
 #include "cli/fields.h"

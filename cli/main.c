@@ -3,7 +3,6 @@
 #include "cli/args.h"
 #include "cli/commands.h"
 #include "cli/fail.h"
-#include "cli/help.h"
 #include "cli/outfile.h"
 #include "cli/output.h"
 #include "cli/report.h"

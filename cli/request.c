@@ -3,7 +3,7 @@
 #include "cli/fail.h"
 #include "cli/messages.h"
 #include "cli/picture.h"
-#include "cli/textfile.h"
+#include "cli/args.h"
 
 #include <dirent.h>
 #include <errno.h>
