@@ -43,14 +43,13 @@ PICTURES_jpeg := -DPICTURES_JPEG
 PICTURES_webp := -DPICTURES_WEBP
 # Videos where FFmpeg's headers are; its libraries are loaded by who writes one. FFMPEG=0: not.
 FFMPEG ?= $(call has_header,libavformat/avformat.h,$(call has_header,libavcodec/avcodec.h,$(call has_header,libswscale/swscale.h,1)))
-VIDEO := $(if $(filter 1,$(FFMPEG)),encode library,absent)
 CLI_LIBS := -lpng $(patsubst %,-l%,$(PICTURES)) -ljansson -lz
 
 VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/sluice.h)
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
 ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry paced cpu) loaders/*.c loaders/*/*.c models/*.c))
-CLI := $(sort $(filter-out $(patsubst %,cli/video_%.c,$(filter-out $(VIDEO),encode library absent)) $(patsubst %,cli/picture_%.c,$(filter-out $(PICTURES),jpeg webp)),$(wildcard cli/*.c)))
+CLI := $(sort $(filter-out $(if $(filter 1,$(FFMPEG)),,cli/video_encode.c) $(patsubst %,cli/picture_%.c,$(filter-out $(PICTURES),jpeg webp)),$(wildcard cli/*.c)))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
@@ -113,7 +112,9 @@ $B/adapter_cost: $(ADAPTER_COST_O) $(ENGINE_O)
 	@echo "  ld $@"
 	@$(CC) $(LDFLAGS) -o $@ $^ $(LIBS)
 
-$B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind)))
+$B/obj/cli/%.o: CFLAGS += $(foreach kind,$(PICTURES),$(PICTURES_$(kind))) $(if $(filter 1,$(FFMPEG)),-DVIDEO_FFMPEG)
+# Which formats these hold follows from the sources.
+$B/obj/cli/picture.o $B/obj/cli/video.o: $B/cli.objects
 
 -include $(HEADERS_O:.o=.d) $(CPU_OPERATORS_O:.o=.d) $(ADAPTER_COST_O:.o=.d) $(ENGINE_O:.o=.d) $(CLI_O:.o=.d) $(GALLERY_O:.o=.d) $(PICTURE_O:.o=.d)
 

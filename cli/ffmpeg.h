@@ -1,7 +1,8 @@
-/* FFmpeg's functions, loaded with dlopen on first use. Only the library versions of the build are accepted,
- * because the headers describe their structs. */
-#ifndef SLUICE_CLI_VIDEO_LIBRARY_H
-#define SLUICE_CLI_VIDEO_LIBRARY_H
+/* FFmpeg's functions, which video_encode.c loads with dlopen on first use. Only the library versions of the
+ * build are accepted, because the headers describe their structs. The libraries are never unloaded, because
+ * encoders leave thread keys and exit handlers behind. */
+#ifndef SLUICE_CLI_FFMPEG_H
+#define SLUICE_CLI_FFMPEG_H
 
 #include "engine/sluice.h"
 
@@ -59,9 +60,5 @@ struct ffmpeg {
 };
 
 /* Loads FFmpeg once per process. USAGE if it is not installed. *ffmpeg is static. */
-int video_library_load(const struct ffmpeg **ffmpeg, struct sluice_error *e);
-/* The last error that FFmpeg logged on this thread, else the text of the error code `problem`. Thread-local
- * buffer. */
-const char *video_library_reason(const struct ffmpeg *ffmpeg, int problem);
-
+int ffmpeg_load(const struct ffmpeg **ffmpeg, struct sluice_error *e);
 #endif
