@@ -1,5 +1,5 @@
 /* `sluice bench checkpoint`: writes a model of random weights. Until it is complete, the folder is
- * DIR.tmp.PID and has a lock file, so that leftovers.h removes the folder of a killed process. */
+ * DIR.tmp.PID and has a lock file, so that outfile.h removes the folder of a killed process. */
 #include "cli/bench.h"
 
 #include "cli/fail.h"
