@@ -1,6 +1,5 @@
 #include "engine/open/prompt_clean.h"
 
-#include "engine/open/html_entities.h"
 #include "loaders/tokenizer/tokenizer.h"
 
 #include <stdbool.h>
@@ -8,8 +7,8 @@
 #include <string.h>
 #include <utf8proc.h>
 
-/* Output text of a cleaning step. The buffer is large enough, and may be the buffer of the input, because the
- * write position never passes the read position. */
+/* Output text of a cleaning step. The buffer may be the buffer of the input, because no step makes a text
+ * longer: the write position never passes the read position. */
 struct writing {
     char *at;
     size_t bytes;
@@ -33,21 +32,6 @@ static const int32_t code_page[32] = {0x20AC, 0x81,   0x201A, 0x192,  0x201E, 0x
                                       0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022, 0x2013, 0x2014,
                                       0x2DC,  0x2122, 0x161,  0x203A, 0x153,  0x9D,   0x17E,  0x178};
 
-/* True for codes that html.unescape drops. */
-static bool is_no_character(int32_t code) {
-    return (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
-           (code >= 0xFDD0 && code <= 0xFDEF) || (code & 0xFFFE) == 0xFFFE;
-}
-
-static void put_numbered(struct writing *out, int32_t code) {
-    if (code >= 0x80 && code <= 0x9F)
-        put_code(out, code_page[code - 0x80]);
-    else if (!code || (code >= 0xD800 && code <= 0xDFFF) || code > CODE_MOST)
-        put_code(out, REPLACEMENT);
-    else if (!is_no_character(code))
-        put_code(out, code);
-}
-
 static int digit_of(char c, int base) {
     int lower = c | 32, digit = c >= '0' && c <= '9'           ? c - '0'
                                 : lower >= 'a' && lower <= 'f' ? lower - 'a' + 10
@@ -63,32 +47,38 @@ static size_t unescape_number(struct writing *out, const char *text, size_t byte
     for (; n < bytes && digit_of(text[n], base) >= 0; n++)
         if (code <= CODE_MOST) code = code * base + digit_of(text[n], base);
     if (n == first) return 0;
-    put_numbered(out, code);
+    /* html.unescape drops control characters and codes that are no characters. */
+    bool dropped = (code >= 1 && code <= 8) || code == 0xB || (code >= 0xE && code <= 0x1F) || code == 0x7F ||
+                   (code >= 0xFDD0 && code <= 0xFDEF) || (code & 0xFFFE) == 0xFFFE;
+    if (code >= 0x80 && code <= 0x9F)
+        put_code(out, code_page[code - 0x80]);
+    else if (!code || (code >= 0xD800 && code <= 0xDFFF) || code > CODE_MOST)
+        put_code(out, REPLACEMENT);
+    else if (!dropped)
+        put_code(out, code);
     return n + (n < bytes && text[n] == ';');
 }
 
-static bool is_name(char c) {
-    return (c >= '0' && c <= '9') || ((c | 32) >= 'a' && (c | 32) <= 'z');
-}
-
-static size_t put_entity(struct writing *out, const struct entity *entity, size_t bytes) {
-    put_code(out, entity->code[0]);
-    if (entity->code[1]) put_code(out, entity->code[1]);
-    return bytes;
-}
-
-/* Decodes "amp;", or the longest beginning that is an entity without a semicolon. Returns the length read; 0:
- * no entity. */
+/* Decodes "amp;" or "amp". Returns the length read; 0: not a name of the table. */
 static size_t unescape_name(struct writing *out, const char *text, size_t bytes) {
-    const struct entity *entity;
-    size_t n = 0;
-    while (n < bytes && n < ENTITY_NAME_BYTES && is_name(text[n])) n++;
-    if (n < bytes && text[n] == ';' && (entity = entity_find(text, n))) return put_entity(out, entity, n + 1);
-    for (; n > 1; n--)
-        if ((entity = entity_find(text, n)) && entity->bare) return put_entity(out, entity, n);
+    static const struct {
+        const char *name;
+        bool bare; /* HTML allows the name without a semicolon */
+        int32_t code;
+    } names[] = {{"amp", true, '&'},  {"lt", true, '<'},     {"gt", true, '>'},
+                 {"quot", true, '"'}, {"apos", false, '\''}, {"nbsp", true, 0xA0}};
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
+        size_t n = strlen(names[i].name);
+        if (n > bytes || memcmp(text, names[i].name, n) != 0) continue;
+        bool closed = n < bytes && text[n] == ';';
+        if (!closed && !names[i].bare) return 0;
+        put_code(out, names[i].code);
+        return n + closed;
+    }
     return 0;
 }
 
+/* Decodes the references of a text. Returns the length of the output. */
 static size_t unescape(struct writing *out, const char *text, size_t bytes) {
     size_t from = 0;
     while (from < bytes) {
@@ -116,11 +106,6 @@ static bool is_stripped(int32_t c) {
     return is_space(c) || (c >= 0x1C && c <= 0x1F);
 }
 
-static int32_t straight(int32_t c) {
-    if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) return '\'';
-    return c >= 0x201C && c <= 0x201F ? '"' : c;
-}
-
 /* Replaces runs of white space by one blank, strips both ends, and makes quotes straight. Returns the length
  * up to the last character that is not stripped. */
 static size_t collapse(struct writing *out, const char *text, size_t bytes) {
@@ -135,33 +120,23 @@ static size_t collapse(struct writing *out, const char *text, size_t bytes) {
         }
         if (spaced && kept) put(out, " ", 1);
         spaced = false;
-        put_code(out, straight(c));
+        if (c == 0x2BC || (c >= 0x2018 && c <= 0x201B)) c = '\'';
+        if (c >= 0x201C && c <= 0x201F) c = '"';
+        put_code(out, c);
         if (!is_stripped(c)) kept = out->bytes;
     }
     return kept;
-}
-
-enum { GROWTH = 2 }; /* largest growth of a text by decoding: 5 bytes "&nGt;" become 6 bytes */
-
-/* Returns a copy with HTML entities decoded; *bytes becomes its length. */
-static char *unescaped(struct sys *sys, const char *text, size_t *bytes, struct error *e) {
-    struct writing out = {.at = sys->alloc(sys, LINE_HOST, GROWTH * *bytes + 1)};
-    if (!out.at)
-        error_set(e, MEMORY, "no memory for a prompt of %zu bytes", *bytes);
-    else
-        *bytes = unescape(&out, text, *bytes);
-    return out.at;
 }
 
 enum status prompt_clean(struct sys *sys, const char *text, size_t bytes, char **cleaned,
                          size_t *cleaned_bytes, struct error *e) {
     *cleaned = NULL;
     if (tokenizer_check_text("text", text, bytes, bytes, e) != OK) return e->code;
-    char *once = unescaped(sys, text, &bytes, e), *twice = once ? unescaped(sys, once, &bytes, e) : NULL;
-    sys->release(sys, once);
-    if (!twice) return e->code;
-    struct writing out = {.at = twice};
-    *cleaned_bytes = collapse(&out, twice, bytes);
-    *cleaned = twice;
+    char *buffer = sys->alloc(sys, LINE_HOST, bytes + 1);
+    if (!buffer) return error_set(e, MEMORY, "no memory for a prompt of %zu bytes", bytes);
+    size_t once = unescape(&(struct writing){.at = buffer}, text, bytes);
+    size_t twice = unescape(&(struct writing){.at = buffer}, buffer, once);
+    *cleaned_bytes = collapse(&(struct writing){.at = buffer}, buffer, twice);
+    *cleaned = buffer;
     return OK;
 }

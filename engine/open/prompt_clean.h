@@ -1,5 +1,8 @@
-/* Cleans a prompt as WAN's pipelines do before tokenizing: decodes HTML entities twice, collapses white
- * space, and strips it at the ends.
+/* Cleans a prompt as WAN's pipelines do before tokenizing: decodes HTML character references twice, collapses
+ * white space, and strips it at the ends.
+ *
+ * References: all numbers ("&#38;", "&#x26;"), and the names amp, lt, gt, quot, apos and nbsp. Other names
+ * ("&eacute;", "&clubs;") stay as they are; html.unescape and ftfy decode all 2,231 names of HTML 5.
  *
  * Source: diffusers 0.42, pipelines/wan/pipeline_wan.py, prompt_clean. With ftfy installed, diffusers repairs
  * the text first. Of ftfy's changes to valid text only straight quotes are done here: the tokenizer's
