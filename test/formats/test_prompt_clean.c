@@ -1,7 +1,7 @@
 /* Prompt cleaning of Wan's pipelines (HTML references, white space), compared with diffusers
  * (test/golden/prompt_clean.py): the supported names, numeric references at the edges of Unicode, all white
  * space. Also other names, invalid UTF-8, and long texts. */
-#include "engine/open/prompt_clean.h"
+#include "engine/open/prompt.h"
 #include "test/lib/check.h"
 
 #include <jansson.h>
