@@ -87,7 +87,7 @@ static void put_words(const struct flag *flag) {
 static const char *operand_words(const struct command *command) {
     switch (command->bit) {
     case BENCH:
-        return "bus ops load stream block checkpoint";
+        return "bus ops load block";
     case FAMILIES:
         return words.families;
     case COMPLETION:

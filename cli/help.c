@@ -20,7 +20,7 @@ static const struct {
     {INSPECT,
      " --model --diffusion-model --llm --llm_vision --clip_l --t5xxl --vae --tokenizer --json --tensors "},
     {TOKENIZE, " --model --llm --clip_l --t5xxl --tokenizer --prompt --json "},
-    {BENCH, " --model --seed --json --type --threads --dims --save --clock --dir "},
+    {BENCH, " --model --json --type --threads --save --dir --predict "},
 };
 
 static bool is_first(const struct flag *flag, enum command_bit command) {

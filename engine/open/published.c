@@ -137,7 +137,7 @@ static enum status bind_slot(const struct binding *b, int slot, struct component
 }
 
 /* Estimates a tokenizer's memory. Bytes per token id, measured with generated tokenizers of published sizes
- * (bench checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
+ * (sluice-dev checkpoint): BPE 25.5, CLIP 23.0, unigram 173.5. */
 static uint64_t tokenizer_bytes_of(const struct slot *slot, const struct component *c) {
     enum { BYTES_OF_MERGES = 26, BYTES_OF_UNIGRAMS = 174 };
     if (slot->family->kind != FAMILY_TEXT) return 0;
