@@ -51,7 +51,7 @@ VERSION := $(shell sed -n 's/^\#define SLUICE_VERSION *"\(.*\)"/\1/p' engine/slu
 SONAME := libsluice.so.$(firstword $(subst ., ,$(VERSION)))
 
 ENGINE := $(sort $(wildcard engine/*/*.c kernels/*.c $(patsubst %,kernels/%/*.c,dry cpu) loaders/*.c loaders/*/*.c models/*.c))
-CLI := $(sort $(filter-out $(patsubst %,cli/video_%.c,$(filter-out $(VIDEO),encode library absent)) $(foreach kind,$(filter-out $(PICTURES),jpeg webp),cli/picture_$(kind).c cli/picture_encode_$(kind).c),$(wildcard cli/*.c)))
+CLI := $(sort $(filter-out $(patsubst %,cli/video_%.c,$(filter-out $(VIDEO),encode library absent)) $(patsubst %,cli/picture_%.c,$(filter-out $(PICTURES),jpeg webp)),$(wildcard cli/*.c)))
 ENGINE_O := $(ENGINE:%.c=$B/obj/%.o) $(CUDA_O)
 CLI_O := $(CLI:%.c=$B/obj/%.o)
 
@@ -93,7 +93,7 @@ $B/gallery: $(GALLERY_O) $B/libsluice.a
 # sluice-dev: random checkpoints and the streaming study. They look into the engine, so they link the objects.
 DEV_O := $(patsubst %.c,$B/obj/%.o,$(filter-out %/main.c %_command.c,$(wildcard bench/dev/*.c)))
 DEV_PROGRAM_O := $(patsubst %.c,$B/obj/%.o,$(wildcard bench/dev/main.c bench/dev/*_command.c)) \
-                 $(patsubst %,$B/obj/cli/%.o,fail interrupt leftovers messages outfile sanitize)
+                 $(patsubst %,$B/obj/cli/%.o,fail messages outfile)
 .PHONY: dev
 dev: $B/sluice-dev
 $B/sluice-dev: $(DEV_PROGRAM_O) $(DEV_O) $(ENGINE_O) $B/cuda.objects

@@ -6,7 +6,7 @@
 #include "bench/dev/synthetic_tokenizer.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
-#include "engine/open/sizes.h"
+#include "engine/open/published.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
 

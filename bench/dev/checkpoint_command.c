@@ -5,8 +5,6 @@
 #include "bench/dev/dev.h"
 #include "cli/fail.h"
 #include "cli/fields.h"
-#include "cli/interrupt.h"
-#include "cli/leftovers.h"
 #include "cli/messages.h"
 #include "cli/outfile.h"
 #include "engine/open/model.h"

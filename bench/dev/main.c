@@ -6,7 +6,6 @@
 
 #include "bench/dev/checkpoint.h"
 #include "cli/fail.h"
-#include "cli/interrupt.h"
 #include "cli/messages.h"
 #include "cli/outfile.h"
 #include "engine/sluice_bench.h"
