@@ -175,17 +175,16 @@ struct args {
         *prompt_weights;
     const char *output, *init_image, *end_image, *control, *mask, *init_latent, *save_latent, *dump,
         *prompt_cache, *plan, *rates, *report, *preview, *preview_path;
-    const char *adapter;
     int rank;
-    const char *dimensions, *save, *folder, *clock, *predict;
+    const char *dimensions, *save, *folder, *predict;
     const char *part;
     struct strings references, rules;
     struct loras loras;
     const char *lora_dir;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool lora_partial, no_metadata, text_encoders, no_decode, no_replan, json, tensors, types, plans,
-        markdown, quiet, verbose, no_progress, help, help_all;
+    bool lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, markdown, quiet,
+        verbose, no_progress, help, help_all;
 };
 
 /* Parses argv as flags and operands of the command; reads the prompts: of files, removes a byte order mark,

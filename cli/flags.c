@@ -65,7 +65,7 @@ static const struct flag static_flags[] = {
      "skip-layer guidance begins after step F*steps; default 0.01"},
     {NULL, RUNS, NULL, "--slg-end", "F", FLAG_REAL, AT(slg_end), 0, 1, NULL,
      "skip-layer guidance ends at step F*steps; default 0.2"},
-    {NULL, RUNS | BENCH, "-s", "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
+    {NULL, RUNS, "-s", "--seed", "N", FLAG_SEED, AT(seed), 0, 0, NULL,
      "random seed, default 0; -1 picks one and prints it"},
     {NULL, RUNS, "-b", "--batch", "N", FLAG_WHOLE, AT(batch), 1, SLUICE_BATCH_MAX, NULL,
      "number of images, with seeds S, S+1, ...; default 1"},
@@ -187,21 +187,13 @@ static const struct flag static_flags[] = {
     {NULL, RUNS | DECODE | BENCH, "-t", "--threads", "N", FLAG_WHOLE, AT(threads), 1, SLUICE_THREADS_MAX,
      NULL, "CPU threads; default: the physical cores, or fewer by affinity or cgroup quota"},
 
-    {"Benchmark", BENCH | PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
-     "model sizes name=value,... instead of the published ones, for `bench checkpoint` and `plan --family` "
-     "(`sluice bench checkpoint help` lists the names); clip_g.name=value changes one part"},
-    {NULL, BENCH, NULL, "--adapter", "DIALECT", FLAG_STRING, AT(adapter), 0, 0, NULL,
-     "`bench checkpoint` writes a random LoRA, FILE.safetensors in place of DIR, with key names as of "
-     "diffusers, kohya, comfy ...; an unknown name lists all"},
+    {"Benchmark", PLAN, NULL, "--dims", "LIST", FLAG_STRING, AT(dimensions), 0, 0, NULL,
+     "model sizes name=value,... instead of the published ones, for `plan --family` (an unknown name lists "
+     "all); clip_g.name=value changes one part"},
     {NULL, BENCH, NULL, "--rank", "N", FLAG_WHOLE, AT(rank), 1, SLUICE_ADAPTER_RANK_MAX, NULL,
-     "rank of --adapter; default 16; bench block: also time the block with a LoRA of this rank"},
-    {NULL, BENCH, NULL, "--text-encoders", NULL, FLAG_SWITCH, AT(text_encoders), 0, 0, NULL,
-     "the random LoRA of --adapter changes the text encoders too"},
+     "bench block: also time the block with a LoRA of this rank"},
     {NULL, BENCH, NULL, "--save", "FILE", FLAG_STRING, AT(save), 0, 0, NULL,
      "add the rates that `bench bus` or `bench ops` measures to this file, for --rates"},
-    {NULL, BENCH, NULL, "--clock", "WHICH", FLAG_CHOICE, AT(clock), 0, 0, "timed|paced",
-     "clock of `bench stream`; timed: virtual, equal results on every machine (takes seconds); paced: real "
-     "time, the CPU behind a simulated bus (takes minutes); default timed"},
     {NULL, BENCH, NULL, "--predict", "CARD", FLAG_STRING, AT(predict), 0, 0, NULL,
      "bench block: predict the times of each family's block on a GPU that need not be there: 3060, 4060, "
      "4060ti, 4090 or h100"},
@@ -231,11 +223,10 @@ const struct command commands[N_COMMANDS] = {
      "sluice tokenize -m DIR -p \"a red fox\"", NULL},
     {"convert", CONVERT, "IN...", 1, OPERANDS_MAX, "convert (quantise) the weights of one model part",
      "sluice convert DIR/transformer -o transformer.gguf --type q8_0", NULL},
-    {"bench", BENCH, "bus|ops|load|stream|block|checkpoint [FAMILY DIR|help]", 1, 3,
-     "measure this machine, write models of random weights", "sluice bench bus --save rates.json",
-     "bus: speed of disk and memory; ops: speed of arithmetic; load: how fast a model is read; stream: time "
-     "of a streamed step against its lower bound; block: time of one block and of a decoder against their "
-     "matrix products; checkpoint: write a model of random weights."},
+    {"bench", BENCH, "bus|ops|load|block", 1, 1, "measure this machine", "sluice bench bus --save rates.json",
+     "bus: speed of disk and memory; ops: speed of arithmetic; load: how fast a model is read; block: time "
+     "of "
+     "one block and of a decoder against their matrix products."},
     {"devices", DEVICES, NULL, 0, 0, "list the devices of this machine", "sluice devices", NULL},
     {"families", FAMILIES, "[NAME]", 0, 1, "list the supported models, or show one", "sluice families flux",
      NULL},

@@ -25,7 +25,7 @@ static const struct {
     {INSPECT,
      " --model --diffusion-model --llm --llm_vision --clip_l --t5xxl --vae --tokenizer --json --tensors "},
     {TOKENIZE, " --model --llm --clip_l --t5xxl --tokenizer --prompt --json "},
-    {BENCH, " --model --seed --json --type --threads --dims --save --clock --dir "},
+    {BENCH, " --model --json --type --threads --save --dir --predict "},
 };
 
 /* Prints text from this column on, wrapped to WIDTH columns; further lines begin at the same column. */
@@ -278,7 +278,7 @@ static void put_words(const struct flag *flag) {
 static const char *operand_words(const struct command *command) {
     switch (command->bit) {
     case BENCH:
-        return "bus ops load stream block checkpoint";
+        return "bus ops load block";
     case FAMILIES:
         return words.families;
     case COMPLETION:

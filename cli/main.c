@@ -53,6 +53,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
 static int main_dispatch(int argc, char **argv, struct sluice_error *e) {
     const char *first = argc > 1 ? argv[1] : "";
     const struct command *command = command_find(first);
+    if (command && command->bit == BENCH && argc > 2 && bench_check_moved(argv[2], e)) return e->code;
     if (command) return run_command(command, argc - 2, argv + 2, e);
     if (strcmp(first, "--version") == 0) {
         printf("sluice %s\n", sluice_version());

@@ -27,7 +27,6 @@ may() {
 may engine/base 'engine/base/*'
 may kernels 'engine/base/*' 'kernels/*.h'
 may kernels/dry 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/dry/*'
-may kernels/paced 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/paced/*'
 may kernels/cpu 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cpu/*'
 # ptx_emulated.h is in test/emu: kernels compiled for the CPU include it.
 may kernels/cuda 'engine/base/*' kernels/ops.h kernels/device.h 'kernels/cuda/*' ptx_emulated.h
@@ -41,6 +40,7 @@ may engine/pictures engine/sluice.h 'engine/base/*' 'engine/pictures/*' engine/o
 may engine/api engine/sluice.h 'engine/base/*' 'engine/run/*' 'engine/sample/*' 'engine/open/*' 'engine/pictures/*' 'engine/api/*' 'kernels/*' 'loaders/*' 'models/*'
 may engine/bench 'engine/*' 'kernels/*' 'loaders/*' 'models/*'
 may engine/convert 'engine/*' 'kernels/*' 'loaders/*' 'models/*'
+may bench/dev 'engine/*' 'kernels/*' 'loaders/*' 'models/*' 'bench/dev/*' 'cli/*'
 may cli engine/sluice.h engine/sluice_bench.h 'cli/*'
 for file in $(git ls-files --cached --others --exclude-standard | grep -E '\.(c|h|cu|cuh|py|sh|mk)$'); do
     [ -f "$file" ] || continue

@@ -4,7 +4,7 @@
 #include "engine/api/job.h"
 #include "engine/api/plan_json.h"
 #include "engine/run/timing.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 
 #include "test/lib/synthetic_run.h"
 

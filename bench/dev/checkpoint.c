@@ -1,12 +1,12 @@
 /* Writes checkpoints with random weights for benchmarks and tests: a Hugging Face folder of a pipeline with
  * real names, shapes and types, streamed from the families' weight tables. */
-#include "engine/bench/synthetic_tokenizer.h"
-#include "engine/bench/checkpoint_types.h"
-#include "engine/api/arguments.h"
+#include "bench/dev/checkpoint.h"
+
+#include "bench/dev/checkpoint_types.h"
+#include "bench/dev/synthetic_tokenizer.h"
 #include "engine/open/model.h"
 #include "engine/open/paths.h"
 #include "engine/open/published.h"
-#include "engine/sluice_bench.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/json.h"
 
@@ -56,17 +56,16 @@ struct writer {
     struct stored_types listed; /* types chosen for the component's weights */
     int n_tensors, shard_first; /* shard_first: index of the first tensor in the file being written */
     uint64_t done, all;         /* bytes written so far, and in total */
-    void (*on_progress)(void *user, double fraction);
-    void *user;
+    const struct checkpoint_options *options;
 };
 
 static enum status make_tensor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct writer *w = user;
-    (void)e;
+    const struct checkpoint_options *o = w->options;
     synthetic_tensor_fill(&w->random, &w->made[w->shard_first + i], to, bytes);
     w->done += bytes;
-    if (w->on_progress) w->on_progress(w->user, (double)w->done / (double)w->all);
-    return OK;
+    if (!o->on_progress || o->on_progress(o->user, (double)w->done / (double)w->all)) return OK;
+    return error_set(e, CANCELLED, "cancelled");
 }
 
 /* Returns a weight's name; `end`, if not NULL, replaces the last part of the name. */
@@ -453,37 +452,30 @@ static enum status write_rest(struct writer *w, struct error *e) {
     return e->code == OK ? write_model_index(w, e) : e->code;
 }
 
-int sluice_checkpoint_write(const char *family, const char *folder, const char *dimensions, uint64_t seed,
-                            void (*on_progress)(void *user, double fraction), void *user,
-                            struct sluice_error *error) {
-    struct error e = {0};
+enum status checkpoint_write(const struct checkpoint_options *options, const char *folder, struct error *e) {
     struct sys sys;
     int only;
-    if (!check_not_null(family, "family", &e) || !check_not_null(folder, "folder", &e) ||
-        !check_stack(SLUICE_STACK_BYTES, &e))
-        return publish_error(&e, error);
     sys_init_machine(&sys);
-    struct writer w = {
-        .sys = &sys, .folder = folder, .random = seed, .on_progress = on_progress, .user = user};
-    w.recipe = models_find_extra(family, &only);
+    struct writer w = {.sys = &sys, .folder = folder, .random = options->seed, .options = options};
+    w.recipe = models_find_extra(options->family, &only);
     if (!w.recipe) {
         only = SLOTS_MAX;
-        w.recipe = sizes_find_recipe(family, &e);
+        w.recipe = sizes_find_recipe(options->family, e);
     }
-    if (!w.recipe || sizes_read(&w.sizes, w.recipe, only, dimensions, &e) != OK ||
+    if (!w.recipe || sizes_read(&w.sizes, w.recipe, only, options->dimensions, e) != OK ||
         stored_types_read(w.sizes.dtype ? w.sizes.dtype : "bf16", w.sizes.dtype ? w.sizes.dtype_bytes : 4,
-                          &w.types, &e) != OK)
-        return publish_error(&e, error);
+                          &w.types, e) != OK)
+        return e->code;
     w.tensors = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.tensors);
     w.made = sys.alloc(&sys, LINE_HOST, TENSORS_MAX * sizeof *w.made);
-    if (!w.tensors || !w.made) error_set(&e, MEMORY, "no memory for a list of tensors");
-    process_slots(&w, false, &e);
-    if (e.code == OK && make_folder(folder, &e) == OK) checkpoint_check_disk(&w, &e);
-    if (e.code == OK) write_rest(&w, &e);
-    if (e.code == OK) process_slots(&w, true, &e);
+    if (!w.tensors || !w.made) error_set(e, MEMORY, "no memory for a list of tensors");
+    process_slots(&w, false, e);
+    if (e->code == OK && make_folder(folder, e) == OK) checkpoint_check_disk(&w, e);
+    if (e->code == OK) write_rest(&w, e);
+    if (e->code == OK) process_slots(&w, true, e);
     sys.release(&sys, w.tensors);
     sys.release(&sys, w.made);
-    return publish_error(&e, error);
+    return e->code;
 }
 
 static void list_dimensions(const struct slot *s, json_t *list) {
@@ -518,16 +510,9 @@ static void list_extras(json_t *families_list) {
     }
 }
 
-int sluice_checkpoint_families(char **json, struct sluice_error *error) {
-    struct error e = {0};
-    if (!check_not_null(json, "json", &e) || !check_stack(SLUICE_STACK_BYTES_TO_OPEN, &e))
-        return publish_error(&e, error);
-    unsigned json_failures = failed_json_allocations();
+json_t *checkpoint_families(void) {
     json_t *list = json_array();
     for (const struct recipe *const *r = recipes; *r; r++) json_push(list, recipe_json(*r));
     list_extras(list);
-    json_t *root = json_pack("{s:i, s:o}", "version", 1, "families", list);
-    *json = json_to_text(root, JSON_INDENT(1), json_failures);
-    if (!*json) error_set(&e, MEMORY, "no memory for a list of families");
-    return publish_error(&e, error);
+    return list;
 }

@@ -1,5 +1,5 @@
 /* A synthetic tokenizer of Qwen's kind (byte-level BPE), and code shared by all kinds. */
-#include "engine/bench/synthetic_tokenizer.h"
+#include "bench/dev/synthetic_tokenizer.h"
 #include "loaders/tokenizer/tables.h"
 #include "loaders/json.h"
 

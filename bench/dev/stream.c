@@ -1,12 +1,7 @@
-/* `bench stream`: compares this engine's weight streaming with layouts of other programs. A layout is a
+/* `sluice-dev stream`: compares this engine's weight streaming with layouts of other programs. A layout is a
  * hand-built plan or list of visits; plan code, store and executor are the engine's own. */
-#include "engine/bench/stream_async.h"
-#include "engine/bench/stream_shapes.h"
-#include "loaders/json.h"
-
-#include "engine/bench/bench.h"
-#include "kernels/cpu/cpu.h"
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
+#include "bench/dev/stream_async.h"
 
 #include <string.h>
 
@@ -209,7 +204,7 @@ enum status stream_timed_row(struct stream_view *view, struct error *e) {
     struct timed_bench b;
     int shape = 0;
     while (shape < STREAM_SHAPES && strcmp(stream_shapes[shape].name, view->blocks) != 0) shape++;
-    if (shape == STREAM_SHAPES) return error_set(e, USAGE, "unknown model of bench stream");
+    if (shape == STREAM_SHAPES) return error_set(e, USAGE, "unknown model of sluice-dev stream");
     timed_bench_init(&b, shape, view->bus, NULL);
     b.timed.trace = view->trace;
     b.timed.trace_user = view->user;
@@ -368,90 +363,4 @@ enum status stream_paced(struct device *device, struct stream_table *table, stru
         for (int i = 0; i < COUNT_OF(paced_buses) && e->code == OK; i++)
             paced_rows(&b, shape, flops, paced_buses[i], e);
     return e->code;
-}
-
-struct stream_bench {
-    struct bench bench;
-    struct stream_table table;
-    struct stream_async_table async; /* table rows with asynchronous launches; only for the virtual clock */
-    double last_progress;            /* time of the last progress call, in seconds */
-};
-
-/* Calls the caller's progress function at most ten times per second. */
-static bool ask_caller(void *user, double fraction) {
-    struct stream_bench *b = user;
-    struct error ignored = {0};
-    double now = b->bench.sys.clock(&b->bench.sys);
-    if (now < b->last_progress + 0.1) return true;
-    b->last_progress = now;
-    return bench_go_on(&b->bench, fraction, b->bench.options.clock, &ignored) == OK;
-}
-
-static enum status run_paced(struct stream_bench *b, struct stream_watch *watch, struct error *e) {
-    struct device *device = cpu_open(&b->bench.sys, b->bench.threads, e);
-    if (!device) return e->code;
-    stream_paced(device, &b->table, watch, e);
-    device->destroy(device);
-    return e->code;
-}
-
-static double efficiency_of(double floor_seconds, double seconds) {
-    return seconds > 0 ? floor_seconds / seconds : 0;
-}
-
-static enum status list_rows(struct stream_bench *b, struct error *e) {
-    for (int i = 0; i < b->table.n_rows; i++) {
-        const struct stream_row *r = &b->table.rows[i];
-        json_t *row = json_pack("{s:s, s:s, s:i, s:f, s:f, s:f, s:f}", "blocks", r->blocks, "layout",
-                                r->layout, "resident_percent", r->resident_percent, "bus_gbytes_per_second",
-                                r->bus / 1e9, "seconds", r->seconds, "floor_seconds", r->floor_seconds,
-                                "efficiency", efficiency_of(r->floor_seconds, r->seconds));
-        if (json_array_append_new(b->bench.rows, row)) return error_set(e, MEMORY, "no memory for a table");
-    }
-    return OK;
-}
-
-/* List "ahead" of the report: rows with asynchronous launches. NULL: no memory. */
-static json_t *list_async(const struct stream_async_table *table) {
-    json_t *list = json_array();
-    json_count_failure(!list);
-    for (int i = 0; i < table->n_rows; i++) {
-        const struct stream_async_row *r = &table->rows[i];
-        json_t *row = json_pack(
-            "{s:s, s:i, s:f, s:f, s:b, s:i, s:f, s:f, s:f, s:f, s:f, s:f, s:f}", "blocks", r->blocks,
-            "resident_percent", r->resident_percent, "bus_gbytes_per_second", r->bus / 1e9,
-            "disk_gbytes_per_second", r->disk / 1e9, "pooled", r->pooled, "readers", r->readers,
-            "host_seconds_per_visit", r->host_seconds, "reader_seconds_per_piece", r->reader_seconds,
-            "first_seconds", r->first_seconds, "pinning_seconds", r->pinning_seconds, "seconds", r->seconds,
-            "floor_seconds", r->floor_seconds, "efficiency", efficiency_of(r->floor_seconds, r->seconds));
-        json_push(list, row);
-    }
-    return list;
-}
-
-/* True if this clock is selected; the default is "timed". */
-static bool is_clock(struct bench *bench, const char *name) {
-    if (!bench->options.clock) bench->options.clock = "timed";
-    return strcmp(bench->options.clock, name) == 0;
-}
-
-/* noinline: the caller checks the stack before this function's large stack frame is needed. */
-__attribute__((noinline)) static enum status fill_table(struct stream_bench *b, struct stream_watch *watch,
-                                                        struct error *e) {
-    if (is_clock(&b->bench, "timed"))
-        return stream_timed(&b->table, watch, e) == OK ? stream_async(&b->async, watch, e) : e->code;
-    if (is_clock(&b->bench, "paced")) return run_paced(b, watch, e);
-    return error_set(e, USAGE, "unknown clock of bench stream" FOUND "\"%s\"" EXPECTED "timed or paced",
-                     b->bench.options.clock);
-}
-
-int sluice_bench_stream(const struct sluice_bench_options *options, char **json, struct sluice_error *error) {
-    struct error e = {0};
-    struct stream_bench b = {0};
-    struct stream_watch watch = {.go_on = ask_caller, .user = &b};
-    if (bench_start(&b.bench, options, &e) == OK && fill_table(&b, &watch, &e) == OK) list_rows(&b, &e);
-    json_t *rest = e.code == OK ? json_pack("{s:s}", "clock", b.bench.options.clock) : NULL;
-    json_count_failure(!rest);
-    if (b.async.n_rows) json_put(rest, "ahead", list_async(&b.async));
-    return bench_finish(&b.bench, rest, 0, json, NULL, &e, error);
 }

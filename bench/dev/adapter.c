@@ -1,8 +1,9 @@
 /* Writes random adapters for benchmarks and tests: one file of factors for every matrix of a family, in any
  * trainer's naming, from the families' weight tables. */
-#include "engine/bench/adapter_dialects.h"
-#include "engine/bench/checkpoint_types.h"
-#include "engine/api/arguments.h"
+#include "bench/dev/checkpoint.h"
+
+#include "bench/dev/adapter_dialects.h"
+#include "bench/dev/checkpoint_types.h"
 #include "engine/base/text.h"
 #include "engine/open/configuration.h"
 #include "engine/open/model.h"
@@ -27,7 +28,7 @@ struct module {
 
 struct adapter_writer {
     struct sys *sys;
-    const struct sluice_adapter_options *options;
+    const struct adapter_options *options;
     const struct recipe *recipe;
     const struct adapter_naming *dialect;
     struct sizes sizes;
@@ -207,7 +208,7 @@ static enum status make_factors(struct adapter_writer *w, struct error *e) {
 
 static enum status make_factor(void *user, int i, void *to, uint64_t bytes, struct error *e) {
     struct adapter_writer *w = user;
-    const struct sluice_adapter_options *o = w->options;
+    const struct checkpoint_options *o = &w->options->base;
     synthetic_tensor_fill(&w->random, &w->made[i], to, bytes);
     w->done += bytes;
     if (!o->on_progress || o->on_progress(o->user, (double)w->done / (double)w->all)) return OK;
@@ -278,11 +279,12 @@ static enum status write_adapter(struct adapter_writer *w, const char *path, str
 }
 
 static enum status read_options(struct adapter_writer *w, struct error *e) {
-    const struct sluice_adapter_options *o = w->options;
+    const struct adapter_options *o = w->options;
     struct stored_types types;
-    w->recipe = sizes_find_recipe(o->family, e);
+    w->recipe = sizes_find_recipe(o->base.family, e);
     if (w->recipe) w->dialect = adapter_naming_find(o->dialect, e);
-    if (!w->dialect || sizes_read(&w->sizes, w->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
+    if (!w->dialect || sizes_read(&w->sizes, w->recipe, SLOTS_MAX, o->base.dimensions, e) != OK)
+        return e->code;
     const char *dtype = w->sizes.dtype ? w->sizes.dtype : "bf16";
     if (stored_types_read(dtype, w->sizes.dtype ? w->sizes.dtype_bytes : strlen(dtype), &types, e) != OK)
         return e->code;
@@ -302,20 +304,12 @@ static void adapter_writer_end(struct adapter_writer *w) {
     w->sys->release(w->sys, w->made);
 }
 
-int sluice_adapter_write(const struct sluice_adapter_options *options, const char *path,
-                         struct sluice_error *error) {
-    struct error e = {0};
+enum status adapter_write(const struct adapter_options *options, const char *path, struct error *e) {
     struct sys sys;
-    struct sluice_adapter_options o;
-    if (!check_struct_size(options, "options", &e) || !check_not_null(path, "path", &e) ||
-        !check_stack(SLUICE_STACK_BYTES, &e))
-        return publish_error(&e, error);
-    copy_sized(&o, sizeof o, options);
     sys_init_machine(&sys);
-    struct adapter_writer w = {.sys = &sys, .options = &o, .random = o.seed};
-    if (check_not_null(o.family, "family", &e) && check_not_null(o.dialect, "dialect", &e) &&
-        read_options(&w, &e) == OK && list_modules(&w, &e) == OK && make_factors(&w, &e) == OK)
-        write_adapter(&w, path, &e);
+    struct adapter_writer w = {.sys = &sys, .options = options, .random = options->base.seed};
+    if (read_options(&w, e) == OK && list_modules(&w, e) == OK && make_factors(&w, e) == OK)
+        write_adapter(&w, path, e);
     adapter_writer_end(&w);
-    return publish_error(&e, error);
+    return e->code;
 }

@@ -1,7 +1,7 @@
 /* The paced device (paced.h). Copies are done in slices. Each slice has an earliest end time, until which the
  * copy thread sleeps. So the rate holds over many slices even if a single sleep takes too long. Operators run
  * on the caller's thread and are finished when run() returns, so an event has always passed. */
-#include "kernels/paced/paced.h"
+#include "bench/dev/paced.h"
 
 #include <pthread.h>
 #include <string.h>

@@ -1,6 +1,6 @@
 /* Synthetic tokenizers for checkpoints of random weights. */
-#ifndef SLUICE_BENCH_SYNTHETIC_TOKENIZER_H
-#define SLUICE_BENCH_SYNTHETIC_TOKENIZER_H
+#ifndef SLUICE_DEV_SYNTHETIC_TOKENIZER_H
+#define SLUICE_DEV_SYNTHETIC_TOKENIZER_H
 
 #include "engine/base/error.h"
 #include "engine/base/sys.h"

@@ -1,6 +1,6 @@
 /* Naming conventions (dialects) of random test adapters: how each trainer names the factors of a weight. */
-#ifndef SLUICE_BENCH_ADAPTER_DIALECTS_H
-#define SLUICE_BENCH_ADAPTER_DIALECTS_H
+#ifndef SLUICE_DEV_ADAPTER_DIALECTS_H
+#define SLUICE_DEV_ADAPTER_DIALECTS_H
 
 #include "engine/open/adapter_file.h"
 #include "models/models.h"

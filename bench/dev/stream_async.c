@@ -1,5 +1,4 @@
-#include "engine/bench/stream_async.h"
-#include "engine/bench/stream_shapes.h"
+#include "bench/dev/stream_async.h"
 
 #include "engine/run/timing.h"
 #include "kernels/dry/async_timed.h"

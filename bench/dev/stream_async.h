@@ -1,9 +1,9 @@
-/* `bench stream` with asynchronous launches, as expected of CUDA: a launch takes the host a fraction of the
- * device's compute time, and a reader a few microseconds per piece. */
-#ifndef SLUICE_BENCH_STREAM_ASYNC_H
-#define SLUICE_BENCH_STREAM_ASYNC_H
+/* `sluice-dev stream` with asynchronous launches, as expected of CUDA: a launch takes the host a fraction of
+ * the device's compute time, and a reader a few microseconds per piece. */
+#ifndef SLUICE_DEV_STREAM_ASYNC_H
+#define SLUICE_DEV_STREAM_ASYNC_H
 
-#include "engine/bench/stream.h"
+#include "bench/dev/stream.h"
 
 struct stream_async_row {
     const char *blocks;

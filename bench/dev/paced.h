@@ -4,8 +4,8 @@
  * Its memory is host memory; a thread of its own copies no faster than the given rate, so copies overlap with
  * computing as on a GPU. Operators that read host memory in place are not slowed down, so such reads are
  * faster than over a real bus. */
-#ifndef SLUICE_PACED_PACED_H
-#define SLUICE_PACED_PACED_H
+#ifndef SLUICE_DEV_PACED_H
+#define SLUICE_DEV_PACED_H
 
 #include "kernels/device.h"
 

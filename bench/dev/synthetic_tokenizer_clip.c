@@ -1,5 +1,5 @@
 /* A synthetic tokenizer of CLIP's kind (BPE with word ends). */
-#include "engine/bench/synthetic_tokenizer.h"
+#include "bench/dev/synthetic_tokenizer.h"
 #include "loaders/tokenizer/tables.h"
 #include "loaders/json.h"
 

@@ -1,4 +1,4 @@
-#include "engine/bench/checkpoint_types.h"
+#include "bench/dev/checkpoint_types.h"
 
 #include "engine/bench/random_weights.h"
 #include "loaders/quantised_format.h"

@@ -1,6 +1,6 @@
 /* Naming conventions of random test adapters, as used by sd-scripts (kohya), diffusers, peft, ComfyUI and
  * LyCORIS. */
-#include "engine/bench/adapter_dialects.h"
+#include "bench/dev/adapter_dialects.h"
 
 #include <math.h>
 #include <stdio.h>

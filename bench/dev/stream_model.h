@@ -1,8 +1,8 @@
-/* Synthetic models for `bench stream`: lists of blocks with the bytes and compute times of real models. A
- * block's only operator is one product with its weights. Synthetic models run through the real plan, store
+/* Synthetic models for `sluice-dev stream`: lists of blocks with the bytes and compute times of real models.
+ * A block's only operator is one product with its weights. Synthetic models run through the real plan, store
  * and executor, on the timed or the paced device. */
-#ifndef SLUICE_BENCH_STREAM_MODEL_H
-#define SLUICE_BENCH_STREAM_MODEL_H
+#ifndef SLUICE_DEV_STREAM_MODEL_H
+#define SLUICE_DEV_STREAM_MODEL_H
 
 #include "engine/run/executor.h"
 
@@ -55,5 +55,25 @@ struct stream_times {
 
 enum status stream_execute(const struct stream_run *run, const struct run_need *need, const struct plan *plan,
                            struct stream_times *times, struct error *e);
+
+/* A run of equal blocks. */
+struct stream_shape {
+    const char *name;
+    struct {
+        int n;
+        double bytes, seconds; /* bytes and compute seconds per block */
+    } blocks[2];
+};
+
+/* FLOPs per second of the timed device: high enough that a whole number of tokens gives any block's compute
+ * time with an error of a few 1e-5. */
+#define STREAM_TIMED_FLOPS 1e15
+
+/* Number of models in the main table, and number of all models (some run only with asynchronous launches). */
+enum { STREAM_SHAPES = 4, STREAM_SHAPES_ALL = 6 };
+extern const struct stream_shape stream_shapes[STREAM_SHAPES_ALL];
+
+/* Adds the shape's blocks to a model's sizes, for this many FLOPs per second. */
+void stream_shape_add(const struct stream_shape *shape, double flops, struct stream_model *model);
 
 #endif

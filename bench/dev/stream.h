@@ -1,9 +1,9 @@
-/* `bench stream`: how close weight streaming comes to the lower bound, compared with layouts of other
+/* `sluice-dev stream`: how close weight streaming comes to the lower bound, compared with layouts of other
  * programs. */
-#ifndef SLUICE_BENCH_STREAM_H
-#define SLUICE_BENCH_STREAM_H
+#ifndef SLUICE_DEV_STREAM_H
+#define SLUICE_DEV_STREAM_H
 
-#include "engine/bench/stream_model.h"
+#include "bench/dev/stream_model.h"
 #include "kernels/dry/timed.h"
 
 enum stream_layout {

@@ -1,5 +1,5 @@
 /* A synthetic tokenizer of T5's kind (sentencepiece unigram). */
-#include "engine/bench/synthetic_tokenizer.h"
+#include "bench/dev/synthetic_tokenizer.h"
 #include "loaders/json.h"
 #include "loaders/tokenizer/tables.h"
 

@@ -1,6 +1,6 @@
 /* Types of a random checkpoint's weights: which tensors a file has for one weight, and their contents. */
-#ifndef SLUICE_BENCH_CHECKPOINT_TYPES_H
-#define SLUICE_BENCH_CHECKPOINT_TYPES_H
+#ifndef SLUICE_DEV_CHECKPOINT_TYPES_H
+#define SLUICE_DEV_CHECKPOINT_TYPES_H
 
 #include "engine/run/block.h"
 #include "loaders/loaders.h"
