@@ -398,8 +398,10 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         *(bool *)to = true;
         return SLUICE_OK;
     case FLAG_STRING:
+    case FLAG_INPUT:
         return store_string(flag, text, to, e);
     case FLAG_STRINGS:
+    case FLAG_INPUTS:
         if (strings->n == STRINGS_MAX) return too_often(flag, text, STRINGS_MAX, e);
         return store_string(flag, text, &strings->at[strings->n++], e);
     case FLAG_LORAS:
@@ -556,6 +558,6 @@ const char *args_value(const struct args *args, const struct flag *flag, int i) 
     const struct strings *several = (const void *)((const char *)args + flag->offset);
     const struct loras *loras = (const void *)several;
     if (flag->kind == FLAG_LORAS) return i < loras->n ? loras->at[i].path : NULL;
-    if (flag->kind == FLAG_STRINGS) return i < several->n ? several->at[i] : NULL;
+    if (flag_repeats(flag)) return i < several->n ? several->at[i] : NULL;
     return i == 0 ? args->typed[flag - flags] : NULL;
 }

@@ -32,6 +32,8 @@ enum flag_kind {
     FLAG_SWITCH,      /* bool; takes no value */
     FLAG_STRING,      /* const char *; not empty */
     FLAG_STRINGS,     /* struct strings; may be repeated */
+    FLAG_INPUT,       /* const char *: path of a file or folder that is read; no output may overwrite it */
+    FLAG_INPUTS,      /* struct strings: such paths; may be repeated */
     FLAG_LORAS,       /* struct loras; may be repeated */
     FLAG_PROMPT,      /* struct prompt_text */
     FLAG_WHOLE,       /* int in [least, most] */
@@ -61,12 +63,21 @@ struct flag {
 };
 
 static inline bool flag_repeats(const struct flag *flag) {
-    return flag->kind == FLAG_STRINGS || flag->kind == FLAG_LORAS;
+    return flag->kind == FLAG_STRINGS || flag->kind == FLAG_INPUTS || flag->kind == FLAG_LORAS;
 }
+
+/* True if the value names a file or folder that is read; of a prompt, if it is @FILE. */
+static inline bool flag_reads(const struct flag *flag) {
+    return flag->kind == FLAG_INPUT || flag->kind == FLAG_INPUTS || flag->kind == FLAG_LORAS ||
+           flag->kind == FLAG_PROMPT || flag->kind == FLAG_PART;
+}
+
+struct args;
 
 struct command {
     const char *name;
     enum command_bit bit;
+    int (*run)(const struct args *args, struct sluice_error *e);
     const char *operands; /* operands as in --help, or NULL */
     int n_operands_least, n_operands;
     const char *summary;

@@ -14,12 +14,6 @@
 #include <string.h>
 #include <unistd.h>
 
-static int (*const command_functions[])(const struct args *, struct sluice_error *) = {
-    generate_command, decode_command,     plan_command,   inspect_command,
-    tokenize_command, convert_command,    bench_command,  devices_command,
-    families_command, completion_command, manual_command,
-};
-
 static int unknown_command(const char *typed, struct sluice_error *e) {
     const char *nearest = command_nearest(typed);
     if (nearest)
@@ -44,7 +38,7 @@ static int run_command(const struct command *command, int argc, char **argv, str
         if (output_check_report(&args, item, &shared) == SLUICE_OK)
             report_write(&(struct report){.name = args.report, .seed = args.seed.value}, e);
     } else {
-        status = command_functions[command - commands](&args, e);
+        status = command->run(&args, e);
     }
     args_destroy(&args);
     return status;

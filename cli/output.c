@@ -140,19 +140,12 @@ static int check_value(const struct flag *reader, const char *path, const char *
 }
 
 int output_check_inputs(const struct args *args, const char *flag, const char *name, struct sluice_error *e) {
-    static const char *const readers[] = {"--model",       "--tokenizer", "--prompt",  "--negative-prompt",
-                                          "--init-latent", "--init-img",  "--end-img", "--ref-image",
-                                          "--mask",        "--control",   "--plan",    "--rates",
-                                          "--lora",        "--lora-dir"};
     struct stat info;
     if (!name || strcmp(name, "-") == 0 || stat(name, &info) || !S_ISREG(info.st_mode)) return SLUICE_OK;
     int status = SLUICE_OK;
     for (int i = 0; i < n_flags && !status; i++) {
         const char *path;
-        bool reads = flags[i].kind == FLAG_PART;
-        for (size_t k = 0; k < sizeof readers / sizeof *readers; k++)
-            reads = reads || !strcmp(flags[i].name, readers[k]);
-        if (!reads) continue;
+        if (!flag_reads(&flags[i])) continue;
         for (int n = 0; !status && (path = args_value(args, &flags[i], n)); n++)
             status = check_value(&flags[i], path, flag, name, &info, e);
     }
