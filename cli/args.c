@@ -216,7 +216,8 @@ static int value_schedule(const struct flag *flag, const char *text, const char 
 
 /* ---- text files ---- */
 
-const char *textfile_problem(int problem) {
+/* The error of read_bytes in words. */
+static const char *textfile_problem(int problem) {
     return problem == EPIPE ? "no process writes to this pipe" : strerror(problem);
 }
 
@@ -257,7 +258,10 @@ static int read_all(int file, size_t bytes_max, char **text, size_t *bytes) {
     return 0;
 }
 
-int textfile_read_bytes(const char *path, size_t bytes_max, char **text, size_t *bytes) {
+/* Reads a file, or stdin if path is "-", into *text: at most bytes_max + 1 bytes and a final NUL; the caller
+ * frees it. Returns 0 or an errno: EPIPE if no process opens a pipe for writing within a second, EINTR after
+ * a signal. */
+static int read_bytes(const char *path, size_t bytes_max, char **text, size_t *bytes) {
     *text = NULL;
     *bytes = 0;
     bool is_stdin = strcmp(path, "-") == 0;
@@ -287,7 +291,7 @@ int textfile_read(const char *path, const struct textfile_kind *kind, char **tex
     *text = NULL;
     if (stat(path, &s) == 0 && S_ISREG(s.st_mode) && (uint64_t)s.st_size > kind->bytes_max)
         return textfile_too_large(path, kind, e);
-    int problem = textfile_read_bytes(path, kind->bytes_max, text, &bytes);
+    int problem = read_bytes(path, kind->bytes_max, text, &bytes);
     bool larger = bytes > kind->bytes_max;
     if (!problem && !larger && memchr(*text, 0, bytes)) problem = EILSEQ;
     if (!problem && !larger) return SLUICE_OK;
@@ -322,7 +326,7 @@ static void normalise_file_text(struct prompt_text *prompt) {
 static int read_prompt(struct prompt_text *prompt, const char *flag, bool as_bytes, struct sluice_error *e) {
     const char *path = prompt_file(prompt->typed);
     if (path) {
-        int problem = textfile_read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
+        int problem = read_bytes(path, SLUICE_TEXT_BYTES_MAX, &prompt->text, &prompt->bytes);
         if (problem == ENOMEM) return fail(e, SLUICE_MEMORY, "no memory for the prompt");
         if (problem)
             return fail(e, problem == ENOENT ? SLUICE_MISSING : SLUICE_IO,

@@ -263,7 +263,8 @@ int output_name(const char *pattern, const struct output_item *item, char out[PA
     return n < PATH_MAX ? SLUICE_OK : fail_output(e, pattern, ENAMETOOLONG);
 }
 
-struct output_item output_first(struct output_item item, const char *pattern) {
+/* The first image, video or frame of a run. */
+static struct output_item first_item(struct output_item item, const char *pattern) {
     item.number = 1;
     item.frame = output_is_frames(pattern, item.frames);
     return item;
@@ -307,7 +308,7 @@ int output_check_no_image(const struct args *args, struct output_item item, cons
     const char *pattern = output_pattern(args, item.frames);
     int status = SLUICE_OK;
     if (!name) return SLUICE_OK;
-    item = output_first(item, pattern);
+    item = first_item(item, pattern);
     do {
         status = output_name(pattern, &item, output, e);
         if (!status) status = output_check_distinct(flag, name, "--output", output, e);
@@ -354,7 +355,7 @@ static int check_images(const struct args *args, struct output_item item, struct
     int status = check_pattern(args, pattern, item, e);
     if (status || strcmp(pattern, "-") == 0) return status;
     bool is_frames = output_is_frames(pattern, item.frames);
-    item = output_first(item, pattern);
+    item = first_item(item, pattern);
     do {
         status = output_name(pattern, &item, name, e);
         if (!status) status = output_check_distinct("--dump", args->dump, "--output", name, e);
@@ -442,7 +443,7 @@ void output_check_pipes(const struct args *args, struct output_item item) {
     const char *pattern = output_pattern(args, item.frames);
     if (args->report) outfile_check_pipe(args->report);
     if (args->no_decode || strcmp(pattern, "-") == 0) return;
-    item = output_first(item, pattern);
+    item = first_item(item, pattern);
     do {
         if (!output_name(pattern, &item, name, &ignored)) outfile_check_pipe(name);
     } while (output_next(&item));
