@@ -278,11 +278,10 @@ static int read_bytes(const char *path, size_t bytes_max, char **text, size_t *b
 /* Error for a file that is too large for its kind and thus probably the wrong file. */
 static int textfile_too_large(const char *path, const struct textfile_kind *kind, struct sluice_error *e) {
     struct stat s;
-    fail(e, kind->too_large, "%s is too large" WHERE "%s", kind->what, path);
-    char size[32];
-    if (stat(path, &s) == 0 && S_ISREG(s.st_mode))
-        fail_found(e, "%s", progress_bytes((double)s.st_size, size));
-    return fail_expected(e, "at most %s", progress_bytes((double)kind->bytes_max, size));
+    char size[32] = "", most[32];
+    if (stat(path, &s) == 0 && S_ISREG(s.st_mode)) progress_bytes((double)s.st_size, size);
+    return fail(e, kind->too_large, "%s is too large" WHERE "%s" FOUND "%s" EXPECTED "at most %s", kind->what,
+                path, size, progress_bytes((double)kind->bytes_max, most));
 }
 
 int textfile_read(const char *path, const struct textfile_kind *kind, char **text, struct sluice_error *e) {
@@ -479,11 +478,14 @@ static int read_flag(struct args *args, int argc, char **argv, int *i, struct sl
         ++*i;
         return take(args, flag, next, e);
     }
-    fail(e, SLUICE_USAGE, "a value is missing" WHERE "%s" FOUND "%s", flag->name, next ? next : "nothing");
-    if (flag->kind == FLAG_CHOICE) return fail_expected(e, "%s", flag->choices);
-    if (flag->kind == FLAG_SAMPLER) return fail_expected(e, "%s", sampler_list(clause, sizeof clause));
-    if (flag->kind == FLAG_SCHEDULER) return fail_expected(e, "%s", schedule_list(clause, sizeof clause));
-    return fail_expected(e, "%s: %s", flag->value, flag_clause(flag, clause, sizeof clause));
+    char expected[320];
+    snprintf(expected, sizeof expected, "%s: %s", flag->value, flag_clause(flag, clause, sizeof clause));
+    return fail(e, SLUICE_USAGE, "a value is missing" WHERE "%s" FOUND "%s" EXPECTED "%s", flag->name,
+                next ? next : "nothing",
+                flag->kind == FLAG_CHOICE      ? flag->choices
+                : flag->kind == FLAG_SAMPLER   ? sampler_list(clause, sizeof clause)
+                : flag->kind == FLAG_SCHEDULER ? schedule_list(clause, sizeof clause)
+                                               : expected);
 }
 
 /* Reads the flag or operand at argv[*i]. *only_operands: the word "--" has been read. */

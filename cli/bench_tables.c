@@ -148,10 +148,13 @@ static bool block_device_fits(const struct args *args) {
 int bench_block(const struct args *args, struct sluice_error *e) {
     if (!args->device || block_device_fits(args))
         return measure_table(args, args->predict ? print_prediction : print_block, sluice_bench_block, e);
-    fail(e, SLUICE_USAGE, "%s" WHERE "--device of sluice bench block" FOUND "%s",
-         args->predict ? "predictions are for the GPU that --predict names"
-                       : "this bench measures the CPU; `make bench-gpu` measures a GPU",
-         args->device);
-    if (!args->predict) return fail_expected(e, "cpu, or --predict CARD");
-    return fail_expected(e, "cuda, or cuda:%s", args->predict);
+    if (args->predict)
+        return fail(e, SLUICE_USAGE,
+                    "predictions are for the GPU that --predict names" WHERE
+                    "--device of sluice bench block" FOUND "%s" EXPECTED "cuda, or cuda:%s",
+                    args->device, args->predict);
+    return fail(e, SLUICE_USAGE,
+                "this bench measures the CPU; `make bench-gpu` measures a GPU" WHERE
+                "--device of sluice bench block" FOUND "%s" EXPECTED "cpu, or --predict CARD",
+                args->device);
 }

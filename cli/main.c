@@ -16,14 +16,16 @@
 
 static int unknown_command(const char *typed, struct sluice_error *e) {
     const char *nearest = command_nearest(typed);
+    char what[96] = "no command is given";
     if (nearest)
-        fail(e, SLUICE_USAGE, "unknown command, did you mean %s?" WHERE FOUND "%s", nearest, typed);
-    else
-        fail(e, SLUICE_USAGE, "%s" WHERE FOUND "%s",
-             *typed && *typed != '-' ? "unknown command" : "no command is given", typed);
+        snprintf(what, sizeof what, "unknown command, did you mean %s?", nearest);
+    else if (*typed && *typed != '-')
+        snprintf(what, sizeof what, "unknown command");
     if (*typed == '-')
-        return fail_expected(e, "a command before the flags, such as sluice generate %s ...", typed);
-    return fail_expected(e, "a command that sluice --help lists");
+        return fail(e, SLUICE_USAGE,
+                    "%s" FOUND "%s" EXPECTED "a command before the flags, such as sluice generate %s ...",
+                    what, typed, typed);
+    return fail(e, SLUICE_USAGE, "%s" FOUND "%s" EXPECTED "a command that sluice --help lists", what, typed);
 }
 
 static int run_command(const struct command *command, int argc, char **argv, struct sluice_error *e) {
