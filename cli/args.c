@@ -194,26 +194,6 @@ static bool is_choice(const struct flag *flag, const char *text) {
     return false;
 }
 
-/* A sampler under any of its names. *schedule: schedule in the name, or NULL. */
-static int value_sampler(const struct flag *flag, const char *text, const char **sampler,
-                         const char **schedule, struct sluice_error *e) {
-    char names[256];
-    *schedule = NULL;
-    *sampler = text;
-    if (is_choice(flag, text)) return SLUICE_OK;
-    *sampler = sampler_parse(text, schedule);
-    return *sampler ? SLUICE_OK : fail_value(e, flag->name, text, sampler_list(names, sizeof names));
-}
-
-static int value_schedule(const struct flag *flag, const char *text, const char **out,
-                          struct sluice_error *e) {
-    char names[256];
-    *out = text;
-    if (is_choice(flag, text)) return SLUICE_OK;
-    *out = schedule_parse(text);
-    return *out ? SLUICE_OK : fail_value(e, flag->name, text, schedule_list(names, sizeof names));
-}
-
 /* ---- text files ---- */
 
 /* The error of read_bytes in words. */
@@ -396,6 +376,7 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
     void *to = (char *)args + flag->offset;
     struct strings *strings = to;
     struct loras *loras = to;
+    char names[256];
     switch (flag->kind) {
     case FLAG_SWITCH:
         *(bool *)to = true;
@@ -431,9 +412,13 @@ static int store(struct args *args, const struct flag *flag, const char *text, s
         *(const char **)to = text;
         return is_choice(flag, text) ? SLUICE_OK : fail_value(e, flag->name, text, flag->choices);
     case FLAG_SAMPLER:
-        return value_sampler(flag, text, &args->sampler, &args->sampler_schedule, e);
+        args->sampler = sampler_parse(text, &args->sampler_schedule);
+        sampler_list(names, sizeof names);
+        return args->sampler ? SLUICE_OK : fail_value(e, flag->name, text, names);
     case FLAG_SCHEDULER:
-        return value_schedule(flag, text, to, e);
+        args->scheduler = schedule_parse(text);
+        schedule_list(names, sizeof names);
+        return args->scheduler ? SLUICE_OK : fail_value(e, flag->name, text, names);
     case FLAG_PART:
         for (int i = 0; i < args->model.n_parts; i++)
             if (args->parts[i].flag == flag->name) return SLUICE_OK; /* repeated with the same path */
