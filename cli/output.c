@@ -463,10 +463,14 @@ int output_check_size(const struct args *args, const struct sluice_request *requ
 
 void output_count_memory(const struct args *args, int frames, struct sluice_request *request) {
     const char *pattern = output_pattern(args, frames);
-    bool is_video = video_has_extension(pattern);
+    const struct video_format *video = video_format_find(pattern);
     request->caller_bytes = 0;
     if (args->no_decode) return;
-    if (is_video) request->caller_bytes = video_library_bytes(pattern);
-    request->image_bytes_a_pixel =
-        is_video ? video_bytes_a_pixel(pattern, frames) : picture_write_bytes_a_pixel(pattern);
+    if (!video) {
+        request->image_bytes_a_pixel = picture_write_bytes_a_pixel(pattern);
+        return;
+    }
+    int fewer = frames < video->frames_held ? video->frames_held - frames : 0;
+    request->caller_bytes = (int64_t)video->library_mib << 20;
+    request->image_bytes_a_pixel = video->bytes_a_pixel - fewer * video->bytes_a_frame;
 }

@@ -64,18 +64,6 @@ bool video_takes_quality(const char *name) {
     return format && format->codecs[0].worst != format->codecs[0].best;
 }
 
-int64_t video_library_bytes(const char *name) {
-    const struct video_format *format = video_format_find(name);
-    return format ? (int64_t)format->library_mib << 20 : 0;
-}
-
-int video_bytes_a_pixel(const char *name, int frames) {
-    const struct video_format *format = video_format_find(name);
-    if (!format) return 0;
-    int fewer = frames < format->frames_held ? format->frames_held - frames : 0;
-    return format->bytes_a_pixel - fewer * format->bytes_a_frame;
-}
-
 #ifndef VIDEO_FFMPEG
 
 static int refuse(const char *name, struct sluice_error *e) {

@@ -27,11 +27,6 @@ int video_check_settings(const char *name, const struct video_settings *settings
 /* FFmpeg's name of the encoder for the given file name. *is_fallback: the preferred encoder is not available.
  */
 const char *video_encoder(const char *name, bool *is_fallback);
-/* Memory that plans count for writing a video with the given name and number of frames: bytes for the loaded
- * libraries, and bytes per pixel of a frame for the encoder. */
-int64_t video_library_bytes(const char *name);
-int video_bytes_a_pixel(const char *name, int frames);
-
 /* A video file that is being written; one at a time. */
 struct video;
 
@@ -45,7 +40,7 @@ int video_close(struct video *video, struct sluice_error *e);
 /* Removes the file and frees the video. NULL is allowed. */
 void video_abandon(struct video *video);
 
-/* ---- formats: the table in video.c, which video_encode.c reads ---- */
+/* ---- formats ---- */
 
 struct video_codec {
     const char *name;    /* FFmpeg's name of the encoder */
@@ -61,8 +56,9 @@ struct video_format {
     const char *extension, *muxer;
     const char *options; /* muxer options, "key=value ..." */
     int fps_most;
-    /* Memory: library_mib for the loaded libraries, and bytes per pixel of a frame while encoding. A video of
-     * fewer than frames_held frames needs bytes_a_frame less per pixel for each missing frame. */
+    /* Memory that plans count for writing a video: library_mib for the loaded libraries, and bytes per pixel
+     * of a frame while encoding. A video of fewer than frames_held frames needs bytes_a_frame less per pixel
+     * for each missing frame. */
     int library_mib, bytes_a_pixel;
     int frames_held, bytes_a_frame;
     struct video_codec codecs[VIDEO_CODECS_MAX]; /* encoders by preference; the first available one is used */

@@ -1,5 +1,5 @@
 /* `sluice-dev checkpoint`: writes a model or an adapter of random weights. Until it is complete, the model's
- * folder is DIR.tmp.PID and has a lock file, so that leftovers.h removes the folder of a killed process. */
+ * folder is DIR.tmp.PID and has a lock file, so that outfile.h removes the folder of a killed process. */
 #include "bench/dev/checkpoint.h"
 
 #include "bench/dev/dev.h"
