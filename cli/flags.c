@@ -144,8 +144,6 @@ static const struct flag static_flags[] = {
      "list name, type and shape of every tensor"},
     {NULL, FAMILIES, NULL, "--plans", NULL, FLAG_SWITCH, AT(plans), 0, 0, NULL,
      "print each model's minimum memory and predicted time for four GPU models and a CPU"},
-    {NULL, FAMILIES, NULL, "--markdown", NULL, FLAG_SWITCH, AT(markdown), 0, 0, NULL,
-     "print the tables of models/README.md"},
     {NULL, PLAN, NULL, "--types", NULL, FLAG_SWITCH, AT(types), 0, 0, NULL,
      "compare weight types (quantisation): converted while reading, and by `sluice convert` beforehand"},
 
