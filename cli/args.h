@@ -194,8 +194,8 @@ struct args {
     const char *lora_dir;
     int64_t max_ram_bytes;
     struct device_size max_vram;
-    bool lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, markdown, quiet,
-        verbose, no_progress, help, help_all;
+    bool lora_partial, no_metadata, no_decode, no_replan, json, tensors, types, plans, quiet, verbose,
+        no_progress, help, help_all;
 };
 
 /* Parses argv as flags and operands of the command; reads the prompts: of files, removes a byte order mark,

@@ -151,7 +151,6 @@ static const struct flag static_flags[] = {
     {NULL, INSPECT, NULL, "--tensors", SWITCH(tensors), "list name, type and shape of every tensor"},
     {NULL, FAMILIES, NULL, "--plans", SWITCH(plans),
      "print each model's minimum memory and predicted time for four GPU models and a CPU"},
-    {NULL, FAMILIES, NULL, "--markdown", SWITCH(markdown), "print the tables of models/README.md"},
     {NULL, PLAN, NULL, "--types", SWITCH(types),
      "compare weight types (quantisation): converted while reading, and by `sluice convert` beforehand"},
 

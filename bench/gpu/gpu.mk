@@ -40,6 +40,6 @@ bench-gpu: gpu-build
 	@cp build/gpu-results/*-20*.json bench/results/
 readme: $B/gpu_results $B/sluice
 	@sh test/readme.sh write bench/README.md 'GPU results' $B/gpu_results readme bench/results/*.json
-	@sh test/readme.sh write models/README.md families $B/sluice families --markdown
+	@sh test/readme.sh write models/README.md families sh test/families.sh $B/sluice
 
 -include $(RIG_O:.o=.d) $(RESULTS_O:.o=.d) $B/obj/bench/gpu/fill.d

@@ -132,7 +132,7 @@ bench ops --save -|--save
 bench ops -t 0|--threads
 devices word|word
 families word|word
-families --json --markdown|--markdown
+families --markdown|unknown flag
 END
 check "no temporary folder" empty_folder .
 
