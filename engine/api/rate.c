@@ -3,7 +3,7 @@
 #include "kernels/ops.h"
 
 double rate_measure(struct sys *sys, struct device *device, enum precision precision) {
-    enum { T = 256, K = 512, N = 512, TRIES = 4 };
+    enum { T = 128, K = 512, N = 512, TRIES = 4 };
     struct error e = {0};
     struct arena arena = {.bytes = RATE_BYTES};
     double best = 0;
