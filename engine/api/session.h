@@ -2,9 +2,9 @@
 #ifndef SLUICE_API_SESSION_H
 #define SLUICE_API_SESSION_H
 
-#include "engine/api/job.h"
-#include "engine/api/report.h"
+#include "engine/generate/report.h"
 
+#include <jansson.h>
 #include <stdatomic.h>
 
 struct sluice_session {
@@ -16,12 +16,9 @@ struct sluice_session {
     struct requantised requantised;   /* components with the last request's --type */
     struct session_adapters adapters; /* components with the last request's adapters */
     struct prompt_cache prompt_cache;
-    struct report report;
+    struct report report; /* of the last run */
+    json_t *plan;         /* of the last run; NULL: the run failed before planning */
     atomic_int cancelled;
 };
-
-/* Sends a line (at most 511 bytes, printf format) to the session's on_log callback, if it has one. level:
- * enum sluice_level. */
-void session_log(struct sluice_session *session, int level, const char *format, ...);
 
 #endif
