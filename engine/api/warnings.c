@@ -4,7 +4,7 @@
 #include "engine/generate/running.h"
 #include "engine/job/pictures.h"
 #include "engine/machine/device.h"
-#include "engine/open/emphasis.h"
+#include "engine/open/prompt_syntax.h"
 
 #include <math.h>
 #include <stdio.h>

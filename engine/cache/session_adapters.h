@@ -7,8 +7,8 @@
 
 #include "engine/base/source.h"
 #include "engine/cache/requantised.h"
-#include "engine/open/adapters.h"
-#include "engine/open/lora_tags.h"
+#include "engine/open/adapter_combine.h"
+#include "engine/open/prompt_syntax.h"
 
 /* A LoRA file of a request. */
 struct lora {

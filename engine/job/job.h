@@ -12,7 +12,7 @@
 #include "engine/cache/prompt_cache.h"
 #include "engine/cache/requantised.h"
 #include "engine/cache/session_adapters.h"
-#include "engine/open/lora_tags.h"
+#include "engine/open/prompt_syntax.h"
 #include "engine/open/model.h"
 #include "engine/open/prompt.h"
 #include "engine/pictures/fit.h"
