@@ -17,27 +17,10 @@
 #include <stdio.h>
 #include <string.h>
 
-/* The job's context. Drops resident weights that an earlier run converted to another type (--type), which the
- * store would mistake for the current run's weights. */
-static struct job_context session_context(struct sluice_session *s, const struct sluice_request *request) {
-    struct error e = {0};
-    enum dtype new_type;
-    struct sluice_request r;
-    copy_sized(&r, sizeof r, request);
-    if (requantised_type(r.type, r.converted, &new_type, &e) == OK && s->requantised.made &&
-        s->requantised.type != new_type)
-        residents_destroy(&s->residents);
-    return (struct job_context){.model = s->model,
-                                .device = s->device,
-                                .requantised = &s->requantised,
-                                .adapters = &s->adapters,
-                                .prompt_cache = &s->prompt_cache};
-}
-
 /* Refuses requests that can be planned but not run: no files, files to be converted, no prompt, previews
  * without a callback. */
-static enum status session_check_runnable(const struct sluice_session_options *options, const struct job *job,
-                                          struct error *e) {
+static enum status check_runnable(const struct sluice_session_options *options, const struct job *job,
+                                  struct error *e) {
     if (job->model->published) {
         return error_set(e, USAGE,
                          "--family opens no files: it can be planned, not run" WHERE "%s" EXPECTED
@@ -59,6 +42,93 @@ static enum status session_check_runnable(const struct sluice_session_options *o
     }
     if (job->settings.decode_only || job->request.prompt) return OK;
     return error_set(e, USAGE, "no prompt was given" EXPECTED "a prompt (-p TEXT; \"\" is an empty one)");
+}
+
+static void hash_text(struct sha256_ctx *sha, const char *text) {
+    if (text) sha256_update(sha, strlen(text) + 1, (const uint8_t *)text);
+}
+
+/* Hashes the descriptions of n pictures; a plan reads no pixels. */
+static void hash_pictures(struct sha256_ctx *sha, const struct sluice_picture *const *pictures, int n) {
+    for (int i = 0; i < n && pictures; i++) {
+        struct sluice_picture picture = {0};
+        if (pictures[i]) copy_sized(&picture, sizeof picture, pictures[i]);
+        sha256_update(sha, sizeof picture, (const uint8_t *)&picture);
+        hash_text(sha, picture.name);
+    }
+}
+
+/* Computes a key of everything that a job depends on: the request's fields with their addresses, and what
+ * they point to. A job may be used again for a request of the same key, because its addresses are valid
+ * during this call and their contents are the same. dim: shape of the latent to decode; NULL: none. */
+static void request_key(const struct sluice_request *r, const int32_t *dim, uint8_t key[SHA256_DIGEST_SIZE]) {
+    const char *const texts[] = {r->prompt,         r->negative_prompt,
+                                 r->precision,      r->init_latent,
+                                 r->save_latent,    r->dump,
+                                 r->plan,           r->rates,
+                                 r->rates_name,     r->direct_io,
+                                 r->vae_tiling,     r->plan_name,
+                                 r->type,           r->fit,
+                                 r->prompt_weights, r->sampler,
+                                 r->scheduler,      r->prediction,
+                                 r->preview,        r->lora_dir};
+    const struct sluice_picture *const images[] = {r->init_image, r->mask, r->end_image};
+    struct sha256_ctx sha;
+    sha256_init(&sha);
+    sha256_update(&sha, sizeof *r, (const uint8_t *)r);
+    if (dim) sha256_update(&sha, 5 * sizeof *dim, (const uint8_t *)dim);
+    for (size_t i = 0; i < sizeof texts / sizeof *texts; i++) hash_text(&sha, texts[i]);
+    hash_pictures(&sha, images, 3);
+    hash_pictures(&sha, r->references, r->n_references <= LANE_REFERENCES_MAX ? r->n_references : 0);
+    hash_pictures(&sha, r->control, r->n_control);
+    if (r->slg_layers && r->n_slg_layers > 0 && r->n_slg_layers <= FAMILY_BLOCKS_MAX)
+        sha256_update(&sha, (size_t)r->n_slg_layers * sizeof *r->slg_layers, (const uint8_t *)r->slg_layers);
+    sha256_digest(&sha, SHA256_DIGEST_SIZE, key);
+}
+
+/* True if the free memory still allows the kept plan, whose default budgets came from the free memory. */
+static bool plan_still_fits(struct job *job) {
+    const struct sluice_request *r = &job->request;
+    const struct plan *p = &job->plan;
+    if (r->plan) return true;
+    return (r->max_ram_bytes || p->ram_peak_bytes <= machine_default_budget()) &&
+           (r->max_vram_bytes || p->vram_peak_bytes <= device_default_budget(job->device));
+}
+
+static void close_job(struct sluice_session *s) {
+    job_close(&s->job);
+    s->has_plan = false;
+}
+
+/* Opens s->job and decides its plan, or takes the job that sluice_plan_query left for the same request.
+ * runs: fails with USAGE for a request that can be planned but not run. */
+static enum status plan_job(struct sluice_session *s, const struct sluice_request *request,
+                            const int32_t *dim, bool runs, struct error *e) {
+    struct job *job = &s->job;
+    uint8_t key[SHA256_DIGEST_SIZE];
+    enum dtype type;
+    struct error ignored = {0};
+    request_key(request, dim, key);
+    if (runs && s->has_plan && !memcmp(key, s->plan_key, sizeof key)) {
+        s->has_plan = false;
+        if (runs && check_runnable(&s->options, job, e) != OK) return e->code;
+        return plan_still_fits(job) ? OK : planner_decide(job, e);
+    }
+    close_job(s);
+    /* Drops resident weights that an earlier run converted to another type (--type), which the store would
+     * mistake for this run's weights. */
+    if (requantised_type(request->type, request->converted, &type, &ignored) == OK && s->requantised.made &&
+        s->requantised.type != type)
+        residents_destroy(&s->residents);
+    memcpy(s->plan_key, key, sizeof key);
+    const struct job_context context = {.model = s->model,
+                                        .device = s->device,
+                                        .requantised = &s->requantised,
+                                        .adapters = &s->adapters,
+                                        .prompt_cache = &s->prompt_cache};
+    if (job_open(job, &context, request, dim, e) != OK) return e->code;
+    if (runs && check_runnable(&s->options, job, e) != OK) return e->code;
+    return planner_decide(job, e);
 }
 
 /* True if a changed request would fit its budgets. */
@@ -118,29 +188,26 @@ static void measure_memory(struct sluice_session *s) {
 
 static enum status run_job(struct sluice_session *s, const struct sluice_request *request,
                            const char *latent_file, const int32_t *latent_dim, struct error *e) {
-    struct job job;
+    struct job *job = &s->job;
     drop_report(s);
     s->report.base_bytes = machine_resident_bytes();
     s->report.seed = request->seed;
     atomic_store(&s->cancelled, 0);
-    struct job_context place = session_context(s, request);
-    if (job_open(&job, &place, request, latent_dim, e) != OK ||
-        session_check_runnable(&s->options, &job, e) != OK || planner_decide(&job, e) != OK)
-        goto out;
-    s->plan = plan_json(&job);
-    if (plan_check(job.need, &job.plan, e) == BUDGET) suggest_smaller_decode(&job, e);
+    if (plan_job(s, request, latent_dim, true, e) != OK) goto out;
+    s->plan = plan_json(job);
+    if (plan_check(job->need, &job->plan, e) == BUDGET) suggest_smaller_decode(job, e);
     if (e->code != OK) goto out;
-    warn_run(&s->options, &job, request->cfg_scale);
-    if (pictures_read(&job, e) != OK) goto out;
-    struct running running = {.job = &job,
+    warn_run(&s->options, job, request->cfg_scale);
+    if (pictures_read(job, e) != OK) goto out;
+    struct running running = {.job = job,
                               .options = &s->options,
                               .report = &s->report,
                               .residents = &s->residents,
                               .cancelled = &s->cancelled,
-                              .latent_file = latent_file ? latent_file : job.request.init_latent};
+                              .latent_file = latent_file ? latent_file : job->request.init_latent};
     generate(&running, e);
 out:
-    job_close(&job);
+    close_job(s);
     s->report.error = *e;
     measure_memory(s);
     return e->code;
@@ -191,6 +258,7 @@ int sluice_session_open(sluice_model *model, const struct sluice_session_options
 
 void sluice_session_close(sluice_session *s) {
     if (!s) return;
+    close_job(s);
     residents_destroy(&s->residents);
     session_adapters_destroy(&s->adapters);
     requantised_destroy(&s->requantised);
@@ -265,37 +333,32 @@ int sluice_decode(sluice_session *session, const struct sluice_request *request,
     return publish_error(&e, error);
 }
 
-__attribute__((noinline)) static enum status plan_text(sluice_session *session,
-                                                       const struct sluice_request *request,
-                                                       const int32_t *dim, char **json, bool *fits,
-                                                       struct error *e) {
-    struct error failure = {0};
-    struct job job = {0};
-    struct job_context place = session_context(session, request);
-    if (job_open(&job, &place, request, dim, e) == OK && planner_decide(&job, e) == OK) {
-        warn_plan(&session->options, &job);
-        *fits = plan_check(job.need, &job.plan, &failure) == OK;
-        unsigned json_failures = failed_json_allocations();
-        json_t *plan = plan_json(&job);
-        if (plan) json_put(plan, "advice", advice_json(&job));
-        *json = json_to_text(plan, JSON_INDENT(1), json_failures);
-        if (!*json) error_set(e, MEMORY, "no memory for the plan's text");
-    }
-    job_close(&job);
-    return e->code;
-}
-
 int sluice_plan_query(sluice_session *session, const struct sluice_request *request,
                       const char *decode_latent, char **json, bool *fits, struct sluice_error *error) {
     struct error e = {0};
+    struct sluice_request r;
     int32_t dim[5];
     if (!check_not_null(json, "json", &e) || !check_not_null(fits, "fits", &e) ||
         !check_run_arguments(session, request, &e))
         return publish_error(&e, error);
     *json = NULL;
     *fits = false;
-    if (!decode_latent || decode_dims(session, decode_latent, dim, &e) == OK)
-        plan_text(session, request, decode_latent ? dim : NULL, json, fits, &e);
+    copy_sized(&r, sizeof r, request);
+    if (decode_latent && decode_dims(session, decode_latent, dim, &e) != OK) return publish_error(&e, error);
+    if (plan_job(session, &r, decode_latent ? dim : NULL, false, &e) == OK) {
+        const struct job *job = &session->job;
+        struct error misfit = {0};
+        warn_plan(&session->options, job);
+        *fits = plan_check(job->need, &job->plan, &misfit) == OK;
+        unsigned json_failures = failed_json_allocations();
+        json_t *plan = plan_json(job);
+        if (plan) json_put(plan, "advice", advice_json(job));
+        *json = json_to_text(plan, JSON_INDENT(1), json_failures);
+        if (!*json) error_set(&e, MEMORY, "no memory for the plan's text");
+    }
+    /* Keeps the job for a run of the same request, unless it has adapters, whose files may change. */
+    session->has_plan = e.code == OK && !session->adapters.n_files;
+    if (!session->has_plan) close_job(session);
     return publish_error(&e, error);
 }
 
