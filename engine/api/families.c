@@ -1,6 +1,6 @@
 /* JSON output of `families`: every recipe with its components, inputs, defaults and published files. */
 #include "engine/api/arguments.h"
-#include "engine/api/request.h"
+#include "engine/job/request.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"
 

@@ -1,6 +1,6 @@
 /* Public functions on models, errors, requests' defaults and versions. */
 #include "engine/api/arguments.h"
-#include "engine/api/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/open/model.h"
 #include "engine/open/component_files.h"
 

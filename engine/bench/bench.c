@@ -1,7 +1,7 @@
 #include "engine/bench/bench.h"
 
-#include "engine/api/machine.h"
-#include "engine/api/rates_file.h"
+#include "engine/machine/machine.h"
+#include "engine/machine/rates_file.h"
 #include "engine/api/arguments.h"
 #include "engine/open/model.h"
 #include "loaders/json.h"

@@ -3,7 +3,7 @@
  * are copied. */
 #include "engine/convert/convert.h"
 
-#include "engine/api/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/base/half.h"
 #include "kernels/cpu/weights.h"
 #include "loaders/quantise/quantise.h"

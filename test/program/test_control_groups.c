@@ -1,6 +1,6 @@
 /* Limits of control groups (memory, remaining memory, processors), read from simulated root folders: version
  * 1, version 2, nested groups, both versions at once, containers, damaged files. */
-#include "engine/api/machine.h"
+#include "engine/machine/machine.h"
 #include "engine/base/control_groups.h"
 #include "engine/base/free_memory.h"
 #include "test/lib/check.h"
