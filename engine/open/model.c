@@ -1,4 +1,6 @@
+/* Opens models: implements model.h. */
 #include "engine/open/model.h"
+
 #include "engine/open/component_search.h"
 #include "engine/open/latent_file.h"
 #include "engine/open/pipeline.h"
@@ -50,20 +52,6 @@ static enum status mismatch(const struct component *c, const char *what, int a, 
                      "the components of this model do not fit together: %s" WHERE "%s" FOUND
                      "%d in the %s" EXPECTED "%d as in the %s",
                      what, c->index.sources[0].path, a, of_a, b, of_b);
-}
-
-/* Published embedding tables have unused rows at the end: 151,936 for Qwen3's 151,669 ids, 152,064 for
- * Qwen2.5's 151,665. A larger difference means a tokenizer of another encoder. */
-enum { PADDING_ROWS_MOST = 512 };
-
-static enum status check_tokenizer(const struct sluice_model *m, int slot, struct error *e) {
-    const struct component *text = &m->component[slot];
-    int ids = tokenizer_size(m->tokenizer[slot]), rows = text->tables[0].tensors[0].shape.dim[0];
-    char table[64];
-    snprintf(table, sizeof table, "%s's embedding rows", text->family->display_name);
-    if (ids > rows || rows - ids > PADDING_ROWS_MOST)
-        return mismatch(text, "token ids", ids, "tokenizer", rows, table, e);
-    return OK;
 }
 
 int32_t model_condition_columns(const struct sluice_model *m, int condition) {
@@ -177,17 +165,6 @@ static enum status check_tiny(const struct sluice_model *m, const struct compone
     return OK;
 }
 
-/* Checks the denoiser's number of image token positions: the tokens of one image, or of two (WAN's first and
- * last frame). */
-static enum status check_picture_rows(const struct sluice_model *m, const struct component *vision,
-                                      const struct component *denoiser, struct error *e) {
-    struct vision_grid grid = vision->family->vision_grid(vision, m->width, m->height);
-    int rows = grid.columns * grid.rows, places = denoiser->image_rows;
-    if (!places || places == rows || places == 2 * rows) return OK;
-    return mismatch(denoiser, "image token positions", places, denoiser->family->display_name, rows,
-                    "image tokens of the vision encoder, or twice that", e);
-}
-
 /* Checks the vision encoder's features against the denoiser or the text encoder that reads them. */
 static enum status check_vision(const struct sluice_model *m, const struct component *vision,
                                 struct error *e) {
@@ -196,7 +173,13 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     if (denoiser->image_columns && denoiser->image_columns != vision->text_columns)
         return mismatch(vision, "image features", vision->text_columns, vision->family->display_name,
                         denoiser->image_columns, denoiser->family->display_name, e);
-    if (denoiser->image_columns && check_picture_rows(m, vision, denoiser, e) != OK) return e->code;
+    /* image token positions of the denoiser: tokens of one image, or of two (WAN's first and last frame) */
+    struct vision_grid grid = {0};
+    if (denoiser->image_columns) grid = vision->family->vision_grid(vision, m->width, m->height);
+    int tokens = grid.columns * grid.rows, rows = denoiser->image_columns ? denoiser->image_rows : 0;
+    if (rows && rows != tokens && rows != 2 * tokens)
+        return mismatch(denoiser, "image token positions", rows, denoiser->family->display_name, tokens,
+                        "image tokens of the vision encoder, or twice that", e);
     for (int slot = 0; recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *text = &m->component[slot];
         if (recipe->slot[slot].text.image_prompt.pad && text->text_columns != vision->text_columns)
@@ -206,10 +189,20 @@ static enum status check_vision(const struct sluice_model *m, const struct compo
     return e->code;
 }
 
-static enum status model_check_parts(const struct sluice_model *m, struct error *e) {
+/* Checks that the components of the model fit together. */
+static enum status check_components(const struct sluice_model *m, struct error *e) {
     for (int slot = 0; slot < SLOTS_MAX && m->recipe->slot[slot].family && e->code == OK; slot++) {
         const struct component *c = &m->component[slot];
-        if (m->tokenizer[slot]) check_tokenizer(m, slot, e);
+        if (m->tokenizer[slot]) {
+            /* Published embedding tables have unused rows at the end: 151,936 for Qwen3's 151,669 ids,
+             * 152,064 for Qwen2.5's 151,665. A larger difference means a tokenizer of another encoder. */
+            enum { PADDING_ROWS_MOST = 512 };
+            int ids = tokenizer_size(m->tokenizer[slot]), rows = c->tables[0].tensors[0].shape.dim[0];
+            char table[64];
+            snprintf(table, sizeof table, "%s's embedding rows", c->family->display_name);
+            if (ids > rows || rows - ids > PADDING_ROWS_MOST)
+                mismatch(c, "token ids", ids, "tokenizer", rows, table, e);
+        }
         if (e->code == OK && c->family && c->family->kind == FAMILY_DENOISER) check_denoiser(m, c, e);
         if (c->family && c->family->kind == FAMILY_ENCODER) check_encoder(m, c, e);
         if (c->family && c->family->kind == FAMILY_VISION) check_vision(m, c, e);
@@ -284,38 +277,26 @@ static enum status fill_from(struct sluice_model *m, struct component_files *fil
     if (e->code == OK && !m->decodes_only) settings_detect_prediction(m, e);
     if (e->code == OK) settings_read_pipeline(m, m->decodes_only ? NULL : files->pipeline, e);
     if (e->code == OK) settings_read_defaults(m, files->defaults, e);
-    return e->code == OK ? model_check_parts(m, e) : e->code;
-}
-
-/* Reads the pipeline's name from model_index.json. Decoding alone accepts unknown names. */
-static enum status read_name(struct sys *sys, const struct component_files *files,
-                             char name[PIPELINE_NAME_BYTES], struct error *e) {
-    struct error failure = {0};
-    if (!files->pipeline || pipeline_read(sys, files->pipeline, name, &failure) == OK) return OK;
-    if (!files->decodes_only || failure.code == MEMORY) *e = failure;
-    return e->code;
+    return e->code == OK ? check_components(m, e) : e->code;
 }
 
 static enum status fill_from_files(struct sluice_model *m, const struct sluice_model_options *o,
                                    struct error *e) {
     struct component_files files;
-    char name[PIPELINE_NAME_BYTES] = "";
+    struct error failure = {0};
+    char name[PIPELINE_NAME_BYTES] = ""; /* of the pipeline, from model_index.json */
     const char *file = part_path_of_kind(o, o->decodes_only ? FAMILY_DECODER : FAMILY_DENOISER);
     if (!file && o->decodes_only) file = part_path_of_kind(o, FAMILY_TINY_DECODER);
     m->decodes_only = o->decodes_only;
     if (component_files_locate(m->sys, o, &files, e) == OK)
         name_model(m, o->model ? o->model : file ? file : "parts", e);
-    if (e->code == OK) read_name(m->sys, &files, name, e);
+    if (e->code == OK && files.pipeline && pipeline_read(m->sys, files.pipeline, name, &failure) != OK &&
+        (!o->decodes_only || failure.code == MEMORY)) /* decoding alone accepts unknown pipelines */
+        *e = failure;
     if (e->code == OK) component_files_open(m->sys, o, &files, &m->recipe, e);
     if (e->code == OK) fill_from(m, &files, o, name, e);
     component_files_destroy(m->sys, &files);
     return e->code;
-}
-
-static bool has_parts(const struct sluice_model_options *o) {
-    for (int i = 0; i < o->n_parts; i++)
-        if (o->parts[i].path && !part_is_none(&o->parts[i])) return true;
-    return false;
 }
 
 /* Fills a model without files (--family) with published sizes and settings. */
@@ -325,7 +306,9 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     m->published = m->pipeline_named = true;
     m->recipe = sizes_find_recipe(o->family, e);
     if (!m->recipe || sizes_read(&sizes, m->recipe, SLOTS_MAX, o->dimensions, e) != OK) return e->code;
-    if (o->model || has_parts(o) || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
+    bool has_parts = false;
+    for (int i = 0; i < o->n_parts; i++) has_parts |= o->parts[i].path && !part_is_none(&o->parts[i]);
+    if (o->model || has_parts || o->tokenizer || o->edit || o->decodes_only || sizes.dtype) {
         return error_set(e, USAGE,
                          "--family plans a published model; flags that name files do not apply" WHERE
                          "--family %s" EXPECTED
@@ -342,18 +325,7 @@ static enum status fill_published(struct sluice_model *m, const struct sluice_mo
     if (e->code == OK) settings_read_schedule(m, NULL, e);
     if (e->code == OK) settings_read_pipeline(m, NULL, e);
     if (e->code == OK) settings_read_defaults(m, NULL, e);
-    return e->code == OK ? model_check_parts(m, e) : e->code;
-}
-
-static enum status fill_model(struct sluice_model *m, const struct sluice_model_options *o, struct error *e) {
-    int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
-    if ((o->family ? fill_published(m, o, e) : fill_from_files(m, o, e)) != OK) return e->code;
-    m->size_step = m->recipe->patch * model_decoder(m)->pixel_factor;
-    struct memory_use use = sys_memory_use(m->sys);
-    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before) + m->tokenizer_bytes;
-    uint64_t gone = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
-    if (gone > m->open_bytes) m->open_bytes = gone;
-    return OK;
+    return e->code == OK ? check_components(m, e) : e->code;
 }
 
 static int note_schedule(const struct sluice_model *m, char line[MODEL_NOTE_BYTES]) {
@@ -471,10 +443,16 @@ enum status model_open_reserving(struct sys *sys, const struct sluice_model_opti
     copy_sized(&o, sizeof o, options);
     m->sys->header_limit =
         (struct sys_header_limit){o.max_ram_bytes > 0 ? (uint64_t)o.max_ram_bytes : 0, reserved_bytes};
-    if (fill_model(m, &o, e) != OK) {
+    int64_t before = sys_memory_use(m->sys).live_bytes[LINE_HOST];
+    if ((o.family ? fill_published(m, &o, e) : fill_from_files(m, &o, e)) != OK) {
         model_close(m);
         return e->code;
     }
+    m->size_step = m->recipe->patch * model_decoder(m)->pixel_factor;
+    struct memory_use use = sys_memory_use(m->sys);
+    m->host_bytes = (uint64_t)(use.live_bytes[LINE_HOST] - before) + m->tokenizer_bytes;
+    uint64_t temporary = (uint64_t)(use.peak_bytes[LINE_HOST] - use.live_bytes[LINE_HOST]);
+    if (temporary > m->open_bytes) m->open_bytes = temporary;
     *model = m;
     return OK;
 }
