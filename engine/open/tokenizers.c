@@ -6,7 +6,7 @@
 #include "engine/open/prompt.h"
 #include "loaders/gguf/gguf.h"
 #include "loaders/loaders.h"
-#include "models/published_models.h"
+#include "models/models.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -149,8 +149,9 @@ static enum status expect_tokenizer(const struct lookup *l, struct error *e) {
         bytes += (size_t)snprintf(folders + bytes, sizeof folders - bytes, "%s%s/", n++ ? " and " : "",
                                   text->tokenizer_folder);
     }
-    for (const struct hf_source *s = hf_sources; s->repository && !repository; s++)
-        if (!s->flag && !s->files && hf_source_has_recipe(s, recipe)) repository = s->repository;
+    const struct hf_source *source;
+    for (int i = 0; (source = recipe_source(recipe, i)) && !repository; i++)
+        if (!source->flag && !source->files) repository = source->repository;
     if (n < 2 || !repository) return error_expected(e, "%s", l->text->tokenizer_from);
     return error_expected(
         e, "--tokenizer DIR with %s in DIR: hf download %s --include 'tokenizer*' --local-dir DIR", folders,

@@ -1,5 +1,7 @@
-#include "models/models.h"
-#include "models/unet_sizes.h"
+/* UNets of Stable Diffusion 1, 2 and XL: sizes in files, recipes and published models. The UNet itself:
+ * unet.c. */
+#include "models/slots.h"
+#include "models/unet.h"
 
 #include <stdio.h>
 #include <string.h>
@@ -423,3 +425,291 @@ void unet_derive(struct component *c) {
     c->variant = unet_variant(c);
     if (d[ADDED]) c->architecture = "sdxl";
 }
+
+/* clang-format off */
+/* Preview colours, fitted by stable-diffusion.cpp (src/runtime/latent-preview.h at 2e0f042): Stable Diffusion 1
+ * and 2, then XL. */
+static const float colours_sd1[][3] = {
+    {0.168683F, 0.108172F, 0.128693F}, {0.082818F, 0.193414F, 0.023497F},
+    {-0.1339015F, 0.118518F, 0.1117585F}, {-0.089011F, -0.100431F, -0.339257F}};
+static const struct latent_colours latent_colours_sd1 = {
+    4, colours_sd1, {0.491261F, 0.472083F, 0.4470875F}, 0.18215F};
+
+static const float colours_sdxl[][3] = {
+    {0.1291515F, 0.13882F, 0.1648495F}, {-0.1498505F, 0.052723F, 0.007097F},
+    {0.025261F, 0.0930815F, -0.0716285F}, {-0.105969F, -0.074946F, -0.040018F}};
+static const struct latent_colours latent_colours_sdxl = {
+    4, colours_sdxl, {0.5721905F, 0.4833435F, 0.5035305F}, 0.13025F};
+/* clang-format on */
+
+/* clang-format off */
+static const struct hf_source taesd_source[] = {
+    {"madebyollin/taesd", "--taesd", TAE, 0},
+    {0},
+};
+static const struct hf_source taesdxl_source[] = {
+    {"madebyollin/taesdxl", "--taesd", TAE, 0},
+    {0},
+};
+static const struct hf_source sd1_files[] = {
+    {"stable-diffusion-v1-5/stable-diffusion-v1-5", NULL, NULL, 0},
+    {"stable-diffusion-v1-5/stable-diffusion-v1-5", NULL, "v1-5-pruned-emaonly.safetensors", 4270},
+    {0},
+};
+static const struct hf_source sd1_inpaint_files[] = {
+    {"stable-diffusion-v1-5/stable-diffusion-inpainting", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source sd2_files[] = {
+    {"stabilityai/stable-diffusion-2-1", NULL, NULL, 0},
+    {"stabilityai/sd-turbo", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source sd2_inpaint_files[] = {
+    {"stabilityai/stable-diffusion-2-inpainting", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source sdxl_files[] = {
+    {"stabilityai/stable-diffusion-xl-base-1.0", NULL, NULL, 0},
+    {"stabilityai/stable-diffusion-xl-base-1.0", NULL, "sd_xl_base_1.0.safetensors", 6940},
+    {"stabilityai/sdxl-turbo", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source sdxl_inpaint_files[] = {
+    {"diffusers/stable-diffusion-xl-1.0-inpainting-0.1", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source sdxl_refiner_files[] = {
+    {"stabilityai/stable-diffusion-xl-refiner-1.0", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source sd1_lcm_files[] = {
+    {"SimianLuo/LCM_Dreamshaper_v7", NULL, NULL, 0},
+    {0},
+};
+static const struct hf_source sdxl_lcm_files[] = {
+    {"latent-consistency/lcm-sdxl", "--diffusion-model", "diffusion_pytorch_model.safetensors", 0},
+    {0},
+};
+/* clang-format on */
+
+/* Published schedulers (scheduler_config.json): PNDM for Stable Diffusion 1, DDIM for 2, Euler for XL. */
+/* clang-format off */
+#define SAMPLING_STABLE_DIFFUSION(schedule_, sampler_, levels)                                                \
+    .prediction = &prediction_eps, .schedule = &(schedule_), .sampler = &(sampler_),                          \
+    .grid = {.spacing = SPACING_LEADING, .steps_offset = 1, .original_steps = 50, .ays_sigmas = (levels)},    \
+    .noise = NOISE_STABLE_DIFFUSION
+#define SAMPLING_SD1                                                                                          \
+    {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_pndm, ays_sigmas_sd1),                        \
+     .fixes_legacy_config = true}
+#define SAMPLING_SD2                                                                                          \
+    {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_ddim, sampler_ddim, NULL), .fixes_legacy_config = true}
+#define SAMPLING_SDXL {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_euler, sampler_euler, ays_sigmas_sdxl)}
+#define SAMPLING_LCM  {SAMPLING_STABLE_DIFFUSION(schedule_diffusers_lcm, sampler_lcm, NULL)}
+
+/* OpenCLIP-H with the dimensions of diffusers' files, which have the first 23 of its 24 layers. */
+#define TEXT_CLIP_H                                                                                           \
+    {.family = &family_clip, .flag = "--clip_h", .display_name = "OpenCLIP-H text encoder",                   \
+     .folder = "text_encoder",                                                                                \
+     .prefixes = (const char *const[]){"", "text_encoders.clip_h.transformer.", "text_encoders.clip_h.",      \
+                                       "clip_h.", "cond_stage_model.model.", "cond_stage_model.transformer.", \
+                                       "conditioner.embedders.0.model.", NULL},                               \
+     .matches = clip_is_h,                                                                                    \
+     .dimension = {{"pooled", 1024}, {"clip_heads", 16}, {"clip_ff", 4096}, {"clip_layers", 23}},             \
+     .published = erf_gelu,                                                                                   \
+     TEXT_CLIP("", CLIP_WINDOWS_MAX, "stabilityai/stable-diffusion-2-1", "CLIPTextModel", "CLIPTokenizer"),   \
+     .text.pad_with_id_0 = true}
+/* clang-format on */
+
+/* Stable Diffusion 1, 2, XL: diffusers 0.42, pipelines/stable_diffusion and stable_diffusion_xl. Steps,
+ * guidance and strength are those of each pipeline's __call__; guidance of Stable Diffusion 1 and 2 is
+ * rounded down (7.5 to 7). Sizes are those of the published UNets. */
+static const struct published_setting sd_vae[] = {{"scaling_factor", 0.18215}, {"shift_factor", 0}, {0}};
+static const struct published_setting sdxl_vae[] = {{"scaling_factor", 0.13025}, {"shift_factor", 0}, {0}};
+static const struct published_setting sd2_unet[] = {{"sample_size", 96}, {0}};
+static const struct published_setting sdxl_unet[] = {{"sample_size", 128}, {0}};
+/* clang-format off */
+#define VAE_KL_4(settings, tiny)                                                                              \
+    {.family = &family_vae_kl, .flag = "--vae", .folder = "vae", .prefixes = NAMES(VAE_PREFIXES),                    \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                         \
+    {.family = &family_vae_kl_encoder, .folder = "vae",                                                       \
+     .dimension = {{"latent_channels", 4}, {"vae_quant", 1}}, .published = settings},                         \
+    TINY_DECODER(family_taesd, .weights_name = tiny, .dimension = {{"latent_channels", 4}})
+#define UNET(settings, inpaints, ...)                                                                         \
+    {.family = &family_unet, .flag = "--diffusion-model", .folder = "unet", .prefixes = NAMES(DENOISER_PREFIXES),    \
+     .published = settings, .dimension = {{"unet_fill", inpaints}, __VA_ARGS__}}
+#define SD_DEFAULTS(of)                                                                                       \
+    .patch = 1, .sampling = of, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true, .steps = 50
+
+#define SD1(inpaints, guided)                                                                                 \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), UNET(NULL, inpaints, {"unet_guidance", guided}),                  \
+             VAE_KL_4(sd_vae, "taesd")},                                                                      \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS}}, .n_conditions = 1, .span = {{1, INFINITY}},         \
+    .colours = &latent_colours_sd1, .width = 512, .height = 512
+#define SD2(inpaints)                                                                                         \
+    .slot = {TEXT_CLIP_H,                                                                                     \
+             UNET(sd2_unet, inpaints, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1024}),         \
+             VAE_KL_4(sd_vae, "taesd")},                                                                      \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .final_norm = true}},     \
+    .n_conditions = 1, .span = {{1, INFINITY}}, SD_DEFAULTS(SAMPLING_SD2), .width = 768, .height = 768,       \
+    .colours = &latent_colours_sd1, .cfg_scale = 7
+#define SDXL(inpaints, guided)                                                                                \
+    .slot = {TEXT_CLIP_L(CLIP_WINDOWS_MAX), {TEXT_CLIP_G(CLIP_WINDOWS_MAX)},                                  \
+             UNET(sdxl_unet, inpaints, {"unet3", 0}, {"unet_layers0", 0}, {"unet_layers1", 2},                \
+                  {"unet_layers2", 10}, {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 2048},        \
+                  {"unet_pooled", 1280}, {"unet_numbers", 6}, {"unet_guidance", guided}),                     \
+             VAE_KL_4(sdxl_vae, "taesdxl")},                                                                  \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},                          \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true},  \
+                  {.slot = 1, .what = CONDITION_POOLED, .projected = true}},                                  \
+    .n_conditions = 3, .span = {{2, INFINITY}}, .add_time_ids = ADD_TIME_IDS_SIZES,                           \
+    .force_zeros_for_empty_prompt = true,                                                                     \
+    .colours = &latent_colours_sdxl, .width = 1024, .height = 1024
+/* Latent consistency models (LCM): default guidance of pipelines/latent_consistency_models and, for SDXL, of
+ * the model card; these models need few steps and read the guidance scale through an embedding. */
+#define LCM_DEFAULTS                                                                                          \
+    .patch = 1, .sampling = SAMPLING_LCM, .flow_shift = 1, .guide = guidance_cfg, .samples_posterior = true,  \
+    .steps = 4, .cfg_scale = 1, .takes_guidance = true
+/* clang-format on */
+
+const struct recipe recipe_sd1 = {
+    SD1(0, 0),
+    SD_DEFAULTS(SAMPLING_SD1),
+    .cfg_scale = 7,
+    .name = "sd15",
+    .variant = UNET_SD1,
+    .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
+                  "StableDiffusionInpaintPipeline"},
+    .strength = 0.8,
+    .published = {.title = "Stable Diffusion 1.5 and finetunes",
+                  .reference = DIFFUSERS,
+                  .sources = {sd1_files, taesd_source}},
+};
+
+const struct recipe recipe_sd1_inpaint = {
+    SD1(1, 0),
+    SD_DEFAULTS(SAMPLING_SD1),
+    .cfg_scale = 7,
+    .name = "sd15_inpaint",
+    .variant = UNET_SD1_INPAINT,
+    .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
+    .concat = CONCAT_INPAINT,
+    .strength = 1,
+    .published = {.title = "Stable Diffusion 1.5 inpainting",
+                  .reference = DIFFUSERS,
+                  .sources = {sd1_inpaint_files, taesd_source}},
+};
+
+/* Stable Diffusion 2. Source of the probed tensor and of the threshold 0.09: ComfyUI,
+ * comfy/supported_models.py, SD20. */
+const struct recipe recipe_sd2 = {
+    SD2(0),
+    .prediction_probe = {{"output_blocks.11.1.transformer_blocks.0.norm1.bias",
+                          "up_blocks.3.attentions.2.transformer_blocks.0.norm1.bias"},
+                         0.09},
+    .distilled = {.latent_side = 64, .steps = 4}, /* SD-Turbo */
+    .name = "sd2",
+    .variant = UNET_SD2,
+    .pipelines = {"StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline",
+                  "StableDiffusionInpaintPipeline"},
+    .strength = 0.8,
+    .published = {.title = "Stable Diffusion 2.1, SD-Turbo",
+                  .reference = DIFFUSERS,
+                  .sources = {sd2_files, taesd_source}},
+};
+
+const struct recipe recipe_sd2_inpaint = {
+    SD2(1),
+    .name = "sd2_inpaint",
+    .variant = UNET_SD2_INPAINT,
+    .pipelines = {"StableDiffusionInpaintPipeline", "StableDiffusionPipeline"},
+    .concat = CONCAT_INPAINT,
+    .strength = 1,
+    .published = {.title = "Stable Diffusion 2 inpainting",
+                  .parts_compared_in = &recipe_sd1_inpaint,
+                  .sources = {sd2_inpaint_files, taesd_source}},
+};
+
+const struct recipe recipe_sdxl = {
+    SDXL(0, 0),
+    SD_DEFAULTS(SAMPLING_SDXL),
+    .cfg_scale = 5,
+    .distilled = {.latent_side = 64, .steps = 4}, /* SDXL-Turbo */
+    .name = "sdxl",
+    .variant = UNET_SDXL,
+    .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline",
+                  "StableDiffusionXLInpaintPipeline"},
+    .strength = 0.3,
+    .published = {.title = "SDXL, SDXL-Turbo and finetunes",
+                  .reference = DIFFUSERS,
+                  .sources = {sdxl_files, taesdxl_source}},
+};
+
+const struct recipe recipe_sdxl_inpaint = {
+    SDXL(1, 0),
+    SD_DEFAULTS(SAMPLING_SDXL),
+    .cfg_scale = 5,
+    .name = "sdxl_inpaint",
+    .variant = UNET_SDXL_INPAINT,
+    .pipelines = {"StableDiffusionXLInpaintPipeline", "StableDiffusionXLPipeline"},
+    .concat = CONCAT_INPAINT,
+    .strength = 0.9999,
+    .published = {.title = "SDXL inpainting",
+                  .parts_compared_in = &recipe_sd1_inpaint,
+                  .sources = {sdxl_inpaint_files, taesdxl_source}},
+};
+
+const struct recipe recipe_sd1_lcm = {
+    SD1(0, 256),
+    LCM_DEFAULTS,
+    .name = "sd15_lcm",
+    .variant = UNET_SD1_GUIDED,
+    .pipelines = {"LatentConsistencyModelPipeline", "LatentConsistencyModelImg2ImgPipeline",
+                  "StableDiffusionPipeline", "StableDiffusionImg2ImgPipeline"},
+    .guidance = 8.5,
+    .strength = 0.8,
+    .published = {.title = "LCM of Stable Diffusion 1.5",
+                  .parts_compared_in = &recipe_sd1,
+                  .sources = {sd1_lcm_files, taesd_source}},
+};
+
+const struct recipe recipe_sdxl_lcm = {
+    SDXL(0, 256),
+    LCM_DEFAULTS,
+    .name = "sdxl_lcm",
+    .variant = UNET_SDXL_GUIDED,
+    .pipelines = {"StableDiffusionXLPipeline", "StableDiffusionXLImg2ImgPipeline"},
+    .guidance = 8,
+    .strength = 0.3,
+    .published = {.title = "LCM of SDXL",
+                  .parts_compared_in = &recipe_sdxl,
+                  .sources = {sdxl_lcm_files, taesdxl_source}},
+};
+
+/* The refiner is made for img2img on images of SDXL's base model, but can also start from noise. */
+const struct recipe recipe_sdxl_refiner = {
+    .slot = {{TEXT_CLIP_G(CLIP_WINDOWS_MAX)},
+             UNET(sdxl_unet, 0, {"unet0", 384}, {"unet1", 768}, {"unet2", 1536}, {"unet3", 1536},
+                  {"unet_layers0", 0}, {"unet_layers1", 4}, {"unet_layers2", 4}, {"unet_middle_layers", 4},
+                  {"unet_heads", 0}, {"unet_convolved", 0}, {"unet_text", 1280}, {"unet_pooled", 1280},
+                  {"unet_numbers", 5}),
+             VAE_KL_4(sdxl_vae, "taesdxl")},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1},
+                  {.slot = 0, .what = CONDITION_POOLED, .projected = true}},
+    .n_conditions = 2,
+    .span = {{1, INFINITY}},
+    SD_DEFAULTS(SAMPLING_SDXL),
+    .add_time_ids = ADD_TIME_IDS_SIZES_AND_SCORE,
+    .name = "sdxl_refiner",
+    .colours = &latent_colours_sdxl,
+    .variant = UNET_SDXL_REFINER,
+    .pipelines = {"StableDiffusionXLImg2ImgPipeline", "StableDiffusionXLPipeline",
+                  "StableDiffusionXLInpaintPipeline"},
+    .width = 1024,
+    .height = 1024,
+    .cfg_scale = 5,
+    .strength = 0.3,
+    .published = {.title = "SDXL refiner",
+                  .reference = DIFFUSERS,
+                  .sources = {sdxl_refiner_files, taesdxl_source}},
+};

@@ -1,13 +1,26 @@
-/* Layout of a UNet: numbers of levels, resnets and transformer layers; block numbers and names; skip
- * connections.
+/* Shared by the two files of the UNets: unet.c (mathematics and layout) and unet_recipes.c (sizes, recipes).
+ * Layout: numbers of levels, resnets and transformer layers; block numbers and names; skip connections.
  *
  * A position is a resnet and the transformer that may follow it. Each side (down, up) counts its levels
  * separately: down from the latent's resolution, up from the smallest resolution. The authors' checkpoints
  * number the positions of a side consecutively and count each downsampling as one more position. */
-#ifndef SLUICE_UNET_LAYOUT_H
-#define SLUICE_UNET_LAYOUT_H
+#ifndef SLUICE_MODELS_UNET_H
+#define SLUICE_MODELS_UNET_H
 
-#include "engine/run/family.h"
+#include "models/models.h"
+
+/* Variants of the UNet that tensor shapes distinguish. GUIDED: with a guidance scale embedding (LCM). */
+enum {
+    UNET_SD1,
+    UNET_SD1_INPAINT,
+    UNET_SD2,
+    UNET_SD2_INPAINT,
+    UNET_SDXL,
+    UNET_SDXL_INPAINT,
+    UNET_SDXL_REFINER,
+    UNET_SD1_GUIDED,
+    UNET_SDXL_GUIDED,
+};
 
 enum {
     UNET_LEVELS_MAX = 4,
@@ -66,5 +79,54 @@ int unet_depth(const struct unet_settings *s, struct unet_position position);
 
 /* Index of the skip connection that a down position writes or an up position reads; 0 is conv_in's output. */
 int unet_skip(const struct unet_settings *s, struct unet_position position);
+
+enum { UNET_CONV_AXES = 2 }; /* trailing 1s in the shape of a matrix that files store as a 1x1 convolution */
+
+/* Indices into component.dims. */
+enum unet_dim {
+    IN_CHANNELS, /* input channels: latent and concatenated conditioning (inpainting) */
+    LATENT,
+    FREQUENCIES,
+    TIME,
+    ADDED, /* input columns of add_embedding: pooled text and add_time_ids sinusoids; 0: none */
+    POOLED,
+    GUIDANCE, /* width of the guidance embedding (LCM); 0: none */
+    TIME_IDS, /* number of add_time_ids values (SDXL) */
+    CONTEXT,
+    CONV_AXES, /* trailing 1s in the shape of projections: 0 linear, 2 convolution */
+    K1,
+    K3, /* kernel sizes 1 and 3 */
+    IN,
+    OUT, /* input and output channels of one block, set by block_dims */
+    FEED_FORWARD,
+    TWO_FEED_FORWARD,
+    LEVELS,
+    RESNETS,
+    MID_LAYERS,  /* number of transformer layers of the mid block, if the smallest level has none */
+    EQUAL_HEADS, /* number of attention heads, if equal in all levels; 0: heads are 64 wide */
+    GROUPS,
+    INPAINTS, /* 1: inpainting model, which also reads the mask and the masked image's latent */
+    CHANNELS, /* CHANNELS + i: width of level i */
+    LAYERS = CHANNELS + UNET_LEVELS_MAX,     /* LAYERS + i: number of layers of each transformer of level i */
+    CONFIG_HEADS = LAYERS + UNET_LEVELS_MAX, /* heads of level i: CONFIG_HEADS + i; this and later dims are
+                                                only for config.json */
+    CONFIG_LAYERS = CONFIG_HEADS + UNET_LEVELS_MAX, /* CONFIG_LAYERS + i: transformer layers of level i, never
+                                                       0; the last entry may be the mid block's */
+    DOWN_TYPE = CONFIG_LAYERS + UNET_LEVELS_MAX,
+    UP_TYPE = DOWN_TYPE + UNET_LEVELS_MAX,
+    CONFIG_LINEAR = UP_TYPE + UNET_LEVELS_MAX,
+    CONFIG_ADDITION,
+};
+
+enum { N_UNET_DIMENSIONS = 48, N_UNET_SETTINGS = 4 };
+extern const struct dimension unet_dimensions[N_UNET_DIMENSIONS];
+extern const struct setting unet_settings_rows[N_UNET_SETTINGS];
+extern const struct expectation unet_expects[];
+
+/* Callbacks of family_unet: see struct family. */
+enum status unet_refuse(const struct component *c, struct error *e);
+enum status unet_configure(struct component *c, const struct config *config, struct error *e);
+void unet_derive_dims(struct component *c);
+void unet_derive(struct component *c);
 
 #endif

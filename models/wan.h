@@ -1,9 +1,12 @@
-/* Sizes of WAN's transformers: read from files or chosen for generated weights, checked for support, written
- * to config.json; related models are refused. */
-#ifndef SLUICE_WAN_SIZES_H
-#define SLUICE_WAN_SIZES_H
+/* Shared by the two files of WAN's transformers: wan.c (mathematics) and wan_recipes.c (sizes, recipes). */
+#ifndef SLUICE_MODELS_WAN_H
+#define SLUICE_MODELS_WAN_H
 
 #include "models/models.h"
+
+/* Variants of WAN that tensor shapes distinguish; other WAN models differ in the number of transformers or in
+ * the VAE. WAN_I2V (2.1) reads CLIP vision tokens, WAN22_I2V does not. */
+enum { WAN_T2V, WAN_I2V, WAN22_I2V, WAN_VACE };
 
 /* Name prefix of the timestep, text and image embedders in diffusers' files. */
 #define WAN_CONDITION "condition_embedder."
