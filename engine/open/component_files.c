@@ -95,16 +95,6 @@ static int rank_of(const struct component_file *file) {
     return file->folder ? RANK_FOLDER : RANK_FOUND;
 }
 
-const struct component_file *component_files_find(const struct component_files *files,
-                                                  const struct family *family) {
-    const struct component_file *found = NULL;
-    for (int i = 0; i < files->n_files; i++) {
-        const struct component_file *file = &files->file[i];
-        if (file->family == family && rank_of(file) > (found ? rank_of(found) : 0)) found = file;
-    }
-    return found;
-}
-
 const struct component_file *component_files_find_kind(const struct component_files *files,
                                                        enum family_kind kind) {
     const struct component_file *found = NULL;

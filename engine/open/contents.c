@@ -6,12 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-const struct family *contents_family(const struct tensor_index *view) {
-    for (const struct family *const *f = families; *f; f++)
-        if ((*f)->probe(view)) return *f;
-    return NULL;
-}
-
 /* Adds the components of a family, under every tensor prefix of its slots. Recipes share families, so a
  * prefix of an earlier slot is skipped. */
 static void find_family(const struct tensor_index *whole, const struct family *family,
