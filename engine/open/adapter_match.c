@@ -20,9 +20,12 @@ struct finding {
     struct adapter_prefixes prefixes;
     struct adapter_match *match;
     struct changes *changes;
-    const char *unmatched; /* name of the first tensor that fits no weight */
-    int n_matched, n_unmatched, n_unused, n_without_effect, n_twice;
-    int n_absent[SLOTS_MAX];
+    const char *unmatched;      /* name of the first tensor that fits no weight */
+    int n_matched, n_unmatched; /* number of modules that fit weights of the model; modules that fit none */
+    int n_unused;               /* changes to layers that the model does not use */
+    int n_without_effect;       /* changes with scale 0 */
+    int n_twice;                /* layers that the adapter names by two conventions */
+    int n_absent[SLOTS_MAX];    /* changes to the absent component of each slot */
 };
 
 static const char *path_of(const struct adapter *a) {
@@ -50,12 +53,14 @@ struct change_target {
     float scale;
 };
 
+/* True if the tensor's name ends in "weight": a product of low-rank factors can be added to the tensor. */
 static bool is_module(const struct weight_name *name) {
     static const char weight[] = "weight";
     size_t n = strlen(name->name), tail = sizeof weight - 1;
     return n > tail && !strcmp(name->name + n - tail, weight);
 }
 
+/* Fails with UNSUPPORTED if a change cannot be applied to its weight. */
 static enum status refuse_change(const struct finding *f, const struct change *c, struct error *e) {
     const char *found = f->mode == CHANGES_AT_RUN_TIME ? c->name->refused : NULL;
     if (!found && !c->vector && c->name->rank < 2) found = "a vector, which no matrix product uses";
@@ -87,6 +92,8 @@ static enum status add_changes(struct finding *f, const struct adapter_module *m
     return e->code;
 }
 
+/* Adds the changes to all weights of the name `text`, under every prefix of every slot. False: no such
+ * weight. */
 static bool find_name(struct finding *f, const struct adapter_module *m, const struct change_target *target,
                       const char *text, struct error *e) {
     bool found = false;
@@ -164,6 +171,7 @@ static void count_unmatched(struct finding *f, const char *tensor) {
     f->n_unmatched++;
 }
 
+/* Adds all changes of one module. */
 static enum status find_module(struct finding *f, const struct adapter_module *m, struct error *e) {
     const struct index_entry *const *t = m->tensor;
     const struct change_target targets[] = {
@@ -401,6 +409,7 @@ struct adapter_derived {
     char path[256]; /* path of the adapter file for messages, may be cut */
 };
 
+/* A module's factors in LoRA form. */
 struct derivation {
     struct derived_size size;
     uint64_t up, down; /* offsets in adapter_derived.values */
