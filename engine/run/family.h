@@ -63,6 +63,23 @@ struct text_reads {
     const char *projected_class; /* `projected` applies only to this class in config.json; NULL: always */
 };
 
+/* The block of a family that `sluice bench block --predict` predicts, with input sizes as in an image of
+ * 1024 x 1024 or a video, and the longest prompts. Sizes of 0 mean 1. */
+struct predicted_block {
+    const char *kind; /* kind of the block; NULL: none */
+    int number;
+    bool alone; /* only the first block of this kind runs; false: also all blocks before it, not counted */
+    int32_t tokens; /* tokens of the block; pixels for VAEs */
+    int32_t text_rows, text_columns;
+    int32_t latent_channels, latent_frames, latent_side; /* latent_side: rows */
+    int32_t latent_columns;                              /* 0: as many as rows */
+    int32_t picture_side;                                /* side of the image in pixels */
+    int chunk;                                           /* frames per chunk of a video VAE; 0: image mode */
+};
+
+/* Sizes of an image of 1024 x 1024 with 16 latent channels. */
+#define PREDICTED_IMAGE .latent_channels = 16, .latent_side = 128, .picture_side = 1024
+
 struct family {
     const char *name;
     enum family_kind kind;
@@ -136,6 +153,7 @@ struct family {
      * component_visits. */
     enum status (*visits)(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
                           int evaluations, struct visit_list *list, struct error *e);
+    struct predicted_block predicted;
 };
 
 /* Image normalisation of a vision encoder, per colour: (value - mean) / deviation for values 0 to 1.
