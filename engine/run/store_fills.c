@@ -67,15 +67,6 @@ static uint64_t largest_ring(const struct plan *plan) {
     return most;
 }
 
-/* Reserves address space for the plan's largest ring. Fails with MEMORY. */
-static enum status ring_reserve(struct store *s, struct error *e) {
-    s->ring_reserved = largest_ring(s->o.plan);
-    if (!s->ring_reserved) return OK;
-    s->ring = weights_reserve(s->o.sys, s->device, s->ring_reserved);
-    if (s->ring) return OK;
-    return error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)s->ring_reserved);
-}
-
 /* Grows or shrinks the committed bytes of the ring. Returns 0 or a negative errno. */
 static int ring_commit(struct store *s, uint64_t bytes) {
     uint64_t now = s->ring_committed;
@@ -212,7 +203,13 @@ enum status store_open(const struct store_options *options, struct store **store
     lay_out_resident_memory(s); /* frees memory of earlier runs that is not kept, before this run allocates */
     s->fills = sys_new(sys, n, sizeof *s->fills, "the weight store", e);
     s->fill_of_visit = sys_new(sys, n, sizeof *s->fill_of_visit, "the weight store", e);
-    if (e->code == OK && ring_reserve(s, e) == OK) {
+    s->ring_reserved = largest_ring(s->o.plan);
+    if (s->ring_reserved && e->code == OK) {
+        s->ring = weights_reserve(sys, s->device, s->ring_reserved);
+        if (!s->ring)
+            error_set(e, MEMORY, "no memory for a ring of %llu bytes", (unsigned long long)s->ring_reserved);
+    }
+    if (e->code == OK) {
         fills_list(s, 0);
         pieces_open(s, e);
     }
