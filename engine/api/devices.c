@@ -5,7 +5,7 @@
 
 #include "engine/api/machine.h"
 #include "engine/open/model.h"
-#include "engine/base/free_memory.h"
+#include "engine/base/machine_limits.h"
 #include "kernels/cpu/cpu.h"
 #include "kernels/cuda/cards.h"
 #include "kernels/cuda/cuda.h"
