@@ -10,7 +10,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 #include "engine/base/text.h"
 
 static const uint64_t header_bytes_max = 100000000;

@@ -1,6 +1,6 @@
 /* sluice_devices: lists the machine's devices as JSON for `sluice devices`. */
 #include "engine/api/arguments.h"
-#include "engine/base/free_memory.h"
+#include "engine/base/machine_limits.h"
 #include "engine/machine/machine.h"
 #include "engine/open/model.h"
 #include "kernels/cpu/cpu.h"

@@ -5,7 +5,7 @@
  * came from the page cache is marked and never saved as the disk's rate. */
 #include "engine/bench/bus.h"
 
-#include "engine/base/free_memory.h"
+#include "engine/base/machine_limits.h"
 #include "engine/bench/bench.h"
 #include "kernels/cuda/cuda.h"
 #include "loaders/json.h"

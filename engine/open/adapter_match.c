@@ -2,7 +2,7 @@
 #include "engine/open/adapter_match.h"
 
 #include "engine/base/checked.h"
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 #include "engine/open/published.h"
 #include "loaders/alloc_array.h"
 

@@ -1,7 +1,7 @@
 /* Finds tokenizers: implements tokenizers.h. */
 #include "engine/open/tokenizers.h"
 
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 #include "engine/open/paths.h"
 #include "engine/open/prompt.h"
 #include "loaders/gguf/gguf.h"

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "engine/base/checked.h"
-#include "engine/base/header_limit.h"
+#include "engine/base/sys.h"
 
 enum {
     PAGE = 4096,

@@ -1,6 +1,8 @@
-/* Limits of control groups: see control_groups.h. */
-#include "engine/base/control_groups.h"
+/* Reads limits, free memory and NUMA nodes from /proc and /sys: implements machine_limits.h. Direct system
+ * calls avoid a dependency on libnuma. */
+#include "engine/base/machine_limits.h"
 
+#include <ctype.h>
 #include <fcntl.h>
 #include <limits.h>
 #include <math.h>
@@ -8,6 +10,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 const char *control_groups_text(const char *root, const char *path, char text[CONTROL_GROUPS_TEXT]) {
@@ -29,6 +32,7 @@ uint64_t control_groups_number(const char *text, const char *name) {
     return 0;
 }
 
+/* A control group: its folder below root. */
 struct group {
     const char *root;
     char folder[PATH_MAX];
@@ -128,25 +132,23 @@ static bool has_controller(const char *names, size_t bytes, const char *controll
     return false;
 }
 
-/* Finds the path of a controller in lines such as "4:cpu,cpuacct:/a/b"; the root group if no line lists the
- * controller. */
-static void find_path(const char *lines, const char *controller, char path[PATH_MAX]) {
-    path[0] = 0;
-    for (const char *line = lines; line && *line; line = strchr(line, '\n')) {
-        line += *line == '\n';
-        const char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
-        if (!end || !has_controller(names + 1, (size_t)(end - names - 1), controller)) continue;
-        snprintf(path, PATH_MAX, "%.*s", (int)strcspn(end + 1, "\n"), end + 1);
-        return;
-    }
-}
-
+/* Returns the smallest limit over both cgroup versions and their mounts. */
 static double least_of(const char *root, const struct version versions[2], group_limit *limit_of) {
     char lines[CONTROL_GROUPS_TEXT], path[PATH_MAX];
     double found = HUGE_VAL;
     control_groups_text(root, "/proc/self/cgroup", lines);
     for (int i = 0; i < 2; i++) {
-        find_path(lines, versions[i].controller, path);
+        /* The group of a controller stands in a line such as "4:cpu,cpuacct:/a/b"; else it is the root group.
+         */
+        path[0] = 0;
+        for (const char *line = lines; line && *line; line = strchr(line, '\n')) {
+            line += *line == '\n';
+            const char *names = strchr(line, ':'), *end = names ? strchr(names + 1, ':') : NULL;
+            if (!end || !has_controller(names + 1, (size_t)(end - names - 1), versions[i].controller))
+                continue;
+            snprintf(path, sizeof path, "%.*s", (int)strcspn(end + 1, "\n"), end + 1);
+            break;
+        }
         for (int m = 0; m < 2 && versions[i].mounts[m]; m++)
             found =
                 least(found, least_of_ancestors(root, versions[i].mounts[m], path, &versions[i], limit_of));
@@ -168,4 +170,36 @@ uint64_t control_groups_memory_left(const char *root) {
 
 double control_groups_processors(const char *root) {
     return least_of(root, processor_versions, group_processors);
+}
+
+uint64_t free_memory_bytes(const char *root) {
+    char text[CONTROL_GROUPS_TEXT];
+    uint64_t bytes = control_groups_number(control_groups_text(root, "/proc/meminfo", text), "MemAvailable:")
+                     << 10;
+    if (!bytes) return 0;
+    uint64_t left = control_groups_memory_left(root);
+    if (left < bytes) bytes = left;
+    return bytes ? bytes : 1;
+}
+
+/* Constants of linux/mempolicy.h; the header is missing on some systems. */
+enum { PREFERRED = 1, MOVE = 2, NODES_MAX = 1024, WORD_BITS = 8 * sizeof(unsigned long) };
+
+int memory_nodes_of_device(const char *root, const char *bus) {
+    char path[128], text[CONTROL_GROUPS_TEXT];
+    control_groups_text(root, "/sys/devices/system/node/online", text);
+    if (!strpbrk(text, "-,")) return -1; /* one node: the list is a number, not "0-1" or "0,2" */
+    int n = snprintf(path, sizeof path, "/sys/bus/pci/devices/%.32s/numa_node", bus);
+    for (int i = 0; i < n; i++) path[i] = (char)tolower((unsigned char)path[i]); /* sysfs uses lower case */
+    control_groups_text(root, path, text);
+    int node = isdigit((unsigned char)text[0]) ? atoi(text) : -1;
+    return node < NODES_MAX ? node : -1;
+}
+
+void memory_nodes_prefer(int node, void *memory, size_t bytes) {
+    unsigned long mask[NODES_MAX / WORD_BITS] = {0};
+    if (node < 0 || node >= NODES_MAX) return;
+    mask[(size_t)node / WORD_BITS] = 1ul << (size_t)node % WORD_BITS;
+    /* mbind uses one bit less than the bit count passed to it, hence + 1. */
+    (void)syscall(SYS_mbind, memory, bytes, PREFERRED, mask, (unsigned long)NODES_MAX + 1, (unsigned)MOVE);
 }
