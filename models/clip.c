@@ -40,7 +40,7 @@ struct position_weights {
 };
 
 struct norm_weights {
-    struct clip_linear norm;
+    struct linear_weights norm;
 };
 
 struct projection_weights {

@@ -87,10 +87,6 @@ struct sd3_modulation_weights {
     struct linear_weights image, text;
 };
 
-#define LINEAR(structure, field, name, checkpoint, rows, columns)                                            \
-    BLOCK_WEIGHT_NAMED(structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),  \
-        BLOCK_WEIGHT_NAMED(structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
-
 static const struct weight_spec sd3_position_table[] = {{
     .offset = offsetof(struct sd3_pos_embed_weights, rows),
     .names = {"pos_embed.pos_embed"},
@@ -109,112 +105,71 @@ static const struct weight_spec sd3_embedder_table[] = {
 };
 
 static const struct weight_spec sd3_context_table[] = {
-    LINEAR(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
+    LINEAR_NAMED(linear_block_weights, linear, "context_embedder", "context_embedder", DIM, TEXT)};
 
 #define EMBEDDER(field, name, checkpoint, columns)                                                           \
-    LINEAR(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",          \
-           checkpoint "_embedder.mlp.0", DIM, columns),                                                      \
-        LINEAR(mmdit_time_text_embed_weights, field##_out, "time_text_embed." name "_embedder.linear_2",     \
-               checkpoint "_embedder.mlp.2", DIM, DIM)
+    LINEAR_NAMED(mmdit_time_text_embed_weights, field##_in, "time_text_embed." name "_embedder.linear_1",    \
+                 checkpoint "_embedder.mlp.0", DIM, columns),                                                \
+        LINEAR_NAMED(mmdit_time_text_embed_weights, field##_out,                                             \
+                     "time_text_embed." name "_embedder.linear_2", checkpoint "_embedder.mlp.2", DIM, DIM)
 static const struct weight_spec sd3_conditioning_table[] = {EMBEDDER(time, "timestep", "t", FREQUENCIES),
                                                             EMBEDDER(pooled, "text", "y", POOLED)};
 
-/* q, k or v, which the authors' checkpoint fuses. Argument `when` of this and the following macros: index of
- * a dim that is 0 in blocks without the weight; 0: every block has the weight. */
-#define QKV_THIRD(when_, field_, name_, fused_, part_, rank_)                                                \
-    {                                                                                                        \
-        .offset = offsetof(struct sd3_layer_weights, field_), .names = {DIFFUSERS_BLOCK name_},              \
-        .fused = {.name = CHECKPOINT_BLOCK fused_,                                                           \
-                  .n_parts = 3,                                                                              \
-                  .rows = {DIM, DIM, DIM},                                                                   \
-                  .n_taken = 1,                                                                              \
-                  .taken = {part_}},                                                                         \
-        .rank = rank_, .dim = {DIM, DIM}, .init_scale = 1, .if_dim = when_                                   \
-    }
-#define QKV_LINEAR(when, field, name, fused, part)                                                           \
-    QKV_THIRD(when, field.weight, name ".weight", fused ".weight", part, 2),                                 \
-        QKV_THIRD(when, field.bias, name ".bias", fused ".bias", part, 1)
-#define WEIGHT_IF(when, structure, field, init_scale, name, checkpoint, ...)                                 \
-    BLOCK_WEIGHT_IF(when, structure, field, init_scale, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK checkpoint,   \
-                    __VA_ARGS__)
-#define LINEAR_IF(when, structure, field, name, checkpoint, rows, columns)                                   \
-    WEIGHT_IF(when, structure, field.weight, 1, name ".weight", checkpoint ".weight", 2, rows, columns),     \
-        WEIGHT_IF(when, structure, field.bias, 1, name ".bias", checkpoint ".bias", 1, rows)
-#define LAYER_LINEAR_IF(when, field, name, checkpoint, rows, columns)                                        \
-    LINEAR_IF(when, sd3_layer_weights, field, name, checkpoint, rows, columns)
-#define NORM(when, field, name, checkpoint)                                                                  \
-    WEIGHT_IF(when, sd3_layer_weights, field, 0, name ".weight", checkpoint ".weight", 1, HEAD)
+/* when: index of a dim that is 0 in blocks without the weight; 0: every block has the weight. */
+#define LAYER_LINEAR(when, field, name, checkpoint, rows, columns)                                           \
+    LINEAR_IF(when, sd3_layer_weights, field, DIFFUSERS_BLOCK name, CHECKPOINT_BLOCK checkpoint, rows,       \
+              columns)
+#define LAYER_NORM(when, field, name, checkpoint)                                                            \
+    BLOCK_WEIGHT_IF(when, sd3_layer_weights, field, 0, DIFFUSERS_BLOCK name ".weight",                       \
+                    CHECKPOINT_BLOCK checkpoint ".weight", 1, HEAD)
+#define TEXT_Q(when, when_normed)                                                                            \
+    LAYER_LINEAR(when, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv[0/3]", DIM, DIM),        \
+        LAYER_NORM(when_normed, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q")
 
 /* Weights of a joint block, in the order of use. */
 static const struct weight_spec sd3_layer_table[] = {
-    QKV_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv", 0),
-    NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
-    QKV_LINEAR(0, image.attention.k, "attn.to_k", "x_block.attn.qkv", 1),
-    NORM(NORMED, image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k"),
-    QKV_LINEAR(0, image.attention.v, "attn.to_v", "x_block.attn.qkv", 2),
-    QKV_LINEAR(TEXT_UPDATED, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
-    NORM(TEXT_UPDATED_NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
-    QKV_LINEAR(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv", 1),
-    NORM(NORMED, text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k"),
-    QKV_LINEAR(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv", 2),
-    LAYER_LINEAR_IF(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
-    LAYER_LINEAR_IF(TEXT_UPDATED, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
-    QKV_LINEAR(DUAL, image.attention2.q, "attn2.to_q", "x_block.attn2.qkv", 0),
-    NORM(DUAL_NORMED, image.attention2.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
-    QKV_LINEAR(DUAL, image.attention2.k, "attn2.to_k", "x_block.attn2.qkv", 1),
-    NORM(DUAL_NORMED, image.attention2.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
-    QKV_LINEAR(DUAL, image.attention2.v, "attn2.to_v", "x_block.attn2.qkv", 2),
-    LAYER_LINEAR_IF(DUAL, image.attention2.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
-    LAYER_LINEAR_IF(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
-    LAYER_LINEAR_IF(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
-    LAYER_LINEAR_IF(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD,
-                    DIM),
-    LAYER_LINEAR_IF(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
+    LAYER_LINEAR(0, image.attention.q, "attn.to_q", "x_block.attn.qkv[0/3]", DIM, DIM),
+    LAYER_NORM(NORMED, image.attention.q_norm, "attn.norm_q", "x_block.attn.ln_q"),
+    LAYER_LINEAR(0, image.attention.k, "attn.to_k", "x_block.attn.qkv[1/3]", DIM, DIM),
+    LAYER_NORM(NORMED, image.attention.k_norm, "attn.norm_k", "x_block.attn.ln_k"),
+    LAYER_LINEAR(0, image.attention.v, "attn.to_v", "x_block.attn.qkv[2/3]", DIM, DIM),
+    TEXT_Q(TEXT_UPDATED, TEXT_UPDATED_NORMED),
+    LAYER_LINEAR(0, text.attention.k, "attn.add_k_proj", "context_block.attn.qkv[1/3]", DIM, DIM),
+    LAYER_NORM(NORMED, text.attention.k_norm, "attn.norm_added_k", "context_block.attn.ln_k"),
+    LAYER_LINEAR(0, text.attention.v, "attn.add_v_proj", "context_block.attn.qkv[2/3]", DIM, DIM),
+    LAYER_LINEAR(0, image.attention.out, "attn.to_out.0", "x_block.attn.proj", DIM, DIM),
+    LAYER_LINEAR(TEXT_UPDATED, text.attention.out, "attn.to_add_out", "context_block.attn.proj", DIM, DIM),
+    LAYER_LINEAR(DUAL, image.attention2.q, "attn2.to_q", "x_block.attn2.qkv[0/3]", DIM, DIM),
+    LAYER_NORM(DUAL_NORMED, image.attention2.q_norm, "attn2.norm_q", "x_block.attn2.ln_q"),
+    LAYER_LINEAR(DUAL, image.attention2.k, "attn2.to_k", "x_block.attn2.qkv[1/3]", DIM, DIM),
+    LAYER_NORM(DUAL_NORMED, image.attention2.k_norm, "attn2.norm_k", "x_block.attn2.ln_k"),
+    LAYER_LINEAR(DUAL, image.attention2.v, "attn2.to_v", "x_block.attn2.qkv[2/3]", DIM, DIM),
+    LAYER_LINEAR(DUAL, image.attention2.out, "attn2.to_out.0", "x_block.attn2.proj", DIM, DIM),
+    LAYER_LINEAR(0, image.up, "ff.net.0.proj", "x_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_LINEAR(0, image.down, "ff.net.2", "x_block.mlp.fc2", DIM, FEED_FORWARD),
+    LAYER_LINEAR(TEXT_UPDATED, text.up, "ff_context.net.0.proj", "context_block.mlp.fc1", FEED_FORWARD, DIM),
+    LAYER_LINEAR(TEXT_UPDATED, text.down, "ff_context.net.2", "context_block.mlp.fc2", DIM, FEED_FORWARD),
 };
 /* Text queries of the last block: present in files, unused (context_pre_only). */
-static const struct weight_spec sd3_unused_table[] = {
-    QKV_LINEAR(0, text.attention.q, "attn.add_q_proj", "context_block.attn.qkv", 0),
-    NORM(NORMED, text.attention.q_norm, "attn.norm_added_q", "context_block.attn.ln_q"),
-};
+static const struct weight_spec sd3_unused_table[] = {TEXT_Q(0, NORMED)};
 
-/* AdaLN of the last block's text: shift, scale. diffusers' files store scale, then shift. */
-#define LAST_TEXT_SHIFT_SCALE(field_, tail, rank_)                                                           \
-    {                                                                                                        \
-        .offset = offsetof(struct sd3_modulation_weights, text.field_),                                      \
-        .names = {CHECKPOINT_BLOCK "context_block.adaLN_modulation.1." tail},                                \
-        .fused = {.name = DIFFUSERS_BLOCK "norm1_context.linear." tail,                                      \
-                  .n_parts = 2,                                                                              \
-                  .rows = {DIM, DIM},                                                                        \
-                  .n_taken = 2,                                                                              \
-                  .taken = {1, 0},                                                                           \
-                  .all = TWO_DIM},                                                                           \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1, .if_dim = CONTEXT_PRE_ONLY                    \
-    }
+#define ADALN(when, stream, name, checkpoint, rows)                                                          \
+    LINEAR_IF(when, sd3_modulation_weights, stream, DIFFUSERS_BLOCK name ".linear",                          \
+              CHECKPOINT_BLOCK checkpoint ".adaLN_modulation.1", rows, DIM)
 static const struct weight_spec sd3_modulation_table[] = {
-    LINEAR_IF(0, sd3_modulation_weights, image, "norm1.linear", "x_block.adaLN_modulation.1", IMAGE_PARTS_DIM,
-              DIM),
-    LINEAR_IF(TEXT_UPDATED, sd3_modulation_weights, text, "norm1_context.linear",
-              "context_block.adaLN_modulation.1", SIX_DIM, DIM),
-    LAST_TEXT_SHIFT_SCALE(weight, "weight", 2),
-    LAST_TEXT_SHIFT_SCALE(bias, "bias", 1),
+    ADALN(0, image, "norm1", "x_block", IMAGE_PARTS_DIM),
+    ADALN(TEXT_UPDATED, text, "norm1_context", "context_block", SIX_DIM),
+    /* The last block's text: shift, scale. diffusers' files store scale, then shift. */
+    LINEAR_IF(CONTEXT_PRE_ONLY, sd3_modulation_weights, text, DIFFUSERS_BLOCK "norm1_context.linear[1,0/2]",
+              CHECKPOINT_BLOCK "context_block.adaLN_modulation.1", TWO_DIM, DIM),
 };
 
 /* The final AdaLN layer. diffusers stores scale, then shift; the authors' checkpoint shift, then scale. */
-#define FINAL_SCALE_SHIFT(field_, tail, rank_)                                                               \
-    {                                                                                                        \
-        .offset = offsetof(struct linear_block_weights, linear.field_), .names = {"norm_out.linear." tail},  \
-        .fused = {.name = "final_layer.adaLN_modulation.1." tail,                                            \
-                  .n_parts = 2,                                                                              \
-                  .rows = {DIM, DIM},                                                                        \
-                  .n_taken = 2,                                                                              \
-                  .taken = {1, 0}},                                                                          \
-        .rank = rank_, .dim = {TWO_DIM, DIM}, .init_scale = 1                                                \
-    }
-static const struct weight_spec sd3_final_modulation_table[] = {FINAL_SCALE_SHIFT(weight, "weight", 2),
-                                                                FINAL_SCALE_SHIFT(bias, "bias", 1)};
+static const struct weight_spec sd3_final_modulation_table[] = {LINEAR_NAMED(
+    linear_block_weights, linear, "norm_out.linear", "final_layer.adaLN_modulation.1[1,0/2]", TWO_DIM, DIM)};
 
 static const struct weight_spec sd3_final_table[] = {
-    LINEAR(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
+    LINEAR_NAMED(linear_block_weights, linear, "proj_out", "final_layer.linear", PATCH, DIM)};
 
 static bool sd3_is_dual(const struct sd3_settings *s, int number) {
     for (int i = 0; i < s->n_dual_layers; i++)

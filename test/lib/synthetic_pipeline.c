@@ -37,10 +37,6 @@ struct norm_weights {
     struct tensor weight;
 };
 
-struct linear_weights {
-    struct tensor weight, bias;
-};
-
 /* MLP of text and vision encoders: x + down(gelu(up(norm(x)))). */
 struct mlp_weights {
     struct tensor norm, up, up_bias, down, down_bias;
