@@ -7,8 +7,10 @@
 #include "engine/base/config.h"
 #include "engine/run/block.h"
 #include "engine/run/dimension.h"
-#include "engine/run/visit.h"
+#include "engine/run/lane.h"
 #include "kernels/ops.h"
+
+struct visit_list;
 
 enum family_kind {
     FAMILY_TEXT,
@@ -250,16 +252,5 @@ static inline int component_frame_factor(const struct component *c) {
 }
 /* Splits the frames of a latent into the chunks of a VAE: see family.chunks. */
 int component_frame_chunks(const struct component *c, int32_t latent_frames, struct frame_chunk *chunks);
-
-/* Appends the visits of a stage; visits before the first evaluation come first. visit.block indexes
- * c->blocks, followed by the blocks of gathered embedding rows: table t for lane i at c->n_blocks + t *
- * n_lanes + i in a text encoder, else table t at c->n_blocks + t. */
-enum status component_visits(const struct component *c, int stage, const struct lane *lanes, int n_lanes,
-                             int evaluations, struct visit_list *list, struct error *e);
-/* Number of blocks of gathered embedding rows in a stage with n_lanes lanes. */
-int component_gathered_blocks(const struct component *c, int n_lanes);
-/* Makes a block of the embedding-table rows that a lane needs. The caller destroys it, also on failure. */
-enum status component_gather_rows(const struct component *c, int i_table, const struct lane *lane,
-                                  struct block *out, struct error *e);
 
 #endif

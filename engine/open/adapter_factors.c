@@ -1,10 +1,64 @@
-#include "engine/open/adapter_derive.h"
+/* Reads adapter tensors and converts them to LoRA form: implements adapter_factors.h. */
+#include "engine/open/adapter_factors.h"
 
-#include "engine/open/adapter_values.h"
+#include "engine/base/half.h"
 #include "loaders/alloc_array.h"
 
 #include <inttypes.h>
+#include <math.h>
 #include <string.h>
+
+/* Reads 16-bit values into the second half of the f32 output buffer and converts them from the front, so that
+ * no conversion overwrites an unconverted value. */
+enum status adapter_read_values(const struct byte_source *source, uint64_t offset, enum dtype dtype,
+                                int64_t first, int64_t n, float *to, struct error *e) {
+    uint64_t size = dtype == DTYPE_F32 ? sizeof(float) : sizeof(uint16_t);
+    char *from = (char *)to + (uint64_t)n * (sizeof(float) - size);
+    if (dtype != DTYPE_F32 && dtype != DTYPE_F16 && dtype != DTYPE_BF16) {
+        return error_set(e, UNSUPPORTED,
+                         "a vector of the model or adapter has an unsupported element type" WHERE "%s" FOUND
+                         "%s" EXPECTED "F32, F16 or BF16",
+                         source->path, dtype_name(dtype));
+    }
+    if (source_read(source, from, (uint64_t)n * size, offset + (uint64_t)first * size, e) != OK)
+        return e->code;
+    for (int64_t i = 0; i < n && size < sizeof(float); i++) {
+        uint16_t half;
+        memcpy(&half, from + (uint64_t)i * size, sizeof half);
+        to[i] = dtype == DTYPE_BF16 ? half_bf16_f32(half) : half_f16_f32(half);
+    }
+    return OK;
+}
+
+static enum status check_tensor(const struct adapter *a, const struct index_entry *entry, float *values,
+                                int64_t n_max, struct error *e) {
+    int64_t all = index_elements(entry);
+    for (int64_t first = 0; first < all; first += n_max) {
+        int64_t n = all - first < n_max ? all - first : n_max;
+        bool finite = true;
+        if (adapter_read_values(&a->index.sources[0], entry->offset, entry->dtype, first, n, values, e) != OK)
+            return e->code;
+        for (int64_t i = 0; i < n; i++) finite &= isfinite(values[i]) != 0;
+        if (finite) continue;
+        return error_set(e, NONFINITE,
+                         "tensor '%s' of the adapter has values that are NaN or infinite" WHERE "%s",
+                         entry->name, a->index.sources[0].path);
+    }
+    return OK;
+}
+
+enum status adapter_check_finite(const struct adapter *a, struct error *e) {
+    enum { BUFFER_VALUES = 1 << 14 };
+    float *values = alloc_array(a->sys, BUFFER_VALUES, sizeof *values, e);
+    for (int i = 0; i < a->n_modules && values && e->code == OK; i++)
+        for (int role = 0; role < N_ADAPTER_ROLES && e->code == OK; role++) {
+            const struct index_entry *entry = a->modules[i].tensor[role];
+            if (entry && role != ADAPTER_ALPHA && role != ADAPTER_SCALE)
+                check_tensor(a, entry, values, BUFFER_VALUES, e);
+        }
+    a->sys->release(a->sys, values);
+    return e->code;
+}
 
 struct matrix {
     float *at;
@@ -109,20 +163,6 @@ static struct matrix read_matrix(const struct adapter *a, const struct index_ent
     return m;
 }
 
-static struct matrix transposed(const struct adapter *a, struct matrix from, struct error *e) {
-    struct matrix to = make(a, from.columns, from.rows, e);
-    for (int64_t i = 0; to.at && i < to.rows; i++)
-        for (int64_t k = 0; k < to.columns; k++) to.at[i * to.columns + k] = from.at[k * from.columns + i];
-    a->sys->release(a->sys, from.at);
-    return to;
-}
-
-static struct matrix identity(const struct adapter *a, int64_t n, struct error *e) {
-    struct matrix m = make(a, n, n, e);
-    for (int64_t i = 0; m.at && i < n; i++) m.at[i * n + i] = 1;
-    return m;
-}
-
 /* Multiplies a Tucker core by b: out[j, i, y] = sum over k of core[j, k, y] b[k, i], shape [rank, columns].
  */
 static void through_core(const struct matrix *core, int64_t kernel, const struct matrix *b, float *out) {
@@ -138,52 +178,37 @@ static void through_core(const struct matrix *core, int64_t kernel, const struct
             }
 }
 
-static struct matrix apply_core(const struct adapter *a, const struct index_entry *core_entry,
-                                struct matrix b, struct error *e) {
-    int64_t kernel = kernel_of(core_entry);
-    struct matrix core = read_matrix(a, core_entry, e);
-    struct matrix out = make(a, core.rows, b.columns * kernel, e);
-    if (out.at) through_core(&core, kernel, &b, out.at);
-    a->sys->release(a->sys, core.at);
-    a->sys->release(a->sys, b.at);
-    return out;
-}
-
 static struct factors read_part(const struct adapter *a, const struct part *p, struct error *e) {
     struct factors f = {0};
     if (p->whole) {
         struct matrix whole = read_matrix(a, p->whole, e);
+        int64_t n = whole.rows < whole.columns ? whole.rows : whole.columns;
+        struct matrix identity = make(a, n, n, e);
+        for (int64_t i = 0; identity.at && i < n; i++) identity.at[i * n + i] = 1;
         bool wide = whole.rows < whole.columns;
-        struct matrix one = identity(a, wide ? whole.rows : whole.columns, e);
-        return wide ? (struct factors){one, whole} : (struct factors){whole, one};
+        return wide ? (struct factors){identity, whole} : (struct factors){whole, identity};
     }
     f.up = read_matrix(a, p->a, e);
     f.down = read_matrix(a, p->b, e);
     if (!p->core || e->code != OK) return f;
-    f.up = transposed(a, f.up, e);
-    f.down = apply_core(a, p->core, f.down, e);
+    struct matrix a_matrix = f.up, b = f.down;
+    f.up = make(a, a_matrix.columns, a_matrix.rows, e);
+    for (int64_t i = 0; f.up.at && i < f.up.rows; i++)
+        for (int64_t k = 0; k < f.up.columns; k++)
+            f.up.at[i * f.up.columns + k] = a_matrix.at[k * a_matrix.columns + i];
+    a->sys->release(a->sys, a_matrix.at);
+    int64_t kernel = kernel_of(p->core);
+    struct matrix core = read_matrix(a, p->core, e);
+    f.down = make(a, core.rows, b.columns * kernel, e);
+    if (f.down.at) through_core(&core, kernel, &b, f.down.at);
+    a->sys->release(a->sys, core.at);
+    a->sys->release(a->sys, b.at);
     return f;
 }
 
 static void drop(const struct adapter *a, struct factors *f) {
     a->sys->release(a->sys, f->up.at);
     a->sys->release(a->sys, f->down.at);
-}
-
-/* Computes the factor B of a LoHa module: B[o, (j, k)] = B1[o, j] B2[o, k]. */
-static void multiply_rows(const struct matrix *one, const struct matrix *other, float *out) {
-    for (int64_t o = 0; o < one->rows; o++)
-        for (int64_t j = 0; j < one->columns; j++)
-            for (int64_t k = 0; k < other->columns; k++)
-                *out++ = one->at[o * one->columns + j] * other->at[o * other->columns + k];
-}
-
-/* Computes the factor A of a LoHa module: A[(j, k), i] = A1[j, i] A2[k, i]. */
-static void multiply_columns(const struct matrix *one, const struct matrix *other, float *out) {
-    for (int64_t j = 0; j < one->rows; j++)
-        for (int64_t k = 0; k < other->rows; k++)
-            for (int64_t i = 0; i < one->columns; i++)
-                *out++ = one->at[j * one->columns + i] * other->at[k * other->columns + i];
 }
 
 static void kronecker(const struct matrix *one, const struct matrix *other, float *out) {
@@ -194,28 +219,28 @@ static void kronecker(const struct matrix *one, const struct matrix *other, floa
                     *out++ = one->at[i * one->columns + j] * other->at[k * other->columns + l];
 }
 
-static enum status derive_middle(const struct adapter *a, const struct adapter_module *m, float *up,
+/* Reads the factors of a LoRA with a middle factor, or of a matrix difference. */
+static enum status derive_single(const struct adapter *a, const struct adapter_module *m, float *up,
                                  float *down, struct error *e) {
+    const struct part whole = {.whole = m->tensor[ADAPTER_DIFF]};
     const struct index_entry *mid = m->tensor[ADAPTER_MID];
-    struct factors f = {read_matrix(a, m->tensor[ADAPTER_UP], e), read_matrix(a, m->tensor[ADAPTER_DOWN], e)};
-    struct matrix core = read_matrix(a, mid, e);
+    struct factors f;
+    struct matrix core = {0};
+    if (m->form == ADAPTER_DIFFERENCE) {
+        f = read_part(a, &whole, e);
+    } else {
+        f = (struct factors){read_matrix(a, m->tensor[ADAPTER_UP], e),
+                             read_matrix(a, m->tensor[ADAPTER_DOWN], e)};
+        core = read_matrix(a, mid, e);
+    }
     if (e->code == OK) {
         memcpy(up, f.up.at, (size_t)(f.up.rows * f.up.columns) * sizeof *up);
-        through_core(&core, kernel_of(mid), &f.down, down);
+        if (core.at)
+            through_core(&core, kernel_of(mid), &f.down, down);
+        else
+            memcpy(down, f.down.at, (size_t)(f.down.rows * f.down.columns) * sizeof *down);
     }
     a->sys->release(a->sys, core.at);
-    drop(a, &f);
-    return e->code;
-}
-
-static enum status derive_whole(const struct adapter *a, const struct adapter_module *m, float *up,
-                                float *down, struct error *e) {
-    const struct part whole = {.whole = m->tensor[ADAPTER_DIFF]};
-    struct factors f = read_part(a, &whole, e);
-    if (e->code == OK) {
-        memcpy(up, f.up.at, (size_t)(f.up.rows * f.up.columns) * sizeof *up);
-        memcpy(down, f.down.at, (size_t)(f.down.rows * f.down.columns) * sizeof *down);
-    }
     drop(a, &f);
     return e->code;
 }
@@ -223,13 +248,19 @@ static enum status derive_whole(const struct adapter *a, const struct adapter_mo
 enum status adapter_derive(const struct adapter *a, const struct adapter_module *m, float *up, float *down,
                            struct error *e) {
     struct part parts[2];
-    if (m->form == ADAPTER_LORA) return derive_middle(a, m, up, down, e);
-    if (m->form == ADAPTER_DIFFERENCE) return derive_whole(a, m, up, down, e);
+    if (m->form == ADAPTER_LORA || m->form == ADAPTER_DIFFERENCE) return derive_single(a, m, up, down, e);
     module_parts(m, parts);
     struct factors one = read_part(a, &parts[0], e), other = read_part(a, &parts[1], e);
     if (e->code == OK && m->form == ADAPTER_LOHA) {
-        multiply_rows(&one.up, &other.up, up);
-        multiply_columns(&one.down, &other.down, down);
+        for (int64_t o = 0; o < one.up.rows; o++) /* B[o, (j, k)] = B1[o, j] B2[o, k] */
+            for (int64_t j = 0; j < one.up.columns; j++)
+                for (int64_t k = 0; k < other.up.columns; k++)
+                    *up++ = one.up.at[o * one.up.columns + j] * other.up.at[o * other.up.columns + k];
+        for (int64_t j = 0; j < one.down.rows; j++) /* A[(j, k), i] = A1[j, i] A2[k, i] */
+            for (int64_t k = 0; k < other.down.rows; k++)
+                for (int64_t i = 0; i < one.down.columns; i++)
+                    *down++ =
+                        one.down.at[j * one.down.columns + i] * other.down.at[k * other.down.columns + i];
     } else if (e->code == OK) {
         kronecker(&one.up, &other.up, up);
         kronecker(&one.down, &other.down, down);

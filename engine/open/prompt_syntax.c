@@ -1,4 +1,5 @@
-#include "engine/open/emphasis.h"
+/* Parses emphasis and LoRA tags in prompts: implements prompt_syntax.h. */
+#include "engine/open/prompt_syntax.h"
 
 #include "engine/base/text.h"
 
@@ -84,17 +85,6 @@ static const char *find_break(const char *from, const char *begin, const char *e
     return NULL;
 }
 
-/* Reads text without brackets up to `end`, and the BREAKs in it. */
-static void read_run(struct reading *r, const char *end) {
-    const char *begin = r->at, *after;
-    for (const char *at; (at = find_break(r->at, begin, end, &after)); r->at = after) {
-        add_text(r, r->at, (size_t)(at - r->at));
-        add_piece(r, true);
-    }
-    add_text(r, r->at, (size_t)(end - r->at));
-    r->at = end;
-}
-
 /* Reads a weight such as ": 1.3 )" at `at`. Returns the position after the weight; NULL: no weight. */
 static const char *read_weight(const char *at, const char *end, double *weight) {
     char number[32];
@@ -115,16 +105,12 @@ static const char *read_weight(const char *at, const char *end, double *weight) 
     return at + 1;
 }
 
-static bool is_escaped(const char *at, const char *end) {
-    return at + 1 < end && strchr("()[]\\", at[1]) && at[1];
-}
-
 static void read_bracket(struct reading *r) {
     double weight = 0;
     const char *at = r->at, *after = *at == ':' && r->round.n ? read_weight(at, r->end, &weight) : NULL;
     r->at++;
     if (*at == '\\') {
-        bool escaped = is_escaped(at, r->end);
+        bool escaped = at + 1 < r->end && strchr("()[]\\", at[1]) && at[1];
         r->at += escaped;
         add_text(r, at + escaped, escaped);
     } else if (*at == '(') {
@@ -150,7 +136,14 @@ static enum status read_all(struct reading *r, const char *text, size_t bytes, s
         const char *end = r->at;
         while (end < r->end && !(strchr(special, *end) && *end)) end++;
         if (end > r->at) {
-            read_run(r, end);
+            /* text without brackets, and the BREAKs in it */
+            const char *begin = r->at, *after;
+            for (const char *at; (at = find_break(r->at, begin, end, &after)); r->at = after) {
+                add_text(r, r->at, (size_t)(at - r->at));
+                add_piece(r, true);
+            }
+            add_text(r, r->at, (size_t)(end - r->at));
+            r->at = end;
             continue;
         }
         r->n_brackets += *r->at == '(' || *r->at == '[';
@@ -217,20 +210,16 @@ out:
     return e->code;
 }
 
-/* True if ":NUMBER" stands before the closing bracket, as in "(word:1.3)". */
-static bool ends_in_weight(const char *from, const char *bracket) {
-    const char *colon = bracket;
-    while (colon > from && *colon != ':') colon--;
-    size_t length = *colon == ':' ? strspn(colon + 1, "0123456789.") : 0;
-    return length > 0 && colon + 1 + length == bracket;
-}
-
 bool emphasis_detect(const char *text) {
     const char *open = NULL;
     for (; *text; text++) {
         if (*text == '(') open = text;
-        if (*text == ')' && open && ends_in_weight(open, text)) return true;
-        if (*text == ')') open = NULL;
+        if (*text != ')' || !open) continue;
+        const char *colon = text; /* the last colon inside the brackets */
+        while (colon > open && *colon != ':') colon--;
+        size_t length = *colon == ':' ? strspn(colon + 1, "0123456789.") : 0;
+        if (length > 0 && colon + 1 + length == text) return true;
+        open = NULL;
     }
     return false;
 }
@@ -239,4 +228,98 @@ void emphasis_destroy(struct sys *sys, struct emphasis *m) {
     sys->release(sys, m->text);
     sys->release(sys, m->piece);
     *m = (struct emphasis){0};
+}
+
+static const char opening[] = "<lora:";
+enum { OPENING_BYTES = sizeof opening - 1 };
+
+static bool is_blank(char c) {
+    return c == ' ' || c == '\t';
+}
+
+static enum status refuse(struct error *e, const char *what, const char *why, const char *at,
+                          const char *end) {
+    return error_set(e, USAGE, "invalid LoRA tag in the %s: %s" FOUND "%.*s", what, why, (int)(end + 1 - at),
+                     at);
+}
+
+/* True for a relative path without "..": the file is below --lora-dir (symbolic links may lead elsewhere). */
+static bool stays_below(const char *name) {
+    if (*name == '/') return false;
+    for (const char *part = name;; part++) {
+        size_t bytes = strcspn(part, "/");
+        if (bytes == 2 && !strncmp(part, "..", 2)) return false;
+        part += bytes;
+        if (!*part) return true;
+    }
+}
+
+/* Adds the tag from `at` to `end`. name: memory for the tag's name. */
+static enum status add_tag(struct lora_tags *tags, const char *what, const char *at, const char *end,
+                           char *name, struct error *e) {
+    size_t bytes = (size_t)(end - at) - OPENING_BYTES;
+    struct lora_tag *tag = &tags->tag[tags->n];
+    if (tags->n == SLUICE_LORAS_MAX) {
+        refuse(e, what, "too many tags", at, end);
+        return error_expected(e, "at most %d", SLUICE_LORAS_MAX);
+    }
+    memcpy(name, at + OPENING_BYTES, bytes);
+    char *colon = memchr(name, ':', bytes);
+    *tag = (struct lora_tag){name, 1};
+    if (colon) *colon++ = 0;
+    if (!*name) return refuse(e, what, "no name", at, end);
+    if (*name == '|') { /* the tag has stable-diffusion.cpp's prefix "|high_noise|" before the name */
+        refuse(e, what, "the file's name selects one of two transformers, not the tag", at, end);
+        return error_expected(e, "<lora:NAME:S> with a NAME such as style_high_noise or style_low_noise");
+    }
+    if (!stays_below(name)) {
+        refuse(e, what, "the name leads out of --lora-dir", at, end);
+        return error_expected(e, "a file in that folder or in a subfolder");
+    }
+    if (colon) {
+        /* decimal numbers only; text_number alone would take hexadecimal, "inf" and leading blanks */
+        char *after;
+        bool decimal = *colon && !colon[strspn(colon, "0123456789+-.eE")];
+        tag->strength = text_number(colon, &after);
+        if (!decimal || *after || !(fabs(tag->strength) <= SLUICE_SCALE_MAX)) {
+            refuse(e, what, "the strength is not a number in range", at, end);
+            return error_expected(e, "<lora:NAME:S>, S from %g to %g", -SLUICE_SCALE_MAX, SLUICE_SCALE_MAX);
+        }
+    }
+    tags->n++;
+    return OK;
+}
+
+enum status lora_tags_read(struct sys *sys, const char *what, const char *text, struct lora_tags *tags,
+                           struct error *e) {
+    size_t bytes = strlen(text) + 1, named = 0;
+    *tags = (struct lora_tags){0};
+    if (!strstr(text, opening)) return OK;
+    tags->text = sys->alloc(sys, LINE_HOST, bytes);
+    tags->names = sys->alloc(sys, LINE_HOST, bytes);
+    if (!tags->text || !tags->names) return error_set(e, MEMORY, "no memory for the %s", what);
+    char *to = tags->text;
+    for (const char *at = text; *at && e->code == OK;) {
+        const char *end = NULL; /* closing ">" of a tag at `at` */
+        if (!strncmp(at, opening, OPENING_BYTES))
+            end = at + OPENING_BYTES + strcspn(at + OPENING_BYTES, "<>\n");
+        if (!end || *end != '>') {
+            *to++ = *at++;
+            continue;
+        }
+        add_tag(tags, what, at, end, tags->names + named, e);
+        named += (size_t)(end - at);
+        /* a tag after a blank or at the beginning takes the blanks after it along */
+        bool blank_before = to == tags->text || is_blank(to[-1]);
+        at = end + 1 + (blank_before ? strspn(end + 1, " \t") : 0);
+        while (!*at && to > tags->text && is_blank(to[-1])) to--;
+    }
+    *to = 0;
+    return e->code;
+}
+
+void lora_tags_destroy(struct sys *sys, struct lora_tags *tags) {
+    sys->release(sys, tags->text);
+    sys->release(sys, tags->names);
+    *tags = (struct lora_tags){0};
 }
