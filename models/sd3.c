@@ -425,14 +425,6 @@ static enum status sd3_mismatch(const struct component *c, const char *key, doub
                      config->path ? config->path : c->index.sources[0].path, found, expected);
 }
 
-/* Returns META if config.json has another value under this key. */
-static enum status sd3_check_key(const struct component *c, const char *key, int expected,
-                                 const struct config *config, struct error *e) {
-    int value = expected;
-    if (config_int(config, key, 0, INT32_MAX, &value, e) != OK || value == expected) return e->code;
-    return sd3_mismatch(c, key, value, expected, config, e);
-}
-
 /* Tensors whose presence shows query and key norms (sd3_norm_names) or attn2 (sd3_dual_names). Of one naming
  * scheme, a block has all tensors of a list or none. */
 static const char *const sd3_norm_names[] = {DIFFUSERS_BLOCK "attn.norm_q.weight",
@@ -525,22 +517,6 @@ static enum status sd3_check_norms(const struct component *c, const struct confi
                      normed ? "null, or attn.norm_q and attn.norm_k tensors in each block" : "\"rms_norm\"");
 }
 
-static enum status sd3_check_config(const struct component *c, const struct config *config, struct error *e) {
-    const int32_t *d = c->dims;
-    int patch = MMDIT_PATCH;
-    config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e);
-    if (e->code != OK || sd3_check_norms(c, config, e) != OK) return e->code;
-    sd3_check_key(c, "attention_head_dim", d[HEAD], config, e);
-    sd3_check_key(c, "num_attention_heads", d[DIM] / d[HEAD], config, e);
-    sd3_check_key(c, "caption_projection_dim", d[DIM], config, e);
-    sd3_check_key(c, "pos_embed_max_size", d[TABLE_SIDE], config, e);
-    sd3_check_key(c, "in_channels", d[IN], config, e);
-    sd3_check_key(c, "out_channels", d[IN], config, e);
-    sd3_check_key(c, "joint_attention_dim", d[TEXT], config, e);
-    sd3_check_key(c, "pooled_projection_dim", d[POOLED], config, e);
-    return e->code;
-}
-
 static enum status sd3_configure(struct component *c, const struct config *config, struct error *e) {
     enum { HEAD_PUBLISHED = 64 }; /* default head size if neither a norm nor config.json gives it */
     int32_t *d = c->dims;
@@ -552,7 +528,11 @@ static enum status sd3_configure(struct component *c, const struct config *confi
     d[HEAD] = d[NORMED] ? component_dim(c, norm, 1, 0, e) : head;
     d[SIDE] = MMDIT_PATCH;
     if (e->code != OK || sd3_check_dims(c, e) != OK || sd3_check_inputs(c, e) != OK) return e->code;
-    if (sd3_read_positions(c, e) != OK || sd3_check_config(c, config, e) != OK) return e->code;
+    int patch = MMDIT_PATCH;
+    if (sd3_read_positions(c, e) != OK ||
+        config_int(config, "patch_size", MMDIT_PATCH, MMDIT_PATCH, &patch, e) != OK ||
+        sd3_check_norms(c, config, e) != OK)
+        return e->code;
     return sd3_read_dual_layers(c, config, e);
 }
 
@@ -592,22 +572,28 @@ static const char *const sd3_norm_words[] = {NULL, "rms_norm"};
 
 /* Published sizes: Stable Diffusion 3 medium, 2.0 B parameters. */
 static const struct dimension sd3_dimensions[] = {
-    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads"},
-    {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim"},
+    {"heads", 24, 1, 512, .place = HEADS, .key = "num_attention_heads", .checked = true},
+    {"sd3_head", 64, 2, 512, .place = HEAD, .key = "attention_head_dim", .checked = true},
     {"layers", 24, 1, SD3_LAYERS_MAX, .place = LAYERS, OF_BLOCKS("transformer_blocks.", "joint_blocks."),
      .key = "num_layers"},
     {"hidden", 4096, 8, 65536, .place = TEXT, OF_TENSOR(2, 1, "context_embedder.weight"),
-     .key = "joint_attention_dim"},
+     .key = "joint_attention_dim", .checked = true},
     {"sd3_pooled", 2048, 8, 65536, .place = POOLED,
      OF_TENSOR(2, 1, "time_text_embed.text_embedder.linear_1.weight", "y_embedder.mlp.0.weight"),
-     .key = "pooled_projection_dim"},
-    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels"},
-    {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size"},
+     .key = "pooled_projection_dim", .checked = true},
+    {"latent_channels", 16, 1, 1024, .place = LATENT, .key = "out_channels", .checked = true},
+    {"sd3_positions", 192, 1, 4096, .place = TABLE_SIDE, .key = "pos_embed_max_size", .checked = true},
     {"sd3_norms", 0, 0, 1, .place = NORMED, .having = sd3_norm_names, .key = "qk_norm",
      .words = sd3_norm_words},
     {"sd3_seconds", 0, 0, SD3_DUAL_LAYERS_MAX, .place = DUAL_LAYERS, .having = sd3_dual_names},
-    {.place = DIM, OF_TENSOR(2, 0, "context_embedder.weight"), .key = "caption_projection_dim"},
-    {.place = IN, OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"), .key = "in_channels"},
+    {.place = DIM,
+     OF_TENSOR(2, 0, "context_embedder.weight"),
+     .key = "caption_projection_dim",
+     .checked = true},
+    {.place = IN,
+     OF_TENSOR(4, 1, "pos_embed.proj.weight", "x_embedder.proj.weight"),
+     .key = "in_channels",
+     .checked = true},
     {.place = PATCH, OF_TENSOR(2, 0, "proj_out.weight", "final_layer.linear.weight")},
     {.place = FREQUENCIES,
      OF_TENSOR(2, 1, "time_text_embed.timestep_embedder.linear_1.weight", "t_embedder.mlp.0.weight")},

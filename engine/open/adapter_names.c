@@ -24,7 +24,7 @@ static void list_name(struct listing *l, const char *format, int number, const s
     char text[2 * BLOCK_NAME_MAX];
     size_t bytes = strlen(block_weight_name(format, number, text)) + 1;
     if (l->names->at) {
-            struct weight_name *name = &l->names->at[l->n];
+        struct weight_name *name = &l->names->at[l->n];
         *name = *like;
         name->name = memcpy(l->names->text + l->text_bytes, text, bytes);
         struct weight_parts parts = block_weight_parts(like->spec, format, dims);
