@@ -731,8 +731,8 @@ enum { SD3_T5_TOKENS = 256 };
               .published = sd3_vae},                                                                          \
              {.family = &family_vae_kl_encoder, .folder = "vae", .published = sd3_vae},                       \
              TINY_DECODER(family_taesd, .weights_name = "taesd3")},                                           \
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .zero_padded = true},     \
-                  {.slot = 1, .what = CONDITION_TOKENS, .hidden_state_from_end = 1, .concat_columns = true,   \
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .zero_padded = true},     \
+                  {.slot = 1, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}, .concat_columns = true,   \
                    .zero_padded = true},                                                                      \
                   {.slot = 2, .what = CONDITION_TOKENS},                                                      \
                   {.slot = 0, .what = CONDITION_POOLED, .projected = true, .projected_if_class = true},       \

@@ -600,7 +600,7 @@ const struct recipe recipe_zimage = {
                        .classes = {"Qwen3Model", "Qwen2Tokenizer"}}},
              DENOISER(family_zimage),
              VAE_KL},
-    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden_state_from_end = 1}},
+    .condition = {{.slot = 0, .what = CONDITION_TOKENS, .hidden = {.from_end = {1}}}},
     .n_conditions = 1,
     .span = {{1, INFINITY}},
     .pipelines = {"ZImagePipeline", "ZImageImg2ImgPipeline"},
