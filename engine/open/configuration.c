@@ -192,8 +192,7 @@ void configuration_begin(const struct recipe *recipe, int slot, struct sys *sys,
             continue;
         }
         c->reads.tokens = true;
-        c->reads.hidden_state_from_end = condition->hidden_state_from_end;
-        c->reads.final_norm = condition->final_norm;
+        c->reads.hidden = condition->hidden;
     }
 }
 
