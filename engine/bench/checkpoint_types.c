@@ -1,7 +1,7 @@
 #include "engine/bench/checkpoint_types.h"
 
 #include "engine/bench/random_weights.h"
-#include "loaders/quantised_format.h"
+#include "loaders/quantised.h"
 
 #include <stdio.h>
 #include <string.h>

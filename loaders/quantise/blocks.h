@@ -1,10 +1,31 @@
-/* GNU C vectors over eight blocks: lane l of value i is value i of block l. No sums across lanes occur, so
+/* Quantisers of block types, and the GNU C vectors over eight blocks that they share: lane l of value i is
+ * value i of block l. No sums across lanes occur, so
  * results are bit-identical on all vector widths. Vectors are passed by address, because their ABI by value
  * depends on the processor. */
-#ifndef SLUICE_LOADERS_QUANTISE_LANES_H
-#define SLUICE_LOADERS_QUANTISE_LANES_H
+#ifndef SLUICE_LOADERS_QUANTISE_BLOCKS_H
+#define SLUICE_LOADERS_QUANTISE_BLOCKS_H
 
 #include <stdint.h>
+
+enum { F16_NAN = 0x7e00 }; /* f16 bits of the scale of a block with a value that is not finite */
+
+/* Rounds to the nearest f16, ties to even; overflow gives infinity, NaN stays NaN. */
+uint16_t quantise_f16(float value);
+
+/* Quantise blocks of 32 values. */
+void quantise_q4_0(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q5_0(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q8_0(const float *from, int64_t n_blocks, unsigned char *to);
+
+/* Quantise blocks of 256 values. */
+void quantise_q4_k(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q5_k(const float *from, int64_t n_blocks, unsigned char *to);
+void quantise_q6_k(const float *from, int64_t n_blocks, unsigned char *to);
+
+static inline void put_16(unsigned char *to, uint16_t value) {
+    to[0] = (unsigned char)value;
+    to[1] = (unsigned char)(value >> 8);
+}
 
 enum { LANES = 8, LANE_VALUES_MAX = 32 };
 
