@@ -41,7 +41,7 @@
  *   Exception: oneDNN ends the process when the C library has no memory left; Sluice checks for enough free
  *   memory before each call to oneDNN.
  *
- * sluice_bench.h has the benchmarks and writes checkpoints with random weights. */
+ * sluice_bench.h has the benchmarks. */
 #ifndef SLUICE_H
 #define SLUICE_H
 
@@ -54,7 +54,7 @@ extern "C" {
 #endif
 
 #define SLUICE_API     __attribute__((visibility("default")))
-#define SLUICE_VERSION "0.1.0"
+#define SLUICE_VERSION "0.2.0"
 
 /* Largest accepted values. A larger number fails with USAGE, a longer text with LIMIT. */
 #define SLUICE_THREADS_MAX      1024

@@ -295,8 +295,7 @@ for command in --help devices "inspect $demo --tensors" "tokenize -m $demo -p x"
     [ "$command" = --help ] || with_stack 64 2 $command
 done
 rm -f v.gguf
-for command in "plan -m $demo" "generate -m $demo -p x" "bench ops" "bench block" "bench stream" "bench load -m $demo" \
-    "bench checkpoint zimage ck"; do
+for command in "plan -m $demo" "generate -m $demo -p x" "bench ops" "bench block" "bench load -m $demo"; do
     # shellcheck disable=SC2086
     with_stack 256 2 $command
 done

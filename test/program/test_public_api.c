@@ -93,14 +93,10 @@ static void null_arguments(void) {
     check_usage(sluice_report(rig.session, NULL, &e), &e, "json");
     check_usage(sluice_convert(NULL, &json, &e), &e, "options");
     check_usage(sluice_devices(NULL, &e), &e, "json");
-    check_usage(sluice_checkpoint_write(NULL, "x", NULL, 0, NULL, NULL, &e), &e, "family");
-    check_usage(sluice_checkpoint_write("zimage", NULL, NULL, 0, NULL, NULL, &e), &e, "folder");
-    check_usage(sluice_checkpoint_families(NULL, &e), &e, "json");
     check_usage(sluice_families(NULL, &e), &e, "json");
     check_usage(sluice_bench_bus(NULL, &json, NULL, &e), &e, "options");
     check_usage(sluice_bench_ops(NULL, &json, NULL, &e), &e, "options");
     check_usage(sluice_bench_load(NULL, &json, &e), &e, "options");
-    check_usage(sluice_bench_stream(NULL, &json, &e), &e, "options");
     check_usage(sluice_bench_block(NULL, &json, &e), &e, "options");
     check(sluice_run(NULL, NULL, NULL) == SLUICE_USAGE, "only NULL arguments");
     sluice_cancel(NULL);
@@ -392,9 +388,7 @@ static void *calls_devices(void *user) {
 static void *calls_families(void *user) {
     struct small_stack_call *c = user;
     char *json = NULL;
-    sluice_checkpoint_families(&json, &c->error);
-    sluice_free(json);
-    if (!c->error.code) sluice_families(&json, &c->error);
+    sluice_families(&json, &c->error);
     if (!c->error.code) sluice_free(json);
     return NULL;
 }
