@@ -1,13 +1,11 @@
 /* Kernel launches and their FLOPs and bytes. */
 #include "kernels/cuda/work.h"
 
-#include "kernels/cuda/kernel_arguments.h"
 #include "kernels/cuda/attention.h"
 #include "kernels/cuda/conv.h"
-#include "kernels/cuda/group_norm.h"
 #include "kernels/cuda/linear.h"
-#include "kernels/cuda/linear_few.h"
 #include "kernels/cuda/norm.h"
+#include "kernels/cuda/rope.h"
 
 enum { HALF = 2, FLOAT = sizeof(float) };
 
